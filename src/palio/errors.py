@@ -3,13 +3,22 @@
 A message says what was wrong, where, and what to do about it. The classes are few, so that a
 caller can decide by type; the details are attributes, so that a program need not read prose.
 
-    PalioError ├── InvalidInput (also a ValueError) │   ├── ParseError          a text that is not a
-    filter, with line, column and what was expected │   ├── InvalidFilter       a well-formed filter
-    that means nothing, or an operand of a wrong type │   ├── InvalidEvent        an event, or a
-    value in it, outside the data model │   ├── InvalidBinding      a parameter that is missing,
-    unknown or of a wrong type │   └── LimitExceeded       anything larger than a named limit ├──
-    Closed                  a bus, client or subscription used after it was closed └── HandlerFailed
-    an application's own callback raised
+    PalioError
+    ├── InvalidInput (also a ValueError)
+    │   ├── ParseError              a text that is not a filter: line, column, what was expected
+    │   ├── InvalidFilter           a well-formed filter that means nothing
+    │   ├── InvalidEvent            an event, or a value in it, outside the data model
+    │   ├── InvalidBinding          a parameter that is missing, unknown or of a wrong type
+    │   ├── InvalidConfiguration    a setting that is unknown, or has no such value
+    │   └── LimitExceeded           anything larger than a named limit
+    ├── NotAuthenticated            a token or certificate that proves nothing
+    ├── NotPermitted                beyond what the principal was granted
+    ├── Unreachable                 no broker answers, or the connection was lost for good
+    ├── Unsettled                   a change that some brokers could not be told of
+    ├── IllegalMessage              a peer said what it may not say
+    ├── JournalDamaged              stored data that is not what was written
+    ├── Closed                      a bus, client or subscription used after it was closed
+    └── HandlerFailed               an application's own callback raised
 """
 
 from __future__ import annotations
@@ -17,13 +26,20 @@ from __future__ import annotations
 __all__ = [
     "Closed",
     "HandlerFailed",
+    "IllegalMessage",
     "InvalidBinding",
+    "InvalidConfiguration",
     "InvalidEvent",
     "InvalidFilter",
     "InvalidInput",
+    "JournalDamaged",
     "LimitExceeded",
+    "NotAuthenticated",
+    "NotPermitted",
     "PalioError",
     "ParseError",
+    "Unreachable",
+    "Unsettled",
 ]
 
 
@@ -92,6 +108,10 @@ class InvalidBinding(InvalidInput):
         super().__init__(message)
 
 
+class InvalidConfiguration(InvalidInput):
+    """A setting that nobody knows, or a value that it cannot have; the message names its origin."""
+
+
 class LimitExceeded(InvalidInput):
     """Something is larger than a named limit (`palio.model.limits`)."""
 
@@ -101,6 +121,42 @@ class LimitExceeded(InvalidInput):
         self.actual = actual
         found = "" if actual is None else f" ({actual} found)"
         super().__init__(f"{what} exceeds {limit} = {maximum}{found}; make it smaller or split it")
+
+
+class NotAuthenticated(PalioError):
+    """Whoever connects has not shown who it is, or what it shows has expired or was revoked."""
+
+
+class NotPermitted(PalioError):
+    """The principal is known, and its grants do not go so far."""
+
+
+class Unreachable(PalioError):
+    """No broker answers, or a connection was lost for longer than it may be resumed."""
+
+
+class Unsettled(PalioError):
+    """A change is not in force everywhere: some brokers could not be told."""
+
+    def __init__(self, brokers: tuple[str, ...]) -> None:
+        self.brokers = brokers
+        super().__init__(
+            f"not in force beyond {', '.join(brokers)}, which could not be reached; "
+            "it will be once they are back"
+        )
+
+
+class IllegalMessage(PalioError):
+    """A peer sent what it may not. Nothing was changed; the connection is to be closed."""
+
+    def __init__(self, sender: object, reason: str) -> None:
+        self.sender = sender
+        self.reason = reason
+        super().__init__(f"{sender} sent an illegal message: {reason}")
+
+
+class JournalDamaged(PalioError):
+    """Stored data failed its checksum: it is not served, and what it covers is named."""
 
 
 class Closed(PalioError):

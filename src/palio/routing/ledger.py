@@ -32,7 +32,7 @@ from palio.routing.messages import (
 )
 from palio.routing.parameters import changes, interned, lift
 from palio.routing.poset import ADVERTISEMENTS, SUBSCRIPTIONS, Poset
-from palio.routing.protocol import IllegalMessage, Peer, Selector
+from palio.routing.protocol import IllegalMessage, Peer, Role, Selector
 
 __all__ = ["Entry", "Ledger"]
 
@@ -127,7 +127,7 @@ class Ledger:
         self._numbers[peer] = self._next_number
         self._peers[self._next_number] = peer
         self._next_number += 1
-        if peer.is_client:
+        if peer.role is Role.CLIENT:
             self._own[peer] = (Poset(self._relation), {})
 
     def tell(self, neighbour: Peer) -> None:
@@ -266,7 +266,7 @@ class Ledger:
         entry = self.entries[peer].get(step.key)
         if entry is None or step.version <= entry.version:
             return  # a wider subscription of the batch replaced it, or a later update came first
-        if peer.is_client and not entry.filter.variables:  # siena's rules apply to what it becomes
+        if peer in self._own and not entry.filter.variables:  # siena's rules apply to what it becomes
             self._put(peer, Put(step.key, step.bound, NO_VALUES, step.bound))
             if step.key in self.entries[peer]:
                 self.entries[peer][step.key].version = step.version

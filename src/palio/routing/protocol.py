@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from palio.errors import PalioError
+from palio.errors import IllegalMessage
 from palio.matching.protocol import Matcher, RowMask
 from palio.model.events import rows as rows_of
 from palio.model.events import to_batches
@@ -47,6 +47,8 @@ class Role(IntEnum):
     """The broker above this one in a hierarchy."""
     SIDE = 3
     """The other half of a gateway (see `hybrid`): a neighbour within the same broker."""
+    SESSION = 4
+    """A client whose subscriptions are an identity each: siena's rules do not join them."""
 
 
 class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
@@ -65,6 +67,11 @@ class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         return cls(Role.CLIENT, name)
 
     @classmethod
+    def session(cls, name: str) -> Peer:
+        """A client whose subscriptions stand side by side, whatever they cover."""
+        return cls(Role.SESSION, name)
+
+    @classmethod
     def broker(cls, name: str) -> Peer:
         """A neighbouring broker."""
         return cls(Role.BROKER, name)
@@ -77,7 +84,7 @@ class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     @property
     def is_client(self) -> bool:
         """Whether it is a client rather than a broker."""
-        return self.role is Role.CLIENT
+        return self.role in (Role.CLIENT, Role.SESSION)
 
     def __str__(self) -> str:
         return f"{self.role.name.lower()} {self.name}"
@@ -88,15 +95,6 @@ class Send(NamedTuple):
 
     to: Peer
     message: Control
-
-
-class IllegalMessage(PalioError):
-    """A peer sent what it may not (see `messages`). Nothing was changed; close the connection."""
-
-    def __init__(self, sender: Peer, reason: str) -> None:
-        self.sender = sender
-        self.reason = reason
-        super().__init__(f"{sender} sent an illegal message: {reason}")
 
 
 class Events:
