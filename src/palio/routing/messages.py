@@ -24,12 +24,13 @@ on one link only, and `Update(17, {"1": 5.0})` sets the second constant of what 
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import msgspec
 
 from palio.model.filters import Filter
-from palio.model.values import NO_VALUES, Bindings
+from palio.model.values import NO_VALUES
 
 __all__ = [
     "Advertise",
@@ -46,8 +47,13 @@ __all__ = [
     "Unadvertise",
     "Unsubscribe",
     "Update",
+    "Values",
     "Withdraw",
 ]
+
+
+Values: TypeAlias = Mapping[str, Any]
+"""`Bindings` as they come off the wire, where their types are not yet known."""
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag=True):
@@ -58,7 +64,7 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True):
 
     key: int
     filter: Filter
-    values: Bindings = NO_VALUES
+    values: Values = NO_VALUES
 
 
 class Update(msgspec.Struct, frozen=True, tag=True):
@@ -68,7 +74,7 @@ class Update(msgspec.Struct, frozen=True, tag=True):
     """
 
     key: int
-    values: Bindings
+    values: Values
     version: int
 
 
@@ -82,7 +88,7 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     """siena's `unsubscribe`: end every subscription of the sender that `filter` covers."""
 
     filter: Filter
-    values: Bindings = NO_VALUES
+    values: Values = NO_VALUES
 
 
 class Advertise(msgspec.Struct, frozen=True, tag=True):

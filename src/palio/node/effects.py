@@ -1,0 +1,194 @@
+"""What a node asks of the shell round it, and what the shell must give it.
+
+A node does nothing itself: it is handed what happened, and when, and answers with effects, to be
+carried out in their order. The simulator and the server carry out the very same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from palio.node.messages import Fact, Message, Parcel
+
+__all__ = [
+    "Append",
+    "Assign",
+    "Close",
+    "DropEntries",
+    "DropSubscription",
+    "Effect",
+    "Entry",
+    "Forget",
+    "Moment",
+    "Operation",
+    "PutEntry",
+    "PutFacts",
+    "PutSubscription",
+    "PutWindow",
+    "Report",
+    "Send",
+    "Store",
+    "Stored",
+]
+
+
+class Moment(NamedTuple):
+    """When something happened: by the clock that only ever goes forward, and by that of the wall.
+
+    Timers go by the first. The second stamps publications.
+    """
+
+    now: float
+    wall_us: int
+
+
+# --- effects ---
+
+
+class Send(NamedTuple):
+    """Write a message to a connection, after those before it."""
+
+    link: int
+    message: Message
+
+
+class Close(NamedTuple):
+    """Close a connection once everything before is written; `lost` need not be told of it."""
+
+    link: int
+    reason: str
+
+
+class Append(NamedTuple):
+    """Write these operations to the journal, all or none, after those before; sync; call `stored`.
+
+    A shell may write several at once and answer for all of them.
+    """
+
+    ticket: int
+    operations: tuple[Operation, ...]
+
+
+class Report(NamedTuple):
+    """Something that people want to read in a log: a level, a short name, and its details."""
+
+    level: str
+    event: str
+    details: dict[str, Any]
+
+
+Effect: TypeAlias = Send | Close | Append | Report
+
+
+# --- the journal ---
+
+
+class PutEntry(NamedTuple):
+    """Take durable events into custody until every home has taken them."""
+
+    entry: int
+    parcel: Parcel
+    homes: tuple[str, ...]
+    """Brokers with durable subscriptions that the events match, this one among them or not."""
+    wall_us: int
+
+
+class Assign(NamedTuple):
+    """An entry's rows for one durable subscription of this broker; None for all rows."""
+
+    subscription: str
+    entry: int
+    rows: bytes | None
+
+
+class DropEntries(NamedTuple):
+    """Nobody needs these entries any longer."""
+
+    entries: tuple[int, ...]
+
+
+class Forget(NamedTuple):
+    """A durable subscription has dealt with everything up to an entry."""
+
+    subscription: str
+    entry: int
+
+
+class PutSubscription(NamedTuple):
+    """A durable subscription of this broker, as it is now."""
+
+    subscription: str
+    owner: str
+    filter: str
+    values: bytes
+    """Parameter values as msgpack."""
+    lease_s: float
+
+
+class DropSubscription(NamedTuple):
+    """A durable subscription has ended, with all that waits for it."""
+
+    subscription: str
+
+
+class PutWindow(NamedTuple):
+    """Numbers of a publisher's durable events that have come here: [first, last] ranges, packed."""
+
+    publisher: str
+    ranges: bytes
+
+
+class PutFacts(NamedTuple):
+    """Facts about brokers, each replacing what was known of its origin and subject."""
+
+    facts: tuple[Fact, ...]
+
+
+Operation: TypeAlias = (
+    PutEntry
+    | Assign
+    | DropEntries
+    | Forget
+    | PutSubscription
+    | DropSubscription
+    | PutWindow
+    | PutFacts
+)
+
+
+class Entry(NamedTuple):
+    """Durable events in custody."""
+
+    entry: int
+    parcel: Parcel
+    homes: tuple[str, ...]
+    wall_us: int
+
+
+class Stored(NamedTuple):
+    """All that a journal holds when a broker starts, apart from the events themselves."""
+
+    epoch: int
+    """How often the journal was opened before."""
+    last_entry: int
+    pending: Sequence[tuple[int, tuple[str, ...]]]
+    """Entries in custody, in order, with the homes that have not taken them."""
+    subscriptions: Sequence[PutSubscription]
+    waiting: dict[str, Sequence[int]]
+    """For each durable subscription the entries that it has not dealt with, in order."""
+    windows: Sequence[PutWindow]
+    facts: Sequence[Fact]
+
+
+class Store(Protocol):
+    """The journal, as a node reads it. What it writes are effects."""
+
+    def load(self) -> Stored:
+        """Everything but the events. Called once; from then on the node knows what there is."""
+
+    def entries(self, numbers: Sequence[int]) -> list[Entry]:
+        """Entries by number, those that exist, in order. `JournalDamaged` names a bad one."""
+
+    def assigned(self, subscription: str, numbers: Sequence[int]) -> list[bytes | None]:
+        """The rows of entries that a durable subscription waits for."""

@@ -1,0 +1,63 @@
+"""Every limit of a broker and of the wire, in one place, each with its reason.
+
+What a user may set is a field of `Settings` with one of these as its default; the others are
+properties of the protocol. Each is tested on both sides.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROTOCOL_VERSION: Final = 1
+"""Raised when a broker could no longer speak with an older one."""
+
+MAX_FRAME_BYTES: Final = 16 << 20
+"""One frame: a batch of 65,536 events of ten columns fits, a mistaken length does not."""
+
+MAX_GREETING_BYTES: Final = 16 << 10
+"""A frame of a connection that has not shown who it is: a token and a name fit."""
+
+GREETING_S: Final = 2.0
+"""How long a connection may take to show who it is."""
+
+MAX_NAME_BYTES: Final = 200
+"""A client's, a broker's or a durable subscription's name."""
+
+MAX_SHAPES: Final = 1_024
+"""Shapes (schemas) that one end of a connection may name; beyond, it starts over with none."""
+
+MAX_SUBSCRIPTIONS: Final = 1_000_000
+"""Subscriptions of one session."""
+
+MAX_SESSIONS: Final = 100_000
+"""Sessions of one broker, connected or waiting to be resumed."""
+
+WINDOW_BYTES: Final = 4 << 20
+"""What may be on its way to one receiver before it has said that it has got it."""
+
+QUEUE_BYTES: Final = 8 << 20
+"""What waits for one slow receiver beyond the window; then the oldest events are dropped."""
+
+MEMORY_BYTES: Final = 1 << 30
+"""What all queues of a broker may hold together; the longest queue loses first."""
+
+SEEN_EVERY_BYTES: Final = 256 << 10
+"""A receiver says what it has got at least this often, and when it falls idle."""
+
+HEARTBEAT_S: Final = 5.0
+"""A connection that says nothing for so long is asked; for three times as long, it is lost."""
+
+CLIENT_GRACE_S: Final = 30.0
+"""How long a client that is away keeps its session, its subscriptions and what waits for it."""
+
+PEER_GRACE_S: Final = 10.0
+"""How long a broker that is away keeps its place in the routing tables."""
+
+LEASE_S: Final = 7 * 86_400.0
+"""How long a durable subscription keeps its events while nobody takes them."""
+
+MAX_PUBLISHERS: Final = 100_000
+"""Publishers whose numbers are remembered; beyond, the one heard of longest ago is forgotten."""
+
+MAX_WINDOW_RANGES: Final = 1_024
+"""Separate ranges of numbers remembered for one publisher of durable events."""

@@ -1,0 +1,473 @@
+"""What travels between a client and its broker, and between two brokers: who may say what, when.
+
+Each connection begins with `Hello` and `Welcome`. From then on both ends count the messages that
+the other sent in this *session*; one that is broken off is resumed by saying how many arrived, and
+the rest is sent again. Messages marked (*) are about the connection itself and not counted.
+
+| message | from | when legal |
+|---|---|---|
+| `Hello` * | who connects | first |
+| `Welcome` * | a broker | in answer to `Hello` |
+| `Bye` * | both | last: why the connection ends |
+| `Seen` *, `Ping` *, `Pong` * | both | after the greeting |
+| `Subscribe`, `Replace`, `Update`, `Unsubscribe` | clients | after the greeting |
+| `Advertise`, `Unadvertise`, `Settle` | clients | after the greeting |
+| `Publish` | clients | numbers grow by one from event to event |
+| `Acknowledge` | clients | for an entry that was delivered to that durable subscription |
+| `Ask` | clients | after the greeting |
+| `Done`, `Failed`, `Answer` | a broker | once for each request that has an `id` |
+| `Accepted`, `Refused` | a broker | for what was published |
+| `Deliver`, `Gaps` | a broker | to clients |
+| `Route` | brokers | see `palio.routing.messages` |
+| `Forward` | brokers | events on the way to those who listen now |
+| `Carry` | brokers | durable events, given into the custody of the receiver |
+| `Took` | brokers | for entries that the receiver now has on its disk |
+| `Facts`, `Known`, `Echo` | brokers | see `palio.node.registry` |
+| `Probe`, `Probed` | brokers | a question that goes along with an event, and its answer |
+
+A request with an `id` is answered by exactly one of `Done`, `Failed` and `Answer`. A refusal never
+ends the connection; a message that is not legal does, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from palio.matching.protocol import RowMask
+from palio.model.filters import Filter
+from palio.model.values import NO_VALUES
+from palio.routing.messages import Control, Values
+
+__all__ = [
+    "UNCOUNTED",
+    "Accepted",
+    "Acknowledge",
+    "Advertise",
+    "Answer",
+    "Ask",
+    "Bye",
+    "Carry",
+    "Deliver",
+    "Done",
+    "Echo",
+    "EventMessage",
+    "Fact",
+    "Facts",
+    "Failed",
+    "Failure",
+    "Forward",
+    "Gap",
+    "Gaps",
+    "Hello",
+    "Known",
+    "Message",
+    "Parcel",
+    "Ping",
+    "Pong",
+    "Probe",
+    "Probed",
+    "Publish",
+    "Refused",
+    "Replace",
+    "Route",
+    "Seen",
+    "Settle",
+    "Subscribe",
+    "Took",
+    "Unadvertise",
+    "Unsubscribe",
+    "Update",
+    "Welcome",
+    "pack_mask",
+    "unpack_mask",
+]
+
+
+class Parcel:
+    """Events of one publisher in its order and of one shape, with their encoded form once it is
+    made.
+
+    At and after the publisher's own broker the batch has the system columns `$seq` and `$time`.
+    """
+
+    __slots__ = ("_payload", "batch", "publisher")
+
+    def __init__(self, publisher: str, batch: pa.RecordBatch, payload: Any = None) -> None:
+        self.publisher = publisher
+        self.batch = batch
+        self._payload = payload
+
+    @property
+    def payload(self) -> Any:
+        """The batch as an Arrow message without its schema; made once, a buffer."""
+        if self._payload is None:
+            self._payload = self.batch.serialize()
+        return self._payload
+
+    @property
+    def nbytes(self) -> int:
+        """About what it takes on the wire and in a queue."""
+        return self.payload.size if self._payload is not None else self.batch.nbytes + 256
+
+    def select(self, mask: RowMask) -> Parcel:
+        """The events of some rows; this very parcel if that is all of them."""
+        if mask.all():
+            return self
+        return Parcel(self.publisher, self.batch.take(np.flatnonzero(mask)))
+
+    def __len__(self) -> int:
+        return self.batch.num_rows
+
+    def __repr__(self) -> str:
+        return f"Parcel({self.publisher!r}, {self.batch.num_rows} events)"
+
+
+def pack_mask(mask: RowMask) -> bytes | None:
+    """A selection of rows as bits; None for all of them."""
+    return None if mask.all() else np.packbits(mask, bitorder="little").tobytes()
+
+
+def unpack_mask(packed: bytes | None, rows: int) -> RowMask:
+    """`pack_mask` undone.
+
+    >>> unpack_mask(pack_mask(np.array([True, False, True])), 3).tolist()
+    [True, False, True]
+    """
+    if packed is None:
+        return np.ones(rows, np.bool_)
+    bits: npt.NDArray[np.uint8] = np.frombuffer(packed, np.uint8)
+    return np.unpackbits(bits, count=rows, bitorder="little").astype(np.bool_)
+
+
+# --- the connection ---
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """Who connects, and what it remembers of an earlier connection that it wants to resume."""
+
+    role: str
+    """`client` or `broker`."""
+    name: str
+    version: int
+    token: str = ""
+    session: str = ""
+    """The session to resume; empty for a new one."""
+    received: int = 0
+    """Counted messages of that session that arrived here."""
+
+
+class Welcome(msgspec.Struct, frozen=True, tag=True):
+    """Who answers. Not `resumed`: the session is new, and whatever was said before is forgotten."""
+
+    name: str
+    session: str
+    resumed: bool
+    received: int
+    """Counted messages of the resumed session that arrived here."""
+    publisher: str = ""
+    """The name that events published in this session bear."""
+    heartbeat_s: float = 0.0
+    grace_s: float = 0.0
+
+
+class Bye(msgspec.Struct, frozen=True, tag=True):
+    """The last word on a connection: an error by its class name, or `closed` or `suspended`."""
+
+    code: str
+    reason: str = ""
+
+
+class Seen(msgspec.Struct, frozen=True, tag=True):
+    """So many counted messages have arrived in this session: they need not be kept any longer."""
+
+    count: int
+
+
+class Ping(msgspec.Struct, frozen=True, tag=True):
+    """Are you there?"""
+
+
+class Pong(msgspec.Struct, frozen=True, tag=True):
+    """I am."""
+
+
+# --- from clients ---
+
+
+class Subscribe(msgspec.Struct, frozen=True, tag=True):
+    """Hear what matches. `durable` names a subscription that outlives its session."""
+
+    id: int
+    key: int
+    filter: Filter
+    values: Values = NO_VALUES
+    durable: str = ""
+    lease_s: float = 0.0
+
+
+class Replace(msgspec.Struct, frozen=True, tag=True):
+    """Another filter under the same key: identity, position and grants stay."""
+
+    id: int
+    key: int
+    filter: Filter
+    values: Values = NO_VALUES
+
+
+class Update(msgspec.Struct, frozen=True, tag=True):
+    """New values for some variables."""
+
+    id: int
+    key: int
+    values: Values
+
+
+class Unsubscribe(msgspec.Struct, frozen=True, tag=True):
+    """Hear nothing more. A durable subscription waits for its owner, unless `forget` ends it."""
+
+    id: int
+    key: int
+    forget: bool = False
+
+
+class Advertise(msgspec.Struct, frozen=True, tag=True):
+    """Announce what will be published."""
+
+    id: int
+    key: int
+    filter: Filter
+
+
+class Unadvertise(msgspec.Struct, frozen=True, tag=True):
+    """Withdraw an announcement."""
+
+    id: int
+    key: int
+
+
+class Settle(msgspec.Struct, frozen=True, tag=True):
+    """Answer when all this session has asked for is in force wherever a publisher may be."""
+
+    id: int
+
+
+class Publish(msgspec.Struct, frozen=True, tag=True):
+    """Events numbered on from `first_seq`, without system columns."""
+
+    parcel: Parcel
+    first_seq: int
+    durable: bool = False
+
+
+class Acknowledge(msgspec.Struct, frozen=True, tag=True):
+    """The durable subscription has dealt with everything up to an entry."""
+
+    key: int
+    entry: int
+
+
+class Ask(msgspec.Struct, frozen=True, tag=True):
+    """A question about the broker: `topology`, `status`, `trace`, `catalogue`."""
+
+    id: int
+    what: str
+    about: Any = None
+
+
+# --- to clients ---
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An error as data: the class of `palio.errors`, its message, and its attributes."""
+
+    kind: str
+    message: str
+    details: dict[str, Any] = {}
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The request is in force at this broker (for `Settle`: everywhere but at `unreached`)."""
+
+    id: int
+    unreached: tuple[str, ...] = ()
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The request was refused and changed nothing."""
+
+    id: int
+    failure: Failure
+
+
+class Answer(msgspec.Struct, frozen=True, tag=True):
+    """What an `Ask` asked for."""
+
+    id: int
+    data: Any
+
+
+class Accepted(msgspec.Struct, frozen=True, tag=True):
+    """Everything published up to a number is held: in `memory`, or on disk (`durable`)."""
+
+    seq: int
+    level: str
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """Events that were not published, and why."""
+
+    first_seq: int
+    last_seq: int
+    failure: Failure
+
+
+class Deliver(msgspec.Struct, frozen=True, tag=True):
+    """Events for a session: the receiver finds out by its own filters for which subscriptions.
+
+    For a durable subscription, `key` names it and `entry` is what to acknowledge.
+    """
+
+    parcel: Parcel
+    rows: bytes | None = None
+    key: int = -1
+    entry: int = 0
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Events of one publisher that a session lost."""
+
+    publisher: str
+    first_seq: int
+    last_seq: int
+    count: int
+    key: int = -1
+    """The durable subscription that lost them, or -1."""
+
+
+class Gaps(msgspec.Struct, frozen=True, tag=True):
+    """What was lost since the last message."""
+
+    gaps: tuple[Gap, ...]
+
+
+# --- between brokers ---
+
+
+class Route(msgspec.Struct, frozen=True, tag=True):
+    """What one router says to another."""
+
+    control: Control
+
+
+class Forward(msgspec.Struct, frozen=True, tag=True):
+    """Events that someone beyond the receiver listens to."""
+
+    parcel: Parcel
+    rows: bytes | None = None
+
+
+class Carry(msgspec.Struct, frozen=True, tag=True):
+    """Durable events for durable subscriptions at some brokers, until `Took`."""
+
+    parcel: Parcel
+    entry: int
+    homes: tuple[str, ...]
+
+
+class Took(msgspec.Struct, frozen=True, tag=True):
+    """These entries are on the disk of the sender of this message."""
+
+    entries: tuple[int, ...]
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One thing that a broker tells all others about itself; the newest version counts."""
+
+    origin: str
+    version: int
+    subject: str
+    """`links`, or the name of a durable subscription."""
+    links: tuple[str, ...] = ()
+    filter: Filter | None = None
+    """A durable subscription's filter with its values; None once it has ended."""
+
+
+class Facts(msgspec.Struct, frozen=True, tag=True):
+    """Facts, in the order of their versions; answered by `Echo` once they have gone everywhere."""
+
+    facts: tuple[Fact, ...]
+
+
+class Known(msgspec.Struct, frozen=True, tag=True):
+    """By origin, the newest version that the sender has: what it lacks is sent to it."""
+
+    versions: dict[str, int]
+
+
+class Echo(msgspec.Struct, frozen=True, tag=True):
+    """Facts of an origin up to a version are known beyond the sender, but for some brokers."""
+
+    origin: str
+    version: int
+    unreached: tuple[str, ...] = ()
+
+
+class Probe(msgspec.Struct, frozen=True, tag=True):
+    """Where would this event go from here? Nobody receives it."""
+
+    id: int
+    parcel: Parcel
+    path: tuple[str, ...]
+
+
+class Probed(msgspec.Struct, frozen=True, tag=True):
+    """What became of a probe at one broker and beyond it."""
+
+    id: int
+    hops: tuple[dict[str, Any], ...]
+
+
+EventMessage: TypeAlias = Publish | Deliver | Forward | Carry | Probe
+
+Message: TypeAlias = (
+    Hello
+    | Welcome
+    | Bye
+    | Seen
+    | Ping
+    | Pong
+    | Subscribe
+    | Replace
+    | Update
+    | Unsubscribe
+    | Advertise
+    | Unadvertise
+    | Settle
+    | Publish
+    | Acknowledge
+    | Ask
+    | Done
+    | Failed
+    | Answer
+    | Accepted
+    | Refused
+    | Deliver
+    | Gaps
+    | Route
+    | Forward
+    | Carry
+    | Took
+    | Facts
+    | Known
+    | Echo
+    | Probe
+    | Probed
+)
+
+UNCOUNTED: Final = (Hello, Welcome, Bye, Seen, Ping, Pong)
+"""Messages about the connection itself."""

@@ -1,0 +1,210 @@
+"""Messages as frames and back: `u32 length | u8 kind | body`, little-endian.
+
+| kind | body |
+|---|---|
+| 0 shape | `u32 number` and an Arrow schema message: what this end calls that schema from now on |
+| 1 control | a message in msgpack |
+| 2 events | `u32 length` of a message in msgpack, the message, and an Arrow batch message |
+
+A schema is sent once a connection and named by its number from then on. Filters travel as their
+canonical text. `Encoder` and `Decoder` hold the state of one direction of one connection and do no
+input or output.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from palio.errors import IllegalMessage, PalioError
+from palio.language.parsing import parse_filter
+from palio.model.events import conform
+from palio.model.filters import Filter
+from palio.node.limits import MAX_FRAME_BYTES, MAX_SHAPES
+from palio.node.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
+
+__all__ = ["Decoder", "Encoder"]
+
+_HEAD: Final = struct.Struct("<IB")
+_NUMBER: Final = struct.Struct("<I")
+
+SHAPE: Final = 0
+CONTROL: Final = 1
+EVENTS: Final = 2
+
+_UNREADABLE: Final = (
+    PalioError,
+    msgspec.MsgspecError,
+    pa.ArrowException,
+    struct.error,
+    ValueError,
+)
+"""What reading bytes that are no message may raise."""
+
+_WITH_EVENTS: Final = (Publish, Deliver, Forward, Carry, Probe)
+
+
+class Encoder:
+    """Messages to frames, for one direction of one connection.
+
+    >>> from palio.node.messages import Ping
+    >>> b"".join(Encoder().encode(Ping()))[5:]
+    b'\\x81\\xa4type\\xa4Ping'
+    """
+
+    def __init__(self, max_shapes: int = MAX_SHAPES) -> None:
+        self._shapes: dict[pa.Schema, int] = {}
+        self._max_shapes = max_shapes
+        self._msgpack = msgspec.msgpack.Encoder(enc_hook=self._hook)
+
+    def encode(self, message: Message) -> list[Any]:
+        """Buffers to be written one after another: a frame, or two where a shape is new."""
+        if not isinstance(message, _WITH_EVENTS):
+            body = self._msgpack.encode(message)
+            return [_HEAD.pack(len(body), CONTROL), body]
+        parcel = message.parcel
+        buffers: list[Any] = []
+        schema = parcel.batch.schema
+        if schema not in self._shapes:
+            if len(self._shapes) >= self._max_shapes:
+                self._shapes.clear()
+            number = self._shapes[schema] = len(self._shapes)
+            described = schema.serialize()
+            buffers += [
+                _HEAD.pack(_NUMBER.size + described.size, SHAPE),
+                _NUMBER.pack(number),
+                described,
+            ]
+        head = self._msgpack.encode(message)
+        payload = parcel.payload
+        size = _NUMBER.size + len(head) + payload.size
+        return [*buffers, _HEAD.pack(size, EVENTS), _NUMBER.pack(len(head)), head, payload]
+
+    def _hook(self, value: object) -> object:
+        if isinstance(value, Parcel):
+            return [value.publisher, self._shapes[value.batch.schema]]
+        if isinstance(value, Filter):
+            return str(value)
+        if isinstance(value, Mapping):
+            return dict(value)
+        raise TypeError(f"{type(value).__name__} does not travel")
+
+
+class Decoder:
+    """Bytes to messages, for one direction of one connection.
+
+    >>> from palio.node.messages import Ping
+    >>> list(Decoder("peer").feed(b"".join(Encoder().encode(Ping()))))
+    [Ping()]
+    """
+
+    def __init__(
+        self, sender: object, *, max_frame: int = MAX_FRAME_BYTES, max_shapes: int = MAX_SHAPES
+    ) -> None:
+        self.sender = sender
+        self.max_frame = max_frame
+        self._max_shapes = max_shapes
+        self._shapes: dict[int, pa.Schema] = {}
+        self._rest = bytearray()
+        self._payload: bytes = b""
+        self._msgpack = msgspec.msgpack.Decoder(Message, dec_hook=self._hook)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of a frame that has not come whole."""
+        return len(self._rest)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Message]:
+        """The messages that more bytes complete. `IllegalMessage` for what is none.
+
+        Whoever is told of one stops reading: where the next frame begins is not known.
+        """
+        rest = self._rest
+        rest += data
+        start = 0
+        try:
+            while len(rest) - start >= _HEAD.size:
+                size, kind = _HEAD.unpack_from(rest, start)
+                if size > self.max_frame:
+                    raise self._illegal(
+                        f"a frame of {size} bytes; {self.max_frame} is the most (MAX_FRAME_BYTES)"
+                    )
+                end = start + _HEAD.size + size
+                if len(rest) < end:
+                    break
+                with memoryview(rest) as view:
+                    body = bytes(view[start + _HEAD.size : end])
+                start = end
+                message = self._read(kind, body)
+                if message is not None:
+                    yield message
+        finally:
+            del rest[:start]
+
+    def _read(self, kind: int, body: bytes) -> Message | None:
+        try:
+            if kind == CONTROL:
+                message: Message = self._msgpack.decode(body)
+                if isinstance(message, _WITH_EVENTS):
+                    raise self._illegal(f"{type(message).__name__} without its events")
+                return message
+            if kind == EVENTS:
+                return self._events(body)
+            if kind == SHAPE:
+                self._learn(body)
+                return None
+        except IllegalMessage:
+            raise
+        except (
+            PalioError,
+            msgspec.MsgspecError,
+            pa.ArrowException,
+            StructError,
+            ValueError,
+        ) as error:
+            raise self._illegal(f"a frame that cannot be read: {error}") from None
+        raise self._illegal(f"a frame of kind {kind}, which does not exist")
+
+    def _learn(self, body: bytes) -> None:
+        (number,) = _NUMBER.unpack_from(body)
+        if number >= self._max_shapes:
+            raise self._illegal(f"shape {number}; {self._max_shapes} is the most (MAX_SHAPES)")
+        if number == 0:
+            self._shapes.clear()
+        schema = pa.ipc.read_schema(pa.py_buffer(body[_NUMBER.size :]))
+        if conform(_empty(schema)).schema != schema:
+            raise self._illegal(f"a shape with types that are none of the model's: {schema}")
+        self._shapes[number] = schema
+
+    def _events(self, body: bytes) -> Message:
+        (size,) = _NUMBER.unpack_from(body)
+        if _NUMBER.size + size > len(body):
+            raise self._illegal("an events frame that is shorter than it says")
+        self._payload = body[_NUMBER.size + size :]
+        message: Message = self._msgpack.decode(body[_NUMBER.size : _NUMBER.size + size])
+        return message
+
+    def _hook(self, kind: type, value: Any) -> object:
+        if kind is Filter:
+            return parse_filter(value)
+        if kind is Parcel:
+            publisher, number = value
+            schema = self._shapes.get(number) if isinstance(number, int) else None
+            if schema is None or not isinstance(publisher, str):
+                raise ValueError(f"events of shape {number!r}, which was never described")
+            payload = pa.py_buffer(self._payload)
+            batch = pa.ipc.read_record_batch(payload, schema)
+            batch.validate(full=True)  # offsets from outside, about to be read by kernels
+            return Parcel(publisher, batch, payload)
+        raise TypeError(f"{kind.__name__} does not travel")
+
+    def _illegal(self, reason: str) -> IllegalMessage:
+        return IllegalMessage(self.sender, reason)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
