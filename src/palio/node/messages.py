@@ -39,7 +39,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.matching.protocol import RowMask
-from palio.model.filters import Filter
 from palio.model.values import NO_VALUES
 from palio.routing.messages import Control, Values
 
@@ -155,6 +154,9 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     name: str
     version: int
     token: str = ""
+    incarnation: str = ""
+    """Drawn by a client once in its life: its publications are numbered under `name/incarnation`,
+    whatever becomes of its sessions."""
     session: str = ""
     """The session to resume; empty for a new one."""
     received: int = 0
@@ -204,7 +206,7 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True):
 
     id: int
     key: int
-    filter: Filter
+    filter: str
     values: Values = NO_VALUES
     durable: str = ""
     lease_s: float = 0.0
@@ -215,7 +217,7 @@ class Replace(msgspec.Struct, frozen=True, tag=True):
 
     id: int
     key: int
-    filter: Filter
+    filter: str
     values: Values = NO_VALUES
 
 
@@ -240,7 +242,7 @@ class Advertise(msgspec.Struct, frozen=True, tag=True):
 
     id: int
     key: int
-    filter: Filter
+    filter: str
 
 
 class Unadvertise(msgspec.Struct, frozen=True, tag=True):
@@ -251,7 +253,10 @@ class Unadvertise(msgspec.Struct, frozen=True, tag=True):
 
 
 class Settle(msgspec.Struct, frozen=True, tag=True):
-    """Answer when all this session has asked for is in force wherever a publisher may be."""
+    """Answer when all this session has asked for is in force wherever a publisher may be.
+
+    Answered by `Done`, which names brokers that could not be told.
+    """
 
     id: int
 
@@ -329,7 +334,8 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 class Deliver(msgspec.Struct, frozen=True, tag=True):
     """Events for a session: the receiver finds out by its own filters for which subscriptions.
 
-    For a durable subscription, `key` names it and `entry` is what to acknowledge.
+    With a `key` they are for that durable subscription alone. With an `entry` they come out of
+    custody, and it is what to acknowledge; without, they were published for those who are here.
     """
 
     parcel: Parcel
@@ -369,6 +375,8 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
 
     parcel: Parcel
     rows: bytes | None = None
+    durable: bool = False
+    """They are in custody too: durable subscriptions do not get them from here."""
 
 
 class Carry(msgspec.Struct, frozen=True, tag=True):
@@ -393,8 +401,8 @@ class Fact(msgspec.Struct, frozen=True):
     subject: str
     """`links`, or the name of a durable subscription."""
     links: tuple[str, ...] = ()
-    filter: Filter | None = None
-    """A durable subscription's filter with its values; None once it has ended."""
+    filter: str = ""
+    """A durable subscription's filter with its values; empty once it has ended."""
 
 
 class Facts(msgspec.Struct, frozen=True, tag=True):

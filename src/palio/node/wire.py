@@ -6,8 +6,8 @@
 | 1 control | a message in msgpack |
 | 2 events | `u32 length` of a message in msgpack, the message, and an Arrow batch message |
 
-A schema is sent once a connection and named by its number from then on. Filters travel as their
-canonical text. `Encoder` and `Decoder` hold the state of one direction of one connection and do no
+A schema is sent once a connection and named by its number from then on. The
+filters of routers travel as their canonical text. `Encoder` and `Decoder` hold the state of one direction of one connection and do no
 input or output.
 """
 
@@ -159,13 +159,7 @@ class Decoder:
                 return None
         except IllegalMessage:
             raise
-        except (
-            PalioError,
-            msgspec.MsgspecError,
-            pa.ArrowException,
-            StructError,
-            ValueError,
-        ) as error:
+        except _UNREADABLE as error:
             raise self._illegal(f"a frame that cannot be read: {error}") from None
         raise self._illegal(f"a frame of kind {kind}, which does not exist")
 
