@@ -11,13 +11,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from palio.errors import InvalidEvent, LimitExceeded
 from palio.model.limits import MAX_ATTRIBUTES, MAX_DEPTH
 from palio.model.values import Value, check_name, checked
 
-__all__ = ["SEQ", "TIME", "conform", "flatten", "rows", "to_batch", "to_batches"]
+__all__ = [
+    "SEQ",
+    "TIME",
+    "conform",
+    "flatten",
+    "rows",
+    "stamped",
+    "to_batch",
+    "to_batches",
+]
 
 SEQ: Final = "$seq"
 """System column: the publisher's own count of its events."""
@@ -158,6 +168,19 @@ def rows(batch: pa.RecordBatch, indices: Sequence[int] | None = None) -> Iterato
     chosen = batch if indices is None else batch.take(pa.array(indices, pa.int64()))
     for row in chosen.to_pylist():
         yield {name: value for name, value in row.items() if value is not None}
+
+
+def stamped(batch: pa.RecordBatch, first_seq: int, time_us: int) -> pa.RecordBatch:
+    """The batch with its system columns: numbers from `first_seq` on, and the publication time.
+
+    >>> stamped(pa.record_batch({"x": [1, 2]}), 7, 0)[SEQ].to_pylist()
+    [7, 8]
+    """
+    count = batch.num_rows
+    numbers = pa.array(np.arange(first_seq, first_seq + count, dtype=np.int64))
+    times = pa.array(np.full(count, time_us, np.int64)).cast(TIMESTAMP)
+    schema = batch.schema.append(pa.field(SEQ, pa.int64())).append(pa.field(TIME, TIMESTAMP))
+    return pa.RecordBatch.from_arrays([*batch.columns, numbers, times], schema=schema)
 
 
 def conform(batch: pa.RecordBatch) -> pa.RecordBatch:

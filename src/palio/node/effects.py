@@ -133,9 +133,12 @@ class DropSubscription(NamedTuple):
 
 
 class PutWindow(NamedTuple):
-    """Numbers of a publisher's durable events that have come here: [first, last] ranges, packed."""
+    """Numbers of durable events that have come here, in place of what was known under this key.
 
-    publisher: str
+    Nothing, if `ranges` is empty: the key is to be forgotten.
+    """
+
+    key: str
     ranges: bytes
 
 

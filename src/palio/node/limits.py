@@ -59,5 +59,5 @@ LEASE_S: Final = 7 * 86_400.0
 MAX_PUBLISHERS: Final = 100_000
 """Publishers whose numbers are remembered; beyond, the one heard of longest ago is forgotten."""
 
-MAX_WINDOW_RANGES: Final = 1_024
-"""Separate ranges of numbers remembered for one publisher of durable events."""
+WINDOW_BLOCKS: Final = 2
+"""Blocks of numbers (see `windows`) that are remembered of one publisher of durable events."""

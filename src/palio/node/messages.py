@@ -403,6 +403,8 @@ class Fact(msgspec.Struct, frozen=True):
     links: tuple[str, ...] = ()
     filter: str = ""
     """A durable subscription's filter with its values; empty once it has ended."""
+    claimed_us: int = 0
+    """When it came to live here: of two homes that claim it the later one has it."""
 
 
 class Facts(msgspec.Struct, frozen=True, tag=True):

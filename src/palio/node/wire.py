@@ -6,9 +6,9 @@
 | 1 control | a message in msgpack |
 | 2 events | `u32 length` of a message in msgpack, the message, and an Arrow batch message |
 
-A schema is sent once a connection and named by its number from then on. The
-filters of routers travel as their canonical text. `Encoder` and `Decoder` hold the state of one direction of one connection and do no
-input or output.
+A schema is sent once a connection and named by its number from then on. The filters of routers
+travel as their canonical text. `Encoder` and `Decoder` hold the state of one direction of one
+connection and do no input or output.
 """
 
 from __future__ import annotations

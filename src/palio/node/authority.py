@@ -1,0 +1,368 @@
+"""Authority is content: what a principal may publish and hear are filters (DESIGN 7).
+
+Rules, kept at the edge for clients and at every hop for brokers:
+
+1. Default deny: what no grant admits is refused.
+2. Deny wins: an event that a deny filter matches is refused, whatever grants say.
+3. A subscription is *narrowed*: the broker runs it ANDed with what the principal may hear. Its
+   parameters stay, and no value of theirs widens it again.
+4. An event is published if the publisher's grant matches it. Of a batch the rows count one by one.
+5. A neighbour is a principal like any other: it is sent what it may hear, and what it brings is
+   taken if it may publish it. What it says its clients want makes no difference to that.
+
+Where a condition of a deny filter is unknown, the event is not denied, as an event without `secret`
+is not by `secret = true`. Residual conditions (`LENGTH(name) > 3`) are the exception: the narrowed
+filter leaves out events for which one is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from palio.errors import InvalidFilter, InvalidInput, NotAuthenticated, NotPermitted
+from palio.language.twovalued import not_true
+from palio.matching.index import Index
+from palio.matching.protocol import RowMask
+from palio.model.constraints import Constraint
+from palio.model.expressions import All, AnyOf, Boolean, Not
+from palio.model.filters import FALSE, TRUE, Conjunction, Filter, check_size
+from palio.model.normal_form import conjoin, reduce
+from palio.model.relations import conjunction_covers, overlaps
+from palio.model.values import Bindings
+from palio.node.effects import Moment
+
+__all__ = [
+    "NO_LIMITS",
+    "Allowance",
+    "Authority",
+    "Limits",
+    "NamedAuthority",
+    "OpenAuthority",
+    "Principal",
+    "check_advertisement",
+    "hearable",
+    "narrow",
+    "publishable",
+]
+
+_SHOWN_CHARS: Final = 200
+"""Characters of a filter that an error shows."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a principal may ask of a broker; None for as much as the broker has."""
+
+    subscriptions: int | None = None
+    events_per_s: float | None = None
+    bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("subscriptions", "events_per_s", "bytes_per_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InvalidInput(f"the limit {name} is {value}; it is above 0, or left out")
+
+
+NO_LIMITS: Final = Limits()
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who someone is, and what is granted to them. By default: nothing.
+
+    >>> import palio
+    >>> alice = Principal("alice", may_hear=palio.parse("symbol = 'IBM'"))
+    >>> print(narrow(palio.parse("price < :limit"), {"limit": 10}, alice))
+    price < :limit AND symbol = 'IBM'
+    """
+
+    name: str
+    may_publish: Filter = FALSE
+    may_hear: Filter = FALSE
+    deny_publish: Filter = FALSE
+    deny_hear: Filter = FALSE
+    limits: Limits = NO_LIMITS
+    expires_us: int | None = None
+    """By the clock of the wall; None for never."""
+    token: str = ""
+    """The number of the token that showed who it is, by which it may be revoked."""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InvalidInput("a principal has a name")
+        for what in ("may_publish", "may_hear", "deny_publish", "deny_hear"):
+            variables = getattr(self, what).variables
+            if variables:
+                raise InvalidFilter(
+                    f"{what} of {self.name!r} has the parameter :{min(variables)}; "
+                    "a grant is fixed: write a constant"
+                )
+
+    @cached_property
+    def _publishing(self) -> _Rows:
+        return _Rows(self.may_publish, self.deny_publish)
+
+    @cached_property
+    def _hearing(self) -> _Rows:
+        return _Rows(self.may_hear, self.deny_hear)
+
+    def check(self, at: Moment) -> None:
+        """Refuse a principal whose time is over."""
+        if self.expires_us is not None and at.wall_us >= self.expires_us:
+            raise NotAuthenticated(f"what showed that this is {self.name!r} has expired; renew it")
+
+
+class Authority(Protocol):
+    """Says who connects, and what they were granted."""
+
+    def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
+        """Who this is, by a token or by what the transport has shown (a certificate's subject).
+
+        `NotAuthenticated` if neither shows anything.
+        """
+
+    def check(self, principal: Principal, at: Moment) -> None:
+        """Refuse (`NotAuthenticated`) a principal that has expired or was revoked meanwhile."""
+
+
+class OpenAuthority:
+    """Everyone may do everything: for brokers that only listen on loopback.
+
+    >>> print(OpenAuthority().authenticate("", "", Moment(0.0, 0)).may_hear)
+    TRUE
+    """
+
+    def __init__(self) -> None:
+        self._anyone = Principal("anyone", TRUE, TRUE)
+
+    def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
+        """See `Authority`."""
+        return Principal(transport_name, TRUE, TRUE) if transport_name else self._anyone
+
+    def check(self, principal: Principal, at: Moment) -> None:
+        """See `Authority`."""
+
+
+class NamedAuthority:
+    """Principals by the name that the transport has shown, such as a certificate's subject.
+
+    >>> brokers = NamedAuthority({"north": Principal("north", TRUE, TRUE)})
+    >>> brokers.authenticate("", "north", Moment(0.0, 0)).name
+    'north'
+    """
+
+    def __init__(self, principals: Mapping[str, Principal]) -> None:
+        self._principals = dict(principals)
+
+    def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # certificates only
+        """See `Authority`."""
+        principal = self._principals.get(transport_name)
+        if principal is None:
+            who = f"{transport_name!r} was granted nothing" if transport_name else "no certificate"
+            raise NotAuthenticated(f"{who}; a client certificate of a listed subject is needed")
+        principal.check(at)
+        return principal
+
+    def check(self, principal: Principal, at: Moment) -> None:
+        """See `Authority`."""
+        principal.check(at)
+        if self._principals.get(principal.name) is not principal:
+            raise NotAuthenticated(f"{principal.name!r} is no longer listed")
+
+
+# --- subscriptions ---
+
+
+def narrow(filter: Filter, values: Bindings, principal: Principal) -> Filter:
+    """What a broker runs for a principal's subscription: never more than it may hear.
+
+    `NotPermitted` if nothing is left whatever values its parameters take.
+
+    >>> import palio
+    >>> reader = Principal("reader", may_hear=TRUE, deny_hear=palio.parse("secret = true"))
+    >>> public = narrow(palio.parse("price < 5"), {}, reader)
+    >>> public.matches({"price": 4}), public.matches({"price": 4, "secret": True})
+    (True, False)
+    """
+    filter.bind(values)  # an error of the subscriber's own comes before one of authority
+    may, denied = principal.may_hear, principal.deny_hear
+    left: list[Conjunction] = []
+    for asked in filter.conjunctions:
+        if any(conjunction_covers(one, _fixed(asked)) for one in may.conjunctions):
+            permitted = [asked]
+        else:
+            permitted = _possible(conjoin(Filter((asked,)), may))
+        left += [rest for each in permitted for rest in _less(each, denied)]
+    if not left and filter.conjunctions:
+        but = "" if denied == FALSE else f" but not {_shown(denied)}"
+        raise NotPermitted(
+            f"{principal.name!r} may hear nothing that matches {_shown(filter)}; "
+            f"it may hear {_shown(may)}{but}"
+        )
+    check_size(left)
+    return Filter.of(left)
+
+
+def check_advertisement(filter: Filter, values: Bindings, principal: Principal) -> None:
+    """Refuse to announce events of which the principal may publish none."""
+    if not overlaps(filter, principal.may_publish, values):
+        raise NotPermitted(
+            f"{principal.name!r} may publish nothing that {_shown(filter)} announces; "
+            f"it may publish {_shown(principal.may_publish)}"
+        )
+
+
+def _fixed(conjunction: Conjunction) -> Conjunction:
+    """What holds whatever values the parameters take."""
+    if not conjunction.variables:
+        return conjunction
+    return Conjunction.of(each for each in conjunction.parts if not each.variables)
+
+
+def _possible(filter: Filter) -> list[Conjunction]:
+    """The alternatives that some values of the parameters let some event match."""
+    return [each for each in filter.conjunctions if not _fixed(each).is_contradiction]
+
+
+def _less(permitted: Conjunction, denied: Filter) -> list[Conjunction]:
+    """What is left of an alternative without the events that `denied` matches."""
+    fixed = _fixed(permitted)
+    met = [each for each in denied.conjunctions if _meet(each, fixed)]
+    if not met:
+        return [permitted]
+    if any(conjunction_covers(each, fixed) for each in met):
+        return []
+    return _possible(Filter((permitted,)) & reduce(All(tuple(map(_fails, met)))))
+
+
+def _meet(one: Conjunction, other: Conjunction) -> bool:
+    """Whether their constraints, attribute by attribute, may hold of one event."""
+    mine, theirs = one.domains, other.domains
+    return not any(mine[name].disjoint(theirs[name]) for name in mine.keys() & theirs.keys())
+
+
+def _fails(conjunction: Conjunction) -> Boolean:
+    """That a conjunction is not true: false or, but for residuals, unknown."""
+    return AnyOf(
+        tuple(
+            not_true(part.name, [part.as_test()])
+            if isinstance(part, Constraint)
+            else Not(part.condition)
+            for part in conjunction.parts
+        )
+    )
+
+
+def _shown(filter: Filter) -> str:
+    text = str(filter)
+    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
+
+
+# --- events ---
+
+
+def publishable(principal: Principal, batch: pa.RecordBatch) -> RowMask:
+    """The rows that a principal may publish.
+
+    >>> import palio
+    >>> from palio.model import to_batches
+    >>> ticker = Principal("ticker", may_publish=palio.parse("price > 0"))
+    >>> (batch,) = to_batches([{"price": 5}, {"price": -5}, {"volume": 1}])
+    >>> publishable(ticker, batch)
+    array([ True, False, False])
+    """
+    return principal._publishing.admitted(batch)
+
+
+def hearable(principal: Principal, batch: pa.RecordBatch) -> RowMask:
+    """The rows that a principal may hear: for neighbours, whose filters are not narrowed."""
+    return principal._hearing.admitted(batch)
+
+
+class _Rows:
+    """A grant and its denial, compiled for batches."""
+
+    _MAY: Final = 0
+    _DENIED: Final = 1
+
+    def __init__(self, may: Filter, denied: Filter) -> None:
+        self._everything = may == TRUE
+        self._index: Index | None = None
+        if not self._everything or denied != FALSE:
+            self._index = Index()
+            self._index.add(self._MAY, may)
+            self._index.add(self._DENIED, denied)
+
+    def admitted(self, batch: pa.RecordBatch) -> RowMask:
+        if self._index is None:
+            return np.ones(batch.num_rows, np.bool_)
+        found = self._index.route(batch)
+        admitted = found.get(self._MAY)
+        if admitted is None:
+            return np.zeros(batch.num_rows, np.bool_)
+        denied = found.get(self._DENIED)
+        return admitted if denied is None else admitted & ~denied
+
+
+# --- limits ---
+
+
+class Allowance:
+    """What is left of a principal's rates: token buckets that hold one second's worth.
+
+    A bucket may be overdrawn once, so that no batch is too large to pass at all; whoever comes
+    next waits until that is paid back.
+
+    >>> allowance = Allowance(Limits(events_per_s=100), now=0.0)
+    >>> allowance.wait_s(0.0), allowance.spend(150, 0, now=0.0)
+    (0.0, None)
+    >>> allowance.wait_s(0.0), allowance.wait_s(0.6)
+    (0.5, 0.0)
+    """
+
+    def __init__(self, limits: Limits, now: float) -> None:
+        self._events = _Bucket(limits.events_per_s, now)
+        self._bytes = _Bucket(limits.bytes_per_s, now)
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until something may be published again; 0 for at once."""
+        return max(self._events.wait_s(now), self._bytes.wait_s(now))
+
+    def spend(self, events: int, nbytes: int, now: float) -> None:
+        """Count what was published."""
+        self._events.spend(events, now)
+        self._bytes.spend(nbytes, now)
+
+
+_MOMENT_S: Final = 1e-6
+"""What floating point leaves of a wait that is over is no wait."""
+
+
+class _Bucket:
+    def __init__(self, rate: float | None, now: float) -> None:
+        self._rate = rate
+        self._level = rate or 0.0
+        self._at = now
+
+    def wait_s(self, now: float) -> float:
+        if self._rate is None:
+            return 0.0
+        self._refill(self._rate, now)
+        wait = -self._level / self._rate
+        return wait if wait > _MOMENT_S else 0.0
+
+    def spend(self, amount: float, now: float) -> None:
+        if self._rate is not None:
+            self._refill(self._rate, now)
+            self._level -= amount
+
+    def _refill(self, rate: float, now: float) -> None:
+        self._level = min(rate, self._level + (now - self._at) * rate)
+        self._at = now

@@ -1,0 +1,514 @@
+"""`Node`: one broker as a state machine (docs/node.md).
+
+It is handed what happened and when, and answers with effects. It knows no clock, no socket and no
+disk, and whatever it answers depends only on the calls made so far, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from palio.errors import IllegalMessage, NotAuthenticated, PalioError
+from palio.matching.protocol import Matcher
+from palio.matching.reference import Reference
+from palio.node.authority import Authority, OpenAuthority, Principal
+from palio.node.core import Core, failure
+from palio.node.effects import Close, Effect, Moment, Send, Store
+from palio.node.limits import MAX_NAME_BYTES, PROTOCOL_VERSION
+from palio.node.messages import (
+    UNCOUNTED,
+    Ask,
+    Bye,
+    Carry,
+    Echo,
+    Facts,
+    Failed,
+    Forward,
+    Hello,
+    Known,
+    Message,
+    Ping,
+    Pong,
+    Probe,
+    Probed,
+    Publish,
+    Route,
+    Seen,
+    Took,
+    Welcome,
+)
+from palio.node.publishing import Publishing
+from palio.node.questions import Questions
+from palio.node.requests import ClientRequest, Desk
+from palio.node.sessions import Neighbour, Party, Session
+from palio.node.settings import Settings
+from palio.node.streams import Stream
+from palio.routing.protocol import Peer, Router
+
+__all__ = ["Node"]
+
+ANYONE: Final = OpenAuthority().authenticate("", "", Moment(0.0, 0)).name
+
+TICKS_A_HEARTBEAT: Final = 5
+
+
+class _Link:
+    """A connection, before and after it is known who is at its other end."""
+
+    __slots__ = ("dialed", "heard", "opened", "party", "said", "transport_name")
+
+    def __init__(self, at: Moment, *, dialed: bool, transport_name: str) -> None:
+        self.opened = self.heard = self.said = at.now
+        self.dialed = dialed
+        self.transport_name = transport_name
+        self.party: Party | None = None
+
+
+class Node:
+    """One broker.
+
+    >>> from palio.node.memory import MemoryStore
+    >>> from palio.routing.acyclic import Acyclic
+    >>> node = Node("b1", Acyclic("b1"), MemoryStore())
+    >>> at = Moment(now=0.0, wall_us=0)
+    >>> node.start(at), node.accept(1, at)
+    ([], [])
+    >>> hello = Hello("client", "alice", 1, incarnation="x")
+    >>> node.receive(1, hello, at)[0].message.publisher
+    'alice/x'
+    """
+
+    def __init__(
+        self,
+        name: str,
+        router: Router,
+        store: Store,
+        *,
+        settings: Settings | None = None,
+        authority: Authority | None = None,
+        new_id: Callable[[], str] | None = None,
+        matcher: Callable[[], Matcher] = Reference,
+    ) -> None:
+        self._core = Core(
+            name,
+            router,
+            store,
+            settings or Settings(),
+            authority or OpenAuthority(),
+            new_id or _counter(),
+            matcher,
+        )
+        self._desk = Desk(self._core)
+        self._publishing = Publishing(self._core)
+        self._questions = Questions(self._core, self._publishing)
+        self._links: dict[int, _Link] = {}
+        self._is_draining = False
+        self.wake_at = 0.0
+        """When the node next wants `tick`."""
+
+    @property
+    def name(self) -> str:
+        """The broker's name, which no other broker of the network may have."""
+        return self._core.name
+
+    # --- inputs ---
+
+    def start(self, at: Moment) -> list[Effect]:
+        """Begin, with what the journal holds."""
+        self._core.at = at
+        self.wake_at = at.now + self._core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+        for durable in self._core.durability.here.values():
+            durable.away_since = at.now
+        return self._effects()
+
+    def accept(self, link: int, at: Moment, principal: str = "") -> list[Effect]:
+        """Someone connected; `principal` is the name that the transport has proven, if any."""
+        self._core.at = at
+        self._links[link] = _Link(at, dialed=False, transport_name=principal)
+        return self._effects()
+
+    def dial(self, link: int, at: Moment, peer: str = "", principal: str = "") -> list[Effect]:
+        """A connection to a broker was made; `peer` is its name, if that is known already."""
+        core = self._core
+        core.at = at
+        self._links[link] = _Link(at, dialed=True, transport_name=principal)
+        known = core.neighbours.get(peer)
+        session, received = ("", 0) if known is None else (known.id, known.stream.received)
+        hello = Hello(
+            "broker", core.name, PROTOCOL_VERSION, core.settings.token, "", session, received
+        )
+        core.out.append(Send(link, hello))
+        return self._effects()
+
+    def receive(self, link: int, message: Message, at: Moment) -> list[Effect]:
+        """A message came. Whatever is wrong with it is answered, never raised."""
+        self._core.at = at
+        state = self._links.get(link)
+        if state is None:
+            return []  # closed by us; it was on its way
+        state.heard = at.now
+        try:
+            if isinstance(message, UNCOUNTED):
+                self._about_connection(link, state, message)
+            else:
+                self._counted(state, message)
+        except PalioError as error:
+            self._hang_up(link, error)
+        return self._effects()
+
+    def illegal(self, link: int, error: PalioError, at: Moment) -> list[Effect]:
+        """Bytes came that are no message."""
+        self._core.at = at
+        if link in self._links:
+            self._hang_up(link, error)
+        return self._effects()
+
+    def lost(self, link: int, at: Moment) -> list[Effect]:
+        """A connection broke."""
+        self._core.at = at
+        self._gone(link)
+        return self._effects()
+
+    def stored(self, ticket: int, at: Moment) -> list[Effect]:
+        """An `Append` is on the disk."""
+        self._core.at = at
+        self._core.stored(ticket)
+        return self._effects()
+
+    def failed(self, ticket: int, reason: str, at: Moment) -> list[Effect]:
+        """An `Append` could not be written; nothing of it is on the disk."""
+        self._core.at = at
+        self._core.failed(ticket, reason)
+        return self._effects()
+
+    def tick(self, at: Moment) -> list[Effect]:
+        """Time has passed."""
+        core = self._core
+        core.at = at
+        self.wake_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+        for link, state in list(self._links.items()):
+            self._watch(link, state)
+        for session in list(core.sessions.values()):
+            if session.link is None and self._is_over(session, core.settings.client_grace_s):
+                self._end_session(session)
+        for neighbour in list(core.neighbours.values()):
+            if neighbour.link is None and self._is_over(neighbour, core.settings.peer_grace_s):
+                self._end_neighbour(neighbour)
+        for subject, durable in list(core.durability.here.items()):
+            away = durable.session is None and at.now - durable.away_since > durable.lease_s
+            if away:
+                waiting = core.durability.custody.line(subject)
+                core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
+                core.append(core.durability.drop(subject))
+        return self._effects()
+
+    def drain(self, at: Moment) -> list[Effect]:
+        """Say goodbye to everybody, and take no more connections."""
+        self._core.at = at
+        self._is_draining = True
+        for link, state in list(self._links.items()):
+            if state.party is not None:
+                state.party.word(self._core.out, now=True)
+            self._close(link, Bye("closed", "the broker is going down"))
+        return self._effects()
+
+    # --- connections ---
+
+    def _about_connection(self, link: int, state: _Link, message: Message) -> None:
+        core, party = self._core, state.party
+        match message:
+            case Hello() if party is None and not state.dialed:
+                self._greet(link, state, message)
+            case Welcome() if party is None and state.dialed:
+                self._welcomed(link, state, message)
+            case Ping():
+                core.out.append(Send(link, Pong()))
+            case Pong():
+                pass
+            case Seen(count) if party is not None:
+                party.stream.seen(count)
+                self._flow(party)
+            case Bye(code):
+                if code == "closed" and isinstance(party, Session):
+                    self._end_session(party)
+                self._links.pop(link, None)
+                if party is not None and party.link == link:
+                    self._away(party)
+                core.out.append(Close(link, code))
+            case _:
+                raise IllegalMessage(f"link {link}", f"{type(message).__name__} out of place")
+
+    def _greet(self, link: int, state: _Link, hello: Hello) -> None:
+        core = self._core
+        if self._is_draining:
+            return self._close(link, Bye("closed", "the broker is going down"))
+        if hello.version != PROTOCOL_VERSION:
+            reason = f"it speaks version {hello.version}, this broker {PROTOCOL_VERSION}"
+            raise IllegalMessage(f"link {link}", reason)
+        if not 0 < len(hello.name.encode()) <= MAX_NAME_BYTES:
+            raise IllegalMessage(
+                f"link {link}", f"a name has 1 to {MAX_NAME_BYTES} bytes (MAX_NAME_BYTES)"
+            )
+        principal = core.authority.authenticate(hello.token, state.transport_name, core.at)
+        if hello.role == "client":
+            return self._greet_client(link, state, hello, principal)
+        if hello.role == "broker":
+            return self._greet_broker(link, state, hello, principal)
+        raise IllegalMessage(f"link {link}", f"{hello.role!r} is no role")
+
+    def _greet_client(self, link: int, state: _Link, hello: Hello, principal: Principal) -> None:
+        core = self._core
+        owner = hello.name if principal.name == ANYONE else principal.name
+        session = core.sessions.get(hello.session)
+        if session is not None and session.owner == owner and session.stream.knows(hello.received):
+            session.principal = principal
+            return self._resume(link, state, session, hello.received, session.publisher)
+        if len(core.sessions) >= core.settings.max_sessions:
+            raise NotAuthenticated(
+                f"this broker has {core.settings.max_sessions} sessions (MAX_SESSIONS); try another"
+            )
+        id = core.new_id()
+        publisher = f"{owner}/{hello.incarnation or id}"
+        session = Session(
+            id,
+            Peer.session(id),
+            principal,
+            link,
+            Stream(core.settings.window_bytes),
+            core.budget,
+            owner=owner,
+            publisher=publisher,
+        )
+        core.sessions[id] = session
+        core.by_peer[session.peer] = (session, -1)
+        state.party = session
+        self._welcome(link, session, resumed=False, publisher=publisher)
+        core.route(core.router.attach(session.peer))
+        core.report("debug", "session", client=owner, session=id)
+        return None
+
+    def _greet_broker(self, link: int, state: _Link, hello: Hello, principal: Principal) -> None:
+        core = self._core
+        if hello.name == core.name:
+            raise IllegalMessage(f"link {link}", f"it is called {core.name!r}, as this broker is")
+        if principal.name not in (ANYONE, hello.name):
+            raise NotAuthenticated(f"{principal.name!r} is not the broker {hello.name!r}")
+        known = core.neighbours.get(hello.name)
+        if known is not None and known.link is not None:
+            ours = self._links.get(known.link)
+            if ours is not None and ours.dialed and core.name < hello.name:
+                return self._close(link, Bye("duplicate", "there is a link already"))
+        if known is not None and known.id == hello.session and known.stream.knows(hello.received):
+            return self._resume(link, state, known, hello.received, "")
+        if known is not None:
+            self._end_neighbour(known)
+        neighbour = self._new_neighbour(core.new_id(), hello.name, principal, link)
+        state.party = neighbour
+        self._welcome(link, neighbour, resumed=False, publisher="")
+        self._attach(neighbour)
+        return None
+
+    def _welcomed(self, link: int, state: _Link, welcome: Welcome) -> None:
+        """A broker that we dialed has answered."""
+        core = self._core
+        known = core.neighbours.get(welcome.name)
+        if welcome.resumed and known is not None and known.stream.knows(welcome.received):
+            return self._bind(link, state, known, welcome.received)
+        if welcome.resumed:
+            raise IllegalMessage(welcome.name, "it resumes a session that is none")
+        if welcome.name == core.name:
+            raise IllegalMessage(welcome.name, "it has the name of this broker")
+        if known is not None:
+            self._end_neighbour(known)
+        principal = (
+            core.authority.authenticate("", state.transport_name, core.at)
+            if state.transport_name
+            else OpenAuthority().authenticate("", "", core.at)
+        )
+        neighbour = self._new_neighbour(welcome.session, welcome.name, principal, link)
+        state.party = neighbour
+        self._attach(neighbour)
+        return None
+
+    def _new_neighbour(self, id: str, name: str, principal: Principal, link: int) -> Neighbour:
+        peer = Peer.master(name) if name == self._core.settings.master else Peer.broker(name)
+        stream = Stream(self._core.settings.window_bytes)
+        neighbour = Neighbour(id, peer, principal, link, stream, self._core.budget)
+        self._core.neighbours[name] = neighbour
+        return neighbour
+
+    def _attach(self, neighbour: Neighbour) -> None:
+        core = self._core
+        core.report("info", "peer_up", peer=neighbour.name)
+        core.durability.registry.join(neighbour.name)
+        core.route(core.router.attach(neighbour.peer))
+
+    def _welcome(self, link: int, party: Party, *, resumed: bool, publisher: str) -> None:
+        core, settings = self._core, self._core.settings
+        received = party.stream.received
+        grace = settings.client_grace_s if party.peer.is_client else settings.peer_grace_s
+        core.out.append(
+            Send(
+                link,
+                Welcome(
+                    core.name, party.id, resumed, received, publisher, settings.heartbeat_s, grace
+                ),
+            )
+        )
+
+    def _resume(self, link: int, state: _Link, party: Party, received: int, publisher: str) -> None:
+        self._welcome(link, party, resumed=True, publisher=publisher)
+        self._bind(link, state, party, received)
+
+    def _bind(self, link: int, state: _Link, party: Party, received: int) -> None:
+        """A party is back on a new connection: it is sent what did not arrive."""
+        if party.link is not None:
+            self._links.pop(party.link, None)
+            self._core.out.append(Close(party.link, "resumed on another connection"))
+        state.party, party.link = party, link
+        self._core.out += [Send(link, each) for each in party.stream.resume(received)]
+        self._flow(party)
+
+    def _hang_up(self, link: int, error: PalioError) -> None:
+        self._core.report("warning", "refused", link=link, reason=str(error))
+        self._close(link, Bye(type(error).__name__, str(error)))
+
+    def _close(self, link: int, bye: Bye) -> None:
+        self._core.out += [Send(link, bye), Close(link, bye.code)]
+        self._gone(link)
+
+    def _gone(self, link: int) -> None:
+        state = self._links.pop(link, None)
+        if state is not None and state.party is not None and state.party.link == link:
+            self._away(state.party)
+
+    def _away(self, party: Party) -> None:
+        party.link, party.away_since = None, self._core.at.now
+
+    # --- parties ---
+
+    def _counted(self, state: _Link, message: Message) -> None:
+        party = state.party
+        match party:
+            case None:
+                raise IllegalMessage("a stranger", f"{type(message).__name__} before any greeting")
+            case Session():
+                party.stream.arrive(message)
+                self._from_client(party, message)
+            case Neighbour():
+                party.stream.arrive(message)
+                self._from_broker(party, message)
+        party.word(self._core.out)
+
+    def _from_client(self, session: Session, message: Message) -> None:
+        match message:
+            case Publish():
+                self._publishing.publish(session, message)
+            case Ask(id, what, about):
+                try:
+                    self._questions.ask(session, id, what, about)
+                except PalioError as error:
+                    session.say(self._core.out, Failed(id, failure(error)))
+            case _ if isinstance(message, ClientRequest):
+                self._desk.serve(session, message)
+            case _:
+                raise IllegalMessage(session.peer, f"{type(message).__name__} is not for clients")
+
+    def _from_broker(self, neighbour: Neighbour, message: Message) -> None:
+        core = self._core
+        match message:
+            case Route(control):
+                core.route(core.router.receive(neighbour.peer, control))
+            case Forward():
+                self._publishing.forward(neighbour, message)
+            case Carry():
+                self._publishing.carry(neighbour, message)
+            case Took():
+                self._publishing.took(neighbour, message)
+            case Facts() | Known() | Echo():
+                core.durability.registry.receive(neighbour.name, message)
+            case Probe():
+                self._questions.probe(neighbour, message)
+            case Probed():
+                self._questions.probed(neighbour, message)
+            case _:
+                raise IllegalMessage(neighbour.peer, f"{type(message).__name__} is not for brokers")
+
+    def _flow(self, party: Party) -> None:
+        """The window has opened, or the party is back: go on."""
+        core = self._core
+        party.drain(core.out)
+        if isinstance(party, Session):
+            for subscription in party.subscriptions.values():
+                durable = core.durability.here.get(subscription.durable)
+                if durable is not None:
+                    core.pump(durable)
+        # Neighbours are served by `settle_up`, as custody has something for them at any time.
+
+    def _end_session(self, session: Session) -> None:
+        core = self._core
+        for subscription in list(session.subscriptions.values()):
+            if subscription.durable:
+                core.release(core.durability.here[subscription.durable])
+        core.route(core.router.detach(session.peer))
+        del core.sessions[session.id], core.by_peer[session.peer]
+        session.forget()
+
+    def _end_neighbour(self, neighbour: Neighbour) -> None:
+        core = self._core
+        core.report("warning", "peer_down", peer=neighbour.name)
+        del core.neighbours[neighbour.name]
+        if neighbour.link is not None:
+            self._links.pop(neighbour.link, None)
+            core.out.append(Close(neighbour.link, "a new session"))
+        neighbour.forget()
+        core.durability.custody.detach(neighbour.name)
+        core.durability.registry.leave(neighbour.name)
+        core.route(core.router.detach(neighbour.peer))
+        self._questions.lost(neighbour)
+
+    # --- time ---
+
+    def _is_over(self, party: Party, grace: float) -> bool:
+        return self._core.at.now - party.away_since > grace
+
+    def _watch(self, link: int, state: _Link) -> None:
+        core, settings = self._core, self._core.settings
+        now = core.at.now
+        if state.party is None:
+            if now - state.opened > settings.greeting_s:
+                self._close(link, Bye("NotAuthenticated", "it did not say who it is in time"))
+            return
+        if now - state.heard > 3 * settings.heartbeat_s:
+            core.report("warning", "silent", peer=str(state.party.peer))
+            self._gone(link)
+            core.out.append(Close(link, "silent"))
+            return
+        state.party.word(core.out, now=True)
+        if now - state.heard > settings.heartbeat_s:
+            core.out.append(Send(link, Ping()))
+        try:
+            core.authority.check(state.party.principal, core.at)
+        except NotAuthenticated as error:
+            self._hang_up(link, error)
+
+    def _effects(self) -> list[Effect]:
+        self._core.settle_up()
+        out, self._core.out = self._core.out, []
+        return out
+
+    def status(self) -> dict[str, Any]:
+        """Counts for people and metrics."""
+        return self._questions.status()
+
+
+def _counter() -> Callable[[], str]:
+    """Ids for simulations and tests. A server draws them at random, so that nobody guesses one."""
+    state = [0]
+
+    def new_id() -> str:
+        state[0] += 1
+        return f"session-{state[0]}"
+
+    return new_id

@@ -1,0 +1,220 @@
+"""`Core`: what all parts of a node share, and what follows once each of them has done its part.
+
+The parts change tables and leave words in outboxes; `settle_up`, called at the end of every input,
+turns them into effects, until there is nothing left to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from palio.node.authority import Authority
+from palio.node.durability import Durability, MatcherFactory
+from palio.node.effects import Append, Effect, Moment, Operation, Report, Store
+from palio.node.messages import Done, Failure, Gaps, Route
+from palio.node.sessions import Budget, Durable, Neighbour, Session
+from palio.node.settings import Settings
+from palio.routing.messages import Batch, Settled
+from palio.routing.protocol import Peer, Router, Send
+
+__all__ = ["Core", "failure"]
+
+
+class Core:
+    """Tables, the effects of the current input, and promises to be kept later."""
+
+    def __init__(
+        self,
+        name: str,
+        router: Router,
+        store: Store,
+        settings: Settings,
+        authority: Authority,
+        new_id: Callable[[], str],
+        matcher: MatcherFactory,
+    ) -> None:
+        self.name = name
+        self.router = router
+        self.settings = settings
+        self.authority = authority
+        self.new_id = new_id
+        self.durability = Durability(name, store, matcher)
+        self.at = Moment(0.0, 0)
+        self.out: list[Effect] = []
+        self.budget = Budget(settings.memory_bytes)
+        self.sessions: dict[str, Session] = {}
+        self.neighbours: dict[str, Neighbour] = {}
+        self.by_peer: dict[Peer, tuple[Session, int]] = {}
+        """Places in the routing table: whose they are, and the key of a durable subscription."""
+        self._waves: dict[int, _Wave] = {}
+        self._next_wave = 1
+        self._next_ticket = 1
+        self._promises: dict[int, tuple[Callable[[], None], Callable[[str], None]]] = {}
+
+    def report(self, level: str, event: str, **details: object) -> None:
+        """Tell people."""
+        self.out.append(Report(level, event, details))
+
+    # --- the journal ---
+
+    def append(
+        self,
+        operations: Iterable[Operation],
+        then: Callable[[], None] | None = None,
+        otherwise: Callable[[str], None] | None = None,
+    ) -> None:
+        """Write, and do something once it is on the disk, or if it cannot be written."""
+        written = tuple(operations)
+        if not written:
+            if then is not None:
+                then()
+            return
+        ticket = self._next_ticket
+        self._next_ticket += 1
+        self._promises[ticket] = (then or _nothing, otherwise or _never_mind)
+        self.out.append(Append(ticket, written))
+
+    def stored(self, ticket: int) -> None:
+        """See `Node.stored`."""
+        self._promises.pop(ticket)[0]()
+
+    def failed(self, ticket: int, reason: str) -> None:
+        """See `Node.failed`."""
+        self.report("error", "journal_failed", reason=reason)
+        self._promises.pop(ticket)[1](reason)
+
+    # --- waves ---
+
+    def settle(self, session: Session, id: int) -> None:
+        """Answer a client once all it asked for is in force everywhere."""
+        wave = self._next_wave
+        self._next_wave += 1
+        self._waves[wave] = _Wave(session, id)
+        self.durability.registry.settle(wave)
+        self.route(self.router.receive(session.peer, Batch((), wave=wave)))
+
+    def _answered(self, wave: int, unreached: Iterable[str]) -> None:
+        """One of the two halves, routing tables and registry, has been answered."""
+        state = self._waves.get(wave)
+        if state is None:
+            return
+        state.unreached.update(dict.fromkeys(unreached))
+        state.open -= 1
+        if state.open == 0:
+            del self._waves[wave]
+            if state.session.id in self.sessions:
+                state.session.say(self.out, Done(state.id, tuple(sorted(state.unreached))))
+
+    # --- saying things ---
+
+    def route(self, sends: Iterable[Send]) -> None:
+        """Carry what the router says."""
+        for peer, control in sends:
+            if peer.is_client:
+                if isinstance(control, Settled):
+                    self._answered(control.wave, control.unreached)
+                continue
+            neighbour = self.neighbours.get(peer.name)
+            if neighbour is not None:
+                neighbour.say(self.out, Route(control))
+
+    def settle_up(self) -> None:
+        """Say and write what the last input led to."""
+        registry, custody = self.durability.registry, self.durability.custody
+        while registry.outbox or registry.news or registry.settled:
+            outbox, registry.outbox = registry.outbox, []
+            for name, message in outbox:
+                neighbour = self.neighbours.get(name)
+                if neighbour is not None:
+                    neighbour.say(self.out, message)
+            news, registry.news = registry.news, []
+            if news:
+                operations, moved = self.durability.learn(news)
+                self.append(operations)
+                for subject, home in moved:
+                    self._move(subject, home)
+            settled, registry.settled = registry.settled, []
+            for wave, unreached in settled:
+                self._answered(wave, unreached)
+        custody.reroute(registry.next_hop)
+        for neighbour in self.neighbours.values():
+            self.pump_neighbour(neighbour)
+
+    def _move(self, subject: str, home: str) -> None:
+        """A durable subscription of ours lives elsewhere now: hand over what waits for it."""
+        durable = self.durability.here[subject]
+        self.release(durable)
+        self.report("info", "durable_moved", subscription=subject, to=home)
+        entries, operations = self.durability.hand_over(subject, home, self.at.wall_us)
+        hops = self.durability.registry.next_hop
+
+        def carry() -> None:
+            for entry in entries:
+                self.durability.custody.dispatch(entry, hops)
+
+        self.append(operations, carry)
+
+    def release(self, durable: Durable) -> None:
+        """The owner of a durable subscription is here no longer."""
+        session = durable.session
+        if session is not None:
+            session.subscriptions.pop(durable.key, None)
+            durable.session, durable.away_since = None, self.at.now
+            del self.by_peer[durable.peer]
+            self.route(self.router.detach(durable.peer))
+
+    # --- custody ---
+
+    def pump_neighbour(self, neighbour: Neighbour) -> None:
+        """Carry what waits for a neighbour, as far as its window allows."""
+        custody = self.durability.custody
+        while neighbour.link is not None and neighbour.stream.has_room:
+            carry = custody.next_carry(neighbour.name)
+            if carry is None:
+                return
+            neighbour.say(self.out, carry)
+
+    def pump(self, durable: Durable) -> None:
+        """Send what waits for a durable subscription to its owner, as far as the window allows."""
+        session, custody = durable.session, self.durability.custody
+        while session is not None and session.link is not None and session.stream.has_room:
+            delivery = custody.next_delivery(durable.subject, durable.key)
+            if delivery is None:
+                return
+            if isinstance(delivery, Gaps):
+                self.report("error", "entry_lost", subscription=durable.subject)
+            session.say(self.out, delivery)
+
+    def dismiss(self, entries: Iterable[int]) -> None:
+        """Write off entries that nobody needs any longer."""
+        self.append(self.durability.custody.drop(entries))
+
+
+class _Wave:
+    """A client's question, open until the routing tables and the registry have answered."""
+
+    __slots__ = ("id", "open", "session", "unreached")
+
+    def __init__(self, session: Session, id: int) -> None:
+        self.session = session
+        self.id = id
+        self.open = 2
+        self.unreached: dict[str, None] = {}
+
+
+def failure(error: Exception) -> Failure:
+    """An error as data."""
+    details = {
+        name: value
+        for name, value in vars(error).items()
+        if isinstance(value, str | int | float | bool) or value is None
+    }
+    return Failure(type(error).__name__, str(error), details)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _never_mind(_reason: str) -> None:
+    pass

@@ -1,0 +1,306 @@
+"""`Custody`: durable events that this broker answers for, until every home has taken them.
+
+An entry is a parcel with the brokers (*homes*) whose durable subscriptions must get it. For other
+homes it is carried to the neighbour on the way and kept until that one `Took` it; for this broker
+it is assigned to the durable subscriptions that match it, and kept until each has dealt with it.
+Nothing here depends on routing tables: the way is looked up whenever something is to be sent, so
+links may come and go.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice, takewhile
+from typing import Final
+
+from palio.errors import JournalDamaged
+from palio.matching.protocol import RowMask
+from palio.node.effects import (
+    Assign,
+    DropEntries,
+    Entry,
+    Forget,
+    Operation,
+    PutEntry,
+    Store,
+    Stored,
+)
+from palio.node.limits import WINDOW_BYTES
+from palio.node.messages import Carry, Deliver, Gap, Gaps, Parcel, pack_mask
+
+__all__ = ["Custody"]
+
+CACHE_BYTES: Final = 64 << 20
+"""Parcels kept in memory; others are read from the journal when their turn comes."""
+
+READ_AHEAD: Final = 64
+"""Entries read from the journal at once."""
+
+NextHop = Callable[[str], "str | None"]
+
+
+class _Cache:
+    """The newest parcels, by entry."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._parcels: OrderedDict[int, Parcel] = OrderedDict()
+        self._bytes = 0
+
+    def put(self, entry: int, parcel: Parcel) -> None:
+        self._parcels[entry] = parcel
+        self._bytes += parcel.nbytes
+        while self._bytes > CACHE_BYTES and len(self._parcels) > 1:
+            _, old = self._parcels.popitem(last=False)
+            self._bytes -= old.nbytes
+
+    def get(self, entry: int, after: Iterable[int]) -> Parcel | None:
+        """A parcel; `after` are entries likely to be asked for next. None for a damaged one."""
+        found = self._parcels.get(entry)
+        if found is not None:
+            return found
+        numbers = [each for each in (entry, *after) if each not in self._parcels]
+        try:
+            entries = self._store.entries(numbers)
+        except JournalDamaged:  # one of them; whether it is this one shows when it is read alone
+            try:
+                entries = self._store.entries([entry])
+            except JournalDamaged:
+                return None
+        for read in entries:
+            self.put(read.entry, read.parcel)
+            if read.entry == entry:
+                found = read.parcel
+        return found
+
+    def drop(self, entry: int) -> None:
+        parcel = self._parcels.pop(entry, None)
+        if parcel is not None:
+            self._bytes -= parcel.nbytes
+
+
+class _Line:
+    """What waits for one durable subscription, in order, and how much of it is with its owner."""
+
+    __slots__ = ("entries", "in_flight", "sizes")
+
+    def __init__(self, entries: Iterable[int] = ()) -> None:
+        self.entries = deque(entries)
+        self.sizes: deque[int] = deque()
+        """Bytes of those at its head that were sent and not acknowledged."""
+        self.in_flight = 0
+
+
+class Custody:
+    """Entries, the homes that have not taken them, and the lines of durable subscriptions."""
+
+    def __init__(self, name: str, store: Store, stored: Stored) -> None:
+        self.name = name
+        self._store = store
+        self._cache = _Cache(store)
+        self._next_entry = stored.last_entry + 1
+        self._homes: dict[int, tuple[str, ...]] = {}
+        self._claims: dict[int, int] = {}
+        self._carried: dict[str, dict[int, tuple[str, ...]]] = {}
+        self._queues: dict[str, deque[int]] = {}
+        self._stranded: dict[int, None] = {}
+        self._rows: dict[tuple[str, int], bytes | None] = {}
+        self._lines = {name: _Line(entries) for name, entries in stored.waiting.items()}
+        for line in self._lines.values():
+            for entry in line.entries:
+                self._claims[entry] = self._claims.get(entry, 0) + 1
+        for entry, homes in stored.pending:
+            away = tuple(home for home in homes if home != name)
+            if away:
+                self._homes[entry] = away
+                self._stranded[entry] = None
+
+    # --- taking ---
+
+    def take(
+        self,
+        parcel: Parcel,
+        homes: tuple[str, ...],
+        assigned: Mapping[str, RowMask],
+        wall_us: int,
+    ) -> tuple[int, list[Operation]]:
+        """Take events into custody: the entry, and what to write. Nothing is sent yet."""
+        entry = self._next_entry
+        self._next_entry += 1
+        away = tuple(home for home in homes if home != self.name)
+        operations: list[Operation] = [PutEntry(entry, parcel, away, wall_us)]
+        for subscription, mask in assigned.items():
+            rows = pack_mask(mask)
+            self._rows[subscription, entry] = rows
+            operations.append(Assign(subscription, entry, rows))
+        if away:
+            self._homes[entry] = away
+        if assigned:
+            self._claims[entry] = len(assigned)
+        self._cache.put(entry, parcel)
+        return entry, operations
+
+    def release(self, entry: int, subscriptions: Iterable[str]) -> None:
+        """The entry is on the disk: it joins the lines of the subscriptions it was assigned to."""
+        for subscription in subscriptions:
+            line = self._lines.get(subscription)
+            if line is not None:
+                line.entries.append(entry)
+            else:
+                self._unclaim(entry)
+
+    def abandon(self, entry: int) -> None:
+        """The entry could not be written: it is nobody's."""
+        self._homes.pop(entry, None)
+        self._claims.pop(entry, None)
+        self._cache.drop(entry)
+
+    # --- towards other homes ---
+
+    def dispatch(self, entry: int, next_hop: NextHop) -> None:
+        """Queue an entry for the neighbours on the way to its homes."""
+        for home in self._homes.get(entry, ()):
+            if any(home in sent.get(entry, ()) for sent in self._carried.values()):
+                continue
+            hop = next_hop(home)
+            if hop is None:
+                self._stranded[entry] = None
+                continue
+            sent = self._carried.setdefault(hop, {})
+            if entry not in sent:
+                self._queues.setdefault(hop, deque()).append(entry)
+                sent[entry] = ()
+            sent[entry] += (home,)
+
+    def next_carry(self, neighbour: str) -> Carry | None:
+        """What to send to a neighbour next."""
+        queue = self._queues.get(neighbour)
+        while queue:
+            entry = queue.popleft()
+            homes = self._carried[neighbour].get(entry)
+            parcel = self._cache.get(entry, islice(queue, READ_AHEAD)) if homes else None
+            if homes and parcel is not None:
+                return Carry(parcel, entry, homes)
+        return None
+
+    def took(self, neighbour: str, entries: Iterable[int]) -> None:
+        """A neighbour has these on its disk."""
+        sent = self._carried.get(neighbour, {})
+        for entry in entries:
+            taken = sent.pop(entry, ())
+            left = tuple(home for home in self._homes.get(entry, ()) if home not in taken)
+            if left:
+                self._homes[entry] = left
+            else:
+                self._homes.pop(entry, None)
+
+    def detach(self, neighbour: str) -> None:
+        """A neighbour is gone: what it has not taken looks for another way."""
+        self._queues.pop(neighbour, None)
+        self._stranded.update(dict.fromkeys(self._carried.pop(neighbour, {})))
+
+    def reroute(self, next_hop: NextHop) -> None:
+        """Ways have changed: what had none may have one now."""
+        stranded, self._stranded = sorted(self._stranded), {}
+        for entry in stranded:
+            self.dispatch(entry, next_hop)
+
+    # --- durable subscriptions of this broker ---
+
+    def open(self, subscription: str) -> None:
+        """A durable subscription lives here."""
+        self._lines.setdefault(subscription, _Line())
+
+    def rewind(self, subscription: str) -> None:
+        """Its owner is here anew: what was not acknowledged is sent again."""
+        line = self._lines[subscription]
+        line.sizes.clear()
+        line.in_flight = 0
+
+    def next_delivery(self, subscription: str, key: int) -> Deliver | Gaps | None:
+        """What to send to a durable subscription's owner next, unless too much is with it.
+
+        An entry that the journal cannot give back any more is a gap, of nobody knows what.
+        """
+        line = self._lines[subscription]
+        if len(line.sizes) < len(line.entries) and line.in_flight < WINDOW_BYTES:
+            sent = len(line.sizes)
+            entry = line.entries[sent]
+            ahead = range(sent + 1, min(sent + READ_AHEAD, len(line.entries)))
+            parcel = self._cache.get(entry, (line.entries[place] for place in ahead))
+            size = 0 if parcel is None else parcel.nbytes
+            line.sizes.append(size)
+            line.in_flight += size
+            if parcel is None:
+                return Gaps((Gap("*", 0, 0, 0, key),))
+            return Deliver(parcel, self._rows_of(subscription, entry), key, entry)
+        return None
+
+    def acknowledge(self, subscription: str, entry: int) -> list[Operation]:
+        """It has dealt with everything up to an entry."""
+        line = self._lines[subscription]
+        done = False
+        while line.entries and line.entries[0] <= entry:
+            self._leave(subscription, line.entries.popleft())
+            line.in_flight -= line.sizes.popleft() if line.sizes else 0
+            done = True
+        return [Forget(subscription, entry)] if done else []
+
+    def lined_up(self, subscription: str, entry: int) -> list[int]:
+        """What waits for a durable subscription, up to an entry."""
+        return list(takewhile(lambda each: each <= entry, self._lines[subscription].entries))
+
+    def close(self, subscription: str) -> None:
+        """A durable subscription has ended, with all that waits for it."""
+        line = self._lines.pop(subscription, None)
+        for entry in line.entries if line is not None else ():
+            self._leave(subscription, entry)
+
+    def waiting(self, subscription: str) -> list[Entry]:
+        """All that waits for a durable subscription, in order."""
+        return self._store.entries(list(self._lines[subscription].entries))
+
+    def line(self, subscription: str) -> int:
+        """How many entries wait for a durable subscription."""
+        line = self._lines.get(subscription)
+        return 0 if line is None else len(line.entries)
+
+    def rows(self, subscription: str, entry: int) -> bytes | None:
+        """The rows of an entry that were assigned to a durable subscription."""
+        return self._rows_of(subscription, entry)
+
+    def _rows_of(self, subscription: str, entry: int) -> bytes | None:
+        place = (subscription, entry)
+        if place not in self._rows:
+            return self._store.assigned(subscription, [entry])[0]
+        return self._rows[place]
+
+    def _leave(self, subscription: str, entry: int) -> None:
+        self._rows.pop((subscription, entry), None)
+        self._unclaim(entry)
+
+    def _unclaim(self, entry: int) -> None:
+        left = self._claims.get(entry, 0) - 1
+        if left > 0:
+            self._claims[entry] = left
+        else:
+            self._claims.pop(entry, None)
+
+    # --- what is over ---
+
+    def is_needed(self, entry: int) -> bool:
+        """Whether some home or some subscription has not got an entry."""
+        return entry in self._homes or entry in self._claims
+
+    def drop(self, entries: Iterable[int]) -> list[Operation]:
+        """Write off those entries that nobody needs any longer."""
+        over = tuple(entry for entry in entries if not self.is_needed(entry))
+        for entry in over:
+            self._cache.drop(entry)
+        return [DropEntries(over)] if over else []
+
+    @property
+    def held(self) -> int:
+        """Entries in custody."""
+        return len(self._homes.keys() | self._claims.keys())

@@ -1,0 +1,99 @@
+"""`MemoryStore`: a journal in memory, for brokers that need none and for tests and simulations.
+
+Operations are applied as they are handed over; what that is worth when a broker stops is up to
+whoever keeps the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from palio.node.effects import (
+    Assign,
+    DropEntries,
+    DropSubscription,
+    Entry,
+    Forget,
+    Operation,
+    PutEntry,
+    PutFacts,
+    PutSubscription,
+    PutWindow,
+    Stored,
+)
+from palio.node.messages import Fact
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore:
+    """A `Store` that keeps everything in dictionaries.
+
+    >>> store = MemoryStore()
+    >>> store.write([PutWindow("p#0", b"x")])
+    >>> store.load().windows
+    [PutWindow(key='p#0', ranges=b'x')]
+    """
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._last_entry = 0
+        self._entries: dict[int, Entry] = {}
+        self._subscriptions: dict[str, PutSubscription] = {}
+        self._assigned: dict[str, dict[int, bytes | None]] = {}
+        self._windows: dict[str, PutWindow] = {}
+        self._facts: dict[tuple[str, str], Fact] = {}
+
+    def write(self, operations: Iterable[Operation]) -> None:
+        """Apply the operations of an `Append`."""
+        for operation in operations:
+            self._write(operation)
+
+    def _write(self, operation: Operation) -> None:
+        match operation:
+            case PutEntry(entry, parcel, homes, wall_us):
+                self._entries[entry] = Entry(entry, parcel, homes, wall_us)
+                self._last_entry = max(self._last_entry, entry)
+            case Assign(subscription, entry, rows):
+                self._assigned.setdefault(subscription, {})[entry] = rows
+            case DropEntries(entries):
+                for entry in entries:
+                    self._entries.pop(entry, None)
+            case Forget(subscription, entry):
+                lines = self._assigned.get(subscription, {})
+                for each in [each for each in lines if each <= entry]:
+                    del lines[each]
+            case PutSubscription():
+                self._subscriptions[operation.subscription] = operation
+            case DropSubscription(subscription):
+                self._subscriptions.pop(subscription, None)
+                self._assigned.pop(subscription, None)
+            case PutWindow(key, ranges):
+                if ranges:
+                    self._windows[key] = operation
+                else:
+                    self._windows.pop(key, None)
+            case PutFacts(facts):
+                self._facts.update({(fact.origin, fact.subject): fact for fact in facts})
+
+    def load(self) -> Stored:
+        """See `Store`."""
+        self._epoch += 1
+        return Stored(
+            self._epoch,
+            self._last_entry,
+            [(entry.entry, entry.homes) for _, entry in sorted(self._entries.items())],
+            list(self._subscriptions.values()),
+            {name: sorted(lines) for name, lines in self._assigned.items()},
+            list(self._windows.values()),
+            list(self._facts.values()),
+        )
+
+    def entries(self, numbers: Sequence[int]) -> list[Entry]:
+        """See `Store`."""
+        return [self._entries[number] for number in numbers if number in self._entries]
+
+    def assigned(self, subscription: str, numbers: Sequence[int]) -> list[bytes | None]:
+        """See `Store`."""
+        lines = self._assigned.get(subscription, {})
+        return [lines.get(number) for number in numbers]

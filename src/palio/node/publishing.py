@@ -1,0 +1,285 @@
+"""`Publishing`: where events go, from clients and from neighbours, live and durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, PalioError
+from palio.matching.protocol import RowMask
+from palio.model.events import SEQ, conform, stamped
+from palio.model.filters import FALSE, TRUE
+from palio.node.authority import hearable, publishable
+from palio.node.core import Core, failure
+from palio.node.limits import MAX_SHAPES
+from palio.node.messages import (
+    Accepted,
+    Carry,
+    Deliver,
+    Forward,
+    Parcel,
+    Publish,
+    Refused,
+    Took,
+    pack_mask,
+    unpack_mask,
+)
+from palio.node.sessions import Neighbour, Party, Session
+from palio.routing.protocol import Events, Peer
+
+__all__ = ["Publishing"]
+
+COPY_SHARE: Final = 4
+"""Rows are copied where no more than one in so many is wanted; else the frame goes as it is."""
+
+
+class Publishing:
+    """The ways of events through one broker."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._last_us = 0
+        self._next_ticket = 0
+        self._sound: set[pa.Schema] = set()
+        self.published = 0
+        """Events that clients published here."""
+        self.routed = 0
+        """Events that went through, from clients and neighbours."""
+        self.delivered = 0
+        """Events given to sessions."""
+
+    # --- from clients ---
+
+    def publish(self, session: Session, message: Publish) -> None:
+        """A client publishes. What it may not is refused row by row; the rest goes its way."""
+        core, parcel = self._core, message.parcel
+        last = message.first_seq + len(parcel) - 1
+        if message.first_seq <= session.last_seq:
+            raise IllegalMessage(session.peer, f"number {message.first_seq} was published before")
+        session.last_seq = last
+        session.allowance.spend(len(parcel), parcel.nbytes, core.at.now)
+        try:
+            self._check(parcel.batch)
+        except PalioError as error:
+            session.say(core.out, Refused(message.first_seq, last, failure(error)))
+            return self._answer(session, last, durable=message.durable)
+        batch = stamped(parcel.batch, message.first_seq, self._next_time())
+        stamped_parcel = self._permitted(session, Parcel(session.publisher, batch))
+        self.published += len(stamped_parcel)
+        if message.durable:
+            self._publish_durable(session, stamped_parcel, last)
+        self._route(session.peer, stamped_parcel, durable=message.durable)
+        if not message.durable:
+            session.say(core.out, Accepted(last, "memory"))
+        return None
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        """A shape is looked at once."""
+        if batch.schema in self._sound:
+            return
+        conform(batch)
+        for name in batch.schema.names:
+            if name.startswith("$"):
+                raise InvalidEvent(
+                    f"attribute {name!r}: names that begin with $ belong to the system"
+                )
+        if len(self._sound) >= MAX_SHAPES:
+            self._sound.clear()
+        self._sound.add(batch.schema)
+
+    def _next_time(self) -> int:
+        """Now, or just after the publication before: patterns go by this order."""
+        self._last_us = max(self._core.at.wall_us, self._last_us + 1)
+        return self._last_us
+
+    def _permitted(self, session: Session, parcel: Parcel) -> Parcel:
+        """What the principal may publish; the rest is refused."""
+        principal = session.principal
+        if principal.may_publish == TRUE and principal.deny_publish == FALSE:
+            return parcel
+        mask = publishable(principal, parcel.batch)
+        if mask.all():
+            return parcel
+        denied = NotPermitted(f"{principal.name!r} may not publish this; it was granted less")
+        for first, end in _runs(parcel.batch.column(SEQ).to_numpy()[~mask]):
+            session.say(self._core.out, Refused(first, end, failure(denied)))
+        return parcel.select(mask)
+
+    def _publish_durable(self, session: Session, parcel: Parcel, last: int) -> None:
+        """Into custody; the client is told when it is on the disk."""
+        core = self._core
+        homes = core.durability.homes(parcel) if len(parcel) else {}
+        if not homes:
+            return self._answer(session, last, durable=True)
+        wanted: RowMask = np.logical_or.reduce(list(homes.values()))
+        self._next_ticket += 1
+        ticket = self._next_ticket
+        session.promises.append((last, ticket))
+
+        def done() -> None:
+            self._keep_promise(session, ticket)
+
+        def refused(reason: str) -> None:
+            error = PalioError(f"the broker could not write to its disk: {reason}")
+            first = parcel.batch.column(SEQ)[0].as_py()
+            session.say(core.out, Refused(first, last, failure(error)))
+            done()
+
+        self._into_custody(parcel.select(wanted), tuple(homes), done, refused)
+        return None
+
+    def _answer(self, session: Session, last: int, *, durable: bool) -> None:
+        """Nothing is left to do for these: they are accepted once those before them are."""
+        if durable and session.promises:
+            session.promises.append((last, 0))
+        else:
+            level = "durable" if durable else "memory"
+            session.say(self._core.out, Accepted(last, level))
+
+    def _keep_promise(self, session: Session, ticket: int) -> None:
+        """One publication is on the disk; tell the client of all up to the first open one."""
+        promises = session.promises
+        for place, (last, open_ticket) in enumerate(promises):
+            if open_ticket == ticket:
+                promises[place] = (last, 0)
+                break
+        accepted = -1
+        while promises and promises[0][1] == 0:
+            accepted = promises.popleft()[0]
+        if accepted >= 0:
+            session.say(self._core.out, Accepted(accepted, "durable"))
+
+    # --- from neighbours ---
+
+    def forward(self, neighbour: Neighbour, message: Forward) -> None:
+        """A neighbour sends events for those who listen beyond."""
+        parcel = message.parcel.select(unpack_mask(message.rows, len(message.parcel)))
+        parcel = self._admitted(neighbour, parcel)
+        if len(parcel):
+            self._route(neighbour.peer, parcel, durable=message.durable)
+
+    def carry(self, neighbour: Neighbour, message: Carry) -> None:
+        """A neighbour gives events into our custody; it is told once they are on the disk."""
+        core = self._core
+        parcel = self._admitted(neighbour, message.parcel)
+        took = Took((message.entry,))
+
+        def done() -> None:
+            if core.neighbours.get(neighbour.name) is neighbour:
+                neighbour.say(core.out, took)
+
+        def refused(_reason: str) -> None:
+            """It stays where it is, and comes again when the link does."""
+
+        self._into_custody(parcel, message.homes, done, refused)
+
+    def took(self, neighbour: Neighbour, message: Took) -> None:
+        """A neighbour has them on its disk."""
+        self._core.durability.custody.took(neighbour.name, message.entries)
+        self._core.dismiss(message.entries)
+
+    def _admitted(self, neighbour: Neighbour, parcel: Parcel) -> Parcel:
+        """What the neighbour may bring here."""
+        principal = neighbour.principal
+        if principal.may_publish == TRUE and principal.deny_publish == FALSE:
+            return parcel
+        mask = publishable(principal, parcel.batch)
+        if not mask.all():
+            self._core.report(
+                "warning", "beyond_grant", neighbour=neighbour.name, events=int((~mask).sum())
+            )
+        return parcel.select(mask)
+
+    def _into_custody(
+        self,
+        parcel: Parcel,
+        homes: tuple[str, ...],
+        done: Callable[[], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        """Write, send on at once, and call `done` (or `refused`) when it is known what came of it.
+
+        What is sent before it is on our disk is still in the custody of whom we have it from.
+        """
+        core = self._core
+        entry, assigned, operations = core.durability.take(parcel, homes, core.at.wall_us)
+        custody = core.durability.custody
+        if entry:
+            custody.dispatch(entry, core.durability.registry.next_hop)
+
+        def on_disk() -> None:
+            custody.release(entry, assigned)
+            done()
+            for subject in assigned:
+                durable = core.durability.here.get(subject)
+                if durable is not None:
+                    core.pump(durable)
+
+        def off_disk(reason: str) -> None:
+            custody.abandon(entry)
+            refused(reason)
+
+        core.append(operations, on_disk, off_disk)
+
+    # --- the live way ---
+
+    def _route(self, sender: Peer, parcel: Parcel, *, durable: bool) -> None:
+        if not len(parcel):
+            return
+        core = self._core
+        self.routed += len(parcel)
+        seqs: npt.NDArray[np.int64] = parcel.batch.column(SEQ).to_numpy()
+        events = Events(parcel.publisher, seqs.tolist(), batch=parcel.batch)
+        for peer, mask in core.router.route(sender, events).items():
+            if peer.is_client:
+                self._deliver(peer, parcel, mask, durable=durable)
+            else:
+                neighbour = core.neighbours.get(peer.name)
+                if neighbour is not None:
+                    self._pass_on(neighbour, parcel, mask, durable=durable)
+
+    def _deliver(self, peer: Peer, parcel: Parcel, mask: RowMask, *, durable: bool) -> None:
+        place = self._core.by_peer.get(peer)
+        if place is None or (durable and place[1] >= 0):
+            return
+        session, key = place
+        sent, rows = _part(session, parcel, mask)
+        self.delivered += int(mask.sum())
+        session.offer(self._core.out, Deliver(sent, rows, key), self._core.settings.queue_bytes)
+
+    def _pass_on(
+        self, neighbour: Neighbour, parcel: Parcel, mask: RowMask, *, durable: bool
+    ) -> None:
+        principal = neighbour.principal
+        if principal.may_hear != TRUE or principal.deny_hear != FALSE:
+            mask = mask & hearable(principal, parcel.batch)
+            if not mask.any():
+                return
+        sent, rows = _part(neighbour, parcel, mask)
+        message = Forward(sent, rows, durable)
+        neighbour.offer(self._core.out, message, self._core.settings.queue_bytes)
+
+
+def _part(party: Party, parcel: Parcel, mask: RowMask) -> tuple[Parcel, bytes | None]:
+    """What to send so that a receiver gets some rows: the whole frame and which of it, or a copy.
+
+    Rows that somebody may not hear are never sent, selected or not.
+    """
+    if mask.all():
+        return parcel, None
+    wanted = int(mask.sum())
+    trusted = party.principal.may_hear == TRUE and party.principal.deny_hear == FALSE
+    if trusted and wanted * COPY_SHARE > len(parcel):
+        return parcel, pack_mask(mask)
+    return parcel.select(mask), None
+
+
+def _runs(numbers: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Ascending numbers as ranges."""
+    bounds = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
+    return [(int(numbers[a]), int(numbers[b - 1])) for a, b in pairwise(bounds)]

@@ -1,0 +1,203 @@
+"""`Questions`: what a broker says about itself and its network when asked.
+
+A *trace* is an event that nobody receives: each broker says what it would have done with it, asks
+the neighbours it would have sent it to, and answers for all beyond once they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from palio.errors import InvalidInput
+from palio.model.events import stamped, to_batch
+from palio.node.core import Core
+from palio.node.messages import Answer, Parcel, Probe, Probed
+from palio.node.publishing import Publishing
+from palio.node.sessions import Neighbour, Session
+from palio.routing.protocol import Events, Peer
+
+__all__ = ["Questions"]
+
+
+class _Open:
+    """A probe that waits for the answers of neighbours."""
+
+    __slots__ = ("answer_to", "hops", "id", "waiting")
+
+    def __init__(self, answer_to: Session | Neighbour, id: int) -> None:
+        self.answer_to = answer_to
+        self.id = id
+        self.hops: list[dict[str, Any]] = []
+        self.waiting: dict[str, None] = {}
+
+
+class Questions:
+    """Answers of one broker."""
+
+    def __init__(self, core: Core, publishing: Publishing) -> None:
+        self._core = core
+        self._publishing = publishing
+        self._open: dict[int, _Open] = {}
+        self._next_probe = 1
+
+    def ask(self, session: Session, id: int, what: str, about: Any) -> None:
+        """A client asks."""
+        core = self._core
+        match what:
+            case "status":
+                session.say(core.out, Answer(id, self.status()))
+            case "topology":
+                session.say(core.out, Answer(id, self.topology()))
+            case "catalogue":
+                session.say(core.out, Answer(id, self.catalogue()))
+            case "trace" if isinstance(about, Mapping):
+                batch = stamped(to_batch(about), 0, core.at.wall_us)
+                name = f"$probe/{core.name}/{self._next_probe}"
+                self._probe(session, id, Parcel(name, batch), ())
+            case _:
+                raise InvalidInput(
+                    f"nobody can answer {what!r}; ask for status, topology, catalogue or trace "
+                    "(with an event)"
+                )
+
+    # --- about this broker ---
+
+    def status(self) -> dict[str, Any]:
+        """Counts, by name."""
+        core = self._core
+        custody = core.durability.custody
+        return {
+            "broker": core.name,
+            "epoch": core.durability.epoch,
+            "sessions": len(core.sessions),
+            "connected": sum(each.link is not None for each in core.sessions.values()),
+            "subscriptions": sum(len(each.subscriptions) for each in core.sessions.values()),
+            "durable_subscriptions": len(core.durability.here),
+            "peers": {
+                name: {
+                    "up": each.link is not None,
+                    "queued_bytes": each.queued_bytes,
+                    "unseen_bytes": each.stream.unseen_bytes,
+                    "dropped": each.dropped,
+                }
+                for name, each in core.neighbours.items()
+            },
+            "published": self._publishing.published,
+            "routed": self._publishing.routed,
+            "delivered": self._publishing.delivered,
+            "dropped": sum(each.dropped for each in core.sessions.values()),
+            "queued_bytes": core.budget.used,
+            "custody_entries": custody.held,
+            "custody_waiting": {name: custody.line(name) for name in core.durability.here},
+        }
+
+    def topology(self) -> dict[str, Any]:
+        """All brokers that were heard of, their links, and where durable subscriptions live."""
+        registry = self._core.durability.registry
+        durable: dict[str, list[str]] = {}
+        for fact in registry.facts():
+            if fact.filter:
+                durable.setdefault(fact.origin, []).append(fact.subject)
+        return {
+            "asked": self._core.name,
+            "brokers": {
+                name: {
+                    "links": list(registry.links(name)),
+                    "reachable": name == self._core.name or registry.next_hop(name) is not None,
+                    "durable_subscriptions": sorted(durable.get(name, [])),
+                }
+                for name in registry.brokers
+            },
+        }
+
+    def catalogue(self) -> list[dict[str, Any]]:
+        """The subscriptions of this broker's clients."""
+        found = [
+            {
+                "id": f"{session.owner}/{session.id}/{key}",
+                "subscriber": session.owner,
+                "filter": str(each.filter),
+                "parameters": dict(each.values),
+            }
+            for session in self._core.sessions.values()
+            for key, each in session.subscriptions.items()
+            if not each.durable
+        ]
+        found += [
+            {
+                "id": each.subject,
+                "subscriber": each.owner,
+                "filter": str(each.filter),
+                "parameters": dict(each.values),
+            }
+            for each in self._core.durability.here.values()
+        ]
+        return found
+
+    # --- traces ---
+
+    def probe(self, neighbour: Neighbour, message: Probe) -> None:
+        """A neighbour asks what would become of an event here and beyond."""
+        self._probe(neighbour, message.id, message.parcel, message.path)
+
+    def _probe(
+        self, asker: Session | Neighbour, id: int, parcel: Parcel, path: tuple[str, ...]
+    ) -> None:
+        core = self._core
+        mine = self._next_probe
+        self._next_probe += 1
+        state = self._open[mine] = _Open(asker, id)
+        here = (*path, core.name)
+        hop: dict[str, Any] = {"broker": core.name, "path": list(here)}
+        hop["sessions"], hop["forwards"], hop["durable"] = [], [], []
+        events = Events(parcel.publisher, [0], batch=parcel.batch)
+        for peer in core.router.route(_sender(asker), events):
+            self._would_send(peer, hop, state, Probe(mine, parcel, here))
+        hop["durable"] = sorted(core.durability.homes(parcel)) if not path else []
+        state.hops.append(hop)
+        self._conclude(mine)
+
+    def _would_send(self, peer: Peer, hop: dict[str, Any], state: _Open, message: Probe) -> None:
+        core = self._core
+        if peer.is_client:
+            place = core.by_peer.get(peer)
+            if place is not None:
+                hop["sessions"].append(place[0].owner)
+            return
+        neighbour = core.neighbours.get(peer.name)
+        if neighbour is not None:
+            hop["forwards"].append(peer.name)
+            state.waiting[peer.name] = None
+            neighbour.say(core.out, message)
+
+    def probed(self, neighbour: Neighbour, message: Probed) -> None:
+        """A neighbour answers for itself and all beyond."""
+        state = self._open.get(message.id)
+        if state is not None and neighbour.name in state.waiting:
+            del state.waiting[neighbour.name]
+            state.hops += message.hops
+            self._conclude(message.id)
+
+    def lost(self, neighbour: Neighbour) -> None:
+        """A neighbour is gone: it answers nothing."""
+        for mine, state in list(self._open.items()):
+            if neighbour.name in state.waiting:
+                del state.waiting[neighbour.name]
+                state.hops.append({"broker": neighbour.name, "unreachable": True})
+                self._conclude(mine)
+
+    def _conclude(self, mine: int) -> None:
+        state = self._open[mine]
+        if state.waiting:
+            return
+        del self._open[mine]
+        asker, out = state.answer_to, self._core.out
+        if isinstance(asker, Session):
+            asker.say(out, Answer(state.id, {"hops": state.hops}))
+        else:
+            asker.say(out, Probed(state.id, tuple(state.hops)))
+
+
+def _sender(asker: Session | Neighbour) -> Peer:
+    return asker.peer

@@ -1,0 +1,298 @@
+"""`Registry`: what every broker of a network knows of every other, and who has been told.
+
+A broker numbers what it tells about itself: its links, and the durable subscriptions that live with
+it. Such a *fact* has an origin, a version and a subject, and the newest version of a subject
+counts. Facts are flooded over all links. Two rules make the newest version of an origin stand for
+all before it, so that two brokers are made equal by comparing one number an origin:
+
+- facts of one origin are sent over a link in the order of their versions;
+- nothing is sent over a new link before the other end has said what it knows (`Known`).
+
+A flood is an echo wave. Whoever learns a fact passes it on to its other neighbours and, once they
+have all answered, answers the one it came from; whoever knew it already answers at once. When all
+neighbours of the origin have answered, all brokers have it, but for those that were lost on the
+way, and these are named.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from palio.errors import IllegalMessage
+from palio.node.messages import Echo, Fact, Facts, Known, Message
+
+__all__ = ["LINKS", "Registry"]
+
+LINKS = "links"
+"""The subject of a broker's list of neighbours; durable subscriptions have a `/` in theirs."""
+
+
+class _Debt:
+    """An answer that is owed to whom a fact came from, or to ourselves (`parent` is None)."""
+
+    __slots__ = ("parent", "ticket", "unreached", "version")
+
+    def __init__(self, version: int, parent: str | None, ticket: int = 0) -> None:
+        self.version = version
+        self.parent = parent
+        self.ticket = ticket
+        self.unreached: dict[str, None] = {}
+
+
+class _Neighbour:
+    """What a neighbour has, and what all beyond it have."""
+
+    __slots__ = ("heard", "is_equal")
+
+    def __init__(self) -> None:
+        self.is_equal = False
+        """Whether it has said what it knows and was sent the rest."""
+        self.heard: dict[str, int] = {}
+        """By origin, the version that it has answered for."""
+
+
+class Registry:
+    """The facts of a network as one broker knows them.
+
+    What is to be sent is left in `outbox`, facts that are new in `news`, and in `settled` the
+    tickets of `settle` that are answered. Whoever calls takes them out.
+
+    >>> a, b = Registry("a"), Registry("b")
+    >>> a.join("b"), b.join("a")
+    (None, None)
+    >>> def exchange():
+    ...     while a.outbox or b.outbox:
+    ...         for one, other in ((a, b), (b, a)):
+    ...             sent, one.outbox = one.outbox, []
+    ...             for _, message in sent:
+    ...                 other.receive(one.name, message)
+    >>> exchange()
+    >>> a.announce("alice/orders", filter="x = 1")
+    >>> a.settle(7)
+    >>> exchange()
+    >>> b.fact("a", "alice/orders").filter, a.settled, b.next_hop("a")
+    ('x = 1', [(7, ())], 'a')
+    """
+
+    def __init__(self, name: str, facts: Iterable[Fact] = ()) -> None:
+        self.name = name
+        self.outbox: list[tuple[str, Message]] = []
+        self.news: list[Fact] = []
+        self.settled: list[tuple[int, tuple[str, ...]]] = []
+        self._facts: dict[tuple[str, str], Fact] = {}
+        self._versions: dict[str, int] = {}
+        self._neighbours: dict[str, _Neighbour] = {}
+        self._debts: dict[str, deque[_Debt]] = {}
+        self._hops: dict[str, str] | None = None
+        for fact in sorted(facts, key=lambda each: each.version):
+            self._keep(fact)
+        if self.links(name):  # from before a restart
+            self._announce(Fact(name, self._next_version(), LINKS))
+            self.news.clear()
+
+    # --- what is known ---
+
+    def fact(self, origin: str, subject: str) -> Fact | None:
+        """The newest fact about a subject of an origin."""
+        return self._facts.get((origin, subject))
+
+    def facts(self) -> list[Fact]:
+        """All facts, of all brokers."""
+        return list(self._facts.values())
+
+    def links(self, origin: str) -> tuple[str, ...]:
+        """The neighbours that a broker says it has."""
+        fact = self._facts.get((origin, LINKS))
+        return () if fact is None else fact.links
+
+    @property
+    def brokers(self) -> list[str]:
+        """All brokers that were ever heard of."""
+        return sorted({self.name, *self._versions})
+
+    def next_hop(self, home: str) -> str | None:
+        """The neighbour on the shortest way to a broker; None while there is no way."""
+        if self._hops is None:
+            self._hops = self._compute_hops()
+        return self._hops.get(home)
+
+    def _compute_hops(self) -> dict[str, str]:
+        """Breadth first over links that both ends list, neighbours by name."""
+        hops: dict[str, str] = {}
+        queue = deque(
+            (neighbour, neighbour)
+            for neighbour in sorted(self._neighbours)
+            if self._neighbours[neighbour].is_equal
+        )
+        while queue:
+            broker, hop = queue.popleft()
+            if broker in hops or broker == self.name:
+                continue
+            hops[broker] = hop
+            queue.extend(
+                (beyond, hop) for beyond in self.links(broker) if broker in self.links(beyond)
+            )
+        return hops
+
+    # --- what this broker says ---
+
+    def announce(self, subject: str, *, filter: str = "", claimed_us: int = 0) -> None:
+        """Tell all brokers of a durable subscription here, or (without a filter) of its end."""
+        version = self._next_version()
+        self._announce(Fact(self.name, version, subject, (), filter, claimed_us))
+
+    def settle(self, ticket: int) -> None:
+        """Put the ticket into `settled` once all brokers know what was announced until now."""
+        debt = _Debt(self._versions.get(self.name, 0), None, ticket)
+        for broker in self.brokers:
+            if broker != self.name and self.next_hop(broker) is None:
+                debt.unreached[broker] = None
+        self._debts.setdefault(self.name, deque()).append(debt)
+        self._pay(self.name)
+
+    def _next_version(self) -> int:
+        return self._versions.get(self.name, 0) + 1
+
+    def _announce(self, fact: Fact) -> None:
+        self._keep(fact)
+        self.news.append(fact)
+        self._flood([fact], None)
+
+    # --- neighbours ---
+
+    def join(self, neighbour: str) -> None:
+        """A link is up."""
+        self._neighbours[neighbour] = _Neighbour()
+        self.outbox.append((neighbour, Known(dict(self._versions))))
+        self._links_changed()
+
+    def leave(self, neighbour: str) -> None:
+        """A link is down: it answers for nothing any more."""
+        gone = self._neighbours.pop(neighbour)
+        for origin, debts in list(self._debts.items()):
+            for debt in debts:
+                if debt.version > gone.heard.get(origin, 0) and debt.parent != neighbour:
+                    debt.unreached[neighbour] = None
+            kept = deque(debt for debt in debts if debt.parent != neighbour)
+            self._debts[origin] = kept
+            self._pay(origin)
+        self._links_changed()
+
+    def receive(self, neighbour: str, message: Known | Facts | Echo) -> None:
+        """A neighbour says something."""
+        match message:
+            case Known(versions):
+                self._equalize(neighbour, versions)
+            case Facts(facts):
+                self._learn(neighbour, facts)
+            case Echo():
+                self._echoed(neighbour, message)
+
+    def _links_changed(self) -> None:
+        self._hops = None
+        names = tuple(sorted(self._neighbours))
+        if names != self.links(self.name):
+            self._announce(Fact(self.name, self._next_version(), LINKS, names))
+
+    def _equalize(self, neighbour: str, versions: dict[str, int]) -> None:
+        """Send what a neighbour lacks; from now on it is sent what comes."""
+        state = self._neighbours[neighbour]
+        if state.is_equal:
+            raise IllegalMessage(neighbour, "Known twice on one link")
+        ours = versions.get(self.name, 0)
+        if ours > self._versions.get(self.name, 0):
+            self._outdo(ours)
+        state.is_equal = True
+        state.heard = dict(versions)
+        lacking = [
+            fact for fact in self._facts.values() if fact.version > versions.get(fact.origin, 0)
+        ]
+        if lacking:
+            lacking.sort(key=lambda fact: fact.version)
+            self.outbox.append((neighbour, Facts(tuple(lacking))))
+        self._hops = None
+        for origin in list(self._debts):
+            self._pay(origin)
+
+    def _outdo(self, version: int) -> None:
+        """Others remember more of us than we do: begin above it, and say anew what is true."""
+        mine = [fact for fact in self._facts.values() if fact.origin == self.name]
+        self._versions[self.name] = version
+        for fact in sorted(mine, key=lambda each: each.version):
+            self._announce(msgspec.structs.replace(fact, version=self._next_version()))
+
+    def _learn(self, neighbour: str, facts: Sequence[Fact]) -> None:
+        fresh: list[Fact] = []
+        for fact in facts:
+            if fact.origin == self.name:
+                self._deny(fact)
+            if fact.version > self._versions.get(fact.origin, 0):
+                self._keep(fact)
+                fresh.append(fact)
+        known = {each.origin: each.version for each in facts}
+        for fact in fresh:
+            known.pop(fact.origin, None)
+        for origin, version in known.items():
+            self.outbox.append((neighbour, Echo(origin, version)))
+        if not fresh:
+            return
+        self.news += fresh
+        self._flood(fresh, neighbour)
+        newest = {each.origin: each.version for each in fresh}
+        for origin, version in newest.items():
+            self._debts.setdefault(origin, deque()).append(_Debt(version, neighbour))
+            self._pay(origin)
+
+    def _deny(self, fact: Fact) -> None:
+        """A fact about ourselves that we do not remember: outdo it, and withdraw what is gone."""
+        if fact.version <= self._versions.get(self.name, 0):
+            return
+        self._outdo(fact.version)
+        if (self.name, fact.subject) not in self._facts:
+            self.announce(fact.subject)
+
+    def _keep(self, fact: Fact) -> None:
+        self._facts[fact.origin, fact.subject] = fact
+        self._versions[fact.origin] = max(fact.version, self._versions.get(fact.origin, 0))
+        if fact.subject == LINKS:
+            self._hops = None
+
+    def _flood(self, facts: Sequence[Fact], source: str | None) -> None:
+        for name, state in self._neighbours.items():
+            if name != source and state.is_equal:
+                self.outbox.append((name, Facts(tuple(facts))))
+
+    # --- answers ---
+
+    def _echoed(self, neighbour: str, echo: Echo) -> None:
+        heard = self._neighbours[neighbour].heard
+        heard[echo.origin] = max(echo.version, heard.get(echo.origin, 0))
+        for debt in self._debts.get(echo.origin, ()):
+            if debt.version <= echo.version and debt.parent != neighbour:
+                debt.unreached.update(dict.fromkeys(echo.unreached))
+        self._pay(echo.origin)
+
+    def _pay(self, origin: str) -> None:
+        """Answer for what all others have answered for, in the order of versions."""
+        debts = self._debts.get(origin)
+        while debts:
+            debt = debts[0]
+            if not self._is_everywhere(origin, debt):
+                return
+            debts.popleft()
+            unreached = tuple(sorted(debt.unreached))
+            if debt.parent is None:
+                self.settled.append((debt.ticket, unreached))
+            else:
+                self.outbox.append((debt.parent, Echo(origin, debt.version, unreached)))
+        self._debts.pop(origin, None)
+
+    def _is_everywhere(self, origin: str, debt: _Debt) -> bool:
+        return all(
+            state.is_equal and state.heard.get(origin, 0) >= debt.version
+            for name, state in self._neighbours.items()
+            if name not in (debt.parent, origin)
+        )

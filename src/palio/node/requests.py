@@ -1,0 +1,216 @@
+"""`Desk`: what clients ask for, checked, put in force and answered.
+
+A request is either in force when it is answered by `Done`, or refused by `Failed` and without
+effect. Whatever is wrong with it is the client's own affair: nothing here closes a connection.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palio.errors import IllegalMessage, InvalidBinding, LimitExceeded, PalioError
+from palio.language.parsing import parse_filter
+from palio.model.filters import Filter
+from palio.model.values import Bindings
+from palio.node.authority import check_advertisement, narrow
+from palio.node.core import Core, failure
+from palio.node.effects import Operation
+from palio.node.limits import MAX_NAME_BYTES
+from palio.node.messages import (
+    Acknowledge,
+    Advertise,
+    Done,
+    Failed,
+    Gap,
+    Gaps,
+    Replace,
+    Settle,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+)
+from palio.node.sessions import Durable, Session, Subscription
+from palio.routing import messages as routing
+from palio.routing.protocol import Peer
+
+__all__ = ["ClientRequest", "Desk"]
+
+ClientRequest = (
+    Subscribe | Replace | Update | Unsubscribe | Advertise | Unadvertise | Settle | Acknowledge
+)
+
+
+class Desk:
+    """Requests of clients."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def serve(self, session: Session, request: ClientRequest) -> None:
+        """Put a request in force and answer it."""
+        if isinstance(request, Acknowledge):
+            return self._acknowledge(session, request)
+        if isinstance(request, Settle):
+            return self._core.settle(session, request.id)
+        try:
+            self._serve(session, request)
+        except (PalioError, IllegalMessage) as error:
+            session.say(self._core.out, Failed(request.id, failure(error)))
+        else:
+            durable = isinstance(request, Subscribe) and request.durable
+            if not durable:
+                session.say(self._core.out, Done(request.id))
+        return None
+
+    def _serve(self, session: Session, request: ClientRequest) -> None:
+        match request:
+            case Subscribe():
+                self._subscribe(session, request)
+            case Replace(_, key, text, values):
+                self._change(session, key, parse_filter(text), values)
+            case Update(_, key, values):
+                known = self._known(session, key)
+                unknown = sorted(set(values) - known.filter.variables)
+                if unknown:
+                    raise InvalidBinding(
+                        f"the filter of key {key} has no parameter :{unknown[0]}", name=unknown[0]
+                    )
+                self._change(session, key, known.filter, {**known.values, **values})
+            case Unsubscribe(_, key, forget):
+                self._unsubscribe(session, key, forget=forget)
+            case Advertise(_, key, text):
+                filter = parse_filter(text)
+                check_advertisement(filter, {}, session.principal)
+                self._tell_router(session.peer, routing.Advertise(key, filter))
+            case Unadvertise(_, key):
+                self._tell_router(session.peer, routing.Unadvertise(key))
+
+    # --- subscriptions ---
+
+    def _subscribe(self, session: Session, request: Subscribe) -> None:
+        core = self._core
+        if request.key in session.subscriptions:
+            raise IllegalMessage(session.peer, f"key {request.key} is in use; replace its filter")
+        most = session.principal.limits.subscriptions or core.settings.max_subscriptions
+        if len(session.subscriptions) >= most:
+            raise LimitExceeded(
+                "the session's number of subscriptions", limit="MAX_SUBSCRIPTIONS", maximum=most
+            )
+        filter = parse_filter(request.filter)
+        narrowed = narrow(filter, request.values, session.principal)
+        values = dict(request.values)
+        if request.durable:
+            self._subscribe_durable(session, request, filter, narrowed)
+        else:
+            self._tell_router(session.peer, routing.Subscribe(request.key, narrowed, values))
+            session.subscriptions[request.key] = Subscription(filter, values)
+
+    def _subscribe_durable(
+        self, session: Session, request: Subscribe, filter: Filter, narrowed: Filter
+    ) -> None:
+        """Make or take up a durable subscription; answered when it is on the disk."""
+        core = self._core
+        name, size = request.durable, len(request.durable.encode())
+        if size > MAX_NAME_BYTES:
+            raise LimitExceeded(
+                "a durable subscription's name in bytes",
+                limit="MAX_NAME_BYTES",
+                maximum=MAX_NAME_BYTES,
+                actual=size,
+            )
+        subject = f"{session.owner}/{name}"
+        has_lapsed = subject not in core.durability.here and core.durability.was_here(subject)
+        known = core.durability.here.get(subject)
+        if known is not None:
+            core.release(known)  # whoever had it before has it no longer
+        durable, operations = self._put(
+            subject, session, narrowed, request.values, request.lease_s or core.settings.lease_s
+        )
+        core.durability.custody.rewind(subject)
+        durable.session, durable.key = session, request.key
+        core.by_peer[durable.peer] = (session, request.key)
+        core.route(core.router.attach(durable.peer))
+        self._tell_router(durable.peer, routing.Subscribe(0, narrowed, dict(request.values)))
+        session.subscriptions[request.key] = Subscription(
+            filter, dict(request.values), durable=subject
+        )
+
+        def done() -> None:
+            session.say(core.out, Done(request.id))
+            if has_lapsed:
+                session.say(core.out, Gaps((Gap("*", 0, 0, 0, request.key),)))
+            core.pump(durable)
+
+        core.append(operations, done, self._refusal(session, request.id))
+
+    def _put(
+        self, subject: str, session: Session, filter: Filter, values: Bindings, lease_s: float
+    ) -> tuple[Durable, list[Operation]]:
+        wall_us = self._core.at.wall_us
+        return self._core.durability.put(subject, session.owner, filter, values, lease_s, wall_us)
+
+    def _change(self, session: Session, key: int, filter: Filter, values: Bindings) -> None:
+        """Another filter or other values under the same key; all of it or nothing."""
+        core = self._core
+        known = self._known(session, key)
+        own = {name: value for name, value in values.items() if name in filter.variables}
+        narrowed = narrow(filter, own, session.principal)
+        known.version += 1
+        if filter == known.filter and filter.variables:
+            change: routing.Request = routing.Update(key, own, known.version)
+        else:
+            change = routing.Subscribe(key, narrowed, own)
+            known.version = 0
+        if known.durable:
+            durable = core.durability.here[known.durable]
+            _, operations = self._put(known.durable, session, narrowed, own, durable.lease_s)
+            core.append(operations)
+            if isinstance(change, routing.Update):
+                change = routing.Update(0, own, known.version)
+            else:
+                change = routing.Subscribe(0, narrowed, own)
+            self._tell_router(durable.peer, change)
+        else:
+            self._tell_router(session.peer, change)
+        known.filter, known.values = filter, own
+
+    def _unsubscribe(self, session: Session, key: int, *, forget: bool) -> None:
+        known = session.subscriptions.pop(key, None)
+        if known is None:
+            return
+        if not known.durable:
+            self._tell_router(session.peer, routing.Unsubscribe(key))
+            return
+        core = self._core
+        core.release(core.durability.here[known.durable])
+        if forget:
+            core.append(core.durability.drop(known.durable))
+
+    def _known(self, session: Session, key: int) -> Subscription:
+        known = session.subscriptions.get(key)
+        if known is None:
+            raise IllegalMessage(session.peer, f"key {key} is not subscribed")
+        return known
+
+    def _acknowledge(self, session: Session, request: Acknowledge) -> None:
+        """A durable subscription has dealt with entries; more may be sent."""
+        core = self._core
+        known = session.subscriptions.get(request.key)
+        if known is None or not known.durable:
+            return  # it was unsubscribed or moved meanwhile
+        custody = core.durability.custody
+        before = custody.lined_up(known.durable, request.entry)
+        operations = custody.acknowledge(known.durable, request.entry)
+        core.append([*operations, *custody.drop(before)])
+        core.pump(core.durability.here[known.durable])
+
+    def _tell_router(self, peer: Peer, request: routing.Request) -> None:
+        self._core.route(self._core.router.receive(peer, routing.Batch((request,))))
+
+    def _refusal(self, session: Session, id: int) -> Any:
+        def refuse(reason: str) -> None:
+            error = PalioError(f"the broker could not write to its disk: {reason}")
+            session.say(self._core.out, Failed(id, failure(error)))
+
+        return refuse

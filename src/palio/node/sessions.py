@@ -1,0 +1,201 @@
+"""Who is at the other end: `Session`, a client, and `Neighbour`, a broker.
+
+Both are a `Party`: a stream of counted messages that outlives a connection, and a queue of events
+for when the receiver is slow or away. The queue is bounded; what it drops is counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from palio.model.filters import Filter
+from palio.node.authority import Allowance, Principal
+from palio.node.effects import Effect, Send
+from palio.node.messages import Deliver, Forward, Gap, Gaps, Message, Seen
+from palio.node.streams import Stream, size_of
+from palio.routing.protocol import Peer
+
+__all__ = ["Budget", "Durable", "Neighbour", "Party", "Session", "Subscription"]
+
+
+class Budget:
+    """What all queues hold together, and who holds most."""
+
+    def __init__(self, maximum: int) -> None:
+        self.maximum = maximum
+        self.used = 0
+        self.parties: dict[Party, None] = {}
+        """Those whose queue is not empty."""
+
+    def relieve(self) -> None:
+        """Bring the sum under the maximum: the longest queue loses half of what it holds."""
+        while self.used > self.maximum:
+            longest = max(self.parties, key=lambda party: party.queued_bytes)
+            longest.shed(longest.queued_bytes // 2)
+
+
+class Party:
+    """One end of a session: `link` is its connection, or None while it is away."""
+
+    def __init__(
+        self, id: str, peer: Peer, principal: Principal, link: int, stream: Stream, budget: Budget
+    ) -> None:
+        self.id = id
+        self.peer = peer
+        self.principal = principal
+        self.link: int | None = link
+        self.away_since = 0.0
+        self.stream = stream
+        self.allowance = Allowance(principal.limits, 0.0)
+        self.queued_bytes = 0
+        self.dropped = 0
+        """Events that were dropped because the receiver fell behind."""
+        self._queue: deque[tuple[Deliver | Forward, int]] = deque()
+        self._budget = budget
+        self._gaps: dict[str, Gap] = {}
+
+    def say(self, out: list[Effect], message: Message) -> None:
+        """Send a counted message now, or when the party is back."""
+        self.stream.send(message)
+        if self.link is not None:
+            out.append(Send(self.link, message))
+
+    def offer(self, out: list[Effect], message: Deliver | Forward, limit: int) -> None:
+        """Send events, or queue them behind others; the oldest go where there are too many."""
+        if self.stream.has_room and not self._queue:
+            self.say(out, message)
+            return
+        size = size_of(message)
+        self._queue.append((message, size))
+        self._account(size)
+        if self.queued_bytes > limit:
+            self.shed(limit)
+        self._budget.relieve()
+
+    def shed(self, target: int) -> None:
+        """Drop the oldest events until no more than `target` bytes wait."""
+        while self.queued_bytes > target:
+            message, size = self._queue.popleft()
+            self._account(-size)
+            self._lose(message)
+
+    def drain(self, out: list[Effect]) -> None:
+        """Send what waits, as far as the window allows; what was lost before it is told first."""
+        while self._queue and self.stream.has_room:
+            self._tell_gaps(out)
+            message, size = self._queue.popleft()
+            self._account(-size)
+            self.say(out, message)
+        if not self._queue and self.stream.has_room:
+            self._tell_gaps(out)
+
+    def word(self, out: list[Effect], *, now: bool = False) -> None:
+        """Tell the other end what arrived, if it is due."""
+        if self.link is not None:
+            word: Seen | None = self.stream.word(now=now)
+            if word is not None:
+                out.append(Send(self.link, word))
+
+    def forget(self) -> None:
+        """The session is over."""
+        self._queue.clear()
+        self._account(-self.queued_bytes)
+
+    def _account(self, size: int) -> None:
+        self.queued_bytes += size
+        self._budget.used += size
+        if self._queue:
+            self._budget.parties[self] = None
+        else:
+            self._budget.parties.pop(self, None)
+
+    def _lose(self, message: Deliver | Forward) -> None:
+        parcel = message.parcel
+        seqs = parcel.batch.column("$seq")
+        first, last = seqs[0].as_py(), seqs[-1].as_py()
+        known = self._gaps.get(parcel.publisher)
+        count = len(parcel) + (known.count if known else 0)
+        self._gaps[parcel.publisher] = Gap(
+            parcel.publisher, known.first_seq if known else first, last, count
+        )
+        self.dropped += len(parcel)
+
+    def _tell_gaps(self, out: list[Effect]) -> None:
+        if self._gaps:
+            gaps = Gaps(tuple(self._gaps.values()))
+            self._gaps = {}
+            if self.peer.is_client:
+                self.say(out, gaps)
+
+
+class Subscription(msgspec.Struct):
+    """What a session hears under one key; `filter` is what was asked for, before grants."""
+
+    filter: Filter
+    values: dict[str, Any]
+    version: int = 0
+    durable: str = ""
+
+
+class Session(Party):
+    """A client."""
+
+    def __init__(
+        self,
+        id: str,
+        peer: Peer,
+        principal: Principal,
+        link: int,
+        stream: Stream,
+        budget: Budget,
+        *,
+        owner: str,
+        publisher: str,
+    ) -> None:
+        super().__init__(id, peer, principal, link, stream, budget)
+        self.owner = owner
+        """Whose durable subscriptions these are."""
+        self.publisher = publisher
+        self.subscriptions: dict[int, Subscription] = {}
+        self.last_seq = -1
+        self.promises: deque[tuple[int, int]] = deque()
+        """Durable publications not yet answered: (last number, ticket or 0 when on disk)."""
+
+
+class Neighbour(Party):
+    """A broker at the other end of a link."""
+
+    @property
+    def name(self) -> str:
+        """The broker's name."""
+        return self.peer.name
+
+
+class Durable:
+    """A durable subscription that lives at this broker."""
+
+    def __init__(
+        self, subject: str, owner: str, filter: Filter, values: Mapping[str, Any], lease_s: float
+    ) -> None:
+        self.subject = subject
+        self.owner = owner
+        self.filter = filter
+        self.values = dict(values)
+        self.lease_s = lease_s
+        self.session: Session | None = None
+        self.key = -1
+        self.away_since = 0.0
+
+    @property
+    def peer(self) -> Peer:
+        """Its place in the routing table, while its owner is here."""
+        return Peer.session(f"durable {self.subject}")
+
+    @property
+    def bound(self) -> Filter:
+        """What it hears now."""
+        return self.filter.bind(self.values)

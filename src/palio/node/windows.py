@@ -1,0 +1,119 @@
+"""`Windows`: which durable events have come here, so that each is handed on once.
+
+Remembered are the numbers themselves, as ranges, for the newest blocks of each publisher. What is
+older than that is let through: rather twice than never. A block is written to the journal whenever
+a number is added to it, in the same step as the events.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from palio.matching.protocol import RowMask
+from palio.node.effects import PutWindow
+from palio.node.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
+
+__all__ = ["Windows"]
+
+BLOCK: Final = 1 << 16
+"""Numbers of one block."""
+
+
+class _Block:
+    """Sorted ranges that neither meet nor overlap."""
+
+    __slots__ = ("firsts", "lasts")
+
+    def __init__(self, firsts: list[int] | None = None, lasts: list[int] | None = None) -> None:
+        self.firsts = firsts or []
+        self.lasts = lasts or []
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_right(self.firsts, number) - 1
+        return at >= 0 and number <= self.lasts[at]
+
+    def add(self, first: int, last: int) -> None:
+        """Take in a range, joined with those that it meets."""
+        low = bisect_right(self.lasts, first - 2)
+        high = bisect_right(self.firsts, last + 1)
+        if low < high:
+            first = min(first, self.firsts[low])
+            last = max(last, self.lasts[high - 1])
+        self.firsts[low:high] = [first]
+        self.lasts[low:high] = [last]
+
+    def packed(self) -> bytes:
+        return np.array([self.firsts, self.lasts], np.int64).tobytes()
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> _Block:
+        firsts, lasts = np.frombuffer(packed, np.int64).reshape(2, -1).tolist()
+        return cls(firsts, lasts)
+
+
+class Windows:
+    """Numbers of durable events, by publisher.
+
+    >>> windows = Windows()
+    >>> windows.add("p", np.array([1, 2, 5]))[0].key
+    'p#0'
+    >>> windows.fresh("p", np.array([2, 3, 5, 6])).tolist()
+    [False, True, False, True]
+    """
+
+    def __init__(self, stored: Iterable[PutWindow] = ()) -> None:
+        self._blocks: dict[str, dict[int, _Block]] = {}
+        for key, ranges in stored:
+            publisher, _, number = key.rpartition("#")
+            self._blocks.setdefault(publisher, {})[int(number)] = _Block.unpacked(ranges)
+
+    def fresh(self, publisher: str, numbers: npt.NDArray[np.int64]) -> RowMask:
+        """Which of some numbers have not come before."""
+        blocks = self._blocks.get(publisher)
+        if not blocks:
+            return np.ones(len(numbers), np.bool_)
+        seen = [
+            (block := blocks.get(number // BLOCK)) is not None and number in block
+            for number in numbers.tolist()
+        ]
+        return ~np.array(seen, np.bool_)
+
+    def add(self, publisher: str, numbers: npt.NDArray[np.int64]) -> list[PutWindow]:
+        """Remember ascending numbers, and what to write in the journal for it."""
+        blocks = self._blocks.pop(publisher, {})
+        self._blocks[publisher] = blocks  # the one heard of last is the last
+        changed: dict[int, _Block] = {}
+        for first, last in _runs(numbers):
+            place = first // BLOCK
+            block = changed[place] = blocks.setdefault(place, _Block())
+            block.add(first, last)
+        writes = [
+            PutWindow(f"{publisher}#{place}", each.packed()) for place, each in changed.items()
+        ]
+        for place in sorted(blocks)[:-WINDOW_BLOCKS]:
+            del blocks[place]
+            writes.append(PutWindow(f"{publisher}#{place}", b""))
+        return writes + self._forgotten()
+
+    def _forgotten(self) -> list[PutWindow]:
+        """Let go of the publisher heard of longest ago where there are too many."""
+        if len(self._blocks) <= MAX_PUBLISHERS:
+            return []
+        oldest = next(iter(self._blocks))
+        return [PutWindow(f"{oldest}#{place}", b"") for place in self._blocks.pop(oldest)]
+
+
+def _runs(numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Ascending numbers as ranges of neighbours within one block."""
+    if not len(numbers):
+        return
+    breaks = (np.diff(numbers) != 1) | (np.diff(numbers // BLOCK) != 0)
+    ends = np.flatnonzero(breaks)
+    firsts = numbers[np.concatenate([[0], ends + 1])].tolist()
+    lasts = numbers[np.concatenate([ends, [len(numbers) - 1]])].tolist()
+    yield from zip(firsts, lasts, strict=True)
