@@ -102,8 +102,10 @@ class Custody:
         self._next_entry = stored.last_entry + 1
         self._homes: dict[int, tuple[str, ...]] = {}
         self._claims: dict[int, int] = {}
-        self._carried: dict[str, dict[int, tuple[str, ...]]] = {}
+        self._under_way: dict[int, tuple[str, ...]] = {}
+        self._flights: dict[str, dict[int, tuple[int, tuple[str, ...]]]] = {}
         self._queues: dict[str, deque[int]] = {}
+        self._next_flight = 0
         self._stranded: dict[int, None] = {}
         self._rows: dict[tuple[str, int], bytes | None] = {}
         self._lines = {name: _Line(entries) for name, entries in stored.waiting.items()}
@@ -159,46 +161,63 @@ class Custody:
     # --- towards other homes ---
 
     def dispatch(self, entry: int, next_hop: NextHop) -> None:
-        """Queue an entry for the neighbours on the way to its homes."""
+        """Queue an entry for the neighbours on the way to those homes it is not on its way to."""
+        under_way = self._under_way.get(entry, ())
+        by_hop: dict[str | None, tuple[str, ...]] = {}
         for home in self._homes.get(entry, ()):
-            if any(home in sent.get(entry, ()) for sent in self._carried.values()):
-                continue
-            hop = next_hop(home)
+            if home not in under_way:
+                hop = next_hop(home)
+                by_hop[hop] = (*by_hop.get(hop, ()), home)
+        for hop, homes in by_hop.items():
             if hop is None:
                 self._stranded[entry] = None
                 continue
-            sent = self._carried.setdefault(hop, {})
-            if entry not in sent:
-                self._queues.setdefault(hop, deque()).append(entry)
-                sent[entry] = ()
-            sent[entry] += (home,)
+            self._next_flight += 1
+            self._flights.setdefault(hop, {})[self._next_flight] = (entry, homes)
+            self._queues.setdefault(hop, deque()).append(self._next_flight)
+            under_way += homes
+        if under_way:
+            self._under_way[entry] = under_way
 
     def next_carry(self, neighbour: str) -> Carry | None:
         """What to send to a neighbour next."""
         queue = self._queues.get(neighbour)
         while queue:
-            entry = queue.popleft()
-            homes = self._carried[neighbour].get(entry)
-            parcel = self._cache.get(entry, islice(queue, READ_AHEAD)) if homes else None
-            if homes and parcel is not None:
-                return Carry(parcel, entry, homes)
+            flights = self._flights[neighbour]
+            number = queue.popleft()
+            entry, homes = flights[number]
+            ahead = (flights[each][0] for each in islice(queue, READ_AHEAD))
+            parcel = self._cache.get(entry, ahead)
+            if parcel is not None:
+                return Carry(parcel, number, homes)
         return None
 
-    def took(self, neighbour: str, entries: Iterable[int]) -> None:
-        """A neighbour has these on its disk."""
-        sent = self._carried.get(neighbour, {})
-        for entry in entries:
-            taken = sent.pop(entry, ())
-            left = tuple(home for home in self._homes.get(entry, ()) if home not in taken)
-            if left:
-                self._homes[entry] = left
-            else:
-                self._homes.pop(entry, None)
+    def took(self, neighbour: str, flights: Iterable[int]) -> list[int]:
+        """A neighbour has these on its disk: the entries that are that much nearer their end."""
+        known = self._flights.get(neighbour, {})
+        entries = []
+        for number in flights:
+            if number in known:
+                entry, taken = known.pop(number)
+                self._shrink(self._homes, entry, taken)
+                self._shrink(self._under_way, entry, taken)
+                entries.append(entry)
+        return entries
 
     def detach(self, neighbour: str) -> None:
         """A neighbour is gone: what it has not taken looks for another way."""
         self._queues.pop(neighbour, None)
-        self._stranded.update(dict.fromkeys(self._carried.pop(neighbour, {})))
+        for entry, homes in self._flights.pop(neighbour, {}).values():
+            self._shrink(self._under_way, entry, homes)
+            self._stranded[entry] = None
+
+    @staticmethod
+    def _shrink(table: dict[int, tuple[str, ...]], entry: int, homes: tuple[str, ...]) -> None:
+        left = tuple(home for home in table.get(entry, ()) if home not in homes)
+        if left:
+            table[entry] = left
+        else:
+            table.pop(entry, None)
 
     def reroute(self, next_hop: NextHop) -> None:
         """Ways have changed: what had none may have one now."""

@@ -21,7 +21,7 @@ the rest is sent again. Messages marked (*) are about the connection itself and 
 | `Route` | brokers | see `palio.routing.messages` |
 | `Forward` | brokers | events on the way to those who listen now |
 | `Carry` | brokers | durable events, given into the custody of the receiver |
-| `Took` | brokers | for entries that the receiver now has on its disk |
+| `Took` | brokers | for what was carried and is on the sender's disk now |
 | `Facts`, `Known`, `Echo` | brokers | see `palio.node.registry` |
 | `Probe`, `Probed` | brokers | a question that goes along with an event, and its answer |
 
@@ -383,14 +383,15 @@ class Carry(msgspec.Struct, frozen=True, tag=True):
     """Durable events for durable subscriptions at some brokers, until `Took`."""
 
     parcel: Parcel
-    entry: int
+    flight: int
+    """The sender's number for this carriage, never used twice."""
     homes: tuple[str, ...]
 
 
 class Took(msgspec.Struct, frozen=True, tag=True):
-    """These entries are on the disk of the sender of this message."""
+    """What came in these flights is on the disk of the sender of this message."""
 
-    entries: tuple[int, ...]
+    flights: tuple[int, ...]
 
 
 class Fact(msgspec.Struct, frozen=True):

@@ -167,7 +167,7 @@ class Publishing:
         """A neighbour gives events into our custody; it is told once they are on the disk."""
         core = self._core
         parcel = self._admitted(neighbour, message.parcel)
-        took = Took((message.entry,))
+        took = Took((message.flight,))
 
         def done() -> None:
             if core.neighbours.get(neighbour.name) is neighbour:
@@ -180,8 +180,8 @@ class Publishing:
 
     def took(self, neighbour: Neighbour, message: Took) -> None:
         """A neighbour has them on its disk."""
-        self._core.durability.custody.took(neighbour.name, message.entries)
-        self._core.dismiss(message.entries)
+        custody = self._core.durability.custody
+        self._core.dismiss(custody.took(neighbour.name, message.flights))
 
     def _admitted(self, neighbour: Neighbour, parcel: Parcel) -> Parcel:
         """What the neighbour may bring here."""

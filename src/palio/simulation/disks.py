@@ -1,0 +1,67 @@
+"""`Disk`: a journal that fails as disks do, on the virtual clock.
+
+What is written is only there once it is synced. A crash keeps of what was not synced some first
+part, in whole steps, as a journal with checksums does; a torn step is recognized and dropped. A
+flipped bit is found when the entry is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palio.errors import JournalDamaged
+from palio.node.effects import Entry, Operation, Stored
+from palio.node.memory import MemoryStore
+from palio.simulation.randomness import Randomness
+
+__all__ = ["Disk"]
+
+
+class Disk:
+    """The store of one simulated broker."""
+
+    def __init__(self, random: Randomness) -> None:
+        self._random = random
+        self._synced = MemoryStore()
+        self._unsynced: list[tuple[Operation, ...]] = []
+        self._flipped: dict[int, None] = {}
+        self.is_full = False
+
+    def write(self, operations: tuple[Operation, ...]) -> bool:
+        """Hand a step over; whether there is room for it."""
+        if self.is_full:
+            return False
+        self._unsynced.append(operations)
+        return True
+
+    def sync(self) -> None:
+        """The oldest step is safe from now on."""
+        self._synced.write(self._unsynced.pop(0))
+
+    def crash(self) -> None:
+        """Power is gone: a first part of what was not synced is there all the same."""
+        kept = self._random.below(len(self._unsynced) + 1)
+        for operations in self._unsynced[:kept]:
+            self._synced.write(operations)
+        self._unsynced.clear()
+
+    def flip(self, entry: int) -> None:
+        """A bit of an entry turns round."""
+        self._flipped[entry] = None
+
+    # --- Store ---
+
+    def load(self) -> Stored:
+        """See `Store`."""
+        return self._synced.load()
+
+    def entries(self, numbers: Sequence[int]) -> list[Entry]:
+        """See `Store`."""
+        for number in numbers:
+            if number in self._flipped:
+                raise JournalDamaged(f"entry {number} fails its checksum; restore it from a copy")
+        return self._synced.entries(numbers)
+
+    def assigned(self, subscription: str, numbers: Sequence[int]) -> list[bytes | None]:
+        """See `Store`."""
+        return self._synced.assigned(subscription, numbers)
