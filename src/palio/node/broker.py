@@ -116,10 +116,12 @@ class Node:
 
     def start(self, at: Moment) -> list[Effect]:
         """Begin, with what the journal holds."""
-        self._core.at = at
-        self.wake_at = at.now + self._core.settings.heartbeat_s / TICKS_A_HEARTBEAT
-        for durable in self._core.durability.here.values():
+        core = self._core
+        core.at = at
+        self.wake_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+        for durable in core.durability.here.values():
             durable.away_since = at.now
+        core.move(core.durability.moved(list(core.durability.here)))
         return self._effects()
 
     def accept(self, link: int, at: Moment, principal: str = "") -> list[Effect]:

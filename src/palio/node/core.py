@@ -6,12 +6,12 @@ turns them into effects, until there is nothing left to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from palio.node.authority import Authority
 from palio.node.durability import Durability, MatcherFactory
-from palio.node.effects import Append, Effect, Moment, Operation, Report, Store
-from palio.node.messages import Done, Failure, Gaps, Route
+from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report, Store
+from palio.node.messages import Done, Failure, Gap, Gaps, Route
 from palio.node.sessions import Budget, Durable, Neighbour, Session
 from palio.node.settings import Settings
 from palio.routing.messages import Batch, Settled
@@ -131,8 +131,7 @@ class Core:
             if news:
                 operations, moved = self.durability.learn(news)
                 self.append(operations)
-                for subject, home in moved:
-                    self._move(subject, home)
+                self.move(moved)
             settled, registry.settled = registry.settled, []
             for wave, unreached in settled:
                 self._answered(wave, unreached)
@@ -140,17 +139,32 @@ class Core:
         for neighbour in self.neighbours.values():
             self.pump_neighbour(neighbour)
 
+    def move(self, moved: Iterable[tuple[str, str]]) -> None:
+        """Durable subscriptions of ours live elsewhere now."""
+        for subject, home in moved:
+            self._move(subject, home)
+
     def _move(self, subject: str, home: str) -> None:
         """A durable subscription of ours lives elsewhere now: hand over what waits for it."""
         durable = self.durability.here[subject]
+        if durable.session is not None:  # its owner will hear of it where it is now
+            durable.session.say(self.out, Gaps((Gap("*", 0, 0, 0, durable.key),)))
         self.release(durable)
         self.report("info", "durable_moved", subscription=subject, to=home)
         entries, operations = self.durability.hand_over(subject, home, self.at.wall_us)
-        hops = self.durability.registry.next_hop
+        self._carry_on(entries, operations)
 
+    def follow(self, subject: str, entry: Entry) -> None:
+        """An entry reached the disk for a durable subscription that has moved away meanwhile."""
+        home = self.durability.home_of(subject)
+        if home != self.name:
+            number, operations = self.durability.pass_on(subject, entry, home, self.at.wall_us)
+            self._carry_on([number], operations)
+
+    def _carry_on(self, entries: Sequence[int], operations: Iterable[Operation]) -> None:
         def carry() -> None:
             for entry in entries:
-                self.durability.custody.dispatch(entry, hops)
+                self.durability.custody.dispatch(entry, self.durability.registry.next_hop)
 
         self.append(operations, carry)
 

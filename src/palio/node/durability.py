@@ -7,7 +7,7 @@ What it decides about the journal it returns as operations; the node writes and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,6 +20,7 @@ from palio.model.filters import Filter
 from palio.node.custody import Custody
 from palio.node.effects import (
     DropSubscription,
+    Entry,
     Operation,
     PutFacts,
     PutSubscription,
@@ -52,6 +53,7 @@ class Durability:
         self._homes: list[str] = []
         self._home_numbers: dict[str, int] = {}
         self._subjects: dict[int, str] = {}
+        """Durable subscriptions that `_local` matches for: those here, and those that moved on."""
         self._indexed: set[int] = set()
         self._next_number = 0
         for each in stored.subscriptions:
@@ -87,16 +89,21 @@ class Durability:
         self._enter(durable)
         text = str(durable.bound)
         known = self.registry.fact(self.name, subject)
-        if known is None or known.filter != text or self._is_elsewhere(subject):
-            self.registry.announce(subject, filter=text, claimed_us=wall_us)
+        latest = self._latest_claim(subject)
+        if known is None or known.filter != text or latest is None or latest is not known:
+            claim = max(wall_us, 1 + max(self._claims(subject), default=0))
+            self.registry.announce(subject, filter=text, claimed_us=claim)
         packed = msgspec.msgpack.encode(durable.values)
         return durable, [PutSubscription(subject, owner, str(filter), packed, lease_s)]
 
-    def drop(self, subject: str) -> list[Operation]:
-        """End a durable subscription of this broker, and all that waits for it."""
+    def drop(self, subject: str, *, moved_to: str = "") -> list[Operation]:
+        """A durable subscription of this broker has ended, or lives elsewhere now."""
+        durable = self.here.pop(subject)
         self.custody.close(subject)
-        self._leave(subject)
-        self.registry.announce(subject)
+        if moved_to:
+            self.registry.announce(subject, filter=str(durable.bound), moved_to=moved_to)
+        else:
+            self.registry.announce(subject)
         return [DropSubscription(subject)]
 
     def was_here(self, subject: str) -> bool:
@@ -105,18 +112,11 @@ class Durability:
         return fact is not None and not fact.filter
 
     def _enter(self, durable: Durable) -> None:
-        if durable.subject in self.here:
-            self._leave(durable.subject)
         self.here[durable.subject] = durable
         self.custody.open(durable.subject)
         number = self._number((self.name, durable.subject))
         self._subjects[number] = durable.subject
         self._local.add(number, durable.bound)
-
-    def _leave(self, subject: str) -> None:
-        number = self._number((self.name, subject))
-        del self.here[subject], self._subjects[number]
-        self._local.remove(number)
 
     # --- events ---
 
@@ -134,65 +134,129 @@ class Durability:
         assigned: dict[str, RowMask] = {}
         operations: list[Operation] = []
         if self.name in homes:
-            assigned, windows = self._assign(parcel)
-            operations += windows
+            assigned, followed, operations = self._assign(parcel)
+            homes = (*homes, *(home for home in followed if home not in homes))
         if not assigned and all(home == self.name for home in homes):
             return 0, (), operations
         entry, puts = self.custody.take(parcel, homes, assigned, wall_us)
         return entry, tuple(assigned), [*puts, *operations]
 
-    def _assign(self, parcel: Parcel) -> tuple[dict[str, RowMask], list[Operation]]:
+    def _assign(
+        self, parcel: Parcel
+    ) -> tuple[dict[str, RowMask], dict[str, None], list[Operation]]:
+        """The rows that are new to each durable subscription here that they match, and where those
+        have gone that lived here once: whoever carried the events here may not have known.
+        """
         numbers = parcel.batch.column(SEQ).to_numpy()
-        fresh = self._windows.fresh(parcel.publisher, numbers)
-        if not fresh.any():
-            return {}, []
-        operations: list[Operation] = [*self._windows.add(parcel.publisher, numbers)]
-        assigned = {}
+        operations: list[Operation] = []
+        assigned: dict[str, RowMask] = {}
+        followed: dict[str, None] = {}
         for number, mask in sorted(self._local.route(parcel.batch).items()):
-            wanted = mask & fresh
+            subject = self._subjects[number]
+            line = f"{subject}\n{parcel.publisher}"
+            wanted = mask & self._windows.fresh(line, numbers)
             if wanted.any():
-                assigned[self._subjects[number]] = wanted
-        return assigned, operations
+                operations += self._windows.add(line, numbers)
+                if subject in self.here:
+                    assigned[subject] = wanted
+                else:
+                    followed[self.home_of(subject)] = None
+        return assigned, followed, operations
+
+    def home_of(self, subject: str) -> str:
+        """Where a durable subscription that has moved away lives now, as far as is known."""
+        home, seen = self.name, {self.name}
+        while True:
+            fact = self.registry.fact(home, subject)
+            if fact is None or not fact.links or fact.links[0] in seen:
+                return home
+            home = fact.links[0]
+            seen.add(home)
 
     # --- news of the network ---
 
     def learn(self, facts: list[Fact]) -> tuple[list[Operation], list[tuple[str, str]]]:
         """Facts are new: what to write, and durable subscriptions that have moved, with whereto."""
-        moved = []
         for fact in facts:
             self._index(fact)
-            mine = self.registry.fact(self.name, fact.subject)
-            if mine is None or fact.subject not in self.here or not fact.filter:
-                continue
-            if (fact.claimed_us, fact.origin) > (mine.claimed_us, self.name):
-                moved.append((fact.subject, fact.origin))
-        return [PutFacts(tuple(facts))], moved
+        subjects = dict.fromkeys(fact.subject for fact in facts)
+        return [PutFacts(tuple(facts))], self.moved(subjects)
 
-    def _is_elsewhere(self, subject: str) -> bool:
-        """Whether another broker claims a durable subscription too."""
-        claims = (self.registry.fact(broker, subject) for broker in self.registry.brokers)
-        return any(fact and fact.filter and fact.origin != self.name for fact in claims)
+    def moved(self, subjects: Iterable[str]) -> list[tuple[str, str]]:
+        """Those durable subscriptions of this broker that a later claim has taken elsewhere."""
+        found = []
+        for subject in subjects:
+            if subject in self.here:
+                latest = self._latest_claim(subject)
+                if latest is not None and latest.origin != self.name:
+                    found.append((subject, latest.origin))
+        return found
+
+    def _claims(self, subject: str) -> list[int]:
+        known = (self.registry.fact(broker, subject) for broker in self.registry.brokers)
+        return [fact.claimed_us for fact in known if fact is not None]
+
+    def _latest_claim(self, subject: str) -> Fact | None:
+        claims = [
+            fact
+            for broker in self.registry.brokers
+            if (fact := self.registry.fact(broker, subject)) is not None and _lives(fact)
+        ]
+        return max(claims, key=lambda fact: (fact.claimed_us, fact.origin), default=None)
 
     def hand_over(self, subject: str, home: str, wall_us: int) -> tuple[list[int], list[Operation]]:
         """A durable subscription lives at `home` now: what waits for it here goes there."""
         entries: list[int] = []
         operations: list[Operation] = []
         for waiting in self.custody.waiting(subject):
-            rows = unpack_mask(self.custody.rows(subject, waiting.entry), len(waiting.parcel))
-            parcel = waiting.parcel.select(rows)
-            entry, puts = self.custody.take(parcel, (home,), {}, wall_us)
+            entry, puts = self.pass_on(subject, waiting, home, wall_us)
             entries.append(entry)
             operations += puts
-        return entries, [*operations, *self.drop(subject)]
+        return entries, [*operations, *self.drop(subject, moved_to=home)]
+
+    def pass_on(
+        self, subject: str, entry: Entry, home: str, wall_us: int
+    ) -> tuple[int, list[Operation]]:
+        """Take into custody for its new home what an entry held for a durable subscription."""
+        rows = unpack_mask(self.custody.rows(subject, entry.entry), len(entry.parcel))
+        return self.custody.take(entry.parcel.select(rows), (home,), {}, wall_us)
 
     def _index(self, fact: Fact) -> None:
-        """Keep the engine that finds homes in step with the facts."""
+        """Keep the engine that finds homes in step with what is known of a subject."""
         if fact.subject == LINKS:
             return
-        number = self._number((fact.origin, fact.subject))
-        filter = _readable(fact.filter)
+        if fact.origin == self.name and fact.subject not in self.here:
+            self._follow(fact)
+        for broker in self.registry.brokers:
+            known = self.registry.fact(broker, fact.subject)
+            if known is not None:
+                self._place(known)
+
+    def _follow(self, fact: Fact) -> None:
+        """Go on matching for a durable subscription that has moved away; not for one that ended."""
+        number = self._number((self.name, fact.subject))
+        filter = _readable(fact.filter) if fact.links else None
         if filter is not None:
-            self._everywhere.add(number, filter, destination=self._home_number(fact.origin))
+            self._subjects[number] = fact.subject
+            self._local.add(number, filter)
+        elif number in self._subjects:
+            del self._subjects[number]
+            self._local.remove(number)
+
+    def _place(self, fact: Fact) -> None:
+        """Enter a fact's filter with the home it stands for, or take it out.
+
+        One that has moved stands for its new home until that speaks for itself.
+        """
+        number = self._number((fact.origin, fact.subject))
+        home, filter = fact.origin, _readable(fact.filter)
+        if fact.links:
+            home = fact.links[0]
+            theirs = self.registry.fact(home, fact.subject)
+            if theirs is not None and theirs.claimed_us > fact.claimed_us:
+                filter = None
+        if filter is not None:
+            self._everywhere.add(number, filter, destination=self._home_number(home))
             self._indexed.add(number)
         elif number in self._indexed:
             self._everywhere.remove(number)
@@ -209,6 +273,11 @@ class Durability:
             self._home_numbers[home] = len(self._homes)
             self._homes.append(home)
         return self._home_numbers[home]
+
+
+def _lives(fact: Fact) -> bool:
+    """Whether a durable subscription lives at the origin of a fact."""
+    return bool(fact.filter) and not fact.links
 
 
 def _readable(text: str) -> Filter | None:

@@ -402,6 +402,7 @@ class Fact(msgspec.Struct, frozen=True):
     subject: str
     """`links`, or the name of a durable subscription."""
     links: tuple[str, ...] = ()
+    """The neighbours; or, for a durable subscription that has moved, its new home."""
     filter: str = ""
     """A durable subscription's filter with its values; empty once it has ended."""
     claimed_us: int = 0

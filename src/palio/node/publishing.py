@@ -16,6 +16,7 @@ from palio.model.events import SEQ, conform, stamped
 from palio.model.filters import FALSE, TRUE
 from palio.node.authority import hearable, publishable
 from palio.node.core import Core, failure
+from palio.node.effects import Entry
 from palio.node.limits import MAX_SHAPES
 from palio.node.messages import (
     Accepted,
@@ -213,12 +214,16 @@ class Publishing:
             custody.dispatch(entry, core.durability.registry.next_hop)
 
         def on_disk() -> None:
+            for subject in assigned:
+                if subject not in core.durability.here:
+                    core.follow(subject, Entry(entry, parcel, homes, core.at.wall_us))
             custody.release(entry, assigned)
             done()
             for subject in assigned:
                 durable = core.durability.here.get(subject)
                 if durable is not None:
                     core.pump(durable)
+            core.dismiss([entry])
 
         def off_disk(reason: str) -> None:
             custody.abandon(entry)

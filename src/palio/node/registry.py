@@ -139,10 +139,16 @@ class Registry:
 
     # --- what this broker says ---
 
-    def announce(self, subject: str, *, filter: str = "", claimed_us: int = 0) -> None:
-        """Tell all brokers of a durable subscription here, or (without a filter) of its end."""
-        version = self._next_version()
-        self._announce(Fact(self.name, version, subject, (), filter, claimed_us))
+    def announce(
+        self, subject: str, *, filter: str = "", claimed_us: int = 0, moved_to: str = ""
+    ) -> None:
+        """Tell all brokers of a durable subscription here, of where it has gone, or (without a
+        filter) of its end.
+        """
+        known = self.fact(self.name, subject)
+        claim = claimed_us or (known.claimed_us if known is not None else 0)
+        links = (moved_to,) if moved_to else ()
+        self._announce(Fact(self.name, self._next_version(), subject, links, filter, claim))
 
     def settle(self, ticket: int) -> None:
         """Put the ticket into `settled` once all brokers know what was announced until now."""

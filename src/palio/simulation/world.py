@@ -370,6 +370,7 @@ class Member:
         self._next_seq = 1
         self._unaccepted: list[Publish] = []
         self._entries: dict[int, int] = {}
+        self._had: dict[tuple[int, str, int], None] = {}
 
     # --- verbs ---
 
@@ -527,10 +528,15 @@ class Member:
             self._say(Acknowledge(message.key, message.entry))  # that word was lost
             return
         mask = unpack_mask(message.rows, len(message.parcel))
+        publisher = message.parcel.publisher
         for row in rows(message.parcel.select(mask).batch):
             seq = row.pop("$seq")
             row.pop("$time")
-            self.heard.append((message.parcel.publisher, seq, row))
+            if message.entry:  # what was dealt with before a move may come again at the new home
+                if (message.key, publisher, seq) in self._had:
+                    continue
+                self._had[message.key, publisher, seq] = None
+            self.heard.append((publisher, seq, row))
         if message.entry:
             self._entries[message.key] = message.entry
             if self.acknowledges:
