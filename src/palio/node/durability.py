@@ -79,7 +79,7 @@ class Durability:
     ) -> tuple[Durable, list[Operation]]:
         """Register a durable subscription here, or change one, and tell the network.
 
-        `wall_us` is when its owner came to claim it for this broker.
+        `wall_us` is when its owner did that: of two brokers that claim it, the later one has it.
         """
         durable = self.here.get(subject)
         if durable is None:
@@ -87,12 +87,11 @@ class Durability:
         else:
             durable.filter, durable.values, durable.lease_s = filter, dict(values), lease_s
         self._enter(durable)
-        text = str(durable.bound)
+        durable.taken_us = wall_us
         known = self.registry.fact(self.name, subject)
         latest = self._latest_claim(subject)
-        if known is None or known.filter != text or latest is None or latest is not known:
-            claim = max(wall_us, 1 + max(self._claims(subject), default=0))
-            self.registry.announce(subject, filter=text, claimed_us=claim)
+        if known is None or latest is not known or known.filter != str(durable.bound):
+            self._claim(durable)
         packed = msgspec.msgpack.encode(durable.values)
         return durable, [PutSubscription(subject, owner, str(filter), packed, lease_s)]
 
@@ -186,11 +185,20 @@ class Durability:
         """Those durable subscriptions of this broker that a later claim has taken elsewhere."""
         found = []
         for subject in subjects:
-            if subject in self.here:
-                latest = self._latest_claim(subject)
-                if latest is not None and latest.origin != self.name:
-                    found.append((subject, latest.origin))
+            durable = self.here.get(subject)
+            latest = self._latest_claim(subject)
+            if durable is None or latest is None or latest.origin == self.name:
+                continue
+            if durable.session is not None and durable.taken_us > latest.claimed_us:
+                self._claim(durable)  # its owner came here after that; nobody here knew of it
+            else:
+                found.append((subject, latest.origin))
         return found
+
+    def _claim(self, durable: Durable) -> None:
+        """Tell the network that a durable subscription lives here."""
+        claim = max(durable.taken_us, 1 + max(self._claims(durable.subject), default=0))
+        self.registry.announce(durable.subject, filter=str(durable.bound), claimed_us=claim)
 
     def _claims(self, subject: str) -> list[int]:
         known = (self.registry.fact(broker, subject) for broker in self.registry.brokers)

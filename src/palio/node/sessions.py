@@ -189,6 +189,8 @@ class Durable:
         self.session: Session | None = None
         self.key = -1
         self.away_since = 0.0
+        self.taken_us = 0
+        """When its owner last spoke of it here."""
 
     @property
     def peer(self) -> Peer:
