@@ -82,8 +82,11 @@ class Durability:
         `wall_us` is when its owner did that: of two brokers that claim it, the later one has it.
         """
         durable = self.here.get(subject)
+        operations: list[Operation] = []
         if durable is None:
             durable = Durable(subject, owner, filter, values, lease_s)
+            # What was passed on while it lived elsewhere may come back with it.
+            operations += self._windows.forget(f"{subject}\n")
         else:
             durable.filter, durable.values, durable.lease_s = filter, dict(values), lease_s
         self._enter(durable)
@@ -93,7 +96,8 @@ class Durability:
         if known is None or latest is not known or known.filter != str(durable.bound):
             self._claim(durable)
         packed = msgspec.msgpack.encode(durable.values)
-        return durable, [PutSubscription(subject, owner, str(filter), packed, lease_s)]
+        operations.append(PutSubscription(subject, owner, str(filter), packed, lease_s))
+        return durable, operations
 
     def drop(self, subject: str, *, moved_to: str = "") -> list[Operation]:
         """A durable subscription of this broker has ended, or lives elsewhere now."""
@@ -103,7 +107,7 @@ class Durability:
             self.registry.announce(subject, filter=str(durable.bound), moved_to=moved_to)
         else:
             self.registry.announce(subject)
-        return [DropSubscription(subject)]
+        return [DropSubscription(subject), *self._windows.forget(f"{subject}\n")]
 
     def was_here(self, subject: str) -> bool:
         """Whether a durable subscription of this name lived here once and has ended."""

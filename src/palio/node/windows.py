@@ -100,6 +100,13 @@ class Windows:
             writes.append(PutWindow(f"{publisher}#{place}", b""))
         return writes + self._forgotten()
 
+    def forget(self, prefix: str) -> list[PutWindow]:
+        """Forget all publishers whose name begins so, and what to write for it."""
+        gone = [name for name in self._blocks if name.startswith(prefix)]
+        return [
+            PutWindow(f"{name}#{place}", b"") for name in gone for place in self._blocks.pop(name)
+        ]
+
     def _forgotten(self) -> list[PutWindow]:
         """Let go of the publisher heard of longest ago where there are too many."""
         if len(self._blocks) <= MAX_PUBLISHERS:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from palio.errors import IllegalMessage, PalioError
+from palio.errors import IllegalMessage
 from palio.language.parsing import parse_filter
 from palio.model.events import conform
 from palio.model.filters import Filter
@@ -35,15 +35,6 @@ _NUMBER: Final = struct.Struct("<I")
 SHAPE: Final = 0
 CONTROL: Final = 1
 EVENTS: Final = 2
-
-_UNREADABLE: Final = (
-    PalioError,
-    msgspec.MsgspecError,
-    pa.ArrowException,
-    struct.error,
-    ValueError,
-)
-"""What reading bytes that are no message may raise."""
 
 _WITH_EVENTS: Final = (Publish, Deliver, Forward, Carry, Probe)
 
@@ -159,7 +150,7 @@ class Decoder:
                 return None
         except IllegalMessage:
             raise
-        except _UNREADABLE as error:
+        except Exception as error:  # noqa: BLE001  # whatever parsers make of hostile bytes
             raise self._illegal(f"a frame that cannot be read: {error}") from None
         raise self._illegal(f"a frame of kind {kind}, which does not exist")
 

@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import palio
+from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, NotAuthenticated, NotPermitted
+from palio.model import to_batches
+from palio.model.filters import FALSE, TRUE, Filter
+from palio.node.authority import (
+    Allowance,
+    Limits,
+    NamedAuthority,
+    OpenAuthority,
+    Principal,
+    check_advertisement,
+    hearable,
+    narrow,
+    publishable,
+)
+from palio.node.effects import Moment
+from tests.strategies import SEEDS, bindings, examples, filters, nearby
+
+EPOCH = Moment(0.0, 0)
+
+
+def parsed(text: str) -> Filter:
+    found = palio.parse(text)
+    assert isinstance(found, Filter)
+    return found
+
+
+# --- principals ---
+
+
+def test_nothing_is_granted_by_default() -> None:
+    nobody = Principal("nobody")
+    with pytest.raises(NotPermitted, match="'nobody' may hear nothing that matches x > 1"):
+        narrow(parsed("x > 1"), {}, nobody)
+    (batch,) = to_batches([{"x": 1}])
+    assert not publishable(nobody, batch).any()
+    assert not hearable(nobody, batch).any()
+
+
+def test_a_principal_has_a_name() -> None:
+    with pytest.raises(InvalidInput, match="has a name"):
+        Principal("")
+
+
+@pytest.mark.parametrize("what", ["may_publish", "may_hear", "deny_publish", "deny_hear"])
+def test_a_grant_has_no_parameters(what: str) -> None:
+    grant: dict[str, Any] = {what: parsed("x < :limit")}
+    with pytest.raises(InvalidFilter, match=f"{what} of 'alice' has the parameter :limit"):
+        Principal("alice", **grant)
+
+
+def test_a_principal_ends_at_its_time_and_not_before() -> None:
+    guest = Principal("guest", expires_us=1_000)
+    guest.check(Moment(5.0, 999))
+    for wall_us in (1_000, 1_001):
+        with pytest.raises(NotAuthenticated, match="'guest' has expired"):
+            guest.check(Moment(5.0, wall_us))
+
+
+# --- authorities ---
+
+
+def test_the_open_authority_lets_everyone_do_everything() -> None:
+    authority = OpenAuthority()
+    anyone = authority.authenticate("whatever", "", EPOCH)
+    assert (anyone.name, anyone.may_publish, anyone.may_hear) == ("anyone", TRUE, TRUE)
+    assert authority.authenticate("", "north", EPOCH).name == "north"
+    authority.check(anyone, Moment(1e9, 10**18))
+
+
+def test_named_principals_are_who_the_transport_shows_them_to_be() -> None:
+    north = Principal("north", TRUE, TRUE, expires_us=10)
+    authority = NamedAuthority({"north": north})
+    assert authority.authenticate("", "north", EPOCH) is north
+    authority.check(north, EPOCH)
+    with pytest.raises(NotAuthenticated, match="'south' was granted nothing"):
+        authority.authenticate("", "south", EPOCH)
+    with pytest.raises(NotAuthenticated, match="no certificate"):
+        authority.authenticate("a token", "", EPOCH)
+    with pytest.raises(NotAuthenticated, match="expired"):
+        authority.authenticate("", "north", Moment(0.0, 10))
+    with pytest.raises(NotAuthenticated, match="expired"):
+        authority.check(north, Moment(0.0, 10))
+    with pytest.raises(NotAuthenticated, match="no longer listed"):
+        authority.check(Principal("north", TRUE, TRUE), EPOCH)
+
+
+# --- subscriptions ---
+
+
+def test_a_subscription_within_the_grant_stays_as_it_is() -> None:
+    reader = Principal("reader", may_hear=parsed("x > 0"))
+    for text in ("x > 5", "x = 3 AND y < :limit", "x > 1 AND x < :limit OR x > 7"):
+        asked = parsed(text)
+        assert narrow(asked, {"limit": 9}, reader) == asked
+    everyone = Principal("everyone", may_hear=TRUE)
+    wide = parsed("a < :limit OR b > 1")
+    assert narrow(wide, {"limit": 1}, everyone) == wide
+
+
+def test_one_beyond_the_grant_is_narrowed_alternative_by_alternative() -> None:
+    reader = Principal("reader", may_hear=parsed("x > 0"))
+    narrowed = narrow(parsed("x > 5 OR y = 1 OR x < 0"), {}, reader)
+    assert narrowed == parsed("x > 5 OR y = 1 AND x > 0")
+
+
+def test_parameters_stay_and_never_widen_the_grant() -> None:
+    reader = Principal("reader", may_hear=parsed("price < 100"))
+    narrowed = narrow(parsed("price < :limit"), {"limit": 10}, reader)
+    assert narrowed.variables == {"limit"}
+    assert narrowed.matches({"price": 99}, {"limit": 1_000})
+    assert not narrowed.matches({"price": 100}, {"limit": 1_000})
+
+
+def test_a_parameter_that_leaves_nothing_now_may_leave_something_later() -> None:
+    reader = Principal("reader", may_hear=parsed("price > 50"))
+    narrowed = narrow(parsed("price < :limit"), {"limit": 10}, reader)
+    assert narrowed.matches({"price": 60}, {"limit": 70})
+
+
+def test_what_no_value_could_permit_is_refused() -> None:
+    reader = Principal("reader", may_hear=parsed("symbol = 'IBM'"))
+    with pytest.raises(NotPermitted, match=r"may hear nothing .* it may hear symbol = 'IBM'"):
+        narrow(parsed("symbol = 'MSFT' AND price < :limit"), {"limit": 1}, reader)
+
+
+def test_an_error_shows_no_endless_filter() -> None:
+    long = parsed(f"symbol IN ({', '.join(repr(f'S{n}') for n in range(1_000))})")
+    with pytest.raises(NotPermitted) as caught:
+        narrow(long, {}, Principal("nobody"))
+    assert len(str(caught.value)) < 400
+
+
+def test_an_impossible_filter_is_no_matter_of_authority() -> None:
+    assert narrow(FALSE, {}, Principal("nobody")) == FALSE
+
+
+def test_missing_values_are_told_first() -> None:
+    with pytest.raises(InvalidBinding, match=":limit has no value"):
+        narrow(parsed("price < :limit"), {}, Principal("nobody"))
+
+
+def test_deny_wins_over_a_grant() -> None:
+    reader = Principal("reader", may_hear=TRUE, deny_hear=parsed("x = 1"))
+    with pytest.raises(NotPermitted):
+        narrow(parsed("x = 1"), {}, reader)
+    narrowed = narrow(parsed("y = 1"), {}, reader)
+    for event, heard in (
+        ({"y": 1}, True),  # no x: it is not denied
+        ({"y": 1, "x": 2}, True),
+        ({"y": 1, "x": "a"}, True),
+        ({"y": 1, "x": 1}, False),
+        ({"y": 1, "x": 1.0}, False),
+    ):
+        assert narrowed.matches(event) is heard
+
+
+def test_denying_everything_leaves_nothing() -> None:
+    with pytest.raises(NotPermitted):
+        narrow(parsed("x = 1"), {}, Principal("reader", may_hear=TRUE, deny_hear=TRUE))
+
+
+def test_a_residual_denial_that_is_unknown_leaves_an_event_out() -> None:
+    reader = Principal("reader", may_hear=TRUE, deny_hear=parsed("LENGTH(name) > 3"))
+    narrowed = narrow(parsed("x = 1"), {}, reader)
+    assert narrowed.matches({"x": 1, "name": "abc"})
+    assert not narrowed.matches({"x": 1, "name": "abcd"})
+    assert not narrowed.matches({"x": 1})
+
+
+def test_an_advertisement_must_announce_something_publishable() -> None:
+    ticker = Principal("ticker", may_publish=parsed("symbol = 'IBM'"))
+    check_advertisement(parsed("symbol IN ('IBM', 'MSFT')"), {}, ticker)
+    with pytest.raises(NotPermitted, match="may publish nothing that symbol = 'MSFT' announces"):
+        check_advertisement(parsed("symbol = 'MSFT'"), {}, ticker)
+
+
+# --- events ---
+
+
+def test_rows_are_admitted_one_by_one() -> None:
+    ticker = Principal(
+        "ticker", may_publish=parsed("price > 0"), deny_publish=parsed("symbol = 'X'")
+    )
+    (batch,) = to_batches(
+        [{"price": 1}, {"price": 1, "symbol": "X"}, {"price": 0}, {"price": 2, "symbol": "Y"}]
+    )
+    assert publishable(ticker, batch).tolist() == [True, False, False, True]
+    assert not hearable(ticker, batch).any()
+
+
+def test_a_grant_of_everything_looks_at_nothing() -> None:
+    (batch,) = to_batches([{"price": 1}, {}])
+    assert publishable(Principal("root", TRUE), batch).all()
+    assert hearable(Principal("root", FALSE, TRUE), batch).all()
+    denied = Principal("root", TRUE, deny_publish=parsed("price = 1"))
+    assert publishable(denied, batch).tolist() == [False, True]
+
+
+# --- no event beyond a grant ---
+
+CASES = 25
+"""Events for each drawn grant and filter: 400 of them make 10,000 cases."""
+
+
+def _is_plain(denied: Filter) -> bool:
+    return not any(one.residuals for one in denied.conjunctions)
+
+
+@examples(400)
+@given(
+    filters(variables=True, leaves=3),
+    bindings(),
+    filters(leaves=3),
+    filters(leaves=2),
+    st.booleans(),
+    SEEDS,
+)
+def test_no_event_is_heard_beyond_a_grant(
+    asked: Filter, values: dict[str, Any], may: Filter, denied: Filter, denies: bool, seed: int
+) -> None:
+    principal = Principal("p", may_hear=may, deny_hear=denied if denies else FALSE)
+    try:
+        asked.bind(values)
+        narrowed = narrow(asked, values, principal)
+    except palio.errors.InvalidInput:
+        return  # a value that the filter cannot use, or a product beyond the limits
+    except NotPermitted:
+        narrowed = FALSE
+    bound = asked.bind(values)
+    events = list(nearby(bound, may, principal.deny_hear, seed=seed, count=CASES))
+    rng = random.Random(seed)
+    for event in events:
+        granted = may.matches(event) and not principal.deny_hear.matches(event)
+        heard = narrowed.matches(event, {name: values[name] for name in narrowed.variables})
+        assert not heard or (granted and bound.matches(event))
+        nan = any(isinstance(each, float) and math.isnan(each) for each in event.values())
+        if _is_plain(principal.deny_hear) and not nan:
+            assert heard == (granted and bound.matches(event))
+        # Whatever the parameters become, the grant holds.
+        moved = {name: rng.choice((values[name], 0, "a")) for name in narrowed.variables}
+        try:
+            assert granted or not narrowed.matches(event, moved)
+        except palio.errors.InvalidInput:
+            continue
+
+
+@examples(30)
+@given(filters(leaves=3), filters(leaves=2), st.booleans(), SEEDS)
+def test_no_event_is_published_or_forwarded_beyond_a_grant(
+    may: Filter, denied: Filter, denies: bool, seed: int
+) -> None:
+    denied = denied if denies else FALSE
+    principal = Principal("p", may, may, denied, denied)
+    for batch in to_batches(nearby(may, denied, seed=seed, count=CASES)):
+        expected = [
+            may.matches(event) and not denied.matches(event)
+            for event in palio.model.events.rows(batch)
+        ]
+        np.testing.assert_array_equal(publishable(principal, batch), expected)
+        np.testing.assert_array_equal(hearable(principal, batch), expected)
+
+
+# --- limits ---
+
+
+@pytest.mark.parametrize("name", ["subscriptions", "events_per_s", "bytes_per_s"])
+@pytest.mark.parametrize("value", [0, -1, math.nan])
+def test_a_limit_is_above_zero(name: str, value: float) -> None:
+    limit: dict[str, Any] = {name: value}
+    with pytest.raises(InvalidInput, match=f"the limit {name} is {value}"):
+        Limits(**limit)
+
+
+def test_without_limits_there_is_no_waiting() -> None:
+    allowance = Allowance(Limits(), now=0.0)
+    allowance.spend(10**9, 10**12, now=0.0)
+    assert allowance.wait_s(0.0) == 0.0
+
+
+def test_a_rate_is_kept_over_time() -> None:
+    allowance = Allowance(Limits(events_per_s=100), now=0.0)
+    now, published = 0.0, 0
+    while now < 10.0:
+        wait = allowance.wait_s(now)
+        if wait:
+            now += wait
+        else:
+            allowance.spend(7, 0, now)
+            published += 7
+    assert 1_000 <= published <= 1_000 + 100 + 2 * 7
+
+
+def test_a_bucket_holds_no_more_than_a_second() -> None:
+    allowance = Allowance(Limits(bytes_per_s=10), now=0.0)
+    allowance.spend(1, 20, now=1_000.0)
+    assert allowance.wait_s(1_000.0) == pytest.approx(1.0)
+
+
+def test_the_scarcer_of_two_rates_counts() -> None:
+    allowance = Allowance(Limits(events_per_s=10, bytes_per_s=100), now=0.0)
+    allowance.spend(15, 100, now=0.0)
+    assert allowance.wait_s(0.0) == pytest.approx(0.5)
+    allowance.spend(0, 200, now=0.5)
+    assert allowance.wait_s(0.5) == pytest.approx(1.5)

@@ -1,0 +1,86 @@
+"""A stream: counted, kept until seen, sent again after a break."""
+
+from __future__ import annotations
+
+import pytest
+
+from palio.errors import IllegalMessage
+from palio.node.limits import SEEN_EVERY_BYTES
+from palio.node.messages import Deliver, Done, Parcel, Ping, Seen
+from palio.node.streams import Stream, size_of
+from tests.node.events import parcel
+
+
+def big(count: int) -> Deliver:
+    return Deliver(parcel(*({"x": number} for number in range(count))))
+
+
+def test_only_counted_messages_count() -> None:
+    stream = Stream()
+    stream.arrive(Ping())
+    stream.arrive(Done(1))
+    assert stream.received == 1
+
+
+def test_what_was_seen_is_not_sent_again() -> None:
+    stream = Stream()
+    for number in range(5):
+        stream.send(Done(number))
+    stream.seen(2)
+    assert stream.resume(3) == [Done(3), Done(4)]
+    assert stream.resume(5) == []
+
+
+@pytest.mark.parametrize("count", [-1, 1, 4])
+def test_nobody_has_seen_less_than_before_or_more_than_was_sent(count: int) -> None:
+    stream = Stream()
+    for number in range(3):
+        stream.send(Done(number))
+    stream.seen(2)
+    assert not stream.knows(count)
+    with pytest.raises(IllegalMessage, match=f"it has seen {count} messages, 3 were sent"):
+        stream.seen(count)
+
+
+def test_the_window_closes_and_opens_by_bytes() -> None:
+    message = big(100)
+    stream = Stream(window=size_of(message) + 1)
+    rooms = [stream.has_room]
+    for _ in range(2):
+        stream.send(message)
+        rooms.append(stream.has_room)
+    assert rooms == [True, True, False]
+    stream.seen(1)
+    rooms.append(stream.has_room)
+    assert rooms[-1]
+    assert stream.unseen_bytes == size_of(message)
+
+
+def test_the_word_comes_when_much_arrived_or_when_asked_for() -> None:
+    stream = Stream()
+    assert stream.word(now=True) is None
+    stream.arrive(Done(1))
+    assert stream.word() is None
+    assert stream.word(now=True) == Seen(1)
+    assert stream.word(now=True) is None
+    message = big(1000)
+    needed = -(-SEEN_EVERY_BYTES // size_of(message))
+    words = []
+    for _ in range(needed):
+        stream.arrive(message)
+        words.append(stream.word())
+    assert words == [None] * (needed - 1) + [Seen(1 + needed)]
+
+
+def test_a_resumed_stream_owes_no_word() -> None:
+    stream = Stream()
+    stream.arrive(Done(1))
+    stream.resume(0)
+    assert not stream.owes_word
+
+
+def test_events_weigh_what_their_encoded_form_does() -> None:
+    message = big(10)
+    assert isinstance(message.parcel, Parcel)
+    _ = message.parcel.payload
+    assert size_of(message) == message.parcel.payload.size

@@ -1,0 +1,94 @@
+"""Windows: the numbers that have come, and no others."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palio.node import windows as module
+from palio.node.effects import PutWindow
+from palio.node.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
+from palio.node.windows import BLOCK, Windows
+
+
+def numbers(*values: int) -> npt.NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def stored(writes: list[PutWindow]) -> list[PutWindow]:
+    """What a journal holds after some writes."""
+    kept: dict[str, PutWindow] = {}
+    for write in writes:
+        kept.pop(write.key, None)
+        if write.ranges:
+            kept[write.key] = write
+    return list(kept.values())
+
+
+@given(st.lists(st.lists(st.integers(0, 60), min_size=1, unique=True), max_size=12))
+def test_a_window_is_a_set(steps: list[list[int]]) -> None:
+    windows, had, writes = Windows(), set[int](), list[PutWindow]()
+    for step in steps:
+        asked = numbers(*sorted(step))
+        assert windows.fresh("p", asked).tolist() == [each not in had for each in sorted(step)]
+        writes += windows.add("p", asked)
+        had.update(step)
+    everything = numbers(*range(61))
+    again = Windows(stored(writes))
+    assert again.fresh("p", everything).tolist() == [each not in had for each in range(61)]
+
+
+def test_publishers_do_not_share_numbers() -> None:
+    windows = Windows()
+    windows.add("p", numbers(1))
+    assert windows.fresh("q", numbers(1)).all()
+
+
+def test_neighbouring_numbers_are_one_range() -> None:
+    windows = Windows()
+    windows.add("p", numbers(1))
+    windows.add("p", numbers(3))
+    (write,) = windows.add("p", numbers(2))
+    assert len(write.ranges) == 2 * 8
+
+
+def test_the_newest_blocks_are_remembered() -> None:
+    windows = Windows()
+    writes = [
+        write
+        for block in range(WINDOW_BLOCKS + 1)
+        for write in windows.add("p", numbers(block * BLOCK))
+    ]
+    assert writes[-1] == PutWindow("p#0", b"")
+    assert windows.fresh("p", numbers(0, BLOCK, WINDOW_BLOCKS * BLOCK)).tolist() == [
+        True,
+        False,
+        False,
+    ]
+    assert [write.key for write in stored(writes)] == ["p#1", "p#2"]
+
+
+def test_the_publisher_heard_of_longest_ago_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert MAX_PUBLISHERS >= 2
+    monkeypatch.setattr(module, "MAX_PUBLISHERS", 2)
+    windows = Windows()
+    windows.add("p", numbers(1))
+    windows.add("q", numbers(1))
+    assert windows.add("p", numbers(2))[-1].ranges
+    assert windows.add("r", numbers(1))[-1] == PutWindow("q#0", b"")
+    assert windows.fresh("q", numbers(1)).all()
+    assert not windows.fresh("p", numbers(1)).any()
+
+
+def test_a_prefix_is_forgotten() -> None:
+    windows = Windows()
+    windows.add("a\np", numbers(1))
+    windows.add("b\np", numbers(1))
+    assert windows.forget("a\n") == [PutWindow("a\np#0", b"")]
+    assert windows.fresh("a\np", numbers(1)).all()
+    assert not windows.fresh("b\np", numbers(1)).any()

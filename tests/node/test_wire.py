@@ -1,0 +1,195 @@
+"""Frames: what goes in comes out, and what is no message is refused."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palio.errors import IllegalMessage
+from palio.language.parsing import parse_filter
+from palio.node.limits import MAX_FRAME_BYTES, MAX_SHAPES
+from palio.node.messages import (
+    Bye,
+    Carry,
+    Deliver,
+    Forward,
+    Hello,
+    Message,
+    Parcel,
+    Ping,
+    Probe,
+    Publish,
+    Route,
+    Subscribe,
+)
+from palio.node.wire import Decoder, Encoder
+from palio.routing import messages as routing
+from tests.node.events import parcel
+
+
+def sent(encoder: Encoder, *messages: Message) -> bytes:
+    return b"".join(bytes(part) for each in messages for part in encoder.encode(each))
+
+
+def flat(message: Message) -> Any:
+    """A message with its parcel as plain data, since parcels are compared by identity."""
+    fields = {name: getattr(message, name) for name in message.__struct_fields__}
+    held = fields.get("parcel")
+    if isinstance(held, Parcel):
+        fields["parcel"] = (held.publisher, held.batch.to_pylist(), held.batch.schema)
+    return type(message), fields
+
+
+ROWS = [
+    {
+        "b": True,
+        "i": 2**63 - 1,
+        "f": float("inf"),
+        "s": "é",
+        "y": b"\0",
+        "t": datetime(2026, 1, 1, tzinfo=UTC),
+    },
+    {"i": -(2**63), "s": ""},
+]
+
+MESSAGES: list[Message] = [
+    Hello("client", "alice", 1, "token", "x", "session", 3),
+    Ping(),
+    Bye("closed", "because"),
+    Subscribe(1, 2, "x > :y", {"y": 2**60, "z": b"\xff", "w": [1, 2], "t": ROWS[0]["t"]}),
+    Publish(parcel(*ROWS), 7, durable=True),
+    Deliver(parcel(*ROWS), b"\1", 3, 4),
+    Forward(parcel(*ROWS), None, durable=True),
+    Carry(parcel(*ROWS), 9, ("b1", "b2")),
+    Probe(1, parcel(*ROWS), ("b1",)),
+    Route(
+        routing.Batch(
+            (
+                routing.Subscribe(0, parse_filter("x > :y AND s LIKE 'a%'"), {"y": 1}),
+                routing.Update(0, {"y": 2.5}, 3),
+                routing.Advertise(1, parse_filter("x IN (1, 2) OR LENGTH(s) > 3")),
+            ),
+            fresh=True,
+            wave=3,
+        )
+    ),
+    Route(routing.LinkState("b1", 3, ("b2",))),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda each: type(each).__name__)
+def test_messages_travel(message: Message) -> None:
+    (came,) = Decoder("peer").feed(sent(Encoder(), message))
+    assert flat(came) == flat(message)
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_frames_come_in_pieces(step: int) -> None:
+    data = sent(Encoder(), *MESSAGES)
+    decoder = Decoder("peer")
+    came = [
+        message
+        for start in range(0, len(data), step)
+        for message in decoder.feed(data[start : start + step])
+    ]
+    assert [flat(each) for each in came] == [flat(each) for each in MESSAGES]
+    assert decoder.waiting == 0
+
+
+def test_a_shape_is_described_once() -> None:
+    encoder = Encoder()
+    first = sent(encoder, Forward(parcel({"x": 1})))
+    second = sent(encoder, Forward(parcel({"x": 2})))
+    assert len(second) < len(first)
+    assert len(list(Decoder("peer").feed(first + second))) == 2
+
+
+@pytest.mark.parametrize("shapes", [MAX_SHAPES - 1, MAX_SHAPES, MAX_SHAPES + 1])
+def test_shapes_begin_anew_beyond_their_limit(shapes: int) -> None:
+    encoder, decoder = Encoder(), Decoder("peer")
+    for number in range(shapes):
+        (came,) = decoder.feed(sent(encoder, Forward(parcel({f"x{number}": number}))))
+        assert isinstance(came, Forward)
+        assert came.parcel.batch.column(0).to_pylist() == [number]
+
+
+def test_the_very_bytes_are_passed_on() -> None:
+    (came,) = Decoder("peer").feed(sent(Encoder(), Forward(parcel(*ROWS))))
+    assert isinstance(came, Forward)
+    assert sent(Encoder(), came) == sent(Encoder(), Forward(parcel(*ROWS)))
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_a_frame_has_a_largest_size(extra: int) -> None:
+    data = struct.pack("<IB", MAX_FRAME_BYTES + extra, 1)
+    if extra > 0:
+        with pytest.raises(IllegalMessage, match="MAX_FRAME_BYTES"):
+            list(Decoder("peer").feed(data))
+    else:
+        assert list(Decoder("peer").feed(data)) == []
+
+
+def frame(kind: int, body: bytes) -> bytes:
+    return struct.pack("<IB", len(body), kind) + body
+
+
+def shape(schema: pa.Schema, number: int = 0) -> bytes:
+    return frame(0, struct.pack("<I", number) + schema.serialize().to_pybytes())
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (frame(7, b""), "kind 7"),
+        (frame(1, b"\xc1"), "cannot be read"),
+        (frame(1, b"\x81\xa4type\xa5Bogus"), "cannot be read"),
+        (frame(2, b"\0"), "cannot be read"),
+        (frame(2, struct.pack("<I", 99) + b"x"), "shorter than it says"),
+        (frame(0, b"\0"), "cannot be read"),
+        (frame(0, struct.pack("<I", 0) + b"no schema"), "cannot be read"),
+        (shape(pa.schema([("x", pa.list_(pa.int64()))])), "x"),
+        (shape(pa.schema([("x", pa.int8())])), "none of the model's"),
+        (shape(pa.schema([]), MAX_SHAPES), "MAX_SHAPES"),
+    ],
+)
+def test_what_is_no_message_is_refused(data: bytes, reason: str) -> None:
+    with pytest.raises(IllegalMessage, match=reason):
+        list(Decoder("peer").feed(data))
+
+
+def test_events_of_an_unknown_shape_are_refused() -> None:
+    encoder = Encoder()
+    sent(encoder, Forward(parcel({"x": 1})))
+    with pytest.raises(IllegalMessage, match="never described"):
+        list(Decoder("peer").feed(sent(encoder, Forward(parcel({"x": 1})))))
+
+
+def test_events_without_their_frame_are_refused() -> None:
+    body = bytes(Encoder().encode(Ping())[1]).replace(b"Ping", b"Took")
+    with pytest.raises(IllegalMessage):
+        list(Decoder("peer").feed(frame(1, body)))
+
+
+@given(st.binary(max_size=200), st.integers(0, 3))
+def test_no_bytes_break_the_decoder(body: bytes, kind: int) -> None:
+    with suppress(IllegalMessage):
+        list(Decoder("peer").feed(frame(kind, body)))
+
+
+@given(st.data())
+def test_no_change_of_a_byte_breaks_the_decoder(data: st.DataObject) -> None:
+    good = bytearray(sent(Encoder(), Forward(parcel(*ROWS), b"\1")))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(5, len(good) - 1))
+        good[place] = data.draw(st.integers(0, 255))
+    with suppress(IllegalMessage):
+        for message in Decoder("peer").feed(bytes(good)):
+            if isinstance(message, Forward):
+                message.parcel.batch.validate(full=True)
