@@ -442,17 +442,14 @@ class Node:
         core = self._core
         party.drain(core.out)
         if isinstance(party, Session):
-            for subscription in party.subscriptions.values():
-                durable = core.durability.here.get(subscription.durable)
-                if durable is not None:
-                    core.pump(durable)
+            for durable in list(party.durables.values()):
+                core.pump(durable)
         # Neighbours are served by `settle_up`, as custody has something for them at any time.
 
     def _end_session(self, session: Session) -> None:
         core = self._core
-        for subscription in list(session.subscriptions.values()):
-            if subscription.durable:
-                core.release(core.durability.here[subscription.durable])
+        for durable in list(session.durables.values()):
+            core.release(durable)
         core.route(core.router.detach(session.peer))
         del core.sessions[session.id], core.by_peer[session.peer]
         session.forget()

@@ -173,6 +173,7 @@ class Core:
         session = durable.session
         if session is not None:
             session.subscriptions.pop(durable.key, None)
+            session.durables.pop(durable.key, None)
             durable.session, durable.away_since = None, self.at.now
             del self.by_peer[durable.peer]
             self.route(self.router.detach(durable.peer))

@@ -129,6 +129,7 @@ class Desk:
         )
         core.durability.custody.rewind(subject)
         durable.session, durable.key = session, request.key
+        session.durables[request.key] = durable
         core.by_peer[durable.peer] = (session, request.key)
         core.route(core.router.attach(durable.peer))
         self._tell_router(durable.peer, routing.Subscribe(0, narrowed, dict(request.values)))

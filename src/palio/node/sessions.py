@@ -161,6 +161,8 @@ class Session(Party):
         """Whose durable subscriptions these are."""
         self.publisher = publisher
         self.subscriptions: dict[int, Subscription] = {}
+        self.durables: dict[int, Durable] = {}
+        """Durable subscriptions, by key; `subscriptions` has them too."""
         self.last_seq = -1
         self.promises: deque[tuple[int, int]] = deque()
         """Durable publications not yet answered: (last number, ticket or 0 when on disk)."""
