@@ -451,6 +451,8 @@ class Node:
         for durable in list(session.durables.values()):
             core.release(durable)
         core.route(core.router.detach(session.peer))
+        if session.outlet is not None:
+            core.route(core.router.detach(session.outlet))
         del core.sessions[session.id], core.by_peer[session.peer]
         session.forget()
 

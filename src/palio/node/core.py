@@ -178,6 +178,17 @@ class Core:
             del self.by_peer[durable.peer]
             self.route(self.router.detach(durable.peer))
 
+    def outlet(self, session: Session) -> Peer:
+        """The place from which a session publishes and advertises.
+
+        It is not that from which it subscribes, since an event never goes back to where it came
+        from, and clients that publish what they subscribe to expect to hear it.
+        """
+        if session.outlet is None:
+            session.outlet = Peer.session(f"{session.id} publishing")
+            self.route(self.router.attach(session.outlet))
+        return session.outlet
+
     # --- custody ---
 
     def pump_neighbour(self, neighbour: Neighbour) -> None:

@@ -74,7 +74,7 @@ class Publishing:
         self.published += len(stamped_parcel)
         if message.durable:
             self._publish_durable(session, stamped_parcel, last)
-        self._route(session.peer, stamped_parcel, durable=message.durable)
+        self._route(core.outlet(session), stamped_parcel, durable=message.durable)
         if not message.durable:
             session.say(core.out, Accepted(last, "memory"))
         return None

@@ -152,7 +152,8 @@ class Questions:
         hop: dict[str, Any] = {"broker": core.name, "path": list(here)}
         hop["sessions"], hop["forwards"], hop["durable"] = [], [], []
         events = Events(parcel.publisher, [0], batch=parcel.batch)
-        for peer in core.router.route(_sender(asker), events):
+        sender = core.outlet(asker) if isinstance(asker, Session) else asker.peer
+        for peer in core.router.route(sender, events):
             self._would_send(peer, hop, state, Probe(mine, parcel, here))
         hop["durable"] = sorted(core.durability.homes(parcel)) if not path else []
         state.hops.append(hop)
@@ -197,7 +198,3 @@ class Questions:
             asker.say(out, Answer(state.id, {"hops": state.hops}))
         else:
             asker.say(out, Probed(state.id, tuple(state.hops)))
-
-
-def _sender(asker: Session | Neighbour) -> Peer:
-    return asker.peer

@@ -82,9 +82,9 @@ class Desk:
             case Advertise(_, key, text):
                 filter = parse_filter(text)
                 check_advertisement(filter, {}, session.principal)
-                self._tell_router(session.peer, routing.Advertise(key, filter))
+                self._tell_router(self._core.outlet(session), routing.Advertise(key, filter))
             case Unadvertise(_, key):
-                self._tell_router(session.peer, routing.Unadvertise(key))
+                self._tell_router(self._core.outlet(session), routing.Unadvertise(key))
 
     # --- subscriptions ---
 

@@ -163,6 +163,8 @@ class Session(Party):
         self.subscriptions: dict[int, Subscription] = {}
         self.durables: dict[int, Durable] = {}
         """Durable subscriptions, by key; `subscriptions` has them too."""
+        self.outlet: Peer | None = None
+        """From where it publishes, once it does."""
         self.last_seq = -1
         self.promises: deque[tuple[int, int]] = deque()
         """Durable publications not yet answered: (last number, ticket or 0 when on disk)."""

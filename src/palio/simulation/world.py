@@ -352,6 +352,7 @@ class Member:
         self.world = world
         self.name = name
         self.broker = broker
+        self.token = ""
         self.link: int | None = None
         self.is_connected = False
         self.heard: list[tuple[str, int, dict[str, Any]]] = []
@@ -369,6 +370,7 @@ class Member:
         self._standing: dict[int, Subscribe] = {}
         self._next_seq = 1
         self._unaccepted: list[Publish] = []
+        self._early: list[Message] = []
         self._entries: dict[int, int] = {}
         self._had: dict[tuple[int, str, int], None] = {}
 
@@ -444,6 +446,7 @@ class Member:
             "client",
             self.name,
             PROTOCOL_VERSION,
+            self.token,
             incarnation="1",
             session=self._session,
             received=self._stream.received,
@@ -520,8 +523,9 @@ class Member:
         self._stream = Stream()
         for request in self._standing.values():
             self._say(request)
-        for publication in self._unaccepted:
-            self._say(publication)
+        early, self._early = self._early, []
+        for message in [*self._unaccepted, *early]:
+            self._say(message)
 
     def _delivered(self, message: Deliver) -> None:
         if message.entry and message.entry <= self._entries.get(message.key, 0):
@@ -548,6 +552,8 @@ class Member:
             self.world.send(self.name, self.link, message)
         elif self._session:
             self._stream.send(message)  # it goes when the session is resumed
+        elif not isinstance(message, Subscribe) and message not in self._unaccepted:
+            self._early.append(message)
 
     def _id(self) -> int:
         self._next_id += 1

@@ -1,0 +1,581 @@
+"""One broker and a few: what clients are promised, on the virtual clock, through real frames."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from palio.errors import NotAuthenticated
+from palio.language.parsing import parse_filter
+from palio.model.filters import TRUE
+from palio.node.authority import Limits, Principal
+from palio.node.effects import Moment
+from palio.node.limits import MAX_NAME_BYTES
+from palio.node.messages import (
+    Advertise,
+    Answer,
+    Ask,
+    Done,
+    Failed,
+    Hello,
+    Message,
+    Publish,
+    Replace,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+)
+from palio.node.settings import Settings
+from palio.routing.advertised import Advertised
+from palio.routing.general import General
+from palio.simulation.topologies import line, ring
+from palio.simulation.world import Member, World
+from tests.node.events import parcel
+
+QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
+
+
+def world_of(size: int, **options: Any) -> World:
+    return World.of(line(size), settings=options.pop("settings", QUICK), **options)
+
+
+def heard(member: Member) -> list[int]:
+    return [row["x"] for _, _, row in member.heard]
+
+
+def answer(world: World, member: Member, id: int) -> Message:
+    world.run(1.0)
+    return member.answers[id]
+
+
+# --- live events ---
+
+
+def test_an_event_goes_to_those_who_listen_and_to_no_other() -> None:
+    world = world_of(3)
+    near, far, deaf = world.client("a", "b1"), world.client("b", "b3"), world.client("c", "b2")
+    near.subscribe("x > 1")
+    far.subscribe("x > :low", {"low": 2})
+    deaf.subscribe("y > 0")
+    world.run(1.0)
+    publisher = world.client("p", "b1")
+    world.run(1.0)
+    publisher.publish({"x": 1}, {"x": 2}, {"x": 3})
+    world.run(1.0)
+    assert (heard(near), heard(far), heard(deaf)) == ([2, 3], [3], [])
+    assert publisher.accepted == 3
+
+
+def test_an_event_comes_once_however_many_subscriptions_it_matches() -> None:
+    world = world_of(2)
+    member, publisher = world.client("a", "b2"), world.client("p", "b1")
+    for low in range(3):
+        member.subscribe(f"x > {low}")
+    world.run(1.0)
+    publisher.publish({"x": 9})
+    world.run(1.0)
+    assert heard(member) == [9]
+
+
+def test_a_wider_subscription_leaves_a_narrower_one_alone() -> None:
+    world = world_of(2)
+    member, publisher = world.client("a", "b2"), world.client("p", "b1")
+    member.subscribe("x > 5")
+    wide = member.subscribe("x > 0")
+    world.run(1.0)
+    member.unsubscribe(wide)
+    world.run(1.0)
+    publisher.publish({"x": 3}, {"x": 7})
+    world.run(1.0)
+    assert heard(member) == [7]
+
+
+def test_parameters_and_filters_change_under_the_same_key() -> None:
+    world = world_of(2)
+    member, publisher = world.client("a", "b2"), world.client("p", "b1")
+    key = member.subscribe("x < :top", {"top": 5})
+    world.run(1.0)
+    publisher.publish({"x": 7})
+    world.run(1.0)
+    member.update(key, top=10)
+    world.run(1.0)
+    publisher.publish({"x": 8})
+    world.run(1.0)
+    member.ask(lambda id: Replace(id, key, "x = :only", {"only": 1}))
+    world.run(1.0)
+    publisher.publish({"x": 8}, {"x": 1})
+    world.run(1.0)
+    assert heard(member) == [8, 1]
+
+
+def test_publications_bear_growing_times() -> None:
+    world = world_of(1)
+    node = world.nodes["b1"]
+    at = Moment(100.0, 5)
+    node.accept(900, at)
+    node.receive(900, Hello("client", "late", 1), at)
+    for seq in (1, 2):
+        node.receive(900, Publish(parcel_without_stamps(), seq), at)
+    assert node._publishing._last_us > 5
+
+
+def parcel_without_stamps() -> Any:
+    whole = parcel({"x": 1})
+    return type(whole)("", whole.batch.select(["x"]))
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("request_of", "kind"),
+    [
+        (lambda id: Subscribe(id, 9, "x <"), "ParseError"),
+        (lambda id: Subscribe(id, 9, "x < :y"), "InvalidBinding"),
+        (lambda id: Subscribe(id, 1, "x < 1"), "IllegalMessage"),
+        (lambda id: Update(id, 1, {"z": 1}), "InvalidBinding"),
+        (lambda id: Update(id, 1, {"top": "a" * 70_000}), "InvalidBinding"),
+        (lambda id: Update(id, 7, {"top": 1}), "IllegalMessage"),
+        (lambda id: Replace(id, 1, "NOT"), "ParseError"),
+        (lambda id: Advertise(id, 1, "x ="), "ParseError"),
+        (lambda id: Ask(id, "weather"), "InvalidInput"),
+        (lambda id: Ask(id, "trace", {"x": [1]}), "InvalidEvent"),
+        (
+            lambda id: Subscribe(id, 9, "x < 1", durable="n" * (MAX_NAME_BYTES + 1)),
+            "LimitExceeded",
+        ),
+    ],
+)
+def test_a_bad_request_is_refused_and_the_session_goes_on(request_of: Any, kind: str) -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    member.subscribe("x < :top", {"top": 5})
+    world.run(1.0)
+    failed = answer(world, member, member.ask(request_of))
+    assert isinstance(failed, Failed)
+    assert failed.failure.kind == kind
+    member.publish({"x": 3})
+    world.run(1.0)
+    assert heard(member) == [3]
+
+
+@pytest.mark.parametrize(
+    "request_of", [lambda id: Unsubscribe(id, 77), lambda id: Unadvertise(id, 7)]
+)
+def test_ending_what_is_not_there_is_done_already(request_of: Any) -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    assert isinstance(answer(world, member, member.ask(request_of)), Done)
+
+
+def test_events_with_names_of_the_system_are_refused_and_others_go_on() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    member.subscribe("x > 0")
+    world.run(1.0)
+    member.publish({"x": 1, "$time": 3})
+    member.publish({"x": 2})
+    world.run(1.0)
+    assert [each.failure.kind for each in member.refused] == ["InvalidEvent"]
+    assert heard(member) == [2]
+
+
+def test_numbers_of_publications_grow() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    member.publish({"x": 1})
+    member._next_seq = 1
+    member.publish({"x": 1})
+    world.run(1.0)
+    assert [each.details["reason"] for _, each in world.reports if each.event == "refused"] == [
+        "session b1.1.0 sent an illegal message: number 1 was published before"
+    ] or any("published before" in str(each.details) for _, each in world.reports)
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        Hello("client", "", 1),
+        Hello("client", "n" * (MAX_NAME_BYTES + 1), 1),
+        Hello("client", "a", 99),
+        Hello("king", "a", 1),
+        Hello("broker", "b1", 1),
+    ],
+)
+def test_a_greeting_that_will_not_do_ends_the_connection(hello: Hello) -> None:
+    world = world_of(1)
+    node, at = world.nodes["b1"], world.at
+    node.accept(900, at)
+    effects = node.receive(900, hello, at)
+    assert [type(each).__name__ for each in effects] == ["Report", "Send", "Close"]
+
+
+def test_strangers_say_hello_first_and_soon() -> None:
+    world = world_of(1)
+    node = world.nodes["b1"]
+    node.accept(900, world.at)
+    assert node.receive(900, Ask(1, "status"), world.at)[-1].__class__.__name__ == "Close"
+    node.accept(901, world.at)
+    world.run(QUICK.greeting_s + 1.0)
+    assert node.receive(901, Hello("client", "a", 1), world.at) == []
+
+
+# --- sessions ---
+
+
+def test_a_broken_connection_loses_and_doubles_nothing() -> None:
+    world = world_of(1)
+    member, publisher = world.client("a", "b1"), world.client("p", "b1")
+    member.subscribe("x >= 0")
+    world.run(1.0)
+    for number in range(20):
+        publisher.publish({"x": number})
+        if number % 5 == 2:
+            member.cut()
+        if number % 5 == 4:
+            publisher.cut()
+        world.run(0.003)
+    world.run(2.0)
+    assert heard(member) == list(range(20))
+
+
+def test_a_session_ends_with_its_grace() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    member.subscribe("x > 0")
+    world.run(1.0)
+    assert world.nodes["b1"].status()["sessions"] == 1
+    member.broker = "nowhere"
+    member.cut()
+    world.run(QUICK.client_grace_s - 0.5)
+    assert world.nodes["b1"].status()["sessions"] == 1
+    world.run(1.5)
+    assert world.nodes["b1"].status()["sessions"] == 0
+
+
+def test_a_slow_receiver_is_told_what_it_lost_and_costs_no_more_than_its_budget() -> None:
+    settings = msgspec.structs.replace(QUICK, window_bytes=2_000, queue_bytes=10_000)
+    world = world_of(1, settings=settings)
+    slow, publisher = world.client("slow", "b1"), world.client("p", "b1")
+    slow.subscribe("x >= 0")
+    world.run(1.0)
+    slow._stream.word = lambda *, now=False: None  # type: ignore[method-assign]  # says nothing
+    for number in range(300):
+        publisher.publish({"x": number})
+    world.run(0.5)
+    node = world.nodes["b1"]
+    assert 0 < node.status()["queued_bytes"] <= settings.queue_bytes
+    assert node.status()["dropped"] > 0
+    del slow._stream.word
+    world.run(5.0)
+    assert heard(slow)[-1] == 299
+    lost = sum(gap.count for gap in slow.gaps)
+    assert lost + len(slow.heard) == 300
+    missing = sorted(set(range(300)) - set(heard(slow)))
+    assert (slow.gaps[0].first_seq - 1, slow.gaps[-1].last_seq - 1) == (missing[0], missing[-1])
+
+
+def test_all_queues_together_have_a_budget() -> None:
+    settings = msgspec.structs.replace(
+        QUICK, window_bytes=500, queue_bytes=50_000, memory_bytes=20_000
+    )
+    world = world_of(1, settings=settings)
+    slow = [world.client(f"slow{number}", "b1") for number in range(4)]
+    publisher = world.client("p", "b1")
+    for each in slow:
+        each.subscribe("x >= 0")
+    world.run(1.0)
+    for each in slow:
+        each._stream.word = lambda *, now=False: None  # type: ignore[method-assign]  # likewise
+    for number in range(200):
+        publisher.publish({"x": number})
+    world.run(0.5)
+    assert 0 < world.nodes["b1"].status()["queued_bytes"] <= settings.memory_bytes
+
+
+# --- durable subscriptions ---
+
+
+def test_a_durable_subscription_waits_for_its_owner() -> None:
+    world = world_of(2)
+    owner, publisher = world.client("a", "b2"), world.client("p", "b1")
+    owner.subscribe("x > 0", durable="orders")
+    world.run(1.0)
+    owner.broker = "nowhere"
+    owner.cut()
+    world.run(QUICK.client_grace_s + 2.0)
+    publisher.publish({"x": 1}, {"x": 0}, {"x": 2}, durable=True)
+    world.run(1.0)
+    assert publisher.accepted_durable == 3
+    assert world.nodes["b2"].status()["custody_waiting"] == {"a/orders": 1}
+    owner.broker = "b2"
+    world.run(2.0)
+    assert heard(owner) == [1, 2]
+    assert world.nodes["b2"].status()["custody_entries"] == 0
+
+
+def test_what_is_not_acknowledged_comes_again() -> None:
+    world = world_of(1)
+    owner, publisher = world.client("a", "b1"), world.client("p", "b1")
+    owner.subscribe("x > 0", durable="d")
+    owner.acknowledges = False
+    world.run(1.0)
+    publisher.publish({"x": 1}, durable=True)
+    world.run(1.0)
+    assert heard(owner) == [1]
+    world.kill("b1")
+    owner._entries.clear()
+    owner._had.clear()
+    world.run(0.5)
+    world.start("b1")
+    world.run(2.0)
+    assert heard(owner) == [1, 1]
+
+
+def test_a_durable_subscription_can_be_forgotten() -> None:
+    world = world_of(2)
+    owner, publisher = world.client("a", "b2"), world.client("p", "b1")
+    key = owner.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    owner.unsubscribe(key, forget=True)
+    world.run(1.0)
+    publisher.publish({"x": 1}, durable=True)
+    world.run(1.0)
+    assert publisher.accepted_durable == 1
+    for name in ("b1", "b2"):
+        assert world.nodes[name].status()["custody_entries"] == 0
+    assert world.nodes["b2"].status()["durable_subscriptions"] == 0
+
+
+def test_a_lease_ends_and_its_owner_is_told() -> None:
+    world = world_of(1, settings=msgspec.structs.replace(QUICK, lease_s=10.0))
+    owner, publisher = world.client("a", "b1"), world.client("p", "b1")
+    key = owner.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    owner.broker = "nowhere"
+    owner.cut()
+    publisher.publish({"x": 1}, durable=True)
+    world.run(20.0)
+    assert [each.details for _, each in world.reports if each.event == "lease_over"] == [
+        {"subscription": "a/d", "entries_lost": 1}
+    ]
+    owner.broker = "b1"
+    world.run(2.0)
+    assert [(gap.publisher, gap.key) for gap in owner.gaps] == [("*", key)]
+
+
+def test_live_events_reach_durable_subscriptions_while_their_owner_is_here() -> None:
+    world = world_of(2)
+    owner, publisher = world.client("a", "b2"), world.client("p", "b1")
+    owner.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    publisher.publish({"x": 1})
+    publisher.publish({"x": 2}, durable=True)
+    world.run(1.0)
+    assert heard(owner) == [1, 2]
+
+
+def test_live_subscriptions_hear_durable_events() -> None:
+    world = world_of(2)
+    member, publisher = world.client("a", "b2"), world.client("p", "b1")
+    member.subscribe("x > 0")
+    world.run(1.0)
+    publisher.publish({"x": 2}, durable=True)
+    world.run(1.0)
+    assert heard(member) == [2]
+    assert publisher.accepted_durable == 1
+
+
+def test_a_full_disk_refuses_durable_events_and_live_ones_go_on() -> None:
+    world = world_of(1)
+    member, publisher = world.client("a", "b1"), world.client("p", "b1")
+    member.subscribe("x > 0")
+    member.subscribe("x > 5", durable="d")
+    world.run(1.0)
+    world.disks["b1"].is_full = True
+    publisher.publish({"x": 9}, durable=True)
+    world.run(1.0)
+    assert [(each.first_seq, each.last_seq) for each in publisher.refused] == [(1, 1)]
+    world.disks["b1"].is_full = False
+    publisher.publish({"x": 8}, durable=True)
+    world.run(1.0)
+    assert publisher.accepted_durable == 2
+    assert world.nodes["b1"].status()["custody_entries"] == 0
+
+
+def test_a_damaged_entry_is_not_served_and_told_as_a_gap() -> None:
+    world = world_of(1)
+    owner, publisher = world.client("a", "b1"), world.client("p", "b1")
+    key = owner.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    owner.broker = "nowhere"
+    owner.cut()
+    for number in (1, 2, 3):
+        publisher.publish({"x": number}, durable=True)
+    world.run(1.0)
+    world.kill("b1")
+    world.disks["b1"].flip(2)
+    world.start("b1")
+    owner.broker = "b1"
+    world.run(3.0)
+    assert heard(owner) == [1, 3]
+    assert [(gap.publisher, gap.key) for gap in owner.gaps] == [("*", key)]
+
+
+def test_settled_means_everywhere_and_names_whom_it_could_not_reach() -> None:
+    world = world_of(3)
+    member = world.client("a", "b1")
+    member.subscribe("x > 0")
+    member.subscribe("x > 5", durable="d")
+    world.run(1.0)
+    assert answer(world, member, settle := member.settle()) == Done(settle)
+    world.kill("b3")
+    world.run(QUICK.peer_grace_s + 2.0)
+    member.subscribe("x > 7", durable="e")
+    done = answer(world, member, member.settle())
+    assert isinstance(done, Done)
+    assert done.unreached == ("b3",)
+
+
+# --- the network ---
+
+
+def test_a_ring_serves_round_a_dead_broker() -> None:
+    world = World.of(ring(4), General, settings=QUICK)
+    member, publisher = world.client("a", "b3"), world.client("p", "b1")
+    member.subscribe("x > 0")
+    world.run(2.0)
+    publisher.publish({"x": 1})
+    world.run(1.0)
+    world.kill("b2")
+    world.run(QUICK.peer_grace_s + 3.0)
+    publisher.publish({"x": 2})
+    world.run(1.0)
+    assert heard(member) == [1, 2]
+
+
+def test_advertisements_draw_subscriptions() -> None:
+    world = World.of(line(2), Advertised, settings=QUICK)
+    member, publisher = world.client("a", "b2"), world.client("p", "b1")
+    member.subscribe("x > 0")
+    done = publisher.ask(lambda id: Advertise(id, 1, "x IS NOT NULL"))
+    assert isinstance(answer(world, publisher, done), Done)
+    publisher.publish({"x": 1})
+    world.run(1.0)
+    assert heard(member) == [1]
+
+
+def test_a_trace_tells_every_hop() -> None:
+    world = world_of(3)
+    near, far = world.client("near", "b2"), world.client("far", "b3")
+    near.subscribe("x > 0")
+    far.subscribe("x > 5", durable="d")
+    asker = world.client("p", "b1")
+    world.run(1.0)
+    traced = answer(world, asker, asker.ask(lambda id: Ask(id, "trace", {"x": 9})))
+    assert isinstance(traced, Answer)
+    by_broker = {hop["broker"]: hop for hop in traced.data["hops"]}
+    assert list(by_broker) == ["b1", "b2", "b3"]
+    assert by_broker["b1"]["forwards"] == ["b2"]
+    assert by_broker["b1"]["durable"] == ["b3"]
+    assert by_broker["b2"]["sessions"] == ["near"]
+    nobody = answer(world, asker, asker.ask(lambda id: Ask(id, "trace", {"x": 0})))
+    assert isinstance(nobody, Answer)
+    assert [hop["broker"] for hop in nobody.data["hops"]] == ["b1"]
+    assert heard(near) == heard(far) == []
+
+
+def test_the_topology_and_the_catalogue_are_known() -> None:
+    world = world_of(2)
+    member = world.client("a", "b2")
+    member.subscribe("x > :low", {"low": 1})
+    member.subscribe("x > 5", durable="d")
+    world.run(1.0)
+    topology = answer(world, member, member.ask(lambda id: Ask(id, "topology")))
+    assert isinstance(topology, Answer)
+    assert topology.data["brokers"]["b2"] == {
+        "links": ["b1"],
+        "reachable": True,
+        "durable_subscriptions": ["a/d"],
+    }
+    catalogue = answer(world, member, member.ask(lambda id: Ask(id, "catalogue")))
+    assert isinstance(catalogue, Answer)
+    assert [(each["filter"], each["parameters"]) for each in catalogue.data] == [
+        ("x > :low", {"low": 1}),
+        ("x > 5", {}),
+    ]
+
+
+# --- authority ---
+
+
+class Names:
+    """An authority that knows principals by their token."""
+
+    def __init__(self, *principals: Principal) -> None:
+        self.known = {each.name: each for each in principals}
+
+    def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
+        if token not in self.known:
+            raise NotAuthenticated(f"{token!r} is nobody ({transport_name}, {at.now})")
+        return self.known[token]
+
+    def check(self, principal: Principal, at: Moment) -> None:
+        if principal.name not in self.known:
+            raise NotAuthenticated(f"{principal.name!r} was struck off at {at.now}")
+
+
+def guarded(*principals: Principal) -> tuple[World, Names]:
+    world = world_of(1)
+    names = Names(*principals)
+    world.nodes["b1"]._core.authority = names
+    return world, names
+
+
+def test_grants_bound_what_is_heard_and_published() -> None:
+    world, _ = guarded(
+        Principal("reader", may_hear=parse_filter("x < 5")),
+        Principal("writer", may_publish=parse_filter("x > 0")),
+    )
+    reader, writer = world.client("reader", "b1"), world.client("writer", "b1")
+    reader.token, writer.token = "reader", "writer"
+    reader.subscribe("x IS NOT NULL")
+    world.run(1.0)
+    writer.publish({"x": 0}, {"x": 3}, {"x": 9})
+    world.run(1.0)
+    assert heard(reader) == [3]
+    assert [(each.first_seq, each.failure.kind) for each in writer.refused] == [(1, "NotPermitted")]
+    beyond = answer(world, reader, reader.ask(lambda id: Subscribe(id, 5, "x > 7")))
+    assert isinstance(beyond, Failed)
+    assert beyond.failure.kind == "NotPermitted"
+
+
+def test_whoever_is_struck_off_is_sent_away() -> None:
+    world, names = guarded(Principal("reader", may_hear=TRUE))
+    reader = world.client("reader", "b1")
+    reader.token = "reader"
+    world.run(1.0)
+    assert reader.is_connected
+    names.known.clear()
+    world.run(2.0)
+    assert not reader.is_connected
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_principal_has_so_many_subscriptions(count: int) -> None:
+    world, _ = guarded(Principal("reader", may_hear=TRUE, limits=Limits(subscriptions=2)))
+    reader = world.client("reader", "b1")
+    reader.token = "reader"
+    world.run(1.0)
+    ids = [
+        reader.ask(lambda id, key=key: Subscribe(id, key, "x > 0"))  # type: ignore[misc]  # bound now
+        for key in range(count)
+    ]
+    world.run(1.0)
+    kinds = [type(reader.answers[id]) for id in ids]
+    assert kinds == [Done, Done, Failed][:count]
