@@ -408,6 +408,18 @@ def test_a_full_disk_refuses_durable_events_and_live_ones_go_on() -> None:
     assert world.nodes["b1"].status()["custody_entries"] == 0
 
 
+def test_a_durable_subscription_that_cannot_be_written_is_none() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    world.disks["b1"].is_full = True
+    failed = answer(world, member, member.ask(lambda id: Subscribe(id, 1, "x > 1", durable="d")))
+    assert isinstance(failed, Failed)
+    world.disks["b1"].is_full = False
+    assert isinstance(answer(world, member, member.ask(lambda id: Subscribe(id, 1, "x > 1"))), Done)
+    assert world.nodes["b1"].status()["durable_subscriptions"] == 0
+
+
 def test_a_damaged_entry_is_not_served_and_told_as_a_gap() -> None:
     world = world_of(1)
     owner, publisher = world.client("a", "b1"), world.client("p", "b1")

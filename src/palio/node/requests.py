@@ -6,8 +6,6 @@ effect. Whatever is wrong with it is the client's own affair: nothing here close
 
 from __future__ import annotations
 
-from typing import Any
-
 from palio.errors import IllegalMessage, InvalidBinding, LimitExceeded, PalioError
 from palio.language.parsing import parse_filter
 from palio.model.filters import Filter
@@ -143,7 +141,14 @@ class Desk:
                 session.say(core.out, Gaps((Gap("*", 0, 0, 0, request.key),)))
             core.pump(durable)
 
-        core.append(operations, done, self._refusal(session, request.id))
+        def undo(reason: str) -> None:
+            core.release(durable)
+            if known is None:
+                core.append(core.durability.drop(subject))
+            error = PalioError(f"the broker could not write to its disk: {reason}")
+            session.say(core.out, Failed(request.id, failure(error)))
+
+        core.append(operations, done, undo)
 
     def _put(
         self, subject: str, session: Session, filter: Filter, values: Bindings, lease_s: float
@@ -208,10 +213,3 @@ class Desk:
 
     def _tell_router(self, peer: Peer, request: routing.Request) -> None:
         self._core.route(self._core.router.receive(peer, routing.Batch((request,))))
-
-    def _refusal(self, session: Session, id: int) -> Any:
-        def refuse(reason: str) -> None:
-            error = PalioError(f"the broker could not write to its disk: {reason}")
-            session.say(self._core.out, Failed(id, failure(error)))
-
-        return refuse
