@@ -121,6 +121,7 @@ class Node:
         self.wake_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
         for durable in core.durability.here.values():
             durable.away_since = at.now
+        core.durability.registry.begin(at.wall_us)
         core.move(core.durability.moved(list(core.durability.here)))
         return self._effects()
 

@@ -130,7 +130,8 @@ class Core:
             news, registry.news = registry.news, []
             if news:
                 operations, moved = self.durability.learn(news)
-                self.append(operations)
+                mine = [fact.version for fact in news if fact.origin == self.name]
+                self._write_facts(operations, max(mine, default=0))
                 self.move(moved)
             settled, registry.settled = registry.settled, []
             for wave, unreached in settled:
@@ -138,6 +139,13 @@ class Core:
         custody.reroute(registry.next_hop)
         for neighbour in self.neighbours.values():
             self.pump_neighbour(neighbour)
+
+    def _write_facts(self, operations: Iterable[Operation], version: int) -> None:
+        def tell(_reason: str = "") -> None:
+            """A full disk does not keep a broker from telling of its links."""
+            self.durability.registry.tell(version)
+
+        self.append(operations, tell, tell)
 
     def move(self, moved: Iterable[tuple[str, str]]) -> None:
         """Durable subscriptions of ours live elsewhere now."""

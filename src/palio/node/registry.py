@@ -8,6 +8,10 @@ all before it, so that two brokers are made equal by comparing one number an ori
 - facts of one origin are sent over a link in the order of their versions;
 - nothing is sent over a new link before the other end has said what it knows (`Known`).
 
+A broker tells what is on its disk and nothing else, so that after a crash it has not said more than
+it remembers. One that begins with an empty disk numbers from the time of the wall on, above
+whatever it may have said in an earlier life, and asks for that, to take it back.
+
 A flood is an echo wave. Whoever learns a fact passes it on to its other neighbours and, once they
 have all answered, answers the one it came from; whoever knew it already answers at once. When all
 neighbours of the origin have answered, all brokers have it, but for those that were lost on the
@@ -18,8 +22,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-
-import msgspec
 
 from palio.errors import IllegalMessage
 from palio.node.messages import Echo, Fact, Facts, Known, Message
@@ -64,6 +66,7 @@ class Registry:
     >>> a.join("b"), b.join("a")
     (None, None)
     >>> def exchange():
+    ...     a.tell(99), b.tell(99)  # all is on their disks
     ...     while a.outbox or b.outbox:
     ...         for one, other in ((a, b), (b, a)):
     ...             sent, one.outbox = one.outbox, []
@@ -87,11 +90,20 @@ class Registry:
         self._neighbours: dict[str, _Neighbour] = {}
         self._debts: dict[str, deque[_Debt]] = {}
         self._hops: dict[str, str] | None = None
+        self._untold: dict[int, Fact] = {}
+        """Facts of this broker that are not yet on its disk."""
         for fact in sorted(facts, key=lambda each: each.version):
             self._keep(fact)
-        if self.links(name):  # from before a restart
-            self._announce(Fact(name, self._next_version(), LINKS))
-            self.news.clear()
+        self._is_new = name not in self._versions
+        self._asked: dict[str, None] = {}
+        """Neighbours that were asked what an earlier life of this broker had said."""
+
+    def begin(self, wall_us: int) -> None:
+        """The broker starts, with no links."""
+        if self._is_new:
+            self._versions[self.name] = wall_us
+        elif self.links(self.name):  # from before a restart
+            self._announce(Fact(self.name, self._next_version(), LINKS))
 
     # --- what is known ---
 
@@ -162,17 +174,27 @@ class Registry:
     def _next_version(self) -> int:
         return self._versions.get(self.name, 0) + 1
 
+    def tell(self, version: int) -> None:
+        """What this broker has announced up to a version is on its disk: the others may know."""
+        told = [self._untold.pop(each) for each in list(self._untold) if each <= version]
+        if told:
+            self._flood(told, None)
+
     def _announce(self, fact: Fact) -> None:
         self._keep(fact)
         self.news.append(fact)
-        self._flood([fact], None)
+        self._untold[fact.version] = fact
 
     # --- neighbours ---
 
     def join(self, neighbour: str) -> None:
         """A link is up."""
         self._neighbours[neighbour] = _Neighbour()
-        self.outbox.append((neighbour, Known(dict(self._versions))))
+        known = dict(self._versions)
+        if self._is_new and neighbour not in self._asked:
+            known.pop(self.name, None)
+            self._asked[neighbour] = None
+        self.outbox.append((neighbour, Known(known)))
         self._links_changed()
 
     def leave(self, neighbour: str) -> None:
@@ -208,13 +230,12 @@ class Registry:
         state = self._neighbours[neighbour]
         if state.is_equal:
             raise IllegalMessage(neighbour, "Known twice on one link")
-        ours = versions.get(self.name, 0)
-        if ours > self._versions.get(self.name, 0):
-            self._outdo(ours)
         state.is_equal = True
         state.heard = dict(versions)
         lacking = [
-            fact for fact in self._facts.values() if fact.version > versions.get(fact.origin, 0)
+            fact
+            for fact in self._facts.values()
+            if fact.version > versions.get(fact.origin, 0) and not self._is_untold(fact)
         ]
         if lacking:
             lacking.sort(key=lambda fact: fact.version)
@@ -223,19 +244,15 @@ class Registry:
         for origin in list(self._debts):
             self._pay(origin)
 
-    def _outdo(self, version: int) -> None:
-        """Others remember more of us than we do: begin above it, and say anew what is true."""
-        mine = [fact for fact in self._facts.values() if fact.origin == self.name]
-        self._versions[self.name] = version
-        for fact in sorted(mine, key=lambda each: each.version):
-            self._announce(msgspec.structs.replace(fact, version=self._next_version()))
+    def _is_untold(self, fact: Fact) -> bool:
+        return fact.origin == self.name and fact.version in self._untold
 
     def _learn(self, neighbour: str, facts: Sequence[Fact]) -> None:
         fresh: list[Fact] = []
         for fact in facts:
             if fact.origin == self.name:
                 self._deny(fact)
-            if fact.version > self._versions.get(fact.origin, 0):
+            elif fact.version > self._versions.get(fact.origin, 0):
                 self._keep(fact)
                 fresh.append(fact)
         known = {each.origin: each.version for each in facts}
@@ -253,10 +270,7 @@ class Registry:
             self._pay(origin)
 
     def _deny(self, fact: Fact) -> None:
-        """A fact about ourselves that we do not remember: outdo it, and withdraw what is gone."""
-        if fact.version <= self._versions.get(self.name, 0):
-            return
-        self._outdo(fact.version)
+        """Something that this broker said in an earlier life, of which it knows nothing now."""
         if (self.name, fact.subject) not in self._facts:
             self.announce(fact.subject)
 

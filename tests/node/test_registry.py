@@ -1,0 +1,222 @@
+"""The registry: all brokers come to know the same, and know when they do."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from palio.errors import IllegalMessage
+from palio.node.messages import Fact, Facts, Known
+from palio.node.registry import LINKS, Registry
+from palio.simulation.randomness import Randomness
+
+
+class Mesh:
+    """Registries, and links that keep order and lose what is on its way when they break."""
+
+    def __init__(self, seed: int, size: int) -> None:
+        self.random = Randomness(seed)
+        self.members = {f"b{number}": Registry(f"b{number}") for number in range(size)}
+        self.links: dict[tuple[str, str], deque[object]] = {}
+        self.crossed = 0
+        self.written: list[tuple[str, int]] = []
+        self.settled: dict[tuple[str, int], tuple[str, ...]] = {}
+
+    def join(self, one: str, other: str) -> None:
+        if (one, other) not in self.links:
+            self.links[one, other], self.links[other, one] = deque(), deque()
+            self.members[one].join(other)
+            self.members[other].join(one)
+            self.collect()
+
+    def cut(self, one: str, other: str) -> None:
+        if (one, other) in self.links:
+            del self.links[one, other], self.links[other, one]
+            self.members[one].leave(other)
+            self.members[other].leave(one)
+            self.collect()
+
+    def collect(self) -> None:
+        for name, member in self.members.items():
+            outbox, member.outbox = member.outbox, []
+            for to, message in outbox:
+                if (name, to) in self.links:
+                    self.links[name, to].append(message)
+            for ticket, unreached in member.settled:
+                self.settled[name, ticket] = unreached
+            member.settled.clear()
+            if member.news:
+                news, member.news = member.news, []
+                self.written.append((name, max(fact.version for fact in news)))
+
+    def write(self) -> None:
+        """Disks catch up."""
+        written, self.written = self.written, []
+        for name, version in written:
+            self.members[name].tell(version)
+        self.collect()
+
+    def step(self) -> bool:
+        if self.written and self.random.chance(0.3):
+            self.write()
+        waiting = [ends for ends, queue in self.links.items() if queue]
+        if not waiting:
+            self.write()
+            return any(self.links.values()) or bool(self.written)
+        source, target = self.random.choice(waiting)
+        message = self.links[source, target].popleft()
+        self.crossed += len(message.facts) if isinstance(message, Facts) else 0
+        self.members[target].receive(source, message)  # type: ignore[arg-type]  # as it was sent
+        self.collect()
+        return True
+
+    def rest(self) -> None:
+        while self.step():
+            pass
+
+    def known(self, name: str) -> dict[tuple[str, str], tuple[object, ...]]:
+        return {
+            (fact.origin, fact.subject): (fact.links, fact.filter)
+            for fact in self.members[name].facts()
+        }
+
+
+def full(seed: int, size: int) -> Mesh:
+    mesh = Mesh(seed, size)
+    for one in range(size):
+        for other in range(one):
+            mesh.join(f"b{one}", f"b{other}")
+    mesh.rest()
+    return mesh
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_all_come_to_know_the_same(seed: int) -> None:
+    random = Randomness(seed)
+    mesh = full(seed, random.between(2, 6))
+    names = list(mesh.members)
+    for _ in range(60):
+        one, other = random.sample(names, 2)
+        match random.below(6):
+            case 0:
+                mesh.cut(one, other)
+            case 1 | 2:
+                mesh.join(one, other)
+            case 3:
+                text = f"x = {random.below(9)}" if random.chance(0.8) else ""
+                mesh.members[one].announce(f"a/{random.below(3)}", filter=text)
+                mesh.collect()
+            case _:
+                for _ in range(random.below(5)):
+                    mesh.step()
+    for one in names:
+        for other in names:
+            if one < other:
+                mesh.join(one, other)
+    mesh.rest()
+    first = mesh.known(names[0])
+    assert all(mesh.known(name) == first for name in names), f"seed {seed}"
+    assert all(
+        mesh.members[one].next_hop(other) == other
+        for one in names
+        for other in names
+        if one != other
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_settled_means_that_all_who_were_not_lost_know(seed: int) -> None:
+    random = Randomness(seed)
+    mesh = full(seed, 5)
+    mesh.members["b0"].announce("a/d", filter="x = 1")
+    mesh.members["b0"].settle(1)
+    mesh.collect()
+    while ("b0", 1) not in mesh.settled:
+        if random.chance(0.2):
+            mesh.cut(*random.sample(list(mesh.members), 2))
+        elif not mesh.step():
+            break
+    unreached = mesh.settled["b0", 1]
+    for name, member in mesh.members.items():
+        told = member.fact("b0", "a/d") is not None
+        assert told or unreached, f"seed {seed}: {name} was not told, and nobody says so"
+
+
+def test_what_crosses_a_new_link_is_the_difference() -> None:
+    mesh = full(0, 2)
+    for number in range(50):
+        mesh.members["b0"].announce(f"a/{number}", filter="x = 1")
+    mesh.collect()
+    mesh.rest()
+    mesh.cut("b0", "b1")
+    mesh.rest()
+    mesh.members["b0"].announce("a/new", filter="x = 1")
+    mesh.collect()
+    mesh.crossed = 0
+    mesh.join("b0", "b1")
+    mesh.rest()
+    assert mesh.crossed <= 10  # the new one, and what both say of their links
+    assert mesh.known("b0") == mesh.known("b1")
+
+
+def test_a_broker_that_lost_its_disk_takes_back_what_it_no_longer_has() -> None:
+    mesh = full(0, 3)
+    mesh.members["b0"].announce("a/old", filter="x = 1")
+    mesh.collect()
+    mesh.rest()
+    for other in ("b1", "b2"):
+        mesh.cut("b0", other)
+    mesh.rest()
+    mesh.members["b0"] = Registry("b0")
+    mesh.members["b0"].begin(1_000)
+    mesh.members["b0"].announce("a/new", filter="x = 2")
+    mesh.collect()
+    for other in ("b1", "b2"):
+        mesh.join("b0", other)
+    mesh.rest()
+    assert mesh.known("b0") == mesh.known("b1") == mesh.known("b2")
+    facts = mesh.known("b1")
+    assert (facts["b0", "a/old"], facts["b0", "a/new"]) == (((), ""), ((), "x = 2"))
+
+
+def test_a_restarted_broker_goes_on_from_its_disk() -> None:
+    mesh = full(0, 2)
+    mesh.members["b0"].announce("a/d", filter="x = 1")
+    mesh.collect()
+    mesh.rest()
+    kept = mesh.members["b0"].facts()
+    mesh.cut("b0", "b1")
+    mesh.rest()
+    mesh.members["b0"] = Registry("b0", kept)
+    mesh.members["b0"].begin(1_000)
+    assert mesh.members["b0"].links("b0") == ()
+    mesh.join("b0", "b1")
+    mesh.rest()
+    assert mesh.known("b0") == mesh.known("b1")
+    assert mesh.members["b1"].links("b0") == ("b1",)
+
+
+def test_the_way_is_the_shortest_over_links_that_both_ends_list() -> None:
+    mesh = Mesh(0, 4)
+    for one, other in (("b0", "b1"), ("b1", "b3"), ("b0", "b2"), ("b2", "b3")):
+        mesh.join(one, other)
+    mesh.rest()
+    assert mesh.members["b0"].next_hop("b3") == "b1"
+    mesh.cut("b1", "b3")
+    mesh.rest()
+    assert mesh.members["b0"].next_hop("b3") == "b2"
+    mesh.cut("b2", "b3")
+    mesh.rest()
+    assert mesh.members["b0"].next_hop("b3") is None
+    assert mesh.members["b0"].next_hop("b0") is None
+    lonely = Registry("b0", [Fact("b1", 1, LINKS, ("b0",))])
+    assert lonely.next_hop("b1") is None
+
+
+def test_known_is_said_once_a_link() -> None:
+    registry = Registry("b0")
+    registry.join("b1")
+    registry.receive("b1", Known({}))
+    with pytest.raises(IllegalMessage, match="Known twice"):
+        registry.receive("b1", Known({}))
