@@ -38,6 +38,7 @@ from palio.model.values import Bindings
 from palio.node.effects import Moment
 
 __all__ = [
+    "ANYONE",
     "NO_LIMITS",
     "Allowance",
     "Authority",
@@ -71,6 +72,9 @@ class Limits:
 
 
 NO_LIMITS: Final = Limits()
+
+ANYONE: Final = "anyone"
+"""The principal of those who need not show who they are; no one who does is called so."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,11 @@ class Principal:
     def _hearing(self) -> _Rows:
         return _Rows(self.may_hear, self.deny_hear)
 
+    @property
+    def grants(self) -> tuple[Filter, ...]:
+        """What it may do, apart from who it is and for how long."""
+        return (self.may_publish, self.may_hear, self.deny_publish, self.deny_hear)
+
     def check(self, at: Moment) -> None:
         """Refuse a principal whose time is over."""
         if self.expires_us is not None and at.wall_us >= self.expires_us:
@@ -140,7 +149,7 @@ class OpenAuthority:
     """
 
     def __init__(self) -> None:
-        self._anyone = Principal("anyone", TRUE, TRUE)
+        self._anyone = Principal(ANYONE, TRUE, TRUE)
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
         """See `Authority`."""

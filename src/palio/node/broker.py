@@ -48,8 +48,6 @@ from palio.routing.protocol import Peer, Router
 
 __all__ = ["Node"]
 
-ANYONE: Final = OpenAuthority().authenticate("", "", Moment(0.0, 0)).name
-
 TICKS_A_HEARTBEAT: Final = 5
 
 
@@ -260,11 +258,20 @@ class Node:
             return self._greet_broker(link, state, hello, principal)
         raise IllegalMessage(f"link {link}", f"{hello.role!r} is no role")
 
+    def _is_open(self, state: _Link) -> bool:
+        """Whether this connection may call itself whatever it likes."""
+        return isinstance(self._core.authority, OpenAuthority) and not state.transport_name
+
     def _greet_client(self, link: int, state: _Link, hello: Hello, principal: Principal) -> None:
         core = self._core
-        owner = hello.name if principal.name == ANYONE else principal.name
+        owner = hello.name if self._is_open(state) else principal.name
         session = core.sessions.get(hello.session)
-        if session is not None and session.owner == owner and session.stream.knows(hello.received):
+        if (
+            session is not None
+            and session.owner == owner
+            and session.principal.grants == principal.grants  # its filters are narrowed by those
+            and session.stream.knows(hello.received)
+        ):
             session.principal = principal
             return self._resume(link, state, session, hello.received, session.publisher)
         if len(core.sessions) >= core.settings.max_sessions:
@@ -295,7 +302,7 @@ class Node:
         core = self._core
         if hello.name == core.name:
             raise IllegalMessage(f"link {link}", f"it is called {core.name!r}, as this broker is")
-        if principal.name not in (ANYONE, hello.name):
+        if principal.name != hello.name and not self._is_open(state):
             raise NotAuthenticated(f"{principal.name!r} is not the broker {hello.name!r}")
         known = core.neighbours.get(hello.name)
         if known is not None and known.link is not None:

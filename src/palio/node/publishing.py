@@ -63,8 +63,8 @@ class Publishing:
         if message.first_seq <= session.last_seq:
             raise IllegalMessage(session.peer, f"number {message.first_seq} was published before")
         session.last_seq = last
-        session.allowance.spend(len(parcel), parcel.nbytes, core.at.now)
         try:
+            self._spend(session, parcel)
             self._check(parcel.batch)
         except PalioError as error:
             session.say(core.out, Refused(message.first_seq, last, failure(error)))
@@ -78,6 +78,17 @@ class Publishing:
         if not message.durable:
             session.say(core.out, Accepted(last, "memory"))
         return None
+
+    def _spend(self, session: Session, parcel: Parcel) -> None:
+        """Count against what the principal may publish in a second."""
+        now = self._core.at.now
+        wait_s = session.allowance.wait_s(now)
+        if wait_s > 0:
+            raise NotPermitted(
+                f"{session.principal.name!r} publishes more than it was granted; "
+                f"try again in {wait_s:.1f} s"
+            )
+        session.allowance.spend(len(parcel), parcel.nbytes, now)
 
     def _check(self, batch: pa.RecordBatch) -> None:
         """A shape is looked at once."""
