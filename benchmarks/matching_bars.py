@@ -28,7 +28,6 @@ from palio.language.bulk import parse_many
 from palio.matching.index import Index
 from palio.matching.protocol import Matches
 from palio.matching.subscriptions import Table
-from palio.model import to_batch
 from palio.model.filters import Filter
 
 __all__ = [
@@ -104,7 +103,7 @@ def throughput(load: Workload, index: Index) -> Throughput:
         events_per_cpu_s=events.num_rows / min(each.cpu for each in mine),
         events_per_wall_s=events.num_rows / min(each.wall for each in mine),
         single_us=_p50_us(index.match, rows),
-        single_dict_us=_p50_us(lambda event: index.match(to_batch(event)), dicts),
+        single_dict_us=_p50_us(index.match_event, dicts),
         bytes_a_filter=sum(index.memory().values()) / load.filters,
         by_hand_per_cpu_s=events.num_rows / min(theirs) if theirs else None,
         times=float(np.median(times)) if times else None,
@@ -178,11 +177,11 @@ def churn(load: Workload, seconds: float) -> tuple[list[Bar], dict[str, float | 
         index = Index(pool.submit)
         index.add_many(np.arange(load.filters), load.skeleton, load.columns)
         index.match(load.events)
-        quiet = _rate(index, load, seconds)
+        quiet, quiet_cpu = _rate(index, load, seconds)
         writer = _Writer(index, load)
         thread = threading.Thread(target=writer.run)
         thread.start()
-        busy = _rate(index, load, seconds)
+        busy, busy_cpu = _rate(index, load, seconds)
         writer.stop.set()
         thread.join()
         visible = _visible(index, load.events)
@@ -205,15 +204,17 @@ def churn(load: Workload, seconds: float) -> tuple[list[Bar], dict[str, float | 
     return bars, {
         "churn: events/s quiet (wall)": quiet,
         "churn: events/s meanwhile (wall)": busy,
+        "churn: share of the reader's own CPU time": busy_cpu / quiet_cpu,
     }
 
 
-def _rate(index: Index, load: Workload, seconds: float) -> float:
-    start, events = time.perf_counter(), 0
+def _rate(index: Index, load: Workload, seconds: float) -> tuple[float, float]:
+    """Events a second that passes, and a second of this thread's own processor time."""
+    start, cpu, events = time.perf_counter(), time.thread_time(), 0
     while (passed := time.perf_counter() - start) < seconds:
         index.match(load.events)
         events += load.events.num_rows
-    return events / passed
+    return events / passed, events / (time.thread_time() - cpu)
 
 
 def _visible(index: Index, events: pa.RecordBatch) -> float:
@@ -279,7 +280,7 @@ def files(load: Workload) -> tuple[list[Bar], dict[str, float | str]]:
 
         def build() -> Index:
             table = pq.read_table(path)
-            columns = {name: table[name].combine_chunks() for name in table.column_names}
+            columns = {name: table[name] for name in table.column_names}
             index = Index()
             index.add_many(np.arange(load.filters), load.skeleton, columns)
             return index

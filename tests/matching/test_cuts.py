@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from palio.matching.cuts import (
+    Gathered,
     Numbers,
-    SlotCuts,
     Universe,
     number_cut,
     number_cuts,
@@ -50,7 +51,7 @@ def test_ordered_floats() -> None:
 @pytest.mark.parametrize("kind", list(Kind))
 def test_codes_agree_with_order(kind: Kind, rng: random.Random) -> None:
     places = [(kind, coordinate_of(value)) for value in rng.sample(POOLS[kind], 2)]
-    universe = Universe({"x": SlotCuts.of_places(cuttable(kind, places), [])}, [])
+    universe = universe_of(cuttable(kind, places))
     values = [value for _, place in places for value in candidates(kind, place)]
     for _, cut in cuttable(kind, places):
         start = universe.rank_of("x", kind, cut)
@@ -60,6 +61,18 @@ def test_codes_agree_with_order(kind: Kind, rng: random.Random) -> None:
     assert universe.rank_of("x", kind, TOP) <= int(universe.code_counts[0])
     assert universe.code_of("x", None) == 0
     assert universe.code_of("x", math.nan) == 1
+
+
+def universe_of(places: Sequence[tuple[Kind, object]]) -> Universe:
+    """The universe of one attribute with cuts at some coordinates."""
+    gathered = Gathered(["x"])
+    for kind, place in places:
+        if kind is Kind.NUMBER:
+            assert isinstance(place, int | float)
+            gathered.add_numbers(np.array([0]), Numbers.of_cuts([number_cut(place)]))
+        else:
+            gathered.add(0, kind, [place.encode() if isinstance(place, str) else place])
+    return gathered.universe([])[0]
 
 
 def cuttable(kind: Kind, places: list[tuple[Kind, object]]) -> list[tuple[Kind, object]]:
@@ -83,7 +96,7 @@ def candidates(kind: Kind, place: object) -> list[object]:
 
 def test_tables_reach_to_the_ends_of_int64() -> None:
     places = [(Kind.NUMBER, INT64_MAX), (Kind.NUMBER, INT64_MAX - 1), (Kind.NUMBER, 2.0**63)]
-    universe = Universe({"x": SlotCuts.of_places(places, [])}, [])
+    universe = universe_of(places)
     base = int(universe.bases[0, Kind.NUMBER])
     codes = [universe.code_of("x", value) - base for value in (INT64_MIN, INT64_MAX, 2.0**63)]
     assert codes == [0, 2, 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import palio
@@ -47,6 +48,16 @@ def test_what_is_refused() -> None:
         Table.of([1], SKELETON, {"low": [1], "y": ["a", "b"]})
     with pytest.raises(InvalidInput, match="key occurs twice"):
         Table.of([1, 1], SKELETON, {"low": [1, 2], "y": ["a", "b"]})
+
+
+def test_columns_in_chunks_are_columns() -> None:
+    chunks = pa.chunked_array([pa.array([1, None], pa.int32()), pa.array([3], pa.int32())])
+    table = Table.of([1, 2, 3], parsed("x > :low"), {"low": chunks})
+    assert [dict(table.subscription(place).values) for place in range(3)] == [
+        {"low": 1},
+        {},
+        {"low": 3},
+    ]
 
 
 @pytest.mark.parametrize("tables", [1, FEW_TABLES, FEW_TABLES + 1])

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -165,6 +166,19 @@ def test_equals_the_reference_in_many_long_lives(rng: random.Random, number: int
         life.step()
         life.check_answers()
         life.check_structure()
+
+
+@pytest.mark.parametrize("switches", SWITCHES[::5], ids=str)
+def test_saved_and_loaded(rng: random.Random, switches: dict[str, Any], tmp_path: Path) -> None:
+    life = Life(rng, switches)
+    for _ in range(20):
+        life.step()
+    life.tree.save(tmp_path / "tree")
+    saved, life.tree = life.tree, Tree.load(tmp_path / "tree")
+    assert str(life.tree) == str(saved)
+    life.check_structure()
+    life.step()
+    life.check_answers()
 
 
 @pytest.mark.parametrize("switches", SWITCHES[::5], ids=str)

@@ -28,7 +28,15 @@ import numpy.typing as npt
 from palio.model.texts import TextTest
 from palio.model.values import INT64_MAX, INT64_MIN, TOP, Kind, coordinate, is_nan, kind_of, lowest
 
-__all__ = ["Numbers", "SlotCuts", "Universe", "number_cut", "number_cuts", "past_numbers"]
+__all__ = [
+    "Gathered",
+    "Numbers",
+    "SlotCuts",
+    "Universe",
+    "number_cut",
+    "number_cuts",
+    "past_numbers",
+]
 
 Integers: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
@@ -63,6 +71,12 @@ class Numbers:
         return Numbers(self.ints[chosen], self.floats[chosen], self.beyond[chosen])
 
     @classmethod
+    def of_cuts(cls, cuts: Sequence[tuple[int, int, bool]]) -> Numbers:
+        """Cuts one by one, as `number_cut` gives them."""
+        ints, floats, beyond = zip(*cuts, strict=True) if cuts else ((), (), ())
+        return cls(np.array(ints, np.int64), np.array(floats, np.int64), np.array(beyond, np.bool_))
+
+    @classmethod
     def joined(cls, parts: Sequence[Numbers]) -> Numbers:
         """All cuts of some parts, one after the other."""
         if not parts:
@@ -72,21 +86,6 @@ class Numbers:
             np.concatenate([part.floats for part in parts]),
             np.concatenate([part.beyond for part in parts]),
         )
-
-    def distinct(self) -> tuple[Numbers, Longs]:
-        """The cuts sorted without duplicates, and the place of each given one among them."""
-        order = np.lexsort((self.floats, self.ints, self.beyond))
-        ranked = self[order]
-        first = np.ones(len(order), np.bool_)
-        if len(order):
-            first[1:] = (
-                (np.diff(ranked.ints) != 0)
-                | (np.diff(ranked.floats) != 0)
-                | (ranked.beyond[1:] != ranked.beyond[:-1])
-            )
-        places = np.empty(len(order), np.int64)
-        places[order] = np.cumsum(first) - 1
-        return ranked[first], places
 
 
 def ordered(values: Floats) -> Longs:
@@ -160,35 +159,13 @@ class SlotCuts:
     strings: list[bytes] = field(default_factory=list)
     binaries: list[bytes] = field(default_factory=list)
 
-    @classmethod
-    def of_places(cls, places: Iterable[tuple[Kind, Any]], numbers: Sequence[Numbers]) -> SlotCuts:
-        """The cuts at some coordinates of any kind, and some numeric ones given as arrays."""
-        by_kind: dict[Kind, set[Any]] = {kind: set() for kind in Kind}
-        for kind, place in places:
-            by_kind[kind].add(place)
-        listed = [number_cut(place) for place in by_kind[Kind.NUMBER]]
-        own = Numbers(
-            np.array([each[0] for each in listed], np.int64),
-            np.array([each[1] for each in listed], np.int64),
-            np.array([each[2] for each in listed], np.bool_),
-        )
-        return cls(
-            Numbers.joined([own, *numbers]).distinct()[0],
-            bool(by_kind[Kind.BOOL]),
-            np.array(sorted(by_kind[Kind.TIME]), np.int64),
-            sorted(place.encode() for place in by_kind[Kind.STRING]),
-            sorted(by_kind[Kind.BYTES]),
-        )
-
-    def merged(self, other: SlotCuts) -> SlotCuts:
-        """The cuts of both."""
-        return SlotCuts(
-            Numbers.joined([self.numbers, other.numbers]).distinct()[0],
-            self.true or other.true,
-            np.union1d(self.times, other.times),
-            sorted({*self.strings, *other.strings}),
-            sorted({*self.binaries, *other.binaries}),
-        )
+    def of_kind(self, kind: Kind) -> Sequence[Any]:
+        """The cuts of a kind that is not numbers."""
+        if kind is Kind.BOOL:
+            return (True,) if self.true else ()
+        if kind is Kind.TIME:
+            return list(self.times.tolist())
+        return self.strings if kind is Kind.STRING else self.binaries
 
     def sizes(self) -> list[int]:
         """How many cuts there are of each kind, in the order of `Kind`."""
@@ -225,7 +202,7 @@ class Universe:
         self.reachable: Integers = np.array(
             [len(each.numbers) - int(each.numbers.beyond.sum()) for each in every], np.int32
         )
-        self._make_tables(every)
+        self._make_tables()
         self.bool_cuts: Integers = np.ascontiguousarray(sizes[:, Kind.BOOL])
         self.time_offsets = _offsets(sizes[:, Kind.TIME])
         self.times: Longs = np.concatenate([np.zeros(0, np.int64), *(each.times for each in every)])
@@ -279,20 +256,22 @@ class Universe:
             *texts,
         )
 
-    def _make_tables(self, every: Sequence[SlotCuts]) -> None:
-        tables, sizes = [np.zeros(0, np.int32)], []
-        self.table_lows: Longs = np.zeros(len(every), np.int64)
-        for slot, each in enumerate(every):
-            ints = each.numbers.ints[: self.reachable[slot]]
-            if len(ints) and int(ints[-1]) - int(ints[0]) < TABLE_SPAN:
-                values = ints[0] + np.arange(int(ints[-1]) - int(ints[0]) + 1)
-                tables.append(np.searchsorted(ints, values, "right").astype(np.int32))
-                self.table_lows[slot] = ints[0]
-                sizes.append(len(values))
-            else:
-                sizes.append(0)
-        self.table: Integers = np.concatenate(tables)
-        self.table_offsets = _offsets(np.array(sizes, np.int64))
+    def _make_tables(self) -> None:
+        """For slots whose integer cuts lie close together, the code of every integer between."""
+        firsts = self.number_offsets[:-1].astype(np.int64)
+        lasts = np.maximum(firsts, firsts + self.reachable - 1)
+        ints = np.append(self.number_ints, 0)
+        self.table_lows: Longs = np.where(self.reachable > 0, ints[firsts], 0)
+        with np.errstate(over="ignore"):  # a span that overflows is negative, and too wide
+            spans = ints[lasts] - self.table_lows
+        chosen = (self.reachable > 0) & (spans >= 0) & (spans < TABLE_SPAN)
+        slots = np.repeat(np.arange(len(firsts)), np.where(chosen, self.reachable, 0))
+        counts = np.bincount(slots, minlength=len(firsts))
+        ranks = np.arange(len(slots)) - (np.cumsum(counts) - counts)[slots]
+        places = firsts[slots] + ranks
+        gaps = np.where(places == lasts[slots], 1, ints[places + 1] - ints[places])
+        self.table: Integers = np.repeat((ranks + 1).astype(np.int32), gaps)
+        self.table_offsets = _offsets(np.where(chosen, spans + 1, 0))
 
     def _lay_texts(self, lists: Sequence[list[bytes]]) -> None:
         texts = [text for part in lists for text in part]
@@ -317,24 +296,27 @@ class Universe:
         if place == lowest(kind):
             return base
         if kind is Kind.NUMBER:
-            wanted = Numbers(*(np.array([part]) for part in number_cut(place)))
-            return base + int(self.number_ranks(name, wanted)[0])
-        if kind is Kind.TIME:
-            return base + int(np.searchsorted(cuts.times, place)) + 1
-        texts = cuts.strings if kind is Kind.STRING else cuts.binaries
-        key = place.encode() if kind is Kind.STRING else place
-        return base + bisect_right(texts, key)
+            return base + self._number_rank(cuts.numbers, Numbers.of_cuts([number_cut(place)]))
+        return self.code_at_cut(name, kind, place.encode() if kind is Kind.STRING else place)
 
-    def number_ranks(self, name: str, wanted: Numbers) -> Longs:
-        """For numeric cuts that the slot has: how many of its cuts are not above each."""
-        numbers = self.cuts[name].numbers
+    def code_at_cut(self, name: str, kind: Kind, cut: Any) -> int:
+        """The code that begins at a cut the slot has, one of no number; texts as bytes."""
+        base, cuts = int(self.bases[self.slot_of[name], kind]), self.cuts[name]
+        if kind is Kind.BOOL:
+            return base + 1
+        if kind is Kind.TIME:
+            return base + int(np.searchsorted(cuts.times, cut)) + 1
+        return base + bisect_right(cuts.strings if kind is Kind.STRING else cuts.binaries, cut)
+
+    @staticmethod
+    def _number_rank(numbers: Numbers, wanted: Numbers) -> int:
+        """How many cuts are not above one of them."""
         # Both arrays ascend, and two cuts differ in one of them, except 2**63 - 1 and 2**63.
-        places = np.maximum(
-            np.searchsorted(numbers.ints, wanted.ints),
-            np.searchsorted(numbers.floats, wanted.floats),
+        place = max(
+            np.searchsorted(numbers.ints, wanted.ints)[0],
+            np.searchsorted(numbers.floats, wanted.floats)[0],
         )
-        places += wanted.beyond & ~numbers.beyond[places]
-        return places + 1
+        return int(place + (wanted.beyond[0] and not numbers.beyond[place])) + 1
 
     def code_of(self, name: str, value: Any) -> int:
         """The code of one value of an attribute (the definition; kernels do columns of them)."""
@@ -378,3 +360,66 @@ class Universe:
 
 def _offsets(sizes: npt.NDArray[Any]) -> Integers:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+
+
+class Gathered:
+    """Cuts of all kinds and slots on their way to a universe.
+
+    Numeric cuts come as arrays; where each of them is in its slot is known when all are sorted,
+    once for all slots.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.slot_of = {name: slot for slot, name in enumerate(self.names)}
+        self._slots: list[Longs] = []
+        self._numbers: list[Numbers] = []
+        self._others: dict[tuple[int, Kind], set[Any]] = {}
+
+    def add_numbers(self, slots: Longs, cuts: Numbers) -> None:
+        """Numeric cuts, each with its slot."""
+        self._slots.append(slots)
+        self._numbers.append(cuts)
+
+    def add(self, slot: int, kind: Kind, places: Iterable[Any]) -> None:
+        """Cuts of another kind than numbers; texts as bytes."""
+        self._others.setdefault((slot, kind), set()).update(places)
+
+    def universe(self, tests: Iterable[tuple[str, TextTest]]) -> tuple[Universe, list[Longs]]:
+        """The universe, and for each array that was added where its cuts are among the cuts of
+        their slots.
+        """
+        slots = np.concatenate([np.zeros(0, np.int64), *self._slots])
+        numbers = Numbers.joined(self._numbers)
+        order = np.lexsort((numbers.floats, numbers.ints, (slots << 1) | numbers.beyond))
+        ranked, ranked_slots = numbers[order], slots[order]
+        first = np.ones(len(order), np.bool_)
+        if len(order):
+            first[1:] = (
+                (np.diff(ranked.ints) != 0)
+                | (np.diff(ranked.floats) != 0)
+                | (np.diff(ranked_slots) != 0)
+                | (ranked.beyond[1:] != ranked.beyond[:-1])
+            )
+        distinct = ranked[first]
+        ends = np.searchsorted(ranked_slots[first], np.arange(len(self.names) + 1))
+        places = np.empty(len(order), np.int64)
+        places[order] = np.cumsum(first) - 1 - ends[ranked_slots]
+        cuts = {
+            name: self._slot_cuts(slot, distinct[ends[slot] : ends[slot + 1]])
+            for slot, name in enumerate(self.names)
+        }
+        universe = Universe(cuts, sorted(tests, key=lambda each: (each[0], str(each[1]))))
+        lengths = [len(part) for part in self._slots]
+        return universe, np.split(places, np.cumsum(lengths))[:-1]
+
+    def _slot_cuts(self, slot: int, numbers: Numbers) -> SlotCuts:
+        kinds = (Kind.BOOL, Kind.TIME, Kind.STRING, Kind.BYTES)
+        true, times, strings, binaries = (self._others.get((slot, kind), ()) for kind in kinds)
+        return SlotCuts(
+            numbers,
+            bool(true),
+            np.array(sorted(times), np.int64),
+            sorted(strings),
+            sorted(binaries),
+        )

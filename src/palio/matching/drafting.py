@@ -7,7 +7,7 @@ count only where the residuals hold as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,22 +16,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidBinding, InvalidInput
-from palio.matching.compiling import Draft, Listed, Range, range_of
-from palio.matching.cuts import number_cuts, past_numbers
+from palio.matching.compiling import HIGH_ENDS, LOW_ENDS, Draft, Listed, Range, ranges_of
 from palio.matching.subscriptions import (
     RANGES,
     Column,
-    NumericUses,
     Subscription,
     Table,
+    Use,
     is_number,
-    recipe_of,
 )
 from palio.model.constraints import Constraint, Residual, domain_of
 from palio.model.domains import Domain
 from palio.model.expressions import Literal, Variable
 from palio.model.filters import Conjunction
-from palio.model.operators import Op
 from palio.model.values import Bindings
 
 __all__ = ["Guard", "bound_residuals", "draft_singles", "draft_table"]
@@ -62,18 +59,17 @@ def draft_singles(
 ) -> tuple[list[Draft], list[Draft]]:
     """Drafts of single filters: rows of the keys, and rows of guards (added to the list).
 
-    All conjunctions go into one draft, with one term for each attribute and operator: a small set
-    is compiled at every match after a change, so that what counts here is the work for each filter.
+    All conjunctions go into one draft: a small set is compiled at every match after a change, so
+    that what counts here is the work for each filter.
     """
     plain, guarded = _Gathered(), _Gathered()
-    for key in sorted(subscriptions):
-        subscription = subscriptions[key]
-        values: Mapping[str, Any] = subscription.values
-        recipe = recipe_of(subscription.skeleton)
-        if recipe.plain and all(map(is_number, values.values())):
-            plain.add_numeric(key, recipe.numeric, values)
+    for key, subscription in subscriptions.items():
+        comparisons = subscription.comparisons
+        if comparisons is not None:
+            plain.add_comparisons(key, *comparisons)
             continue
         for place, conjunction in enumerate(subscription.filter.conjunctions):
+            values = subscription.values
             if conjunction.residuals:
                 residuals = bound_residuals(conjunction, values)
                 guards.append(Guard(key, residuals, subscription.destination, place))
@@ -84,26 +80,27 @@ def draft_singles(
 
 
 class _Gathered:
-    """Constraints of many conjunctions by attribute: numeric comparisons, and everything else."""
+    """Constraints of many conjunctions: comparisons of numbers in flat lists, the rest by name."""
 
     def __init__(self) -> None:
         self.owners: list[int] = []
-        self.ranges: dict[tuple[str, Op, type], tuple[list[int], list[int | float]]] = {}
-        self.others: dict[str, tuple[list[int], list[Domain]]] = {}
+        self.counts: list[int] = []
+        self.uses: list[Use] = []
+        self.numbers: list[int | float] = []
+        self.others: dict[str, tuple[list[int], list[int], dict[Constraint, int]]] = {}
 
-    def add_numeric(self, owner: int, uses: NumericUses, values: Mapping[str, int | float]) -> None:
-        """The next row, that of a plain filter all of whose parameters are numbers."""
-        row = len(self.owners)
+    def add_comparisons(
+        self, owner: int, uses: Sequence[Use], numbers: Sequence[int | float]
+    ) -> None:
+        """The next row, which is comparisons with numbers and nothing else."""
         self.owners.append(owner)
-        for variable, value in values.items():
-            for name, op in uses.get(variable, ()):
-                rows, constants = self.ranges.setdefault((name, op, type(value)), ([], []))
-                rows.append(row)
-                constants.append(value)
+        self.counts.append(len(uses))
+        self.uses += uses
+        self.numbers += numbers
 
     def add(self, owner: int, conjunction: Conjunction, values: Bindings) -> None:
         """The next row. A number for a variable is taken as it is: it was checked before."""
-        row = len(self.owners)
+        row, known = len(self.owners), len(self.uses)
         self.owners.append(owner)
         for constraint in conjunction.constraints:
             operand = constraint.operand
@@ -113,35 +110,50 @@ class _Gathered:
             elif isinstance(operand, Variable):
                 value = values[operand.name]
             if constraint.op in RANGES and is_number(value):
-                place = (constraint.name, constraint.op, type(value))
-                rows, constants = self.ranges.setdefault(place, ([], []))
-                constants.append(value)
-            else:
-                rows, domains = self.others.setdefault(constraint.name, ([], []))
-                domains.append(domain_of(constraint.substitute(values)))
+                self.uses.append((constraint.name, constraint.op))
+                self.numbers.append(value)
+                continue
+            rows, choice, distinct = self.others.setdefault(constraint.name, ([], [], {}))
             rows.append(row)
+            choice.append(distinct.setdefault(constraint.substitute(values), len(distinct)))
+        self.counts.append(len(self.uses) - known)
 
     def drafts(self) -> list[Draft]:
         """All rows as one draft."""
-        terms: list[Range | Listed] = []
-        for kind, dtype in ((int, np.int64), (float, np.float64)):
-            places = {place: found for place, found in self.ranges.items() if place[2] is kind}
-            if not places:
-                continue
-            every = np.array([each for _, found in places.values() for each in found], dtype)
-            before, behind = number_cuts(every), past_numbers(every)  # one call for all terms
-            first = 0
-            for (name, op, _), (rows, constants) in places.items():
-                here = slice(first, first + len(constants))
-                first = here.stop
-                low = before if op in (Op.EQ, Op.GE) else behind if op is Op.GT else None
-                high = behind if op in (Op.EQ, Op.LE) else before if op is Op.LT else None
-                low_here = None if low is None else low[here]
-                high_here = None if high is None else high[here]
-                terms.append(Range(name, low_here, high_here, np.array(rows)))
-        for name, (rows, domains) in self.others.items():
-            terms.append(Listed(name, domains, np.arange(len(rows)), np.array(rows)))
-        return [Draft(np.array(self.owners, np.int64), terms)] if self.owners else []
+        if not self.owners:
+            return []
+        terms: list[Range | Listed] = list(self._ranges())
+        for name, (rows, choice, distinct) in self.others.items():
+            domains = [domain_of(constraint) for constraint in distinct]
+            terms.append(Listed(name, domains, np.array(choice), np.array(rows)))
+        return [Draft(np.array(self.owners, np.int64), terms)]
+
+    def _ranges(self) -> Iterator[Range]:
+        """A term for each operator and type of number."""
+        numbers = np.array(self.numbers)
+        of_type = [(numbers, np.arange(len(numbers)))]
+        if numbers.dtype != np.int64:  # integers must not go through floats
+            types = np.array([type(number) is int for number in self.numbers], np.bool_)
+            of_type = [
+                (np.array([self.numbers[place] for place in places.tolist()], dtype), places)
+                for dtype, places in (
+                    (np.int64, np.flatnonzero(types)),
+                    (np.float64, np.flatnonzero(~types)),
+                )
+            ]
+        rows = np.repeat(np.arange(len(self.counts)), self.counts)
+        numbered = {use: place for place, use in enumerate(dict.fromkeys(self.uses))}
+        uses = np.array([numbered[use] for use in self.uses], np.int64)
+        names = tuple(name for name, _ in numbered)
+        for op in {op for _, op in numbered}:
+            of_op = np.array([each is op for _, each in numbered])[uses]
+            for values, places in of_type:
+                here = of_op[places]
+                if here.any():
+                    some, chosen = values[here], places[here]
+                    low = LOW_ENDS[op](some) if op in LOW_ENDS else None
+                    high = HIGH_ENDS[op](some) if op in HIGH_ENDS else None
+                    yield Range(names, low, high, rows[chosen], which=uses[chosen])
 
 
 def draft_table(table: Table, guards: list[Guard]) -> tuple[list[Draft], list[Draft]]:
@@ -184,9 +196,9 @@ def _terms(constraint: Constraint, table: Table) -> list[Range | Listed]:
             raise InvalidBinding(
                 f"column {names[0]!r} holds NaN, which satisfies no comparison", name=names[0]
             )
-        ranged = range_of(constraint.name, constraint.op, numbers)
-        if ranged is not None:
-            return [Range(ranged.name, ranged.low, ranged.high, rows)]
+        ranges = ranges_of(constraint.name, constraint.op, numbers, rows)
+        if ranges is not None:
+            return [ranges]
     return [_listed(constraint, names, kept, rows)]
 
 

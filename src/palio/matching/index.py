@@ -2,22 +2,21 @@
 
 How it stays fast while it changes (DESIGN 4):
 
-1. Most filters stand in one large *part*; what was added since in a few small ones. A part never
-   changes: a removal makes a part that shares everything but the bits of the dead.
-2. The newest changes are only noted. Whoever matches next takes a copy of the notes, marks the dead
-   and compiles the new, all at once; the writer makes that the state when there are many.
-3. All of this hangs on one attribute, replaced as a whole, but for the notes, which one assignment
+1. Most filters stand in one large *part*. A part never changes: a removal makes a part that shares
+   everything but the bits of the dead.
+2. Changes are only noted, in order. Whoever matches next marks the dead and compiles the new, all
+   at once (`states.py`).
+3. All of this hangs on one attribute, replaced as a whole, but for the notes, which one step
    extends. A reader sees exactly the changes made before; it never waits. Changes are made by one
    thread at a time, which is the caller's promise.
-4. Small parts are joined into the large one by a job that reads a state and builds another. It may
-   run in any thread (`submit`); the next change puts its result in place, less what has changed
-   since.
+4. When there are many notes, they are joined with the parts by a job that reads a state and builds
+   another. It may run in any thread (`submit`); the next change puts its result in place, with the
+   notes made since behind it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -28,13 +27,17 @@ import pyarrow as pa
 from palio.errors import InvalidInput
 from palio.matching import kernels as compiled_code
 from palio.matching import storage
+from palio.matching.admission import Admission, Scan, Scans, admission_of, scans_of
 from palio.matching.compiling import Draft
-from palio.matching.drafting import Guard, draft_singles, draft_table
+from palio.matching.destinations import routed
+from palio.matching.drafting import Guard, draft_table
+from palio.matching.joint import Joiner
 from palio.matching.kernels import Kernels
-from palio.matching.parts import Part, joined, part_of, united
+from palio.matching.parts import Part, part_of
 from palio.matching.plans import PartPlan, Plan
 from palio.matching.protocol import Matches, RowMask
-from palio.matching.segment import Codes, Found
+from palio.matching.segment import Found
+from palio.matching.states import MergeJob, State, merged_parts
 from palio.matching.subscriptions import (
     Subscription,
     Subscriptions,
@@ -42,7 +45,7 @@ from palio.matching.subscriptions import (
     is_number,
     recipe_of,
 )
-from palio.model.events import conform
+from palio.model.events import conform, to_batch
 from palio.model.explaining import Explanation
 from palio.model.filters import Filter
 from palio.model.values import NO_VALUES, Bindings
@@ -54,17 +57,14 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 Submit: TypeAlias = Callable[[Callable[[], Any]], Any]
 """Runs a job in another thread, such as the `submit` of an executor."""
 
-MAX_FRESH: Final = 128
-"""From so many on, changes that a reader has compiled become parts of the state..."""
-
-MAX_CHANGES: Final = 4096
-"""...and when so many were made without anybody matching, the writer compiles them."""
-
 MERGE_SHARE: Final = 8
-"""Small parts are joined into the large one when they have an eighth of its rows..."""
+"""Changes are joined into the large part when they are an eighth of its rows..."""
 
 MERGE_ROWS: Final = 4096
-"""...but not before they have so many."""
+"""...but not before there are so many."""
+
+MAX_BEHIND: Final = 4
+"""A writer that is so many times further ahead of a merge does the next one itself."""
 
 TWIN_PAIRS: Final = 1_000_000
 """Without `submit`, so many pairs of event and filter are matched in Python before kernels are
@@ -94,9 +94,10 @@ class Index:
     def __init__(self, submit: Submit | None = None) -> None:
         self._submit = submit
         self._subscriptions = Subscriptions()
-        self._state = _State((), {})
-        self._job: _Merge | None = None
-        self._touched: list[int] = []
+        self._state = State((), [])
+        self._joiner = Joiner()
+        self._scans = Scans()
+        self._job: MergeJob | None = None
         self._twin_pairs = 0
         self._asked_to_warm = False
         self._conforming: pa.Schema | None = None
@@ -167,7 +168,9 @@ class Index:
             part_of(plain, None if np.array_equal(goals, keys) else (keys, goals), engine),
             part_of(guarded, None, engine, guards) if guards else None,
         )
-        self._take_in(listed, keys, tuple(part for part in fresh if part is not None))
+        made = tuple(part for part in fresh if part is not None)
+        self._admit(frozenset(scan for part in made for scan in part.segment.texts.scans))
+        self._take_in(listed, keys, made)
 
     def _take_in(self, tables: list[Table], keys: Longs, fresh: tuple[Part, ...]) -> None:
         """Put new parts in place of whatever had their keys."""
@@ -175,14 +178,13 @@ class Index:
         if len(self._subscriptions):
             for key in keys.tolist():
                 self._subscriptions.discard(key)
-        if self._job is not None:
-            self._touched.extend(keys.tolist())
+        self._job = None
         state = self._state
         parts = tuple(part.without(keys) for part in state.parts)
         replaced = set(keys.tolist()) if state.changes else set()
-        left = {key: each for key, each in state.changes.items() if key not in replaced}
+        left = [change for change in state.changes if change[0] not in replaced]
         self._subscriptions.tables.extend(tables)
-        self._state = _State((*parts, *fresh), left)
+        self._state = State((*parts, *fresh), left)
         self._merge_if_due()
 
     def remove(self, key: int) -> None:
@@ -196,81 +198,64 @@ class Index:
         self._put(key, self._subscriptions[key].rebound(key, values))
 
     def _put(self, key: int, subscription: Subscription) -> None:
+        self._admit(scans_of(subscription))
         self._subscriptions[key] = subscription
         self._note(key, subscription)
+
+    def admission(self, filter: Filter, values: Bindings = NO_VALUES) -> Admission:
+        """What a filter would add to the work of matching, without adding it.
+
+        >>> import palio
+        >>> print(Index().admission(palio.parse("x IN (1, 7) AND s LIKE '%a' AND t LIKE '_%_'")))
+        1 rows, 4 intervals, 1 text tests by their literals, 1 text tests on every distinct text
+        """
+        filter.bind(values)
+        return admission_of(Subscription(filter, values, 0))
+
+    def _admit(self, scans: frozenset[Scan]) -> None:
+        """Make room for text tests that scan, or refuse them; what nobody uses makes room."""
+        if not self._scans.fits(scans):
+            self.merge()
+            self._scans.known = self._scanning()
+        self._scans.admit(scans)
+
+    def _scanning(self) -> set[Scan]:
+        """The text tests of all parts that are tried on every text."""
+        return {scan for part in self._state.parts for scan in part.segment.texts.scans}
 
     def _note(self, key: int, subscription: Subscription | None) -> None:
         """Note what became of a key; None if it is gone."""
         self._collect()
-        if self._job is not None:
-            self._touched.append(key)
-        state = self._state
-        state.note(key, subscription)
-        if state.seen is not None and len(state.seen.changes) >= MAX_FRESH:
-            self._adopt(state.seen)
-        elif len(state.changes) >= MAX_CHANGES:
-            self._flush()
-            self._merge_if_due()
-
-    def _adopt(self, seen: _Seen) -> None:
-        """Make what a reader has compiled the state, with the changes since as its notes."""
-        before = seen.changes
-        since = {
-            key: each
-            for key, each in self._state.changes.items()
-            if key not in before or before[key] is not each
-        }
-        self._state = _State(self._few(seen.parts), since)
+        self._state.note(key, subscription)
         self._merge_if_due()
-
-    def _flush(self) -> None:
-        """Make all changes parts of the state."""
-        if self._state.changes:
-            parts = self._state.parts_seen(compiled_code.ready())
-            self._state = _State(self._few(parts), {})
-
-    def _few(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        """Parts joined with others of their size, but for those that a job is merging."""
-        first_free = 1 if self._job is None else max(1, self._job.count)
-        return tuple(_tiered(list(parts), first_free, compiled_code.ready()))
 
     # -- merging ----------------------------------------------------------------------------------
 
     def merge(self) -> None:
         """Join everything into one part, in this thread, and put it in place."""
-        self._flush()
         self._job = None
-        self._touched.clear()
-        state = self._state
-        self._state = _State(_merged(state.parts, compiled_code.ready()), {})
+        engine = compiled_code.ready()
+        parts = self._state.parts_seen(engine)
+        self._state = State(merged_parts(parts, engine), [])
 
     def _merge_if_due(self) -> None:
-        parts = self._state.parts
-        if self._job is not None or len(parts) < 2:
+        state = self._state
+        small = state.rows - state.largest + len(state.changes)
+        due = max(MERGE_ROWS, state.largest // MERGE_SHARE)
+        if small < due:
             return
-        rows = [part.segment.compiled.rows for part in parts]
-        small = sum(rows) - max(rows)
-        if small < MERGE_ROWS or small * MERGE_SHARE < max(rows):
-            return
-        if self._submit is None:
+        if self._submit is None or small > MAX_BEHIND * due:
             self.merge()
-            return
-        self._flush()
-        self._touched.clear()
-        self._job = _Merge(self._state.parts, compiled_code.ready())
-        self._submit(self._job)
+        elif self._job is None:
+            self._job = MergeJob(state, compiled_code.ready())
+            self._submit(self._job)
 
     def _collect(self) -> None:
-        """Put the result of a finished merge in place, less what has changed since it began."""
+        """Put the result of a finished merge in place, with the changes since behind it."""
         job = self._job
-        if job is None or job.result is None:
-            return
-        state = self._state
-        since = np.unique(np.array(self._touched, np.int64))
-        merged = tuple(part.without(since) for part in job.result)
-        self._state = _State((*merged, *state.parts[job.count :]), state.changes)
-        self._job = None
-        self._touched.clear()
+        if job is not None and job.result is not None:
+            self._state = State(job.result, self._state.changes[job.count :])
+            self._job = None
 
     # -- matching ---------------------------------------------------------------------------------
 
@@ -284,6 +269,22 @@ class Index:
                 return Matches(np.zeros(len(keys), np.int64), keys)
         offsets, keys = self._found(events)
         return Matches(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), keys)
+
+    def match_event(self, event: Mapping[str, Any]) -> Longs:
+        """The keys of the filters that one event matches, ascending: a mapping is not turned into
+        a batch first, which costs more than matching it.
+
+        >>> import palio
+        >>> index = Index()
+        >>> index.add(7, palio.parse("price < 10"))
+        >>> index.match_event({"price": 9.5}).tolist()
+        [7]
+        """
+        parts = self._parts(1)
+        if not parts or any(part.guards is not None for part in parts):
+            return self.match(to_batch(event)).keys
+        found = [part.segment.match_event(event, part.dead) for part in parts]
+        return found[0] if len(found) == 1 else np.sort(np.concatenate(found))
 
     def count(self, events: pa.RecordBatch) -> dict[int, int]:
         """How many events of a batch each key matches (keys without any are left out)."""
@@ -304,39 +305,14 @@ class Index:
         masks: dict[int, RowMask] = {}
         for part in self._parts(events.num_rows):
             codes = part.segment.codes_of(events)
-            if part.guards is None:
-                found, names = part.segment.route(codes, part.dead, part.destinations)
-            else:
-                found, names = _routed(part, part.match(codes, events))
+            found, names = routed(part, codes, events)
             for name, mask in zip(names.tolist(), found, strict=True):
-                if mask.any():
-                    masks[name] = masks[name] | mask if name in masks else mask
+                masks[name] = masks[name] | mask if name in masks else mask
         return dict(sorted(masks.items()))
 
     def _found(self, events: pa.RecordBatch) -> Found:
         parts = self._parts(events.num_rows)
-        answers = [part.match(codes, events) for part, codes in self._coded(parts, events)]
-        if not answers:
-            return np.zeros(events.num_rows + 1, np.int64), np.zeros(0, np.int64)
-        answers.sort(key=lambda answer: len(answer[1]))
-        whole = answers[0]
-        engine = compiled_code.ready()
-        for other in answers[1:]:
-            whole = _both(whole, other, engine) if len(whole[1]) else other
-        return whole
-
-    def _coded(self, parts: tuple[Part, ...], events: pa.RecordBatch) -> list[tuple[Part, Codes]]:
-        """Each part with the codes of the events, the batch being exported once for all."""
-        engine = compiled_code.ready()
-        if engine is None or not parts:
-            return [(part, part.segment.codes_of(events)) for part in parts]
-        structure = np.zeros(10, np.uint64)
-        address = structure.ctypes.data
-        events._export_to_c(address)
-        try:
-            return [(part, part.segment.codes_of(events, address)) for part in parts]
-        finally:
-            engine.release_batch(address)
+        return self._joiner.match(parts, events, compiled_code.ready())
 
     def _conform(self, events: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the model's types; a schema seen just before needs no second look."""
@@ -360,11 +336,11 @@ class Index:
                     part.segment.lay_out(engine)
         return parts
 
-    def _kernels(self, state: _State, events: int) -> Kernels | None:
+    def _kernels(self, state: State, events: int) -> Kernels | None:
         engine = compiled_code.ready()
         if engine is not None:
             return engine
-        rows = sum(part.segment.compiled.rows for part in state.parts) + len(state.changes)
+        rows = state.rows + len(state.changes)
         self._twin_pairs += rows * events
         if self._submit is None:
             return compiled_code.warm() if self._twin_pairs > TWIN_PAIRS else None
@@ -395,7 +371,8 @@ class Index:
         """
         index = cls(submit)
         index._subscriptions = storage.load_subscriptions(path)
-        index._state = _State(storage.load_parts(path, index._subscriptions, mmap), {})
+        index._state = State(storage.load_parts(path, index._subscriptions, mmap), [])
+        index._scans.known = index._scanning()
         return index
 
     # -- about it ---------------------------------------------------------------------------------
@@ -423,6 +400,7 @@ class Index:
                 sizes["destinations"] = part.destinations.nbytes
             for name, size in sizes.items():
                 total[name] = total.get(name, 0) + size
+        total["scratch"] = total.get("scratch", 0) + self._joiner.memory()
         return total
 
     def __len__(self) -> int:
@@ -430,138 +408,3 @@ class Index:
 
     def __contains__(self, key: int) -> bool:
         return key in self._subscriptions
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """The parts that a reader made of a state with the changes noted by then."""
-
-    version: int
-    changes: dict[int, Subscription | None]
-    parts: tuple[Part, ...]
-
-
-class _State:
-    """What readers see: parts, and the changes to them that were noted since.
-
-    Only the writer notes, and raises the version behind it: a copy of the changes holds at least
-    those that its version promises.
-    """
-
-    __slots__ = ("changes", "parts", "seen", "version")
-
-    def __init__(self, parts: tuple[Part, ...], changes: dict[int, Subscription | None]) -> None:
-        self.parts = parts
-        self.changes = changes
-        self.version = 0
-        self.seen: _Seen | None = None
-
-    def note(self, key: int, subscription: Subscription | None) -> None:
-        """A key has another subscription, or none."""
-        self.changes[key] = subscription
-        self.version += 1
-
-    def parts_seen(self, kernels: Kernels | None) -> tuple[Part, ...]:
-        """The parts with all changes made. Two readers may both do it; either result will do."""
-        if not self.changes:
-            return self.parts
-        version, seen = self.version, self.seen
-        if seen is None or seen.version != version:
-            changes = self.changes.copy()  # one step, which no writer can come between
-            seen = _Seen(version, changes, _changed(self.parts, changes, kernels))
-            self.seen = seen
-        return seen.parts
-
-
-def _changed(
-    parts: tuple[Part, ...],
-    changes: Mapping[int, Subscription | None],
-    kernels: Kernels | None,
-) -> tuple[Part, ...]:
-    """Parts without the keys that changed, and parts with what became of them."""
-    keys = np.array(sorted(changes), np.int64)
-    fresh = {key: each for key, each in changes.items() if each is not None}
-    return (*(part.without(keys) for part in parts), *_compile_fresh(fresh, kernels))
-
-
-def _compile_fresh(fresh: Mapping[int, Subscription], kernels: Kernels | None) -> tuple[Part, ...]:
-    if not fresh:
-        return ()
-    guards: list[Guard] = []
-    plain, guarded = draft_singles(fresh, guards)
-    keys = np.array(sorted(fresh), np.int64)
-    goals = np.array([fresh[key].destination for key in keys.tolist()], np.int64)
-    found = (
-        part_of(plain, (keys, goals), kernels) if plain else None,
-        part_of(guarded, None, kernels, guards) if guarded else None,
-    )
-    return tuple(part for part in found if part is not None)
-
-
-class _Merge:
-    """A job that joins parts; its result appears when it is done."""
-
-    def __init__(self, parts: tuple[Part, ...], kernels: Kernels | None) -> None:
-        self.parts = parts
-        self.count = len(parts)
-        self.kernels = kernels
-        self.result: tuple[Part, ...] | None = None
-
-    def __call__(self) -> None:
-        self.result = _merged(self.parts, self.kernels)
-
-
-def _merged(parts: Iterable[Part], kernels: Kernels | None) -> tuple[Part, ...]:
-    """One part without guards and one with them, where there are any."""
-    listed = list(parts)
-    found = []
-    for sort in (
-        [part for part in listed if part.guards is None],
-        [part for part in listed if part.guards is not None],
-    ):
-        whole = joined(sort, kernels) if sort else None
-        if whole is not None:
-            found.append(whole)
-    return tuple(found)
-
-
-def _tiered(parts: list[Part], first_free: int, kernels: Kernels | None) -> list[Part]:
-    """Parts of similar size joined, the last ones first, so that there are only a few."""
-    for guarded in (False, True):
-        while True:
-            places = [
-                place
-                for place, part in enumerate(parts)
-                if place >= first_free and (part.guards is not None) is guarded
-            ]
-            if len(places) < 2:
-                break
-            before, last = parts[places[-2]], parts[places[-1]]
-            if 2 * last.segment.compiled.rows < before.segment.compiled.rows:
-                break
-            whole = joined([before, last], kernels)
-            parts = [part for place, part in enumerate(parts) if place not in places[-2:]]
-            if whole is not None:
-                parts.append(whole)
-    return parts
-
-
-def _both(one: Found, other: Found, kernels: Kernels | None) -> Found:
-    if kernels is not None:
-        offsets, keys = kernels.merge_found(*one, *other)
-        return offsets, keys
-    events = np.arange(len(one[0]) - 1)
-    pairs = [(np.repeat(events, np.diff(offsets)), keys) for offsets, keys in (one, other)]
-    return united(pairs, len(events))
-
-
-def _routed(part: Part, found: Found) -> tuple[RowMask, npt.NDArray[np.int64]]:
-    """Masks by destination from pairs."""
-    offsets, keys = found
-    events = len(offsets) - 1
-    owners = part.owners
-    goals = part.destinations[np.searchsorted(owners, keys)]
-    names, numbers = np.unique(goals, return_inverse=True)
-    masks = np.zeros((len(names), events), np.bool_)
-    masks[numbers, np.repeat(np.arange(events), np.diff(offsets))] = True
-    return masks, names

@@ -2,15 +2,14 @@
 
 A block of events is matched in four sweeps. `evaluate` gives every distinct predicate its
 *vector*, the events that satisfy it. `walk` goes through the program (`kernels_build.program_of`)
-and ANDs vectors along shared prefixes; it notes each row that some event satisfies. `order` sorts
-the notes by rank and `tally` counts each event's matches, so that `emit` can write every pair at
-once where it belongs.
+and ANDs vectors along shared prefixes; it notes each row that some event satisfies. The notes are
+ordered and counted, and the pairs written at once where they belong (`kernels_emit.py`).
 
 Unsigned words are used as indices throughout: with signed ones every access would first be tested
 for being negative, which here costs a third of the time.
 """
 
-# ruff: noqa: PLR0913, PLR0915, PLR0917
+# ruff: noqa: PLR0913, PLR0917
 # A kernel is one loop over flat arrays: in pieces it would be slower, and they are its parameters.
 
 from __future__ import annotations
@@ -22,25 +21,35 @@ import numpy.typing as npt
 from numba import uint64 as word
 
 from palio.matching.jit import compiled, inlined
+from palio.matching.kernels import Predicates, Scratch
+from palio.matching.kernels_emit import emit, order, tally, unite
 from palio.matching.simd import (
-    COUNTER_PLANES,
     and_into,
     and_not_into,
-    copy_into,
     has_common,
     lowest_bit,
     ones_in,
+    or_difference_into,
     or_into,
-    prefetch,
-    sum_fifteen,
     vector_at,
+    with_bit_into,
 )
 
-__all__ = ["count_blocks", "match_blocks", "merge_found", "route_blocks"]
+__all__ = [
+    "EVENTS",
+    "begin_block",
+    "bits_of",
+    "count_blocks",
+    "match_blocks",
+    "route_blocks",
+    "walk",
+]
 
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+Places = npt.NDArray[np.uint32]
+Program = npt.NDArray[np.uint32]
 
 EVENTS = 512
 """Events in a block."""
@@ -48,11 +57,11 @@ EVENTS = 512
 FEW_CODES = 256
 """Slots with so few codes get a running vector for each code, others one for each event."""
 
-EMIT_ROWS = 1024
-"""Rows of results scattered together: their words stay in the second-level cache."""
+EMPTY = 0
+"""The place of the vector of predicates that no event of the block satisfies."""
 
-NO_ROOM = -1
-"""The result did not fit the array given for it."""
+ALWAYS = 1
+"""The place of the vector of all events, for rows that have no predicate left."""
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
@@ -64,113 +73,142 @@ _HALF = np.uint64(32)
 
 @compiled
 def evaluate(
-    codes: Integers,
-    start: int,
-    events: int,
-    code_counts: Integers,
-    slot_offsets: Integers,
-    slot_predicates: Integers,
-    span_offsets: Integers,
-    lows: Integers,
-    highs: Integers,
-    vectors: Words,
+    codes: Integers, start: int, events: int, predicates: Predicates, vectors: Words, places: Places
 ) -> None:
-    """The vector of every predicate for one block of events.
+    """The vectors of all predicates for one block of events: that of p is `vectors[places[p]]`.
 
     For each slot the events are ordered by code; `running[k]` holds the first k of them, so that
-    any interval of codes is the difference of two running vectors.
+    any interval of codes is the difference of two running vectors. Predicates that no event
+    satisfies share one vector, and so do neighbours that hold the same events, such as `x < 5` and
+    `x < 6` where no x is 5: what `walk` reads at random should fit into the second-level cache.
     """
+    code_counts, spans = predicates.code_counts, predicates.span_offsets
     running = np.zeros((EVENTS + 1, 8), np.uint64)
     ordered = np.zeros(EVENTS, np.int32)
     before = np.zeros(code_counts.max() + 2 if len(code_counts) else 2, np.int32)
     base, target = word(running.ctypes.data), word(vectors.ctypes.data)
+    vectors[EMPTY] = _ZERO
+    vectors[ALWAYS] = ~_ZERO
+    places[word(len(places) - 1)] = ALWAYS
+    used = word(ALWAYS)
     for slot in range(len(code_counts)):
-        if slot_offsets[slot] == slot_offsets[slot + 1]:
+        first, last = predicates.slot_offsets[slot], predicates.slot_offsets[slot + 1]
+        if first == last:
             continue
-        count = code_counts[slot]
-        if count <= FEW_CODES:
-            running[: count + 1] = _ZERO
-            for event in range(events):
-                after = codes[slot, start + event] + 1
-                running[after, event >> 6] |= _ONE << np.uint64(event & 63)
-            for code in range(count):
-                or_into(vector_at(base, word(code + 1)), vector_at(base, word(code)))
-                before[code] = code
-            before[count] = count
+        coded = codes[slot, start : start + events]
+        if code_counts[slot] <= FEW_CODES:
+            _run_by_code(coded, code_counts[slot], before, running)
         else:
-            _order_events(codes, slot, start, events, count, before, ordered)
-            running[0] = _ZERO
-            for place in range(events):
-                copy_into(vector_at(base, word(place + 1)), vector_at(base, word(place)))
-                event = ordered[place]
-                running[place + 1, event >> 6] |= _ONE << np.uint64(event & 63)
-        for at in range(slot_offsets[slot], slot_offsets[slot + 1]):
-            predicate = slot_predicates[at]
-            result = vector_at(target, word(predicate))
-            span, last = span_offsets[predicate], span_offsets[predicate + 1]
-            and_not_into(
-                vector_at(base, word(before[highs[span]])),
-                vector_at(base, word(before[lows[span]])),
-                result,
-            )
-            for more in range(span + 1, last):
-                low, high = before[lows[more]], before[highs[more]]
-                for word_at in range(8):
-                    vectors[predicate, word_at] |= running[high, word_at] & ~running[low, word_at]
+            _run_by_event(coded, code_counts[slot], before, ordered, running)
+        known_low, known_high = word(0), word(0)
+        for at in range(word(first), word(last)):
+            predicate = word(predicates.slot_predicates[at])
+            span, end = word(spans[predicate]), word(spans[predicate + _ONE])
+            low = word(before[word(predicates.lows[span])])
+            high = word(before[word(predicates.highs[span])])
+            fresh = vector_at(target, used + _ONE)
+            and_not_into(vector_at(base, high), vector_at(base, low), fresh)
+            if end - span == _ONE:
+                some = low != high  # no branches: they would be mispredicted
+                used += word(some & ((low != known_low) | (high != known_high)))
+                places[predicate] = used if some else word(EMPTY)
+                known_low, known_high = (low, high) if some else (known_low, known_high)
+                continue
+            for more in range(span + _ONE, end):
+                low = word(before[word(predicates.lows[more])])
+                high = word(before[word(predicates.highs[more])])
+                or_difference_into(vector_at(base, high), vector_at(base, low), fresh)
+            used += _ONE
+            places[predicate] = used
+            known_low, known_high = _ZERO, _ZERO
 
 
 @compiled
-def _order_events(
-    codes: Integers,
-    slot: int,
-    start: int,
-    events: int,
-    count: int,
-    before: Integers,
-    ordered: Integers,
+def _run_by_code(coded: Integers, count: int, before: Integers, running: Words) -> None:
+    """Running vectors of a slot with few codes: `running[c]` are the events with a lesser code."""
+    base = word(running.ctypes.data)
+    running[: count + 1] = _ZERO
+    for event in range(word(len(coded))):
+        running[word(coded[event]) + _ONE, event >> _SHIFT] |= _ONE << (event & word(63))
+    for code in range(word(count)):
+        or_into(vector_at(base, code + _ONE), vector_at(base, code))
+        before[code] = code
+    before[word(count)] = count
+
+
+@compiled
+def _run_by_event(
+    coded: Integers, count: int, before: Integers, ordered: Integers, running: Words
 ) -> None:
-    """Counting sort: `before[c]` becomes the number of events with a code less than c."""
+    """Running vectors of a slot with many codes: `before[c]` events have a code less than c."""
+    base = word(running.ctypes.data)
     before[: count + 1] = 0
-    for event in range(events):
-        before[codes[slot, start + event]] += 1
+    for event in range(word(len(coded))):
+        before[word(coded[event])] += 1
     total = np.int32(0)
-    for code in range(count + 1):
+    for code in range(word(count + 1)):
         total += before[code]
         before[code] = total
-    for event in range(events - 1, -1, -1):
-        code = codes[slot, start + event]
+    for event in range(word(len(coded))):
+        code = word(coded[event])
         before[code] -= 1
-        ordered[before[code]] = event
+        ordered[word(before[code])] = event
+    running[0] = _ZERO
+    for place in range(word(len(coded))):
+        with_bit_into(vector_at(base, place), word(ordered[place]), vector_at(base, place + _ONE))
 
 
 @inlined
-def _alive(program: Any, at: Any, count: Any, inherited: Any, vectors: Any) -> Any:
+def _vector_of(predicate: Any, places: Any, vectors: Any) -> Any:
+    """The address of a predicate's vector."""
+    return vector_at(vectors, word(places[word(predicate)]))
+
+
+@inlined
+def _alive(program: Any, at: Any, count: Any, inherited: Any, places: Any, vectors: Any) -> Any:
     """Which of up to 64 consecutive entries have an event in common with their node."""
     bits = _ZERO
     for entry in range(count):
-        predicate = word(program[at + entry + entry])
-        bits |= has_common(inherited, vector_at(vectors, predicate)) << entry
+        vector = _vector_of(program[at + entry + entry], places, vectors)
+        bits |= has_common(inherited, vector) << entry
     return bits
 
 
+@inlined
+def _and_row(program: Any, entry: Any, mine: Any, places: Any, vectors: Any, result: Any) -> Any:
+    """`result` = the events of `mine` that satisfy a row; zero if there are none.
+
+    All of the row is ANDed even when nothing is left: rows of a length stand together, and a loop
+    of known length costs less than leaving it early at a place that nobody can predict.
+    """
+    rest = and_into(mine, _vector_of(program[entry], places, vectors), result)
+    record = word(program[entry + _ONE])
+    step = record + _TWO
+    end = step + word(program[record + _ONE])
+    while step < end:
+        rest = and_into(result, _vector_of(program[step], places, vectors), result)
+        step += _ONE
+    return rest
+
+
+@inlined
+def _lives(rank: Any, dead: Any) -> Any:
+    """1 if the filter of a rank is not dead, else 0."""
+    return ~(dead[rank >> _SHIFT] >> (rank & word(63))) & _ONE
+
+
 @compiled
-def walk(
-    program: npt.NDArray[np.uint32],
-    vectors: Words,
-    inherited: Words,
-    dead: Words,
-    results: Words,
-    notes: Words,
-) -> int:
+def walk(program: Program, dead: Words, scratch: Scratch) -> int:
     """Note `rank << 32 | place` for every living row that some event satisfies; return how many.
 
     The events of the k-th are `results[k]`. `inherited[depth]` holds the events that satisfy all
     of a node's prefix; `inherited[0]` says which events there are. Entries are tested 64 at a time
     into a word of bits: a branch for each would be mispredicted every other time.
     """
-    source, stack = word(vectors.ctypes.data), word(inherited.ctypes.data)
-    target = word(results.ctypes.data)
-    depth_limit = len(inherited)
+    places, notes = scratch.places, scratch.notes
+    source, stack = word(scratch.vectors.ctypes.data), word(scratch.inherited.ctypes.data)
+    target = word(scratch.results.ctypes.data)
+    depth_limit = len(scratch.inherited)
     cursor, limit = np.zeros(depth_limit, np.uint64), np.zeros(depth_limit, np.uint64)
     waiting = np.zeros(depth_limit, np.uint64)
     group, stride = word(64), word(128)
@@ -181,24 +219,15 @@ def walk(
         last = at + word(program[node]) * _TWO
         while at < last:
             count = min(group, (last - at) >> _ONE)
-            bits = _alive(program, at, count, mine, source)
+            bits = _alive(program, at, count, mine, places, source)
             while bits:
                 place = lowest_bit(bits)
                 bits &= bits - _ONE
                 entry = at + place + place
-                record = word(program[entry + _ONE])
-                result = vector_at(target, noted)
-                rest = and_into(mine, vector_at(source, word(program[entry])), result)
-                step = record + _TWO
-                end = step + word(program[record + _ONE])
-                while step < end and rest:
-                    rest = and_into(result, vector_at(source, word(program[step])), result)
-                    step += _ONE
-                if rest:
-                    rank = word(program[record])
-                    if not (dead[rank >> _SHIFT] >> (rank & word(63))) & _ONE:
-                        notes[noted] = (rank << _HALF) | noted
-                        noted += _ONE
+                rest = _and_row(program, entry, mine, places, source, vector_at(target, noted))
+                rank = word(program[word(program[entry + _ONE])])
+                notes[noted] = (rank << _HALF) | noted
+                noted += _lives(rank, dead) & word(rest != _ZERO)
             at += count + count
         limit[depth] = last + word(program[node + _ONE]) * _TWO
         cursor[depth] = last - stride
@@ -210,7 +239,7 @@ def walk(
                 if at >= limit[depth]:
                     break
                 count = min(group, (limit[depth] - at) >> _ONE)
-                bits = _alive(program, at, count, vector_at(stack, depth), source)
+                bits = _alive(program, at, count, vector_at(stack, depth), places, source)
             if bits:
                 break
             if depth == _ZERO:
@@ -221,135 +250,19 @@ def walk(
         place = lowest_bit(bits)
         entry = at + place + place
         mine = vector_at(stack, depth)
-        and_into(mine, vector_at(source, word(program[entry])), vector_at(stack, depth + _ONE))
+        vector = _vector_of(program[entry], places, source)
+        and_into(mine, vector, vector_at(stack, depth + _ONE))
         node = word(program[entry + _ONE])
         depth += _ONE
 
 
 @compiled
-def order(notes: Words, spare: Words, count: int, rank_bits: int) -> None:
-    """Sort notes by rank: two passes of a radix sort."""
-    digit = (rank_bits + 1) // 2
-    first = np.zeros(1 << digit, np.int32)
-    second = np.zeros(1 << digit, np.int32)
-    mask = np.uint64((1 << digit) - 1)
-    low, high = np.uint64(32), np.uint64(32 + digit)
-    for at in range(word(count)):
-        first[(notes[at] >> low) & mask] += 1
-        second[(notes[at] >> high) & mask] += 1
-    ones, twos = np.int32(0), np.int32(0)
-    for at in range(word(1 << digit)):
-        ones, first[at] = ones + first[at], ones
-        twos, second[at] = twos + second[at], twos
-    for at in range(word(count)):
-        value = (notes[at] >> low) & mask
-        spare[word(first[value])] = notes[at]
-        first[value] += 1
-    for at in range(word(count)):
-        value = (spare[at] >> high) & mask
-        notes[word(second[value])] = spare[at]
-        second[value] += 1
-
-
-@compiled
-def unite(notes: Words, results: Words, count: int) -> int:
-    """Leave one note for each rank: rows of one filter are alternatives. Returns how many are
-    left.
-
-    Notes come sorted; the vector of a note that was dropped becomes zero, so that `tally` adds
-    nothing.
-    """
-    base = word(results.ctypes.data)
-    kept = 0
-    for at in range(count):
-        if kept and notes[kept - 1] >> _HALF == notes[at] >> _HALF:
-            row = notes[at] & _LOW_HALF
-            or_into(vector_at(base, notes[kept - 1] & _LOW_HALF), vector_at(base, row))
-            results[row] = _ZERO
-        else:
-            notes[kept] = notes[at]
-            kept += 1
-    return kept
-
-
-@compiled
-def tally(results: Words, count: int, totals: Longs) -> None:
-    """How many of the first `count` vectors each event is in; fifteen spare ones follow them."""
-    totals[:] = 0
-    planes = np.zeros((COUNTER_PLANES, 8), np.uint64)
-    base, counted = word(results.ctypes.data), word(planes.ctypes.data)
-    for at in range(count, count + 15):
-        results[at] = _ZERO
-    steps = 0
-    for at in range(0, count, 15):
-        sum_fifteen(vector_at(base, word(at)), counted)
-        steps += 1
-        if steps == 4095 // 15:
-            _add_planes(planes, totals)
-            steps = 0
-    _add_planes(planes, totals)
-
-
-@compiled
-def _add_planes(planes: Words, totals: Longs) -> None:
-    for plane in range(COUNTER_PLANES):
-        for place in range(8):
-            bits = planes[plane, place]
-            planes[plane, place] = _ZERO
-            while bits:
-                totals[word(place << 6) + lowest_bit(bits)] += 1 << plane
-                bits &= bits - _ONE
-
-
-@compiled
-def emit(
-    notes: Words, results: Words, count: int, keys: Longs, cursors: Longs, found: Longs
-) -> None:
-    """Write each noted row's key behind the earlier keys of each of its events.
-
-    `cursors[event]` is where the event's next key goes; the last one is a dummy that takes the
-    second write of words with one bit, which spares a branch. A chunk of rows is first split by
-    word, so that 64 places of the result are written to at a time and not 512.
-    """
-    rows = results.reshape(-1)
-    base, key_base = word(results.ctypes.data), word(keys.ctypes.data)
-    size, total = word(EMIT_ROWS), word(count)
-    words = np.zeros(8 * EMIT_ROWS, np.uint64)
-    word_keys = np.zeros(8 * EMIT_ROWS, np.int64)
-    ends = np.zeros(8, np.uint64)
-    for chunk in range(_ZERO, total, size):
-        for place in range(word(8)):
-            ends[place] = place * size
-        for at in range(chunk, min(chunk + size, total)):
-            ahead = notes[min(at + word(12), total - _ONE)]
-            prefetch(vector_at(base, ahead & _LOW_HALF))
-            prefetch(key_base + ((ahead >> _HALF) << word(3)))
-            key = keys[notes[at] >> _HALF]
-            row = (notes[at] & _LOW_HALF) << word(3)
-            for place in range(word(8)):
-                bits, end = rows[row + place], ends[place]
-                words[end], word_keys[end] = bits, key
-                ends[place] = end + word(bits != _ZERO)
-        for place in range(word(8)):
-            first_event = place << _SHIFT
-            for at in range(place * size, ends[place]):
-                bits, key = words[at], word_keys[at]
-                event = first_event + lowest_bit(bits)
-                bits &= bits - _ONE
-                cursor = word(cursors[event])
-                found[cursor] = key
-                cursors[event] = cursor + _ONE
-                event = first_event + lowest_bit(bits) if bits != _ZERO else word(EVENTS)
-                cursor = word(cursors[event])
-                found[cursor] = key
-                cursors[event] = cursor + word(bits != _ZERO)
-                bits &= bits - _ONE
-                while bits:
-                    event = first_event + lowest_bit(bits)
-                    bits &= bits - _ONE
-                    cursor = word(cursors[event])
-                    found[cursor] = key
-                    cursors[event] = cursor + _ONE
+def begin_block(codes: Integers, first: int, predicates: Predicates, scratch: Scratch) -> int:
+    """Evaluate the predicates on the block that begins at an event; returns how many it has."""
+    size = min(EVENTS, codes.shape[1] - first)
+    evaluate(codes, first, size, predicates, scratch.vectors, scratch.places)
+    _all_events(scratch.inherited[0], size)
+    return int(size)
 
 
 @compiled
@@ -364,24 +277,37 @@ def _all_events(vector: Words, events: int) -> None:
 
 
 @compiled
+def _matched_rows(
+    program: Program, dead: Words, alternatives: bool, rank_bits: int, scratch: Scratch
+) -> tuple[int, int]:
+    """Notes of the rows that events of the block satisfy, by rank: how many vectors, how many
+    notes.
+    """
+    count = walk(program, dead, scratch)
+    order(scratch.notes, scratch.spare, count, rank_bits)
+    noted = unite(scratch.notes, scratch.results, count) if alternatives else count
+    return count, noted
+
+
+@compiled
+def bits_of(ranks: int) -> int:
+    """How many bits the ranks of so many filters have; at least two, for `order`."""
+    bits = 2
+    while (ranks - 1) >> bits:
+        bits += 1
+    return bits
+
+
+@compiled
 def match_blocks(
     codes: Integers,
     start: int,
-    code_counts: Integers,
-    slot_offsets: Integers,
-    slot_predicates: Integers,
-    span_offsets: Integers,
-    lows: Integers,
-    highs: Integers,
-    program: npt.NDArray[np.uint32],
-    keys: Longs,
+    predicates: Predicates,
+    program: Program,
     dead: Words,
     alternatives: bool,
-    vectors: Words,
-    inherited: Words,
-    results: Words,
-    notes: Words,
-    spare: Words,
+    scratch: Scratch,
+    keys: Longs,
     offsets: Longs,
     found: Longs,
 ) -> int:
@@ -392,22 +318,12 @@ def match_blocks(
     it came to: less than all of them if `found` is full, and then the caller makes room and calls
     again.
     """
-    events: int = codes.shape[1]
     cursors = np.zeros(EVENTS + 1, np.int64)
-    rank_bits = 2
-    while (len(keys) - 1) >> rank_bits:
-        rank_bits += 1
-    for first in range(start, events, EVENTS):
-        size = min(EVENTS, events - first)
-        evaluate(
-            codes, first, size, code_counts, slot_offsets, slot_predicates,
-            span_offsets, lows, highs, vectors,
-        )  # fmt: skip
-        _all_events(inherited[0], size)
-        count = walk(program, vectors, inherited, dead, results, notes)
-        order(notes, spare, count, rank_bits)
-        noted = unite(notes, results, count) if alternatives else count
-        tally(results, count, cursors)
+    rank_bits = bits_of(len(keys))
+    for first in range(start, codes.shape[1], EVENTS):
+        size = begin_block(codes, first, predicates, scratch)
+        count, noted = _matched_rows(program, dead, alternatives, rank_bits, scratch)
+        tally(scratch.results, count, cursors)
         total = offsets[first]
         for event in range(EVENTS):
             cursors[event], total = total, total + cursors[event]
@@ -416,146 +332,80 @@ def match_blocks(
         if total >= len(found):
             return first
         cursors[EVENTS] = total
-        emit(notes, results, noted, keys, cursors, found)
-    return events
+        emit(scratch.notes, scratch.results, noted, keys, cursors, found)
+    return int(codes.shape[1])
 
 
 @compiled
 def count_blocks(
     codes: Integers,
-    code_counts: Integers,
-    slot_offsets: Integers,
-    slot_predicates: Integers,
-    span_offsets: Integers,
-    lows: Integers,
-    highs: Integers,
-    program: npt.NDArray[np.uint32],
+    predicates: Predicates,
+    program: Program,
     dead: Words,
     alternatives: bool,
-    rank_bits: int,
-    vectors: Words,
-    inherited: Words,
-    results: Words,
-    notes: Words,
-    spare: Words,
+    scratch: Scratch,
     totals: Longs,
 ) -> None:
     """Add to `totals[rank]` how many events match each filter."""
-    events = codes.shape[1]
-    for first in range(0, events, EVENTS):
-        size = min(EVENTS, events - first)
-        evaluate(
-            codes, first, size, code_counts, slot_offsets, slot_predicates,
-            span_offsets, lows, highs, vectors,
-        )  # fmt: skip
-        _all_events(inherited[0], size)
-        count = walk(program, vectors, inherited, dead, results, notes)
-        if alternatives:
-            order(notes, spare, count, rank_bits)
-            count = unite(notes, results, count)
-        for at in range(count):
-            rank, row = notes[at] >> _HALF, notes[at] & _LOW_HALF
-            for place in range(8):
-                totals[rank] += ones_in(results[row, place])
+    rank_bits = bits_of(len(totals))
+    for first in range(0, codes.shape[1], EVENTS):
+        begin_block(codes, first, predicates, scratch)
+        _, noted = _matched_rows(program, dead, alternatives, rank_bits, scratch)
+        for at in range(word(noted)):
+            rank, row = scratch.notes[at] >> _HALF, scratch.notes[at] & _LOW_HALF
+            for place in range(word(8)):
+                totals[rank] += ones_in(scratch.results[row, place])
 
 
 @compiled
 def route_blocks(
     codes: Integers,
-    code_counts: Integers,
-    slot_offsets: Integers,
-    slot_predicates: Integers,
-    span_offsets: Integers,
-    lows: Integers,
-    highs: Integers,
-    programs: npt.NDArray[np.uint32],
+    start: int,
+    predicates: Predicates,
+    programs: Program,
     program_offsets: Longs,
     dead: Words,
-    vectors: Words,
-    inherited: Words,
+    scratch: Scratch,
     masks: Words,
 ) -> None:
     """For each destination, a program of its own: `masks[destination, block]` are the events to
-    send it.
+    send it, of as many blocks as there is room for, from the event `start` on.
 
     An event that a destination gets already is no longer looked at for it.
     """
-    events = codes.shape[1]
-    for first in range(0, events, EVENTS):
-        size = min(EVENTS, events - first)
-        evaluate(
-            codes, first, size, code_counts, slot_offsets, slot_predicates,
-            span_offsets, lows, highs, vectors,
-        )  # fmt: skip
+    for block in range(masks.shape[1]):
+        size = begin_block(codes, start + block * EVENTS, predicates, scratch)
         for destination in range(len(program_offsets) - 1):
-            _all_events(inherited[0], size)
+            _all_events(scratch.inherited[0], size)
+            _all_events(masks[destination, block], size)
             program = programs[program_offsets[destination] : program_offsets[destination + 1]]
-            reach(program, vectors, inherited, dead)
-            block = masks[destination, first // EVENTS * 8 : first // EVENTS * 8 + 8]
-            _all_events(block, size)
+            reach(program, dead, scratch)
             for place in range(8):
-                block[place] &= ~inherited[0, place]
+                masks[destination, block, place] &= ~scratch.inherited[0, place]
 
 
 @compiled
-def reach(program: npt.NDArray[np.uint32], vectors: Words, inherited: Words, dead: Words) -> None:
+def reach(program: Program, dead: Words, scratch: Scratch) -> None:
     """Take the events that some living row admits out of `inherited[0]`; stop when none is left.
 
     The program has one node, whose rows stand with those first that admit most. `inherited[1]` is
     scratch.
     """
-    source, left = word(vectors.ctypes.data), word(inherited.ctypes.data)
+    places = scratch.places
+    source, left = word(scratch.vectors.ctypes.data), word(scratch.inherited.ctypes.data)
     result = vector_at(left, _ONE)
     at = _TWO
     last = at + word(program[0]) * _TWO
     while at < last:
         count = min(word(64), (last - at) >> _ONE)
-        bits = _alive(program, at, count, left, source)
+        bits = _alive(program, at, count, left, places, source)
         while bits:
             place = lowest_bit(bits)
             bits &= bits - _ONE
             entry = at + place + place
-            record = word(program[entry + _ONE])
-            rest = and_into(left, vector_at(source, word(program[entry])), result)
-            step = record + _TWO
-            end = step + word(program[record + _ONE])
-            while step < end and rest:
-                rest = and_into(result, vector_at(source, word(program[step])), result)
-                step += _ONE
-            if rest:
-                rank = word(program[record])
-                if not (dead[rank >> _SHIFT] >> (rank & word(63))) & _ONE:
-                    and_not_into(left, result, left)
-                    if not and_into(left, left, left):
-                        return
+            rest = _and_row(program, entry, left, places, source, result)
+            if rest and _lives(word(program[word(program[entry + _ONE])]), dead):
+                and_not_into(left, result, left)
+        if not and_into(left, left, left):
+            return
         at += count + count
-
-
-@compiled
-def merge_found(
-    offsets: Longs, keys: Longs, other_offsets: Longs, other_keys: Longs
-) -> tuple[Longs, Longs]:
-    """Two answers for the same events as one: keys ascending for each event, each once."""
-    events = len(offsets) - 1
-    merged_offsets = np.zeros(events + 1, np.int64)
-    merged = np.empty(len(keys) + len(other_keys), np.int64)
-    size = 0
-    for event in range(events):
-        at, end = offsets[event], offsets[event + 1]
-        other, other_end = other_offsets[event], other_offsets[event + 1]
-        while at < end and other < other_end:
-            mine, theirs = keys[at], other_keys[other]
-            merged[size] = min(mine, theirs)
-            size += 1
-            at += mine <= theirs
-            other += theirs <= mine
-        while at < end:
-            merged[size] = keys[at]
-            size += 1
-            at += 1
-        while other < other_end:
-            merged[size] = other_keys[other]
-            size += 1
-            other += 1
-        merged_offsets[event + 1] = size
-    return merged_offsets, merged[:size]

@@ -23,6 +23,13 @@ Words = npt.NDArray[np.uint64]
 BLOCK = 512
 """Rows in one block of a level: one bit of a vector each."""
 
+GROUP = 64
+"""Entries of a node that are tested in one sweep."""
+
+LEAST_SHARING = 8
+"""So many rows must share a predicate for a node of their own: going to a node costs more than
+testing the predicate for a few rows."""
+
 
 @compiled
 def program_of(
@@ -37,11 +44,12 @@ def program_of(
 
     A node is `[rows, children, (predicate, place) * rows, (predicate, place) * children]`; the
     place of a child is its node, that of a row its record `[rank, n, predicate * n]`. Entries
-    stand in tables so that 64 of them are tested in one sweep. `prefixes` holds the first
-    predicates of each row, `shared` how many of them a row has in common with the one before;
-    `always` is the predicate of a row that has none left.
+    stand in tables so that 64 of them are tested in one sweep, and among such 64 those of equal
+    length together. `prefixes` holds the first predicates of each row, `shared` how many of them a
+    row has in common with the one before; `always` is the predicate of a row that has none left.
     """
     rows = len(ranks)
+    shared = _worth_sharing(shared, prefixes.shape[1])
     count = 1
     for row in range(rows):
         count += max(0, shared[row + 1] - shared[row])
@@ -98,7 +106,42 @@ def program_of(
         for step in range(left):
             program[at + 2 + step] = predicates[first + 1 + step]
         record[node] += 2 + left
+    for node in range(count):
+        first, end = place[node] + 2, place[node] + 2 + 2 * own_rows[node]
+        for group in range(first, end, 2 * GROUP):
+            _sort_by_length(program, group, min(end, group + 2 * GROUP))
     return program
+
+
+@compiled
+def _worth_sharing(shared: Integers, depth: int) -> Integers:
+    """How many first predicates rows share where at least `LEAST_SHARING` rows share them."""
+    rows = len(shared) - 1
+    kept = np.full(rows, depth, np.int32)
+    for level in range(depth):
+        first = 0
+        for row in range(1, rows + 1):
+            if shared[row] <= level:  # a run of rows with equal predicates up to here ends
+                if row - first < LEAST_SHARING:
+                    for each in range(first, row):
+                        kept[each] = min(kept[each], level)
+                first = row
+    worth = np.zeros(rows + 1, np.int32)
+    for row in range(1, rows):
+        worth[row] = min(shared[row], kept[row - 1], kept[row])
+    return worth
+
+
+@compiled
+def _sort_by_length(program: npt.NDArray[np.uint32], first: int, end: int) -> None:
+    """Insertion sort of a group of row entries by the lengths of their records."""
+    for begun in range(first + 2, end, 2):
+        predicate, record = program[begun], program[begun + 1]
+        at = begun
+        while at > first and program[program[at - 1] + 1] > program[record + 1]:
+            program[at], program[at + 1] = program[at - 2], program[at - 1]
+            at -= 2
+        program[at], program[at + 1] = predicate, record
 
 
 @compiled

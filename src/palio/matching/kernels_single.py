@@ -8,19 +8,19 @@ step into a trie would, but without chasing a pointer; for ranges the buckets cl
 Hence one structure serves both.
 """
 
-# ruff: noqa: C901, PLR0912, PLR0913, PLR0917
+# ruff: noqa: PLR0913, PLR0917
 # A kernel is one loop over flat arrays: in pieces it would be slower, and they are its parameters.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import uint64 as word
 
 from palio.matching.jit import compiled, inlined
-from palio.matching.simd import and_into, lowest_bit, vector_at
+from palio.matching.simd import and_into, array_at, lowest_bit, vector_at
 
 __all__ = ["match_events"]
 
@@ -31,8 +31,52 @@ Words = npt.NDArray[np.uint64]
 NO_ROOM = -1
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
+_TWO = np.uint64(2)
+_THREE = np.uint64(3)
 _BLOCK = 512
 _FEW_SPANS = 8
+
+
+class Level(NamedTuple):
+    """One level of bitmaps, as `kernels_build.level_of` makes it."""
+
+    offsets: Integers
+    entries: Longs
+    vectors: Words
+
+
+class Rows(NamedTuple):
+    """The rows, and each predicate as `(slot, low, high, intervals)` with its hull."""
+
+    offsets: Integers
+    predicates: Integers
+    ranks: Integers
+    tests: Integers
+    span_offsets: Integers
+    lows: Integers
+    highs: Integers
+
+
+@inlined
+def _level_at(tables: Any, first: Any) -> Any:
+    return Level(
+        array_at(tables, first, np.int32),
+        array_at(tables, first + 1, np.int64).reshape(-1, 5),
+        array_at(tables, first + 2, np.uint64).reshape(-1, 8),
+    )
+
+
+@inlined
+def _rows_at(tables: Any, first: Any) -> Any:
+    return Rows(
+        array_at(tables, first, np.int32),
+        array_at(tables, first + 1, np.int32),
+        array_at(tables, first + 2, np.int32),
+        array_at(tables, first + 3, np.int32).reshape(-1, 4),
+        array_at(tables, first + 4, np.int32),
+        array_at(tables, first + 5, np.int32),
+        array_at(tables, first + 6, np.int32),
+    )
 
 
 @inlined
@@ -48,126 +92,131 @@ def _selected(entries: Any, entry: Any, codes: Any, event: Any, vectors: Any) ->
 
 
 @inlined
-def _holds(predicate: Any, code: Any, span_offsets: Any, lows: Any, highs: Any) -> Any:
-    """Whether a code lies in one of a predicate's intervals."""
-    first, end = word(span_offsets[predicate]), word(span_offsets[predicate + _ONE])
+def _within(predicate: Any, code: Any, rows: Any) -> Any:
+    """Whether a code lies in one of several intervals."""
+    first, end = word(rows.span_offsets[predicate]), word(rows.span_offsets[predicate + _ONE])
     while end - first > word(_FEW_SPANS):  # ascending and disjoint: halve them
         middle = (first + end) >> _ONE
-        if code < lows[middle]:
+        if code < rows.lows[middle]:
             end = middle
         else:
             first = middle
     found = False
     while first < end:
-        if lows[first] <= code < highs[first]:
+        if rows.lows[first] <= code < rows.highs[first]:
             found = True
             break
         first += _ONE
     return found
 
 
+@inlined
+def _passes(row: Any, codes: Any, event: Any, rows: Any) -> Any:
+    """Whether an event satisfies every predicate of a row."""
+    passes = True
+    for at in range(word(rows.offsets[row]), word(rows.offsets[row + _ONE])):
+        predicate = word(rows.predicates[at])
+        code = codes[word(rows.tests[predicate, _ZERO]), event]
+        passes = rows.tests[predicate, _ONE] <= code < rows.tests[predicate, _TWO]
+        if passes and rows.tests[predicate, _THREE] > 1:
+            passes = _within(predicate, code, rows)
+        if not passes:
+            break
+    return passes
+
+
 @compiled
 def match_events(
-    codes: Integers,
-    upper_offsets: Integers,
-    upper_entries: Longs,
-    upper_vectors: Words,
-    lower_offsets: Integers,
-    lower_entries: Longs,
-    lower_vectors: Words,
-    row_offsets: Integers,
-    row_predicates: Integers,
-    row_ranks: Integers,
-    predicate_slots: Integers,
-    span_offsets: Integers,
-    lows: Integers,
-    highs: Integers,
-    dead: Words,
-    offsets: Longs,
-    found: Integers,
-    work: Longs,
+    codes: Integers, tables: Longs, dead: Words, offsets: Longs, found: Integers, work: Longs
 ) -> int:
     """The ranks that each event matches, in no order and repeated if several rows of one match.
 
     Those of event e are `found[offsets[e] : offsets[e + 1]]`; returns `NO_ROOM` if `found` is too
     short. Adds to `work` how many blocks were looked into and how many rows were tested exactly.
+    `tables` are the addresses of the upper level, of the lower level and of the rows.
     """
-    looked, tested = 0, 0
+    upper, lower, rows = _level_at(tables, 0), _level_at(tables, 3), _rows_at(tables, 6)
     both = np.zeros((2, 8), np.uint64)
-    upper = word(both.ctypes.data)
-    lower = vector_at(upper, _ONE)
-    upper_base, lower_base = word(upper_vectors.ctypes.data), word(lower_vectors.ctypes.data)
-    rows, blocks = len(row_ranks), len(lower_offsets) - 1
+    target = word(both.ctypes.data)
+    bases = word(upper.vectors.ctypes.data), word(lower.vectors.ctypes.data)
+    row_count, blocks = len(rows.ranks), len(lower.offsets) - 1
     total = 0
     for event in range(np.uint64(codes.shape[1])):
-        for group in range(len(upper_offsets) - 1):
+        for group in range(len(upper.offsets) - 1):
             if not _and_all(
-                upper_entries, upper_offsets[group], upper_offsets[group + 1],
-                codes, event, upper_base, upper, both, 0, blocks - group * _BLOCK,
-            ):  # fmt: skip
+                upper, group, codes, event, bases[0], target, both[0], blocks - group * _BLOCK
+            ):
                 continue
             for upper_word in range(8):
                 block_bits = both[0, upper_word]
                 while block_bits:
                     block = group * _BLOCK + upper_word * 64 + np.int64(lowest_bit(block_bits))
                     block_bits &= block_bits - _ONE
-                    looked += 1
+                    work[0] += 1
                     if not _and_all(
-                        lower_entries, lower_offsets[block], lower_offsets[block + 1],
-                        codes, event, lower_base, lower, both, 1, rows - block * _BLOCK,
+                        lower, block, codes, event, bases[1], vector_at(target, _ONE), both[1],
+                        row_count - block * _BLOCK,
                     ):  # fmt: skip
                         continue
                     if total + _BLOCK > len(found):
                         return NO_ROOM
-                    for lower_word in range(8):
-                        bits = both[1, lower_word]
-                        while bits:
-                            row = word(block * _BLOCK + lower_word * 64) + lowest_bit(bits)
-                            bits &= bits - _ONE
-                            rank = word(row_ranks[row])
-                            if (dead[rank >> word(6)] >> (rank & word(63))) & _ONE:
-                                continue
-                            passes = True
-                            tested += 1
-                            for at in range(word(row_offsets[row]), word(row_offsets[row + _ONE])):
-                                predicate = word(row_predicates[at])
-                                code = codes[word(predicate_slots[predicate]), event]
-                                if not _holds(predicate, code, span_offsets, lows, highs):
-                                    passes = False
-                                    break
-                            if passes:
-                                found[total] = rank
-                                total += 1
+                    total = _test_block(
+                        both[1], word(block * _BLOCK), codes, event, rows, dead, found, total, work
+                    )
         offsets[event + _ONE] = total
-    work[0] += looked
-    work[1] += tested
+    return total
+
+
+@inlined
+def _test_block(
+    left: Any,
+    first: Any,
+    codes: Any,
+    event: Any,
+    rows: Any,
+    dead: Any,
+    found: Any,
+    total: Any,
+    work: Any,
+) -> Any:
+    """Test the rows of a block that the bitmaps left; returns how many were found by now."""
+    for place in range(word(8)):
+        bits = left[place]
+        while bits:
+            row = first + (place << word(6)) + lowest_bit(bits)
+            bits &= bits - _ONE
+            work[1] += 1
+            if _passes(row, codes, event, rows):
+                rank = word(rows.ranks[row])
+                found[total] = rank
+                total += np.int64(~(dead[rank >> word(6)] >> (rank & word(63))) & _ONE)
     return total
 
 
 @inlined
 def _and_all(
-    entries: Any,
-    first: Any,
-    end: Any,
+    level: Any,
+    block: Any,
     codes: Any,
     event: Any,
-    vectors: Any,
+    base: Any,
     target: Any,
-    both: Any,
-    level: Any,
+    bits: Any,
     left: Any,
 ) -> Any:
-    """AND the vectors that the entries select into the target; false as soon as nothing is left."""
+    """AND the vectors that a block's entries select into `bits`, whose address is `target`; false
+    as soon as nothing is left.
+    """
     if left >= _BLOCK:
-        both[level, :] = ~_ZERO
+        bits[:] = ~_ZERO
     else:
         for place in range(8):
             free = min(64, max(0, left - place * 64))
-            both[level, place] = ~_ZERO if free == 64 else (_ONE << word(free)) - _ONE
+            bits[place] = ~_ZERO if free == 64 else (_ONE << word(free)) - _ONE
     some = _ONE
-    entry, last = word(first), word(end)
+    entry, last = word(level.offsets[block]), word(level.offsets[block + 1])
     while entry < last:
-        some = and_into(target, _selected(entries, entry, codes, event, vectors), target)
+        some = and_into(target, _selected(level.entries, entry, codes, event, base), target)
         if not some:
             break
         entry += _ONE

@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.matching.compiling import Compiled, Draft, compile_drafts, merged
+from palio.matching.assembling import Compiled
+from palio.matching.compiling import Draft, compile_drafts
 from palio.matching.drafting import Guard
 from palio.matching.kernels import Kernels
+from palio.matching.merging import merged
 from palio.matching.residuals import holds_on
 from palio.matching.segment import Codes, Found, Segment
 from palio.model.values import NO_VALUES
@@ -51,11 +53,7 @@ class Part:
     @property
     def matches_singly(self) -> bool:
         """Whether a single event can take the short way through `Segment.match_one`."""
-        segment = self.segment
-        if self.guards is not None or segment.kernels is None:
-            return False
-        costs = segment.costs(1)
-        return costs["few"] <= costs["many"]
+        return self.guards is None and self.segment.matches_singly
 
     @property
     def living(self) -> int:

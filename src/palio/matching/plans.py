@@ -25,6 +25,10 @@ class PartPlan:
     rows: int
     predicates: int
     guarded: bool
+    lookups: int
+    """Text tests that are found by their literals."""
+    scans: int
+    """Text tests that are tried on every distinct text."""
     plan: str
     cost_us: dict[str, float]
 
@@ -39,15 +43,25 @@ class PartPlan:
             segment.compiled.rows,
             segment.predicate_count,
             part.guards is not None,
+            len(segment.compiled.universe.tests) - len(segment.texts.scans),
+            len(segment.texts.scans),
             choice,
             {name: cost / 1000 for name, cost in costs.items()},
         )
 
     def __str__(self) -> str:
         costs = ", ".join(f"{name} {cost:.0f} us" for name, cost in self.cost_us.items())
+        texts = "".join(
+            f", {count} text tests {how}"
+            for count, how in (
+                (self.lookups, "found by their literals"),
+                (self.scans, "tried on every distinct text"),
+            )
+            if count
+        )
         guarded = ", then residual conditions on what is left" if self.guarded else ""
         return (
-            f"{self.filters} filters, {self.rows} rows, {self.predicates} predicates: "
+            f"{self.filters} filters, {self.rows} rows, {self.predicates} predicates{texts}: "
             f"{PLANS[self.plan]}{guarded} (estimated: {costs})"
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -61,6 +62,9 @@ class Matcher(Protocol):
 
     def explain(self, key: int, event: Mapping[str, Any]) -> Explanation:
         """Why a filter matches an event, or why not."""
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to a path, from which the class method `load` makes an equal engine."""
 
     def memory(self) -> dict[str, int]:
         """Bytes used, by part."""

@@ -8,18 +8,20 @@ segment's filters are dead is not part of it but handed in, as one bit for each 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from palio.matching import twins
-from palio.matching.compiling import Compiled, prefixes_of, shared_prefixes
-from palio.matching.kernels import Kernels
-from palio.model.operators import Op
-from palio.model.texts import TextTest
+from palio.matching.assembling import Compiled, prefixes_of, ranked_owners, shared_prefixes
+from palio.matching.coding import Coder
+from palio.matching.kernels import Kernels, Predicates, Scratch, addresses_of
+from palio.matching.texts import TextTests
+
+if TYPE_CHECKING:
+    from palio.matching.destinations import Routes
 
 __all__ = ["Found", "Segment"]
 
@@ -79,8 +81,7 @@ class Segment:
     """Rows of filters, each filter known by its rank in the ascending list of keys."""
 
     def __init__(self, compiled: Compiled, kernels: Kernels | None) -> None:
-        self.keys: npt.NDArray[np.int64] = np.unique(compiled.row_owners)
-        self.row_ranks = np.searchsorted(self.keys, compiled.row_owners).astype(np.int32)
+        self.keys, self.row_ranks = ranked_owners(compiled.row_owners)
         self._prepare(compiled)
         if kernels is not None:
             self.lay_out(kernels)
@@ -108,6 +109,7 @@ class Segment:
 
     def _prepare(self, compiled: Compiled) -> None:
         self.compiled = compiled
+        self.texts = TextTests(compiled.universe)
         self.program: npt.NDArray[np.uint32] | None = None
         self.alternatives = len(self.keys) < compiled.rows
         self.predicate_count = len(compiled.predicate_slots)
@@ -117,10 +119,11 @@ class Segment:
             compiled.predicate_slots, minlength=len(compiled.universe.code_counts)
         )
         self.slot_offsets = np.concatenate([[0], np.cumsum(per_slot)]).astype(np.int32)
-        self._bound: dict[pa.Schema, tuple[npt.NDArray[np.int32], ...]] = {}
-        self._last_bound: tuple[pa.Schema, tuple[npt.NDArray[np.int32], ...]] | None = None
-        self._scratch: list[tuple[Any, ...]] = []
+        self._bound: dict[pa.Schema, Codes] = {}
+        self._last_bound: tuple[pa.Schema, Codes] | None = None
+        self._scratch: list[Scratch] = []
         self._singles: list[_Single] = []
+        self._coder: Coder | None = None
         self._room = 1024
         self._work = np.zeros(2, np.int64)
         self._worked_events = 0
@@ -128,7 +131,7 @@ class Segment:
         self._event_ns = NS_EVENT + NS_BLOCK * looked + NS_TEST * tested
         rows_ns = NS_PREDICATE * self.predicate_count + NS_ROW * compiled.rows
         self._block_ns = NS_EVENT_BLOCK + rows_ns
-        self._routes: dict[bytes, tuple[Any, ...]] = {}
+        self.routes: Routes | None = None
         self.kernels: Kernels | None = None
 
     def lay_out(self, kernels: Kernels) -> None:
@@ -136,22 +139,28 @@ class Segment:
         if self.program is None:
             self._build(kernels)
         compiled = self.compiled
-        self._single_arguments = (
+        first = compiled.span_offsets[:-1]
+        counts = np.diff(compiled.span_offsets)
+        lows, highs = compiled.lows[first], compiled.highs[first + counts - 1]
+        self.tests = np.stack([compiled.predicate_slots, lows, highs, counts], axis=1)
+        self._single_tables = (
             *self.upper, *self.lower, compiled.row_offsets, compiled.row_predicates,
-            self.row_ranks, compiled.predicate_slots, compiled.span_offsets,
-            compiled.lows, compiled.highs,
+            self.row_ranks, self.tests, compiled.span_offsets, compiled.lows, compiled.highs,
         )  # fmt: skip
-        self._batch_arguments = (
+        self._single_addresses = addresses_of(self._single_tables)
+        self.predicates = Predicates(
             compiled.universe.code_counts, self.slot_offsets, self.slot_predicates,
             compiled.span_offsets, compiled.lows, compiled.highs,
         )  # fmt: skip
-        self._code_arguments = compiled.universe.arrays()
+        self._cut_tables = compiled.universe.arrays()
+        self._cut_addresses = addresses_of(self._cut_tables)
+        self.routes = None
         self.kernels = kernels
 
     def _build(self, kernels: Kernels) -> None:
         """The program, and the two levels of bitmaps."""
         compiled = self.compiled
-        prefixes = prefixes_of(compiled.row_offsets, compiled.row_predicates).astype(np.int32)
+        prefixes = prefixes_of(compiled.row_offsets, compiled.row_predicates)
         self.depth = prefixes.shape[1]
         program = kernels.program_of(
             prefixes,
@@ -194,15 +203,15 @@ class Segment:
                 exported = structure.ctypes.data
                 events._export_to_c(exported)
             self.kernels.code_batch(
-                exported, events.num_rows, *self._columns(events.schema),
-                *self._code_arguments, codes, structure is not None,
+                exported, events.num_rows, self._columns(events.schema), self._cut_addresses,
+                codes, structure is not None,
             )  # fmt: skip
         if universe.tests:
-            self._code_tests(events, codes)
+            self.texts.code(events, codes)
         return codes
 
-    def _columns(self, schema: pa.Schema) -> tuple[npt.NDArray[np.int32], ...]:
-        """(column, type, slot) of each column that some predicate names, as three arrays."""
+    def _columns(self, schema: pa.Schema) -> Codes:
+        """(column, type, slot) of each column that some predicate names."""
         last = self._last_bound
         if last is not None and schema.equals(last[0]):
             return last[1]
@@ -214,29 +223,12 @@ class Segment:
                 for place, field in enumerate(schema)
                 if field.name in slot_of
             ]
-            table = np.array(found, np.int32).reshape(-1, 3)
-            bound = tuple(np.ascontiguousarray(table[:, column]) for column in range(3))
+            bound = np.array(found, np.int32).reshape(-1, 3)
             if len(self._bound) >= MAX_BOUND_SCHEMAS:
                 self._bound.clear()
             self._bound[schema] = bound
         self._last_bound = (schema, bound)
         return bound
-
-    def _code_tests(self, events: pa.RecordBatch, codes: Codes) -> None:
-        """Text tests, each once on every distinct text of its column."""
-        universe = self.compiled.universe
-        columns: dict[str, tuple[Any, Any]] = {}
-        for slot, (name, test) in enumerate(universe.tests, len(universe.names)):
-            codes[slot] = 0
-            place = events.schema.get_field_index(name)
-            if place < 0 or events.schema.field(place).type not in (pa.utf8(), pa.binary()):
-                continue
-            if name not in columns:
-                encoded = events.column(place).dictionary_encode()
-                indices = encoded.indices.fill_null(len(encoded.dictionary))
-                columns[name] = encoded.dictionary, indices.to_numpy(zero_copy_only=False)
-            texts, indices = columns[name]
-            codes[slot] = np.append(_passing(test, texts), False)[indices]
 
     # -- matching ---------------------------------------------------------------------------------
 
@@ -257,34 +249,63 @@ class Segment:
     def match_one(self, event: pa.RecordBatch, dead: Words) -> npt.NDArray[np.int64]:
         """The keys that a single event matches: `match` with everything spared that can be."""
         assert self.kernels is not None
-        try:
-            scratch = self._singles.pop()
-        except IndexError:
-            scratch = _Single(len(self.compiled.universe.code_counts))
+        scratch = self._take_single()
         event._export_to_c(scratch.address)
         self.kernels.code_batch(
-            scratch.address, 1, *self._columns(event.schema), *self._code_arguments,
-            scratch.codes, True,
+            scratch.address, 1, self._columns(event.schema), self._cut_addresses, scratch.codes,
+            True,
         )  # fmt: skip
         if self.compiled.universe.tests:
-            self._code_tests(event, scratch.codes)
+            self.texts.code(event, scratch.codes)
+        return self._match_coded(scratch, dead)
+
+    def match_event(self, event: Mapping[str, Any], dead: Words) -> npt.NDArray[np.int64]:
+        """The keys that an event given as a mapping matches."""
+        if self._coder is None:
+            self._coder = Coder(self.compiled.universe)
+        scratch = self._take_single()
+        self._coder.code(event, scratch.codes)
+        if self.compiled.universe.tests:
+            self.texts.code_event(event, scratch.codes)
+        if self.matches_singly:
+            return self._match_coded(scratch, dead)
+        keys = self.match(scratch.codes, dead)[1]
+        self._singles.append(scratch)
+        return keys
+
+    @property
+    def matches_singly(self) -> bool:
+        """Whether a single event takes the short way through bitmaps."""
+        costs = self.costs(1)
+        return self.kernels is not None and costs["few"] <= costs["many"]
+
+    def _take_single(self) -> _Single:
+        try:
+            return self._singles.pop()
+        except IndexError:
+            return _Single(len(self.compiled.universe.code_counts))
+
+    def _match_coded(self, scratch: _Single, dead: Words) -> npt.NDArray[np.int64]:
+        """The keys that the event whose codes are in `scratch` matches."""
+        assert self.kernels is not None
         while (
             total := self.kernels.match_events(
-                scratch.codes, *self._single_arguments, dead,
+                scratch.codes, self._single_addresses, dead,
                 scratch.offsets, scratch.found, scratch.work,
             )
         ) < 0:  # fmt: skip
             scratch.found = np.empty(4 * len(scratch.found), np.int32)
-        keys = self.keys[scratch.found[:total]]
+        ranks = scratch.found[:total]
+        ranks.sort()
+        if self.alternatives and total > 1:
+            ranks = ranks[np.concatenate([[True], ranks[1:] != ranks[:-1]])]
+        keys = self.keys.take(ranks)
         scratch.matched += 1
         if scratch.matched == 64:
             self._note_work(scratch.work, 64)
             scratch.work[:] = 0
             scratch.matched = 0
         self._singles.append(scratch)
-        if self.alternatives:
-            return np.unique(keys)
-        keys.sort()
         return keys
 
     def match_many(self, codes: Codes, dead: Words) -> Found:
@@ -292,14 +313,14 @@ class Segment:
         assert self.kernels is not None
         events = codes.shape[1]
         offsets = np.zeros(events + 1, np.int64)
-        scratch = self._take_scratch()
+        scratch = self.take_scratch()
         room = self._room
         found = np.empty(room, np.int64)
         done = 0
         while True:
             done = self.kernels.match_blocks(
-                codes, done, *self._batch_arguments, self.program, self.keys, dead,
-                self.alternatives, *scratch, offsets, found,
+                codes, done, self.predicates, self.program, dead, self.alternatives, scratch,
+                self.keys, offsets, found,
             )  # fmt: skip
             if done >= events:
                 break
@@ -308,7 +329,7 @@ class Segment:
             grown = np.empty(room, np.int64)
             grown[:used] = found[:used]
             found = grown
-        self._scratch.append(scratch)
+        self.give_back(scratch)
         total = int(offsets[-1])
         self._room = max(1024, total + total // 4 + 1)
         return offsets, found[:total]
@@ -322,7 +343,7 @@ class Segment:
         work = np.zeros(2, np.int64)
         while (
             total := self.kernels.match_events(
-                codes, *self._single_arguments, dead, offsets, found, work
+                codes, self._single_addresses, dead, offsets, found, work
             )
         ) < 0:
             found = np.empty(4 * len(found), np.int32)
@@ -371,95 +392,23 @@ class Segment:
             _, keys = self._match_by_twin(codes, dead)
             np.add.at(totals, np.searchsorted(self.keys, keys), 1)
             return totals
-        scratch = self._take_scratch()
-        rank_bits = max(2, (len(self.keys) - 1).bit_length())
+        scratch = self.take_scratch()
         self.kernels.count_blocks(
-            codes, *self._batch_arguments, self.program, dead, self.alternatives, rank_bits,
-            *scratch, totals,
-        )  # fmt: skip
-        self._scratch.append(scratch)
+            codes, self.predicates, self.program, dead, self.alternatives, scratch, totals
+        )
+        self.give_back(scratch)
         return totals
 
-    def route(
-        self, codes: Codes, dead: Words, destinations: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """A mask of events for each distinct destination; `destinations` has that of each rank."""
-        events = codes.shape[1]
-        if self.kernels is None:
-            names, numbers = np.unique(destinations, return_inverse=True)
-            masks = np.zeros((len(names), events), np.bool_)
-            offsets, keys = self._match_by_twin(codes, dead)
-            rows = np.repeat(np.arange(events), np.diff(offsets))
-            masks[numbers[np.searchsorted(self.keys, keys)], rows] = True
-            return masks, names
-        programs, program_offsets, names = self._route_programs(destinations)
-        words = np.zeros((len(names), (events + 511) // 512 * 8), np.uint64)
-        scratch = self._take_scratch()
-        self.kernels.route_blocks(
-            codes, *self._batch_arguments, programs, program_offsets, dead,
-            scratch[0], scratch[1], words,
-        )  # fmt: skip
-        self._scratch.append(scratch)
-        bits = np.unpackbits(words.view(np.uint8), axis=1, count=events, bitorder="little")
-        return bits.view(np.bool_), names
-
-    def _route_programs(self, destinations: npt.NDArray[np.int64]) -> tuple[Any, ...]:
-        """For each destination its rows, those that admit most first."""
-        digest = destinations.tobytes()
-        known = self._routes.get(digest)
-        if known is not None:
-            return known
-        assert self.kernels is not None
-        compiled = self.compiled
-        names, numbers = np.unique(destinations, return_inverse=True)
-        widths = np.add.reduceat(
-            (compiled.highs - compiled.lows).astype(np.float64), compiled.span_offsets[:-1]
-        ) if self.predicate_count else np.zeros(0)  # fmt: skip
-        share = widths / compiled.universe.code_counts[compiled.predicate_slots]
-        logs = np.concatenate([[0.0], np.cumsum(np.log(share[compiled.row_predicates]))])
-        passing = logs[compiled.row_offsets[1:]] - logs[compiled.row_offsets[:-1]]
-        order = np.lexsort((-passing, numbers[self.row_ranks]))
-        counts = np.bincount(numbers[self.row_ranks], minlength=len(names))
-        ends = np.cumsum(counts)
-        programs = []
-        for first, end in zip((ends - counts).tolist(), ends.tolist(), strict=True):
-            rows = order[first:end]
-            lengths = np.diff(compiled.row_offsets)[rows]
-            offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-            starts = compiled.row_offsets[:-1][rows] - offsets[:-1]
-            taken = np.repeat(starts, lengths) + np.arange(int(lengths.sum()))
-            programs.append(
-                self.kernels.program_of(
-                    np.zeros((len(rows), 0), np.int32), np.zeros(len(rows) + 1, np.int32),
-                    offsets, compiled.row_predicates[taken], self.row_ranks[rows],
-                    self.predicate_count,
-                )
-            )  # fmt: skip
-        sizes = [len(program) for program in programs]
-        result = (
-            np.concatenate([np.zeros(0, np.uint32), *programs]),
-            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-            names,
-        )
-        self._routes = {digest: result}
-        return result
-
-    def _take_scratch(self) -> tuple[Any, ...]:
-        """Working arrays for one call: vectors, inherited, results, notes, spare."""
+    def take_scratch(self) -> Scratch:
+        """Working arrays for one call."""
         try:
             return self._scratch.pop()
         except IndexError:
-            pass
-        rows = self.compiled.rows
-        vectors = np.zeros((self.predicate_count + 1, 8), np.uint64)
-        vectors[-1] = ~np.uint64(0)  # the predicate that is always true
-        return (
-            vectors,
-            np.zeros((self.depth + 2, 8), np.uint64),
-            np.empty((rows + 16, 8), np.uint64),
-            np.empty(rows + 1, np.uint64),
-            np.empty(rows + 1, np.uint64),
-        )
+            return Scratch.of(self.predicate_count, self.compiled.rows, self.depth)
+
+    def give_back(self, scratch: Scratch) -> None:
+        """Keep working arrays for the next call."""
+        self._scratch.append(scratch)
 
     def memory(self) -> dict[str, int]:
         """Bytes by part."""
@@ -480,25 +429,9 @@ class Segment:
             "keys": self.keys.nbytes,
         }  # fmt: skip
         if self.kernels is not None:
+            parts["predicates"] += self.tests.nbytes
             parts["program"] = 0 if self.program is None else self.program.nbytes
             parts["bitmaps"] = sum(array.nbytes for array in (*self.lower, *self.upper))
         parts["scratch"] = sum(array.nbytes for each in self._scratch for array in each)
-        parts["routes"] = sum(array.nbytes for each in self._routes.values() for array in each)
+        parts["routes"] = 0 if self.routes is None else self.routes.nbytes
         return parts
-
-
-_BY_COLUMN: Final[dict[Op, Any]] = {Op.SUFFIX: pc.ends_with, Op.CONTAINS: pc.match_substring}
-
-MANY_TEXTS: Final = 32
-"""From so many texts on it pays to hand a test to Arrow as a whole."""
-
-
-def _passing(test: TextTest, texts: Any) -> npt.NDArray[np.bool_]:
-    """Which of some distinct texts (or byte strings) pass a test."""
-    of_kind = str if isinstance(test.operand, str | tuple) else bytes
-    if texts.type != (pa.utf8() if of_kind is str else pa.binary()):
-        return np.zeros(len(texts), np.bool_)
-    if len(texts) >= MANY_TEXTS and test.op in _BY_COLUMN and not test.ignore_case:
-        passed = _BY_COLUMN[test.op](texts, pattern=test.operand).to_numpy(zero_copy_only=False)
-        return np.asarray(passed != test.negated)
-    return np.array([test.holds(text) for text in texts.to_pylist()], np.bool_)

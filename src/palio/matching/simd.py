@@ -10,26 +10,31 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]  # llvmlite ships no types
 from numba import types
+from numba.np.numpy_support import carray
 
 from palio.matching.jit import inlined, instruction
 
 __all__ = [
     "and_into",
     "and_not_into",
-    "copy_into",
+    "array_at",
     "has_common",
     "load_byte",
     "load_half",
     "load_word",
     "lowest_bit",
     "ones_in",
+    "or_difference_into",
     "or_into",
+    "pointer_to",
     "prefetch",
     "release",
     "sum_fifteen",
     "vector_at",
+    "with_bit_into",
 ]
 
 _BIT: Final = ir.IntType(1)
@@ -120,14 +125,44 @@ def or_into(_: Any, _target: Any, _other: Any) -> Any:
 
 
 @instruction
-def copy_into(_: Any, _target: Any, _source: Any) -> Any:
-    """target = source."""
+def or_difference_into(_: Any, _left: Any, _right: Any, _target: Any) -> Any:
+    """target |= left & ~right."""
 
     def emit(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        _store(builder, _load(builder, given[1]), given[0])
+        inverse = builder.not_(_load(builder, given[1]))
+        difference = builder.and_(_load(builder, given[0]), inverse)
+        _store(builder, builder.or_(_load(builder, given[2]), difference), given[2])
         return context.get_dummy_value()
 
-    return types.void(_word, _word), emit
+    return types.void(_word, _word, _word), emit
+
+
+@instruction
+def with_bit_into(_: Any, _source: Any, _bit: Any, _target: Any) -> Any:
+    """target = source with one of its 512 bits set.
+
+    The whole vector is written at once: a vector cannot be read back soon after a part of it was
+    written.
+    """
+
+    def emit(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        source, place, target = given
+        bit = builder.shl(ir.Constant(_WORD, 1), builder.and_(place, ir.Constant(_WORD, 63)))
+        here = _spread(builder, builder.lshr(place, ir.Constant(_WORD, 6)))
+        chosen = builder.icmp_unsigned("==", ir.Constant(_VECTOR, list(range(8))), here)
+        zero = ir.Constant(_VECTOR, [0] * 8)
+        added = builder.select(chosen, _spread(builder, bit), zero)
+        _store(builder, builder.or_(_load(builder, source), added), target)
+        return context.get_dummy_value()
+
+    return types.void(_word, _word, _word), emit
+
+
+def _spread(builder: Any, value: Any) -> Any:
+    """A word in all eight places."""
+    one = builder.insert_element(ir.Constant(_VECTOR, None), value, ir.Constant(_HALF, 0))
+    everywhere = ir.Constant(ir.VectorType(_HALF, 8), [0] * 8)
+    return builder.shuffle_vector(one, one, everywhere)
 
 
 def _full_adder(builder: Any, one: Any, two: Any, three: Any) -> tuple[Any, Any]:
@@ -239,6 +274,23 @@ def load_byte(_: Any, _address: Any) -> Any:
         return builder.zext(loaded, _WORD)
 
     return _word(_word), emit
+
+
+@instruction
+def pointer_to(_: Any, _address: Any) -> Any:
+    """An address as the pointer that `numba.carray` makes an array of."""
+
+    def emit(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        return builder.inttoptr(given[0], _BYTE.as_pointer())
+
+    return types.voidptr(_word), emit
+
+
+@inlined
+def array_at(addresses: Any, place: Any, dtype: Any) -> Any:
+    """One of the arrays of `kernels.addresses_of`, flat."""
+    size = addresses[place, 1]
+    return carray(pointer_to(np.uint64(addresses[place, 0])), (size,), dtype)
 
 
 @instruction

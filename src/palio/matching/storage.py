@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
-from palio.matching.compiling import Compiled
+from palio.matching.archives import Written, read_arrow, write_arrow, write_filters
+from palio.matching.assembling import Compiled
 from palio.matching.cuts import Universe
 from palio.matching.drafting import Guard, bound_residuals
 from palio.matching.parts import Part
@@ -87,7 +88,7 @@ def save(path: str | Path, parts: Sequence[Part], subscriptions: Subscriptions) 
     part_metas = tuple(_save_part(home, at, part) for at, part in enumerate(parts))
     tables = [each for each in subscriptions.tables if isinstance(each, Table)]
     table_metas = tuple(_save_table(home, at, table) for at, table in enumerate(tables))
-    _save_archive(home, subscriptions)
+    write_filters(home / "texts.arrow", _texts(subscriptions))
     meta = _Meta(FORMAT, part_metas, table_metas)
     (home / "index.msgpack").write_bytes(msgspec.msgpack.encode(meta))
 
@@ -105,7 +106,7 @@ def load_subscriptions(path: str | Path) -> Subscriptions:
     loaded = Subscriptions()
     for at, meta in enumerate(_meta(home).tables):
         loaded.tables.append(_load_table(home, at, meta))
-    archive = _load_archive(home)
+    archive = Archive(read_arrow(home / "texts.arrow"))
     if len(archive.keys):
         loaded.tables.append(archive)
     return loaded
@@ -188,7 +189,7 @@ def _save_table(home: Path, at: int, table: Table) -> _TableMeta:
     np.save(home / f"table{at}_gone.npy", np.array(sorted(table.gone), np.int64))
     for name, column in table.columns.items():
         batch = pa.record_batch({"values": column.values})
-        _write_arrow(home / f"table{at}_{_spoken(name)}.arrow", batch)
+        write_arrow(home / f"table{at}_{_spoken(name)}.arrow", batch)
         if column.rows is not None:
             np.save(home / f"table{at}_{_spoken(name)}_rows.npy", column.rows)
     names = tuple(_spoken(name) for name in table.columns)
@@ -217,52 +218,19 @@ def _load_table(home: Path, at: int, meta: _TableMeta) -> Table:
     for name in meta.variables:
         rows = home / f"table{at}_{name}_rows.npy"
         columns[name] = Column(
-            _read_arrow(home / f"table{at}_{name}.arrow").column(0),
+            read_arrow(home / f"table{at}_{name}.arrow").column(0),
             np.load(rows, mmap_mode="r") if rows.exists() else None,
         )
     gone = set(np.load(home / f"table{at}_gone.npy").tolist())
     return Table(keys, parse_filter(meta.skeleton), columns, goals, gone)
 
 
-def _save_archive(home: Path, subscriptions: Subscriptions) -> None:
-    """Filters that were added one by one, as texts with the values of their parameters."""
-    rows = sorted(_texts(subscriptions))
-    columns: list[list[Any]] = [[row[column] for row in rows] for column in range(4)]
-    batch = pa.record_batch(
-        {
-            "key": pa.array(columns[0], pa.int64()),
-            "text": pa.array(columns[1], pa.utf8()),
-            "values": pa.array(columns[2], pa.binary()),
-            "destination": pa.array(columns[3], pa.int64()),
-        }
-    )
-    _write_arrow(home / "texts.arrow", batch)
-
-
-def _texts(subscriptions: Subscriptions) -> Iterator[tuple[int, str, bytes, int]]:
+def _texts(subscriptions: Subscriptions) -> Iterator[Written]:
+    """Filters that were added one by one, or read from a file."""
     for key, each in subscriptions.single.items():
-        values = {name: _plain(value) for name, value in each.values.items()}
-        yield key, str(each.filter), msgspec.msgpack.encode(values), each.destination
+        yield Written.of(key, each.filter, each.values, each.destination)
     for table in subscriptions.tables:
         if isinstance(table, Archive):
             for place, key in enumerate(table.keys.tolist()):
                 if key not in table.gone:
-                    row = table.batch.slice(place, 1).to_pylist()[0]
-                    yield key, row["text"], row["values"], row["destination"]
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, frozenset | set | tuple) else value
-
-
-def _load_archive(home: Path) -> Archive:
-    return Archive(_read_arrow(home / "texts.arrow"))
-
-
-def _write_arrow(path: Path, batch: pa.RecordBatch) -> None:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-
-
-def _read_arrow(path: Path) -> pa.RecordBatch:
-    return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+                    yield Written(**table.batch.slice(place, 1).to_pylist()[0])

@@ -13,43 +13,56 @@ from functools import cached_property, lru_cache
 from math import inf
 from typing import Any, Final, TypeAlias
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidBinding, InvalidInput
-from palio.language.parsing import parse_filter
+from palio.matching.archives import Written
 from palio.model.constraints import Constraint, Residual
 from palio.model.expressions import Variable
 from palio.model.filters import Conjunction, Filter
 from palio.model.operators import Op
 from palio.model.values import INT64_MAX, INT64_MIN, Bindings
 
-__all__ = ["RANGES", "Subscription", "Subscriptions", "Table", "is_number", "recipe_of"]
+__all__ = [
+    "RANGES",
+    "TESTS",
+    "Subscription",
+    "Subscriptions",
+    "Table",
+    "Use",
+    "is_number",
+    "recipe_of",
+]
 
-
-NumericUses: TypeAlias = Mapping[str, tuple[tuple[str, Op], ...]]
-"""For a variable the attributes and operators by which it bounds numbers."""
+Use: TypeAlias = tuple[str, Op]
+"""An attribute, and how it is compared with a number."""
 
 RANGES: Final = frozenset({Op.EQ, Op.LT, Op.LE, Op.GT, Op.GE})
 """Operators that make an interval of a number."""
+
+TESTS: Final = frozenset({Op.LIKE, Op.NOT_LIKE, Op.CIDR, Op.NOT_CIDR})
+"""Operators whose tests of texts may have no literal to be found by; so may any that ignores
+case."""
 
 
 @dataclass(frozen=True)
 class Recipe:
     """What a filter does with its parameters, worked out once for all filters of its shape."""
 
-    numeric: NumericUses
+    numeric: Mapping[str, tuple[Use, ...]]
     """The variables that are compared with attributes and used in no other way."""
     plain: bool
     """Whether the filter is nothing but a conjunction of such comparisons."""
+    tests_texts: bool
+    """Whether any constraint may be a test of texts that is no interval."""
 
 
 @lru_cache(maxsize=4096)
 def recipe_of(filter_: Filter) -> Recipe:
     """The recipe of a filter."""
-    uses: dict[str, list[tuple[str, Op]]] = {}
+    uses: dict[str, list[Use]] = {}
     others: set[str] = set()
     plain = len(filter_.conjunctions) == 1
     for conjunction in filter_.conjunctions:
@@ -67,7 +80,9 @@ def recipe_of(filter_: Filter) -> Recipe:
                 plain = False
                 others |= part.variables
     numeric = {name: tuple(places) for name, places in uses.items() if name not in others}
-    return Recipe(numeric, plain)
+    constraints = [each for one in filter_.conjunctions for each in one.constraints]
+    tests = any(each.ignore_case or each.op in TESTS for each in constraints)
+    return Recipe(numeric, plain, tests)
 
 
 def is_number(value: object) -> bool:
@@ -94,6 +109,25 @@ class Subscription:
         """The skeleton less the constraints whose variables have no value."""
         missing = self.skeleton.variables - self.values.keys()
         return without(self.skeleton, missing) if missing else self.skeleton
+
+    @cached_property
+    def comparisons(self) -> tuple[list[Use], list[int | float]] | None:
+        """The filter as comparisons with numbers, None if it is more than a conjunction of them."""
+        recipe = recipe_of(self.skeleton)
+        if not recipe.plain or not all(map(is_number, self.values.values())):
+            return None
+        uses: list[Use] = []
+        numbers: list[int | float] = []
+        values: Mapping[str, Any] = self.values
+        for variable, number in values.items():
+            for use in recipe.numeric.get(variable, ()):
+                uses.append(use)
+                numbers.append(number)
+        return uses, numbers
+
+    def prepare(self) -> None:
+        """Work out now what compiling will ask for."""
+        _ = self.comparisons
 
     def rebound(self, key: int, values: Bindings) -> Subscription:
         """The same with other values of some parameters; refuses what they cannot be."""
@@ -235,7 +269,7 @@ class Table:
 
 
 def _plain(values: Any) -> Any:
-    array = values if isinstance(values, pa.Array) else pa.array(values)
+    array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     types = pa.types
@@ -269,9 +303,8 @@ class Archive:
 
     def subscription(self, place: int) -> Subscription:
         """One of them, parsed."""
-        row = self.batch.slice(place, 1).to_pylist()[0]
-        values = msgspec.msgpack.decode(row["values"])
-        return Subscription(parse_filter(row["text"]), values, row["destination"])
+        row = Written(**self.batch.slice(place, 1).to_pylist()[0])
+        return Subscription(*row.read(), row.destination)
 
     @property
     def nbytes(self) -> int:

@@ -12,6 +12,7 @@ for production. One thread at a time may use a tree.
 
 from __future__ import annotations
 
+import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from palio.errors import InvalidBinding, LimitExceeded
+from palio.matching.archives import Written, read_filters, write_filters
 from palio.matching.protocol import Matches, RowMask
 from palio.matching.tree_events import Events, Slots
 from palio.matching.tree_factoring import Forest
@@ -81,6 +83,12 @@ class Tree:
         factored: Sequence[str] = (),
     ) -> None:
         self.work = Work()
+        self._settings = {
+            "schema": tuple(schema),
+            "collapse": collapse,
+            "successors": successors,
+            "factored": tuple(factored),
+        }
         self._order = TotalOrder(schema, levels=not collapse, factored=factored)
         self._successors = successors
         self._slots = Slots()
@@ -165,6 +173,23 @@ class Tree:
                 for place in tree.places():
                     successors(place)
         return space(self._forest.trees.values())
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write the filters and the switches to a file; `load` builds the tree again from texts."""
+        written = (
+            Written.of(key, entry.filter, entry.values, entry.destination)
+            for key, entry in self._entries.items()
+        )
+        write_filters(path, written, self._settings)
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> Tree:
+        """A tree that was saved, with the same switches."""
+        settings, filters = read_filters(path)
+        tree = cls(settings.pop("schema", ()), **settings)
+        for row in filters:
+            tree.add(row.key, *row.read(), destination=row.destination)
+        return tree
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.matching.compiling import Compiled
+from palio.matching.assembling import Compiled
 from palio.matching.cuts import Universe
 
 __all__ = ["code_batch", "match_rows"]

@@ -16,7 +16,7 @@ import msgspec
 
 from palio.model.operators import AFFIX, Op, fold, holds, like_parts
 
-__all__ = ["TextTest", "excludes", "fragments_of_prefix", "implies"]
+__all__ = ["Fragment", "TextTest", "excludes", "fragments", "fragments_of_prefix", "implies"]
 
 
 class TextTest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
@@ -66,7 +66,7 @@ def implies(known: TextTest, wanted: TextTest) -> bool:
     choices = _choices(known)
     if choices is not None and wanted.ignore_case:
         return all(holds(wanted.op, choice, wanted.operand) for choice in choices)
-    return any(proves(fragment, wanted) for fragment in _fragments(known))
+    return any(proves(fragment, wanted) for fragment in fragments(known))
 
 
 def excludes(one: TextTest, other: TextTest) -> bool:
@@ -80,7 +80,7 @@ def excludes(one: TextTest, other: TextTest) -> bool:
         # A text with a piece has, once folded, the folded piece: no choice with it, no such text.
         operand = second.operand if second.ignore_case else fold(second.operand)  # type: ignore[arg-type]  # str, as choices are
         return not any(holds(second.op, choice, operand) for choice in choices)
-    return any(_clash(mine, theirs) for mine in _fragments(one) for theirs in _fragments(other))
+    return any(_clash(mine, theirs) for mine in fragments(one) for theirs in fragments(other))
 
 
 def fragments_of_prefix(prefix: str | bytes) -> Fragment:
@@ -131,7 +131,7 @@ def _choices(test: TextTest) -> tuple[str, ...] | None:
 
 
 @lru_cache(maxsize=8192)
-def _fragments(test: TextTest) -> tuple[Fragment, ...]:
+def fragments(test: TextTest) -> tuple[Fragment, ...]:
     """What every passing text contains."""
     folded = test.ignore_case
     if test.op in AFFIX:

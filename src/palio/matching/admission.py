@@ -1,0 +1,126 @@
+"""What a filter will cost an index, told when it is admitted, and the one kind of cost that is
+refused.
+
+Nearly everything about a filter is bounded by the limits of the model (palio.model.limits), and
+costs an index no more than its rows and distinct intervals. Text tests that have no literal to be
+found by (`LIKE '_%_'`, CIDR, lists that ignore case) are different: each is tried on every distinct
+text of every batch, whoever sends them. So an index has a limit for these, all filters together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from palio.errors import LimitExceeded
+from palio.matching.subscriptions import TESTS, Subscription, recipe_of
+from palio.matching.texts import has_anchor
+from palio.model.constraints import domain_of
+from palio.model.domains import Domain
+from palio.model.texts import TextTest
+
+__all__ = ["MAX_SCANS", "Admission", "Scan", "Scans", "admission_of", "scans_of"]
+
+Scan: TypeAlias = tuple[str, TextTest]
+"""A text test that is tried on every text of an attribute."""
+
+MAX_SCANS: Final = 1_000
+"""Distinct text tests of an index that are tried on every distinct text: about a millisecond for
+each of them and a thousand texts."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What one filter adds to the work of matching, counted.
+
+    `rows` are its conjunctions and `intervals` the intervals of codes that these name; `lookups`
+    are text tests found by a literal, `scans` those tried on every distinct text. `residual_cost`
+    is spent on each event that the rest of a conjunction leaves (units of `MAX_RESIDUAL_COST`).
+    """
+
+    rows: int
+    intervals: int
+    lookups: int
+    scans: int
+    residual_cost: int
+
+    def __str__(self) -> str:
+        parts = [f"{self.rows} rows", f"{self.intervals} intervals"]
+        if self.lookups:
+            parts.append(f"{self.lookups} text tests by their literals")
+        if self.scans:
+            parts.append(f"{self.scans} text tests on every distinct text")
+        if self.residual_cost:
+            parts.append(f"residual conditions of cost {self.residual_cost} on what is left")
+        return ", ".join(parts)
+
+
+def admission_of(subscription: Subscription) -> Admission:
+    """The counts for one filter with its values."""
+    domains = list(_domains(subscription))
+    tests = {(name, test) for name, domain in domains for test in _tests(domain)}
+    scans = sum(not has_anchor(test) for _, test in tests)
+    conjunctions = subscription.filter.conjunctions
+    return Admission(
+        rows=len(conjunctions),
+        intervals=sum(_intervals(domain) for _, domain in domains),
+        lookups=len(tests) - scans,
+        scans=scans,
+        residual_cost=sum(each.cost for one in conjunctions for each in one.residuals),
+    )
+
+
+def scans_of(subscription: Subscription) -> frozenset[Scan]:
+    """The tests of a filter that are tried on every text."""
+    if not recipe_of(subscription.skeleton).tests_texts:
+        return frozenset()
+    return frozenset(
+        (name, test)
+        for name, domain in _domains(subscription, only_tests=True)
+        for test in _tests(domain)
+        if not has_anchor(test)
+    )
+
+
+def _domains(
+    subscription: Subscription, *, only_tests: bool = False
+) -> Iterator[tuple[str, Domain]]:
+    """Attributes and domains of all constraints, or of those alone that may test texts."""
+    for conjunction in subscription.filter.conjunctions:
+        for constraint in conjunction.constraints:
+            if not only_tests or constraint.ignore_case or constraint.op in TESTS:
+                yield constraint.name, domain_of(constraint.substitute(subscription.values))
+
+
+def _tests(domain: Domain) -> Iterator[TextTest]:
+    for values in domain.kinds.values():
+        yield from values.tests
+
+
+def _intervals(domain: Domain) -> int:
+    """Intervals of codes: absence and NaN are one each."""
+    of_kinds = sum(len(values.spans) + values.nan for values in domain.kinds.values())
+    return of_kinds + domain.absent
+
+
+class Scans:
+    """The scans that an index was given so far, at most `MAX_SCANS`."""
+
+    def __init__(self) -> None:
+        self.known: set[Scan] = set()
+
+    def fits(self, more: frozenset[Scan]) -> bool:
+        """Whether there is room for some more."""
+        return more <= self.known or len(self.known | more) <= MAX_SCANS
+
+    def admit(self, more: frozenset[Scan]) -> None:
+        """Take some more in; `LimitExceeded` if there are too many."""
+        if not self.fits(more):
+            raise LimitExceeded(
+                "the number of text tests without a literal to look for, in all filters together,",
+                limit="MAX_SCANS",
+                maximum=MAX_SCANS,
+                actual=len(self.known | more),
+            )
+        self.known |= more

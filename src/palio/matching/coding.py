@@ -1,0 +1,141 @@
+"""The codes of one event given as a mapping: straight from Python's values, without Arrow.
+
+To build an array of one row for each attribute costs more than matching it does. What codes are is
+said in `cuts.py`; `Universe.code_of` is the definition for any value, which is taken here for the
+rare kinds, while integers, floats and strings are looked up in sorted lists, once for each value.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from palio.errors import LimitExceeded
+from palio.matching.cuts import NAN_CODE, Universe
+from palio.model.events import attribute
+from palio.model.limits import MAX_ATTRIBUTES
+from palio.model.values import INT64_MAX, INT64_MIN, Kind
+
+__all__ = ["Coder"]
+
+Codes: TypeAlias = npt.NDArray[np.int32]
+
+MAX_KNOWN_NAMES: Final = 10_000
+"""Names that no filter uses are checked once, but no more of them are remembered."""
+
+MAX_SEEN: Final = 2048
+"""So many values of an attribute are remembered with their codes: one step instead of a search
+through ten places in memory..."""
+
+MAX_SEEN_CHARS: Final = 100
+"""...unless they are long texts."""
+
+
+class _Slot(NamedTuple):
+    """What codes the usual values of an attribute: where each kind's codes begin, and its cuts."""
+
+    slot: int
+    number_base: int
+    ints: list[int]
+    floats: list[float]
+    string_base: int
+    strings: list[bytes]
+    seen: dict[int | float | str, int]
+
+
+class Coder:
+    """Codes mappings for one universe.
+
+    >>> from palio.matching.compiling import Draft, compile_drafts, ranges_of
+    >>> from palio.model.operators import Op
+    >>> below = ranges_of("x", Op.LT, np.array([5]), None)
+    >>> coder = Coder(compile_drafts([Draft(np.array([0]), [below])]).universe)
+    >>> codes = np.zeros((1, 1), np.int32)
+    >>> coder.code({"x": 4.5, "y": "other"}, codes)
+    >>> int(codes[0, 0]) == coder.universe.code_of("x", 4)
+    True
+    """
+
+    def __init__(self, universe: Universe) -> None:
+        self.universe = universe
+        self._slots = {name: _slot_of(universe, name) for name in universe.names}
+        self._known: set[str] = set()
+        self._width = len(universe.code_counts)
+
+    def code(self, event: Mapping[str, Any], codes: Codes) -> None:
+        """Set the codes of one event's attributes in a column; the slots of text tests stay 0.
+
+        What is no event is refused as `to_batch` refuses it.
+        """
+        if len(event) > MAX_ATTRIBUTES:
+            present = sum(value is not None for value in event.values())
+            if present > MAX_ATTRIBUTES:
+                raise LimitExceeded(
+                    "an event's number of attributes",
+                    limit="MAX_ATTRIBUTES",
+                    maximum=MAX_ATTRIBUTES,
+                    actual=present,
+                )
+        row = [0] * self._width
+        slots, known = self._slots, self._known
+        for name, value in event.items():
+            if value is None:
+                continue
+            slot = slots.get(name)
+            if slot is None:
+                if name not in known or type(value) not in _ANY_VALUE_WILL_DO:
+                    self._check(name, value)
+                continue
+            seen = slot.seen.get(value) if type(value) in _SEEN_AGAIN else None
+            row[slot.slot] = self._code_of(slot, name, value) if seen is None else seen
+        codes[:, 0] = row
+
+    def _check(self, name: str, value: Any) -> None:
+        """Refuse what is no attribute; no filter uses this one."""
+        attribute(name, value)
+        if len(self._known) < MAX_KNOWN_NAMES:
+            self._known.add(name)
+
+    def _code_of(self, slot: _Slot, name: str, value: Any) -> int:
+        kind = type(value)
+        if kind is int and INT64_MIN <= value <= INT64_MAX:
+            code = slot.number_base + bisect_right(slot.ints, value)
+        elif kind is float:
+            if math.isnan(value):
+                return NAN_CODE
+            code = slot.number_base + bisect_right(slot.floats, value)
+        elif kind is str and value.isascii():
+            code = slot.string_base + bisect_right(slot.strings, value.encode())
+        else:
+            return self.universe.code_of(name, attribute(name, value))
+        if len(slot.seen) < MAX_SEEN and (kind is not str or len(value) <= MAX_SEEN_CHARS):
+            slot.seen[value] = code
+        return code
+
+
+_SEEN_AGAIN: Final = frozenset({int, float, str})
+"""Types whose values are remembered with their codes; equal ones have the same code."""
+
+_ANY_VALUE_WILL_DO: Final = frozenset({float, bool, bytes})
+"""Types that have no value which is not an attribute's."""
+
+
+def _slot_of(universe: Universe, name: str) -> _Slot:
+    slot, cuts = universe.slot_of[name], universe.cuts[name]
+    bases = universe.bases[slot].tolist()
+    bits = cuts.numbers.floats  # floats as integers in the same order: undo what `ordered` does
+    floats = np.where(bits < 0, -bits | INT64_MIN, bits).view(np.float64)
+    return _Slot(
+        slot,
+        bases[Kind.NUMBER],
+        cuts.numbers.ints[: universe.reachable[slot]].tolist(),
+        floats.tolist(),
+        bases[Kind.STRING],
+        list(cuts.strings),
+        {},
+    )

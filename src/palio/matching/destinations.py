@@ -1,0 +1,152 @@
+"""Where events go: for each destination the events that any of its filters matches.
+
+Destinations with many filters have a program of their own, which is left when every event of a
+block is decided; where they have few, matching all filters and putting the pairs together is
+cheaper. Only destinations that are hit come into the answer: there may be a hundred thousand.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from palio.matching.assembling import Compiled
+from palio.matching.kernels import Kernels
+from palio.matching.parts import Part
+from palio.matching.segment import Codes, Found, Segment
+
+__all__ = ["Routes", "routed"]
+
+Longs: TypeAlias = npt.NDArray[np.int64]
+Masks: TypeAlias = npt.NDArray[np.bool_]
+
+LEAST_ROWS: Final = 16
+"""With fewer rows a destination, on average, programs take longer than matching does."""
+
+MASK_BYTES: Final = 1 << 24
+"""The masks of all destinations for the blocks that are routed at a time take no more than this (or
+those of one block, if that is more)."""
+
+BLOCK: Final = 512
+"""Events in a block."""
+
+
+class Routes(NamedTuple):
+    """The destinations of a segment, ascending, and the number of that of each rank.
+
+    `programs` are laid out one after the other in the order of destinations; there are none if they
+    would not pay.
+    """
+
+    destinations: Longs
+    names: Longs
+    numbers: Longs
+    programs: npt.NDArray[np.uint32] | None
+    program_offsets: Longs
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes beyond the destinations themselves."""
+        listed = [self.names, self.numbers, self.program_offsets]
+        return sum(each.nbytes for each in listed) + (
+            0 if self.programs is None else self.programs.nbytes
+        )
+
+
+def routed(part: Part, codes: Codes, events: pa.RecordBatch) -> tuple[Masks, Longs]:
+    """A mask of events for each destination of a part that is hit, and their names, ascending."""
+    segment = part.segment
+    routes = segment.routes
+    if routes is None or routes.destinations is not part.destinations:
+        routes = segment.routes = _routes_of(segment, part.destinations)
+    if routes.programs is None or part.guards is not None:
+        return _by_pairs(routes, part.owners, part.match(codes, events))
+    return _by_programs(routes, segment, part.dead, codes)
+
+
+def _by_pairs(routes: Routes, owners: Longs, found: Found) -> tuple[Masks, Longs]:
+    offsets, keys = found
+    events = len(offsets) - 1
+    numbers = routes.numbers[np.searchsorted(owners, keys)]
+    hit = np.zeros(len(routes.names), np.bool_)
+    hit[numbers] = True
+    places = np.cumsum(hit) - 1
+    masks = np.zeros((int(hit.sum()), events), np.bool_)
+    masks[places[numbers], np.repeat(np.arange(events), np.diff(offsets))] = True
+    return masks, routes.names[hit]
+
+
+def _by_programs(
+    routes: Routes, segment: Segment, dead: npt.NDArray[np.uint64], codes: Codes
+) -> tuple[Masks, Longs]:
+    assert segment.kernels is not None
+    events, count = codes.shape[1], len(routes.names)
+    step = max(1, MASK_BYTES // (BLOCK // 8 * max(1, count))) * BLOCK
+    pieces = []
+    scratch = segment.take_scratch()
+    for first in range(0, events, step):
+        blocks = (min(step, events - first) + BLOCK - 1) // BLOCK
+        words = np.zeros((count, blocks, 8), np.uint64)
+        segment.kernels.route_blocks(
+            codes, first, segment.predicates, routes.programs, routes.program_offsets, dead,
+            scratch, words,
+        )  # fmt: skip
+        hit = np.flatnonzero(words.any(axis=(1, 2)))
+        pieces.append((first, hit, words[hit]))
+    segment.give_back(scratch)
+    every = np.unique(np.concatenate([np.zeros(0, np.int64), *(hit for _, hit, _ in pieces)]))
+    masks = np.zeros((len(every), events), np.bool_)
+    for first, hit, words in pieces:
+        bits = np.unpackbits(words.reshape(len(hit), -1).view(np.uint8), axis=1, bitorder="little")[
+            :, : events - first
+        ]
+        masks[np.searchsorted(every, hit), first : first + bits.shape[1]] = bits
+    return masks, routes.names[every]
+
+
+def _routes_of(segment: Segment, destinations: Longs) -> Routes:
+    names, numbers = np.unique(destinations, return_inverse=True)
+    compiled, kernels = segment.compiled, segment.kernels
+    no_offsets = np.zeros(1, np.int64)
+    if kernels is None or len(names) * LEAST_ROWS > compiled.rows:
+        return Routes(destinations, names, numbers, None, no_offsets)
+    owners = numbers[segment.row_ranks]
+    order = np.lexsort((-_log_share(compiled), owners))
+    ends = np.searchsorted(owners[order], np.arange(len(names)), "right")
+    programs, first = [], 0
+    for end in ends.tolist():
+        programs.append(_program(segment, kernels, order[first:end]))
+        first = end
+    sizes = [len(program) for program in programs]
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Routes(destinations, names, numbers, np.concatenate(programs), offsets)
+
+
+def _log_share(compiled: Compiled) -> npt.NDArray[np.float64]:
+    """For each row the logarithm of the share of events it would admit if codes were drawn evenly
+    and independently: those that admit most decide most events.
+    """
+    if not len(compiled.predicate_slots):
+        return np.zeros(compiled.rows)
+    spans = (compiled.highs - compiled.lows).astype(np.float64)
+    widths = np.add.reduceat(spans, compiled.span_offsets[:-1])
+    share = widths / compiled.universe.code_counts[compiled.predicate_slots]
+    logs = np.concatenate([[0.0], np.cumsum(np.log(share[compiled.row_predicates]))])
+    return np.asarray(logs[compiled.row_offsets[1:]] - logs[compiled.row_offsets[:-1]])
+
+
+def _program(segment: Segment, kernels: Kernels, rows: npt.NDArray[Any]) -> Any:
+    """The program of some rows, in this order and without shared prefixes."""
+    compiled = segment.compiled
+    lengths = np.diff(compiled.row_offsets)[rows]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    starts = compiled.row_offsets[:-1][rows] - offsets[:-1]
+    taken = np.repeat(starts, lengths) + np.arange(int(lengths.sum()))
+    return kernels.program_of(
+        np.zeros((len(rows), 0), np.int32), np.zeros(len(rows) + 1, np.int32),
+        offsets, compiled.row_predicates[taken], segment.row_ranks[rows],
+        segment.predicate_count,
+    )  # fmt: skip

@@ -1,0 +1,220 @@
+"""One answer from several parts: compiled parts together, others merged pair by pair.
+
+An index that changes has one large part and a few small ones. Together they are matched by the
+kernels of `kernels_joint.py`, which number the filters of all parts alike; parts with guards, very
+large small ones, and plans for few events answer on their own, and answers are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from palio.matching.kernels import Kernels
+from palio.matching.parts import Part, united
+from palio.matching.segment import Codes, Found, Segment
+
+__all__ = ["Joiner"]
+
+Integers: TypeAlias = npt.NDArray[np.int32]
+Longs: TypeAlias = npt.NDArray[np.int64]
+Words: TypeAlias = npt.NDArray[np.uint64]
+Coded: TypeAlias = tuple[Part, Codes]
+
+MAX_JOINT_ROWS: Final = 65_536
+"""A larger small part is matched on its own: its notes for all blocks would take too much memory
+(72 bytes a row and block).
+"""
+
+MAX_CODES: Final = 1 << 24
+"""Codes of one piece of a batch, four bytes each: attributes and text tests times events."""
+
+EVENTS: Final = 512
+"""Events in a block."""
+
+
+class _Numbering(NamedTuple):
+    """The keys of several parts, and the common rank of each part's ranks; none if they agree."""
+
+    segments: tuple[Segment, ...]
+    keys: Longs
+    ranks: tuple[Integers, ...]
+
+    @classmethod
+    def of(cls, segments: tuple[Segment, ...]) -> _Numbering:
+        """The first segment is the large one, whose keys mostly are all there are."""
+        large, *small = segments
+        others = np.unique(np.concatenate([segment.keys for segment in small]))
+        places = np.searchsorted(large.keys, others)
+        known = large.keys[np.minimum(places, len(large.keys) - 1)] == others
+        keys, ranks = large.keys, np.zeros(0, np.int32)
+        if not known.all():
+            keys = np.insert(keys, places[~known], others[~known])
+            inserted = np.bincount(places[~known], minlength=len(large.keys) + 1)
+            ranks = (np.cumsum(inserted)[:-1] + np.arange(len(large.keys))).astype(np.int32)
+        of_small = (np.searchsorted(keys, segment.keys).astype(np.int32) for segment in small)
+        return cls(segments, keys, (ranks, *of_small))
+
+
+class _Room(NamedTuple):
+    """Rows' vectors and notes: of small parts for all blocks, of all parts for one block."""
+
+    results: Words
+    notes: Words
+    own_results: Words
+    own_notes: Words
+    spare: Words
+
+    @classmethod
+    def of(cls, noted: int, rows: int) -> _Room:
+        return cls(
+            np.empty((noted + 16, 8), np.uint64),
+            np.empty(noted + 16, np.uint64),
+            np.empty((rows + 16, 8), np.uint64),
+            np.empty(rows + 1, np.uint64),
+            np.empty(rows + 1, np.uint64),
+        )
+
+    def fits(self, noted: int, rows: int) -> bool:
+        """Whether there is enough of it."""
+        return noted < len(self.notes) and rows < len(self.own_notes)
+
+
+class Joiner:
+    """Matches batches against several parts. Any number of threads may share it."""
+
+    def __init__(self) -> None:
+        self._numbering: _Numbering | None = None
+        self._rooms: list[_Room] = []
+        self._length = 1024
+
+    def match(
+        self, parts: Sequence[Part], events: pa.RecordBatch, kernels: Kernels | None
+    ) -> Found:
+        """The keys that each event matches; a large batch in pieces, if there are many slots."""
+        slots = max((len(part.segment.compiled.universe.code_counts) for part in parts), default=1)
+        step = max(EVENTS, MAX_CODES // max(slots, 1) // EVENTS * EVENTS)
+        if events.num_rows <= step:
+            return self._match(parts, events, kernels)
+        firsts = range(0, events.num_rows, step)
+        answers = [self._match(parts, events.slice(first, step), kernels) for first in firsts]
+        counts = np.concatenate([np.diff(offsets) for offsets, _ in answers])
+        keys = np.concatenate([keys for _, keys in answers])
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), keys
+
+    def _match(
+        self, parts: Sequence[Part], events: pa.RecordBatch, kernels: Kernels | None
+    ) -> Found:
+        coded = _coded(parts, events, kernels)
+        together: list[Coded] = []
+        if kernels is not None:
+            together = _together(coded, events.num_rows)
+        alone = [each for each in coded if all(each is not other for other in together)]
+        answers = [part.match(codes, events) for part, codes in alone]
+        if together and kernels is not None:
+            answers.append(self._match_together(together, events.num_rows, kernels))
+        if not answers:
+            return np.zeros(events.num_rows + 1, np.int64), np.zeros(0, np.int64)
+        answers.sort(key=lambda answer: len(answer[1]))
+        whole = answers[0]
+        for other in answers[1:]:
+            whole = _both(whole, other, kernels) if len(whole[1]) else other
+        return whole
+
+    def _match_together(self, coded: list[Coded], events: int, kernels: Kernels) -> Found:
+        """Notes of the small parts first, then the large one with these taken in."""
+        segments = tuple(part.segment for part, _ in coded)
+        numbering = self._numbering
+        if numbering is None or numbering.segments != segments:
+            numbering = self._numbering = _Numbering.of(segments)
+        blocks = (events + EVENTS - 1) // EVENTS
+        rows = [segment.compiled.rows for segment in segments]
+        room = self._take_room(blocks * sum(rows[1:]), sum(rows))
+        ends = np.zeros((len(coded) - 1, blocks), np.int64)
+        place = 0
+        for at, ((part, codes), ranks) in enumerate(
+            zip(coded[1:], numbering.ranks[1:], strict=True)
+        ):
+            segment = part.segment
+            scratch = segment.take_scratch()
+            place = kernels.note_blocks(
+                codes, segment.predicates, segment.program, part.dead, scratch, ranks,
+                place, room.results, room.notes, ends[at],
+            )  # fmt: skip
+            segment.give_back(scratch)
+        (part, codes), segment = coded[0], segments[0]
+        scratch = segment.take_scratch()
+        offsets = np.zeros(events + 1, np.int64)
+        found = np.empty(self._length, np.int64)
+        done = 0
+        alternatives = any(each.alternatives for each in segments)
+        widened = scratch._replace(results=room.own_results, notes=room.own_notes, spare=room.spare)
+        while True:
+            done = kernels.match_joint(
+                codes, done, segment.predicates, segment.program, part.dead, alternatives,
+                widened, numbering.ranks[0], ends, room.results, room.notes,
+                numbering.keys, offsets, found,
+            )  # fmt: skip
+            if done >= events:
+                break
+            used = int(offsets[done])
+            grown = np.empty(
+                2 * max(len(found), int(offsets[min(done + EVENTS, events)])), np.int64
+            )
+            grown[:used] = found[:used]
+            found = grown
+        segment.give_back(scratch)
+        self._rooms.append(room)
+        total = int(offsets[-1])
+        self._length = max(1024, total + total // 4 + 1)
+        return offsets, found[:total]
+
+    def _take_room(self, noted: int, rows: int) -> _Room:
+        try:
+            room = self._rooms.pop()
+        except IndexError:
+            return _Room.of(2 * noted, rows + rows // 4)
+        return room if room.fits(noted, rows) else _Room.of(2 * noted, rows + rows // 4)
+
+    def memory(self) -> int:
+        """Bytes of the working arrays."""
+        return sum(array.nbytes for room in self._rooms for array in room)
+
+
+def _coded(parts: Sequence[Part], events: pa.RecordBatch, kernels: Kernels | None) -> list[Coded]:
+    """Each part with the codes of the events, the batch being exported once for all."""
+    if kernels is None or not parts:
+        return [(part, part.segment.codes_of(events)) for part in parts]
+    structure = np.zeros(10, np.uint64)
+    address = structure.ctypes.data
+    events._export_to_c(address)
+    try:
+        return [(part, part.segment.codes_of(events, address)) for part in parts]
+    finally:
+        kernels.release_batch(address)
+
+
+def _together(coded: Sequence[Coded], events: int) -> list[Coded]:
+    """The parts to match together, the largest first; none if there are not several."""
+    plain = [each for each in coded if each[0].guards is None]
+    plain.sort(key=lambda each: -each[0].segment.compiled.rows)
+    if len(plain) < 2 or not events:
+        return []
+    costs = plain[0][0].segment.costs(events)
+    if costs["few"] <= costs["many"]:
+        return []
+    small = [each for each in plain[1:] if each[0].segment.compiled.rows <= MAX_JOINT_ROWS]
+    return [plain[0], *small] if small else []
+
+
+def _both(one: Found, other: Found, kernels: Kernels | None) -> Found:
+    if kernels is not None:
+        offsets, keys = kernels.merge_found(*one, *other)
+        return offsets, keys
+    events = np.arange(len(one[0]) - 1)
+    pairs = [(np.repeat(events, np.diff(offsets)), keys) for offsets, keys in (one, other)]
+    return united(pairs, len(events))

@@ -1,0 +1,129 @@
+"""What filters cost is told before they are added, and adversarial sets cost bounded work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from palio.errors import LimitExceeded
+from palio.matching import joint, kernels
+from palio.matching.admission import MAX_SCANS
+from palio.matching.index import Index
+from palio.matching.reference import Reference
+from palio.model import Filter, to_batch
+from palio.model.limits import MAX_CONJUNCTIONS
+from tests.matching.test_index import pairs, parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x < 5", (1, 1, 0, 0, 0)),
+        ("x IN (1, 3, 5) AND y IS NULL", (1, 4, 0, 0, 0)),
+        ("s LIKE '%.csv' OR s LIKE '_%_' OR a IN CIDR '10.0.0.0/8'", (3, 3, 1, 2, 0)),
+        ("s LIKE 'abc%'", (1, 1, 0, 0, 0)),
+        ("s LIKE '%b%' AND NOT t LIKE '%b%' AND LENGTH(s) > 3", (1, 2, 2, 0, 4)),
+    ],
+)
+def test_costs_are_counted(text: str, expected: tuple[int, ...]) -> None:
+    found = Index().admission(parsed(text))
+    assert (found.rows, found.lookups, found.scans) == (expected[0], *expected[2:4])
+    assert found.intervals >= expected[1]
+    assert (found.residual_cost > 0) == (expected[4] > 0)
+
+
+def scanning(number: int) -> Filter:
+    """A filter with a text test that nothing narrows down; each number has another one."""
+    return parsed(f"s LIKE '{'_' * (number + 2)}%'")
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+@pytest.mark.parametrize("tables", [False, True])
+def test_scans_are_limited(extra: int, tables: bool) -> None:
+    index = Index()
+    wanted = MAX_SCANS + extra
+    if tables:
+        patterns = ["_" * (number + 2) + "%" for number in range(wanted - 1)]
+        index.add_many(range(wanted - 1), parsed("s LIKE :pattern"), {"pattern": patterns})
+    else:
+        for number in range(wanted - 1):
+            index.add(number, scanning(number))
+    if extra <= 0:
+        index.add(wanted, scanning(wanted))
+        assert len(index) == wanted
+        return
+    with pytest.raises(LimitExceeded, match="MAX_SCANS = 1000"):
+        index.add(wanted, scanning(wanted))
+    index.add(0, parsed("s = 'a'"))
+    index.add(wanted, scanning(wanted))
+    assert index.match(to_batch({"s": "a" * 4000})).keys.tolist()[-1] == wanted
+
+
+def test_plans_name_the_text_tests() -> None:
+    index = Index()
+    index.add(1, parsed("s LIKE '_%_' AND t LIKE '%a'"))
+    (part,) = index.explain_plan(10).parts
+    assert (part.lookups, part.scans) == (1, 1)
+    assert "1 text tests tried on every distinct text" in str(index.explain_plan(10))
+
+
+def rows_and_intervals(index: Index) -> tuple[int, int]:
+    parts = index.explain_plan(1).parts
+    return sum(part.rows for part in parts), sum(part.predicates for part in parts)
+
+
+def test_many_overlapping_ranges_stay_linear() -> None:
+    """Every pair of ranges overlaps: two predicates a filter, cuts by the number of ends."""
+    kernels.warm()
+    count = 20_000
+    index = Index()
+    lows, highs = np.arange(count) * 0.5, 1e6 - np.arange(count)
+    index.add_many(np.arange(count), parsed("x >= :a AND x < :b"), {"a": lows, "b": highs})
+    assert rows_and_intervals(index) == (count, count)
+    values = [0.25, 1e6 - 1.5, 500_000.0]
+    batch = pa.record_batch({"x": values})
+    expected = [int(((lows <= value) & (value < highs)).sum()) for value in values]
+    assert np.bincount(index.match(batch).rows, minlength=3).tolist() == expected
+    assert sum(index.memory().values()) < 600 * count
+
+
+def test_one_attribute_with_very_many_values() -> None:
+    kernels.warm()
+    count = 100_000
+    index = Index()
+    index.add_many(np.arange(count), parsed("x = :x"), {"x": np.arange(count) * 7919})
+    assert index.match(pa.record_batch({"x": [7919 * 5, 3]})).keys.tolist() == [5]
+    assert rows_and_intervals(index) == (count, count)
+    assert sum(index.memory().values()) < 400 * count
+
+
+def test_deep_alternatives_are_rows() -> None:
+    many = " OR ".join(f"(x = {at} AND y > {at})" for at in range(MAX_CONJUNCTIONS))
+    index = Index()
+    for key in range(3):
+        index.add(key, parsed(many))
+    index.merge()
+    assert rows_and_intervals(index) == (3 * MAX_CONJUNCTIONS, 2 * MAX_CONJUNCTIONS)
+
+
+@pytest.mark.parametrize("budget", [1, 600])
+def test_batches_are_matched_in_pieces_where_codes_would_be_many(
+    monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    monkeypatch.setattr(joint, "MAX_CODES", budget)
+    index, reference = Index(), Reference()
+    for key in range(6):
+        for engine in (index, reference):
+            engine.add(key, parsed(f"x >= {key} AND x < {key + 3}"))
+    batch = pa.record_batch({"x": np.arange(1300) % 11})
+    assert pairs(index, batch) == pairs(reference, batch)
+
+
+def test_admission_changes_nothing() -> None:
+    index = Index()
+    given: dict[str, Any] = {"limit": 5}
+    assert str(index.admission(parsed("x < :limit"), given)) == "1 rows, 1 intervals"
+    assert len(index) == 0

@@ -1,0 +1,47 @@
+"""Filters in files: all that a parameter can be comes back, foreign files are refused."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import palio
+from palio.errors import InvalidInput
+from palio.matching.archives import Written, read_filters, write_arrow, write_filters
+from palio.matching.tree import Tree
+from palio.model import Filter, to_batch
+from palio.model.values import Value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, -(2**63), 0.1, math.inf, True, "é\0", b"\xff", datetime(2026, 1, 31, 12, 0, 0, 1, UTC)],
+    ids=str,
+)
+def test_values_come_back(value: Value, tmp_path: Path) -> None:
+    filter_ = palio.parse("x = :x AND y IN ('a''b', 'c') OR z LIKE 'a%'")
+    assert isinstance(filter_, Filter)
+    write_filters(tmp_path / "f", [Written.of(-7, filter_, {"x": value}, 9)], {"schema": ("x",)})
+    settings, rows = read_filters(tmp_path / "f")
+    (row,) = rows
+    assert settings == {"schema": ["x"]}
+    assert (row.key, row.destination) == (-7, 9)
+    assert row.read() == (filter_, {"x": value})
+
+
+def test_an_empty_engine_has_a_file_too(tmp_path: Path) -> None:
+    Tree().save(tmp_path / "tree")
+    assert len(Tree.load(tmp_path / "tree")) == 0
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("price < 5")
+    write_arrow(tmp_path / "arrow", to_batch({"x": 1}))
+    for name, problem in (("text", "no saved filters"), ("arrow", "not of filters")):
+        with pytest.raises(InvalidInput, match=problem):
+            read_filters(tmp_path / name)
+    with pytest.raises(InvalidInput, match="no saved filters"):
+        read_filters(tmp_path / "missing")

@@ -1,0 +1,96 @@
+"""Routing by programs and by pairs says where the pairs of a match go, in bounded memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+from palio.matching import destinations, kernels
+from palio.matching.destinations import routed
+from palio.matching.index import Index
+from palio.matching.parts import Part
+from palio.matching.segment import Segment
+from tests.matching.test_index import parsed
+from tests.matching.test_kernels import some_rows
+
+Longs = npt.NDArray[np.int64]
+
+
+def some_batch(draw: np.random.Generator, events: int) -> pa.RecordBatch:
+    return pa.record_batch({f"a{at}": draw.integers(0, 40, events) for at in range(8)})
+
+
+def expected_masks(part: Part, batch: pa.RecordBatch) -> dict[int, list[int]]:
+    """From the pairs of the twin: the rows of each destination that is hit."""
+    twin = Segment(part.segment.compiled, None)
+    offsets, keys = twin.match(twin.codes_of(batch), part.dead)
+    goals = part.destinations[np.searchsorted(twin.keys, keys)]
+    rows = np.repeat(np.arange(batch.num_rows), np.diff(offsets))
+    return {int(goal): np.unique(rows[goals == goal]).tolist() for goal in np.unique(goals)}
+
+
+@pytest.mark.parametrize("count", [1, 5, 400], ids=["one", "by programs", "by pairs"])
+@pytest.mark.parametrize("mask_bytes", [1, 1 << 24], ids=["block by block", "at once"])
+def test_masks_are_those_of_the_pairs(
+    count: int, mask_bytes: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(destinations, "MASK_BYTES", mask_bytes)
+    draw = np.random.default_rng(seed)
+    segment = Segment(some_rows(draw, 500), kernels.warm())
+    goals = draw.integers(-count, count, len(segment.keys)) * 3
+    dead = segment.no_dead()
+    dead[0] = 0b1010110
+    part = Part(segment, dead, goals)
+    batch = some_batch(draw, 1100)
+    masks, names = routed(part, segment.codes_of(batch), batch)
+    found = {
+        name: np.flatnonzero(mask).tolist()
+        for name, mask in zip(names.tolist(), masks, strict=True)
+    }
+    assert found == expected_masks(part, batch)
+    assert segment.routes is not None
+    assert (segment.routes.programs is not None) == (count < 400)
+
+
+def test_programs_are_made_once_and_again_for_other_destinations(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    segment = Segment(some_rows(draw, 200), kernels.warm())
+    batch = some_batch(draw, 3)
+    codes = segment.codes_of(batch)
+    part = Part(segment, segment.no_dead(), np.arange(len(segment.keys)) % 2)
+    routed(part, codes, batch)
+    first = segment.routes
+    routed(part.without(segment.keys[:1]), codes, batch)
+    assert segment.routes is first, "a removal changes no destination"
+    other = Part(segment, segment.no_dead(), np.arange(len(segment.keys)) % 3)
+    assert len(routed(other, codes, batch)[1]) <= 3
+    assert segment.routes is not first
+    assert segment.memory()["routes"] > 0
+
+
+@pytest.mark.parametrize("filters", [1, 20], ids=["a filter each", "twenty filters each"])
+def test_many_destinations_take_memory_only_if_hit(filters: int) -> None:
+    """A mask for each of them would take 400 MB (a filter each) or 20 MB."""
+    kernels.warm()
+    count = 100_000
+    index = Index()
+    index.add_many(
+        np.arange(count), parsed("x = :x AND y < 5"), {"x": np.arange(count)},
+        destinations=np.arange(count) // filters,
+    )  # fmt: skip
+    xs = np.full(4096, -1)
+    xs[:40] = np.arange(40) * 1000
+    batch = pa.record_batch({"x": xs, "y": np.zeros(4096, np.int64)})
+    index.route(batch)
+    tracemalloc.start()
+    masks = index.route(batch)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert {name: np.flatnonzero(mask).tolist() for name, mask in masks.items()} == {
+        at * 1000 // filters: [at] for at in range(40)
+    }
+    assert peak < 12_000_000

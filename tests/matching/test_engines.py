@@ -1,0 +1,150 @@
+"""All engines against the reference while filters come, go and change: 10**7 pairs a night."""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import suppress
+from typing import Any, Final
+
+import pytest
+
+from palio.errors import InvalidInput, LimitExceeded
+from palio.matching import index as index_module
+from palio.matching import kernels, states
+from palio.matching.index import Index
+from palio.matching.protocol import Matcher
+from palio.matching.reference import Reference
+from palio.matching.segment import Segment
+from palio.matching.tree import Tree
+from palio.model import Filter, to_batches
+from tests.matching.test_index import PLANS, some_events, some_filters, usable
+from tests.strategies import some_bindings
+
+PAIRS: Final = int(os.environ.get("PALIO_CAMPAIGN_PAIRS", "10_000_000"))
+"""Pairs of an event and a filter that a nightly run compares (a smaller number is a rehearsal)."""
+
+ROUNDS: Final = 34
+PAIRS_BY_DEFAULT: Final = 2_000
+FILTERS: Final = 250
+THREE: Final = 3
+
+
+class Campaign:
+    """Engines that live through the same changes, and how many pairs they agreed on."""
+
+    def __init__(self, rng: random.Random, filters: int) -> None:
+        self.rng = rng
+        self.reference = Reference()
+        self.engines: tuple[Matcher, ...] = (Index(), Tree(["n", "s"]), Tree(successors=False))
+        self.filters: dict[int, Filter] = {}
+        self.supply = some_filters(rng, 1_000_000)
+        self.pairs = self.added = self.of_three = 0
+        for key in range(filters):
+            self.add(key)
+
+    def add(self, key: int) -> None:
+        """A filter that every engine takes, in place of what the key had."""
+        while True:
+            filter_ = next(self.supply)
+            long = max(map(len, map(_conditions, filter_.conjunctions)), default=0) >= THREE
+            if not long and self.of_three < 0.4 * self.added:
+                continue
+            values = usable(filter_, some_bindings(self.rng))
+            if values is None:
+                continue
+            try:
+                for tree in self.engines[1:]:
+                    tree.add(key, filter_, values, destination=key % 9)
+            except LimitExceeded:  # trees bound how many paths one filter may need
+                for tree in self.engines[1:]:
+                    if key in self.filters:
+                        tree.add(key, self.filters[key], self.reference._values[key])
+                    else:
+                        _forget(tree, key)
+                continue
+            break
+        for engine in (self.reference, self.engines[0]):
+            engine.add(key, filter_, values, destination=key % 9)
+        self.filters[key] = filter_
+        self.added += 1
+        self.of_three += long
+
+    def change(self) -> None:
+        """One filter is added, replaced, removed, or given other values."""
+        key, move = self.rng.randrange(2 * FILTERS), self.rng.random()
+        if key in self.filters and move < 0.3:
+            for engine in (self.reference, *self.engines):
+                engine.remove(key)
+            del self.filters[key]
+        elif key in self.filters and move < 0.7:
+            values = usable(self.filters[key], some_bindings(self.rng)) or {}
+            some = dict(list(values.items())[: self.rng.randint(1, 3)])
+            refused = [_refuses(engine, key, some) for engine in (self.reference, *self.engines)]
+            assert len(set(refused)) == 1, (key, some, refused)
+        else:
+            self.add(key)
+
+    def compare(self, events: int) -> None:
+        """All engines on events that are near the filters' own constants."""
+        some = self.rng.sample(sorted(self.filters), min(20, len(self.filters)))
+        bound = [self.filters[key].bind(self.reference._values[key]) for key in some]
+        for batch in to_batches(some_events(self.rng, bound, events)):
+            expected = self.reference.match(batch)
+            for engine in self.engines:
+                found = engine.match(batch)
+                assert found.rows.tolist() == expected.rows.tolist(), type(engine)
+                assert found.keys.tolist() == expected.keys.tolist(), type(engine)
+            self.pairs += batch.num_rows * len(self.filters)
+
+
+def _conditions(conjunction: Any) -> tuple[Any, ...]:
+    return (*conjunction.constraints, *conjunction.residuals)
+
+
+def _forget(engine: Matcher, key: int) -> None:
+    with suppress(KeyError):
+        engine.remove(key)
+
+
+def _refuses(engine: Matcher, key: int, values: dict[str, Any]) -> bool:
+    try:
+        engine.bind(key, values)
+    except InvalidInput:
+        return True
+    return False
+
+
+def live(rng: random.Random, monkeypatch: pytest.MonkeyPatch, plan: str, pairs: int) -> Campaign:
+    """A life of so many pairs, under one plan of the index."""
+    monkeypatch.setattr(index_module, "TWIN_PAIRS", 1 << 62)
+    monkeypatch.setattr(index_module, "MERGE_ROWS", 60)
+    monkeypatch.setattr(states, "FAN_OUT", 2)
+    if plan == "twin":
+        monkeypatch.setattr(kernels, "_loaded", [])
+    else:
+        kernels.warm()
+        costs = {"few": 0.0 if plan == "few" else 1.0, "many": 0.5}
+        monkeypatch.setattr(Segment, "costs", lambda *_: costs)
+    campaign = Campaign(rng, min(FILTERS, pairs // 50))
+    while campaign.pairs < pairs:
+        for _ in range(rng.randrange(12)):
+            campaign.change()
+        campaign.compare(min(60, pairs // 100))
+    return campaign
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_engines_agree(rng: random.Random, monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
+    campaign = live(rng, monkeypatch, plan, PAIRS_BY_DEFAULT)
+    assert campaign.of_three >= 0.3 * campaign.added
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_engines_agree_on_many_pairs(
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    campaign = live(rng, monkeypatch, PLANS[number % len(PLANS)], -(-PAIRS // ROUNDS))
+    assert campaign.of_three >= 0.3 * campaign.added
+    assert campaign.pairs >= PAIRS // ROUNDS
