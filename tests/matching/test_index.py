@@ -366,3 +366,29 @@ def test_errors_change_nothing() -> None:
     with pytest.raises(KeyError):
         index.bind(2, {})
     assert pairs(index, to_batch({"x": 4})) == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("s STARTS WITH :p AND x > :y", {"y": 1}),
+        ("s STARTS WITH :p", {}),
+        ("s STARTS WITH :p AND x > :y", {"y": 1, "p": 5}),
+        ("x > :y", {"y": 1, "z": 2}),
+    ],
+)
+def test_values_that_a_filter_cannot_use_are_refused_and_nothing_is_added(
+    text: str, values: dict[str, Any]
+) -> None:
+    index = Index()
+    reference = Reference()
+    filter = palio.parse(text)
+    outcomes = []
+    for engine in (index, reference):
+        try:
+            engine.add(1, filter, values)
+            outcomes.append("added")
+        except InvalidInput as error:
+            outcomes.append(type(error).__name__)
+    assert outcomes[0] == outcomes[1]
+    assert len(index) == len(reference)

@@ -116,7 +116,8 @@ class Index:
         goal = key if destination is None else destination
         given = dict(values)
         numeric = recipe_of(filter).numeric
-        if given.keys() != numeric.keys() or not all(map(is_number, given.values())):
+        is_plain = given.keys() == numeric.keys() == filter.variables
+        if not is_plain or not all(map(is_number, given.values())):
             filter.bind(values)  # refuses a missing or unusable value before anything changes
         self._put(key, Subscription(filter, given, goal))
 
