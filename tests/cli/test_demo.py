@@ -14,7 +14,7 @@ from palio.client.events import Published
 from tests.cli.helpers import Palio
 from tests.client.helpers import turns
 
-QUICK = ["--seconds", "0.3", "--rate", "2000"]
+QUICK = ["--seconds", "0.3", "--rate", "2000", "--no-network"]
 
 
 class NoTime(Pace):

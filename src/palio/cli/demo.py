@@ -9,13 +9,16 @@ hears and is told what it lost. Whatever is published, changed and heard is also
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from palio.cli.audit import Audit
 from palio.cli.board import Board, Line, LiveBoard, PlainBoard, SilentBoard, State
@@ -26,6 +29,9 @@ from palio.client.events import Event, Gap
 from palio.client.subscriber import Parameter, Subscriber, on
 from palio.client.subscription import Subscription
 from palio.language.parsing import parse
+
+if TYPE_CHECKING:
+    from palio.cli.demo_network import Outcome
 
 __all__ = ["Demo", "Trader", "demo"]
 
@@ -168,7 +174,7 @@ class Demo:
                 self._now = _START + timedelta(seconds=tick * self._interval, microseconds=place)
                 self.audit.publish(exchange, quotes, self._now)
                 receipt = await bus.publish(quotes, publisher=exchange)
-                self.audit.delivered += receipt.deliveries
+                self.audit.delivered += receipt.deliveries or 0
             if tick % _FOLLOW_TICKS == 0:
                 await self._follow()
             if self._board.is_due(self._now - _START):
@@ -227,7 +233,7 @@ def _in_short(event: Event) -> str:
     return f"{first['symbol']} {first['change']:+.2f}%, then {event['change']:+.2f}%"
 
 
-def demo(seconds: float, rate: int, seed: int, *, as_json: bool) -> int:
+def demo(seconds: float, rate: int, seed: int, *, network: bool, as_json: bool) -> int:
     """Run the demo; 0 if all promises were kept."""
     board: Board
     if as_json:
@@ -240,8 +246,26 @@ def demo(seconds: float, rate: int, seed: int, *, as_json: bool) -> int:
     with board:
         asyncio.run(one.run())
     state = one.state()
-    if as_json:
-        show({"seed": seed, **state.as_dict()})
-    else:
+    if not as_json:
         board.sum_up(state)
-    return 1 if state.complaints else 0
+    outcomes = _over_the_network(seed, as_json=as_json) if network else ()
+    if as_json:
+        brokers = [msgspec.to_builtins(each) for each in outcomes]
+        show({"seed": seed, **state.as_dict(), "network": brokers})
+    return 1 if state.complaints or not all(each.is_kept for each in outcomes) else 0
+
+
+def _over_the_network(seed: int, *, as_json: bool) -> tuple[Outcome, ...]:
+    """The second part, where what it needs is installed."""
+    if importlib.util.find_spec("prometheus_client") is None:
+        if not as_json:
+            show("\nThe brokers' part is left out: it needs pip install 'palio[server]'.")
+        return ()
+    from palio.cli.demo_network import network_demo, table_of
+
+    if as_json:
+        return network_demo(seed, lambda _: None)
+    show("\nThe same between processes:")
+    outcomes = network_demo(seed, lambda line: show(f"  {line}"))
+    show(table_of(outcomes))
+    return outcomes

@@ -1,0 +1,229 @@
+"""`palio demo`, the second part: three brokers, their subscribers, and one that dies.
+
+Three processes in a mesh. Quotes are published at one broker and heard at the others; a parameter
+moves; a broker is killed while quotes come, and started again. Whatever is published is tested by
+brute force with `Filter.matches`, and at the end what every subscriber should have heard is held
+against what it heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import msgspec
+
+from palio.cli.fleet import Fleet
+from palio.cli.market import Market
+from palio.client.connection import Client, connect
+from palio.client.events import Gap
+from palio.client.subscription import Subscription
+from palio.errors import Closed
+from palio.language.parsing import parse_filter
+
+__all__ = ["Listener", "NetworkDemo", "Outcome", "network_demo", "table_of"]
+
+BERLIN, LONDON, TOKYO = "berlin", "london", "tokyo"
+
+BARGAINS: Final = "price < :limit"
+BIG: Final = "volume > 500"
+ALL_SAP: Final = "symbol = 'SAP'"
+
+PATIENCE_S: Final = 30.0
+"""How long something that was promised may take on a machine that is busy with other things."""
+
+ROUNDS: Final = 40
+"""Rounds of quotes in each act."""
+
+Teller = Callable[[str], None]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What one subscriber was promised, and what it heard."""
+
+    subscriber: str
+    broker: str
+    filter: str
+    promised: int
+    heard: int
+    missing: int
+    unwanted: int
+    doubled: int
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the promise was kept."""
+        return not (self.missing or self.unwanted or self.doubled)
+
+
+class Listener:
+    """A subscription, what it should hear, and what it hears. A quote's `id` is its number."""
+
+    def __init__(self, name: str, broker: str, text: str) -> None:
+        self.name = name
+        self.broker = broker
+        self.text = text
+        self.values: dict[str, Any] = {}
+        self.promised: list[int] = []
+        self.heard: list[int] = []
+        self.gaps: list[Gap] = []
+        self._filter = parse_filter(text)
+        self._news = asyncio.Event()
+        self._subscription: Subscription | None = None
+
+    async def subscribe(self, client: Client, *, durable: str = "", **values: Any) -> None:
+        """Subscribe, and return when that is in force everywhere."""
+        self.values = values
+        self._subscription = await client.subscribe(
+            self.text, durable=durable, on_gap=self.gaps.append, values=values
+        )
+        await self._subscription.settled()
+
+    async def listen(self) -> None:
+        """Hear until the connection ends."""
+        assert self._subscription is not None
+        try:
+            while True:
+                self.heard.append((await self._subscription.receive())["id"])
+                self._news.set()
+        except Closed:
+            return
+
+    async def update(self, **values: Any) -> None:
+        """Move a parameter, everywhere."""
+        assert self._subscription is not None
+        await self._subscription.update(**values)
+        await self._subscription.settled()
+        self.values.update(values)
+
+    def expect(self, quote: Mapping[str, Any]) -> None:
+        """A quote is published: is it for this subscriber?"""
+        if self._filter.matches(quote, self.values):
+            self.promised.append(quote["id"])
+
+    async def hear_all(self) -> None:
+        """Wait until as much was heard as was promised, or patience ends."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while len(self.heard) < len(self.promised):
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            pass  # the outcome tells what is missing
+
+    @property
+    def outcome(self) -> Outcome:
+        """The promise held against what came."""
+        promised, heard = set(self.promised), set(self.heard)
+        return Outcome(
+            self.name,
+            self.broker,
+            self.text,
+            len(self.promised),
+            len(self.heard),
+            len(promised - heard),
+            len(heard - promised),
+            len(self.heard) - len(heard),
+        )
+
+
+class NetworkDemo:
+    """One run: acts in their order, each told in a line."""
+
+    def __init__(self, seed: int, tell: Teller) -> None:
+        self._market = Market(seed)
+        self._tell = tell
+        self._next_id = 1
+        self.bargains = Listener("bargains", LONDON, BARGAINS)
+        self.big = Listener("big deals", TOKYO, BIG)
+        self.ledger = Listener("ledger (durable)", TOKYO, ALL_SAP)
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """Everybody who hears."""
+        return (self.bargains, self.big, self.ledger)
+
+    async def run(self, folder: Path) -> None:
+        """All acts."""
+        async with Fleet((BERLIN, LONDON, TOKYO), folder) as fleet:
+            self._tell(f"three brokers in a mesh: {', '.join(fleet.names)}")
+            async with (
+                connect(fleet.url(BERLIN), name="exchange") as exchange,
+                connect(fleet.url(LONDON), name="hunter") as london,
+                connect(fleet.url(TOKYO), name="bank") as tokyo,
+                asyncio.TaskGroup() as group,
+            ):
+                await self.bargains.subscribe(london, limit=100.0)
+                await self.big.subscribe(tokyo)
+                await self.ledger.subscribe(tokyo, durable="ledger")
+                tasks = [group.create_task(each.listen()) for each in self.listeners]
+                await self._trade_and_move(exchange)
+                await self._kill_and_restart(fleet, exchange)
+                for task in tasks:
+                    task.cancel()
+
+    async def _trade_and_move(self, exchange: Client) -> None:
+        await self._publish(exchange)
+        await self._all_heard(self.listeners)
+        self._tell(f"{ROUNDS} rounds of quotes at {BERLIN}, heard at {LONDON} and {TOKYO}")
+        await self.bargains.update(limit=98.0)
+        await self._publish(exchange)
+        await self._all_heard(self.listeners)
+        self._tell(f"the limit of {BARGAINS!r} moved to 98, in force at every broker")
+
+    async def _kill_and_restart(self, fleet: Fleet, exchange: Client) -> None:
+        """Live subscribers of a dead broker are promised nothing while it is away."""
+        await fleet.kill(TOKYO)
+        before = len(self.ledger.promised)
+        await self._publish(exchange, durable=True, but=(self.big,))
+        await self._all_heard((self.bargains,))
+        waiting = len(self.ledger.promised) - before
+        self._tell(f"{TOKYO} was killed; {LONDON} heard on, {waiting} quotes wait for the ledger")
+        await fleet.start(TOKYO)
+        await self._all_heard((self.ledger,))
+        self._tell(f"{TOKYO} started again with its disk, and its ledger has all {waiting}")
+
+    async def _publish(
+        self, exchange: Client, *, durable: bool = False, but: tuple[Listener, ...] = ()
+    ) -> None:
+        """Some rounds, each acknowledged before the next."""
+        for _ in range(ROUNDS):
+            for _, quotes in self._market.tick():
+                for quote in quotes:
+                    quote["id"] = self._next_id
+                    self._next_id += 1
+                await exchange.publish(quotes, durable=durable)
+                for listener in self.listeners:
+                    if listener not in but:
+                        for quote in quotes:
+                            listener.expect(quote)
+
+    async def _all_heard(self, listeners: tuple[Listener, ...]) -> None:
+        for listener in listeners:
+            await listener.hear_all()
+
+
+def network_demo(seed: int, tell: Teller) -> tuple[Outcome, ...]:
+    """Run it in a folder of its own, which is gone afterwards."""
+    with TemporaryDirectory(prefix="palio-demo-") as folder:
+        demo = NetworkDemo(seed, tell)
+        asyncio.run(demo.run(Path(folder)))
+    return tuple(listener.outcome for listener in demo.listeners)
+
+
+def table_of(outcomes: tuple[Outcome, ...]) -> str:
+    """What was promised and what was seen, and whether they agree."""
+    lines = [
+        f"\n{'':<18}{'at':<8}{'promised':>9}{'heard':>9}{'missing':>9}{'unwanted':>10}{'twice':>7}"
+    ]
+    lines += [
+        f"{each.subscriber:<18}{each.broker:<8}{each.promised:>9,}{each.heard:>9,}"
+        f"{each.missing:>9,}{each.unwanted:>10,}{each.doubled:>7,}"
+        for each in outcomes
+    ]
+    agree = all(each.is_kept for each in outcomes)
+    verdict = "agree" if agree else "DISAGREE"
+    return "\n".join([*lines, f"\nWhat was promised and what was seen {verdict}."])
