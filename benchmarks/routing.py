@@ -1,6 +1,6 @@
 """What routing costs: covering, simulator steps, many subscriptions, updates and re-subscription.
 
-    python benchmarks/routing.py [--size 100000] [--json results.json] [--only index,steps]
+    python -m benchmarks.routing [--size 100000] [--json results.json] [--only index,steps]
 
 Fixed seeds; CPU seconds of this process, because other work on the machine should not count.
 """
@@ -9,31 +9,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.routing_parameters import WAYS, draw, factors, run, workloads
 from palio.model.filters import Conjunction, Constraint, Filter
 from palio.routing.acyclic import Acyclic
 from palio.routing.forwarding import Forwarding
 from palio.routing.general import General
-from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Subscribe
 from palio.routing.protocol import Peer
-from palio.simulation import (
-    Client,
-    Link,
-    Network,
-    Randomness,
-    connected_random,
-    random_tree,
-    tree,
-)
-from palio.simulation.network import RouterFactory
+from palio.simulation import Network, Randomness, random_tree
 
 Row = dict[str, Any]
 
@@ -165,93 +154,14 @@ def settle(size: int) -> list[Row]:
     ]
 
 
-Change = Callable[[Client, int, str, int], int]
-
-
-def by_update(client: Client, key: int, _op: str, value: int) -> int:
-    """The parametric way."""
-    client.update(key, x=value)
-    return key
-
-
-def subscribe_first(client: Client, key: int, op: str, value: int) -> int:
-    """Re-subscription without a gap."""
-    new = client.subscribe(_guard(client, op), {"x": value})
-    client.unsubscribe(key)
-    return new
-
-
-def unsubscribe_first(client: Client, key: int, op: str, value: int) -> int:
-    """Re-subscription without overlap."""
-    client.unsubscribe(key)
-    return client.subscribe(_guard(client, op), {"x": value})
-
-
-def _guard(client: Client, op: str) -> str:
-    return f"type = {int(client.name[1:]) % 20} AND value {op} :x"
-
-
-WAYS: Final[dict[str, Change]] = {
-    "update": by_update,
-    "subscribe, unsubscribe": subscribe_first,
-    "unsubscribe, subscribe": unsubscribe_first,
-}
-
-
 def parameters(_size: int) -> list[Row]:
-    """Parametric updates against both orders of re-subscription; brokers need time to work."""
-    found = []
-    random = Randomness(6)
-    cases: list[tuple[str, RouterFactory, Any, tuple[str, ...]]] = [
-        ("HTM", General, connected_random(BROKERS, 20, random), (">=", ">=", "<=", "<=", "=")),
-        ("AT", Hierarchical, tree(BROKERS, 3), ("<=", ">=", "=")),
+    """Parametric updates against both orders of re-subscription (see `routing_parameters`)."""
+    return [
+        run(workload, rate, way)
+        for workload in workloads()
+        for rate in workload.rates
+        for way in WAYS
     ]
-    for workload, routing, topology, operators in cases:
-        for rate in (10, 100):
-            for way, change in WAYS.items():
-                network = Network.of(
-                    topology, routing, seed=2, link=Link(latency_ms=10), service_us=200
-                )
-                network.run()
-                row = _update_run(network, operators, rate, change)
-                found.append({"workload": workload, "updates_per_s": rate, "way": way, **row})
-    return found
-
-
-def _update_run(network: Network, operators: tuple[str, ...], rate: int, change: Change) -> Row:
-    """One second of updates at 5 subscribers and of events everywhere; what it cost."""
-    random = Randomness(8)
-    brokers = list(network.routers)
-    subscribers = [network.client(f"s{n}", brokers[-1 - n]) for n in range(5)]
-    publishers = [network.client(f"p{n}", each) for n, each in enumerate(brokers[:5])]
-    ops = {each.name: random.choice(operators) for each in subscribers}
-    keys = {
-        each.name: each.subscribe(_guard(each, ops[each.name]), {"x": 50}) for each in subscribers
-    }
-    network.run()
-    before = (network.costs.batches, network.costs.stray, network.costs.delivered)
-    start, spent = network.now_ms, process_time()
-
-    def swing(client: Client) -> None:
-        key, op = keys[client.name], ops[client.name]
-        keys[client.name] = change(client, key, op, random.below(100))
-
-    for client in subscribers:
-        for tick in range(rate):
-            network.at(start + 1000 * tick / rate, partial(swing, client))
-    for publisher in publishers:
-        for tick in range(100):
-            event = {"type": random.below(20), "value": random.below(100)}
-            network.at(start + 10 * tick, partial(publisher.publish, event))
-    network.run()
-    batches, stray, delivered = before
-    return {
-        "messages": network.costs.batches - batches,
-        "stray": network.costs.stray - stray,
-        "delivered": network.costs.delivered - delivered,
-        "quiet_after_ms": round(network.now_ms - start - 1000),
-        "cpu_s": round(process_time() - spent, 2),
-    }
 
 
 PARTS: Final = {"index": index, "steps": steps, "settle": settle, "parameters": parameters}
@@ -269,11 +179,17 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100_000)
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--image", type=Path, help="where to draw the figure of `parameters`")
     options = parser.parse_args()
-    results = {}
+    results: dict[str, list[Row]] = {}
     for name in options.only.split(","):
         results[name] = PARTS[name](options.size)
         show(name, results[name])
+    if "parameters" in results:
+        results["factors"] = factors(results["parameters"])
+        show("factors", results["factors"])
+        if options.image is not None:
+            draw(results["parameters"], options.image)
     if options.json is not None:
         options.json.write_text(json.dumps(results, indent=2))
 

@@ -219,7 +219,7 @@ def _no_seen_window(_: Callable[..., Any]) -> Callable[..., Any]:
 
 def _older_link_states_win(right: Callable[..., Any]) -> Callable[..., Any]:
     def wrong(self: General, sender: Any, state: LinkState) -> Any:
-        known = self._states.get(state.origin)
+        known = self._states.known.get(state.origin)
         if known is not None and known.version >= 2:
             return []
         return right(self, sender, state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palio.routing.acyclic import Acyclic
-from palio.routing.messages import Batch, Cancel, Subscribe, Unsubscribe
+from palio.routing.messages import Batch, Cancel, Subscribe, Unsubscribe, Update
 from palio.routing.protocol import IllegalMessage, Peer
 from palio.simulation import Network, line, star
 from tests.routing.helpers import (
@@ -164,3 +164,12 @@ def test_an_event_crosses_a_link_once_and_only_towards_a_match() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_storm(seed: int) -> None:
     Storm(seed, Acyclic).run()
+
+
+def test_a_broker_without_parameters_sends_and_takes_no_update() -> None:
+    broker = attached(Acyclic("s0", parametric=False), ALICE, ONE)
+    ask(broker, ALICE, Subscribe(0, parse("a > :x"), {"x": 5}))
+    sends = ask(broker, ALICE, Subscribe(1, parse("a > :x"), {"x": 7}), Unsubscribe(0))
+    assert said(sends) == [("s1", "Subscribe"), ("s1", "Unsubscribe")]
+    with pytest.raises(IllegalMessage, match="knows no Update"):
+        ask(broker, ALICE, Update(1, {"x": 9}, 1))

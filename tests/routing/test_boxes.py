@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from palio.model.filters import Filter
 from palio.model.relations import covers
 from palio.model.values import TOP, Kind, successor
-from palio.routing.boxes import Boxes, measure
+from palio.routing.boxes import Boxes
+from palio.routing.forms import form_of, measure
 from palio.simulation import Randomness
 from tests.routing.helpers import parse
 from tests.routing.scenarios import random_filter
@@ -51,9 +52,9 @@ def test_candidates_hold_every_answer_while_filters_come_and_go(seed: int) -> No
             del known[number]
         else:
             known[step] = random.choice(pool)
-            boxes.add(step, known[step])
+            boxes.add(step, form_of(known[step]))
         asked = random.choice(pool)
-        above, below = boxes.above(asked), boxes.below(asked)
+        above, below = boxes.above(form_of(asked)), boxes.below(form_of(asked))
         assert above == sorted(above)
         assert below == sorted(below)
         assert {n for n, f in known.items() if covers(f, asked)} <= set(above)
@@ -63,9 +64,9 @@ def test_candidates_hold_every_answer_while_filters_come_and_go(seed: int) -> No
 def test_an_equality_leads_straight_to_its_own() -> None:
     boxes = Boxes()
     for number in range(500):
-        boxes.add(number, parse(f"symbol = 'symbol-{number}' AND price > {number % 7}"))
-    assert boxes.above(parse("symbol = 'symbol-400' AND price > 100")) == [400]
-    assert boxes.below(parse("symbol = 'symbol-400'")) == [400]
+        boxes.add(number, form_of(parse(f"symbol = 'symbol-{number}' AND price > {number % 7}")))
+    assert boxes.above(form_of(parse("symbol = 'symbol-400' AND price > 100"))) == [400]
+    assert boxes.below(form_of(parse("symbol = 'symbol-400'"))) == [400]
 
 
 @given(st.text(), st.text())

@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 
 from palio.routing.advertised import Advertised
-from palio.routing.general import General, spanning_tree
+from palio.routing.general import General
+from palio.routing.graphs import spanning_tree
 from palio.routing.messages import Batch, Join, LinkState, Subscribe
 from palio.routing.protocol import Events, IllegalMessage, Peer
 from palio.simulation import Network, Randomness, Topology, connected_random, grid, ring
@@ -153,7 +154,7 @@ def test_storm_with_advertisements(seed: int) -> None:
 def test_publishers_are_remembered_up_to_a_limit(
     publishers: int, is_remembered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palio.routing.general.MAX_PUBLISHERS", 3)
+    monkeypatch.setattr("palio.routing.graphs.MAX_PUBLISHERS", 3)
     broker = General("b1")
     broker.attach(ALICE)
     bob = Peer.client("bob")
@@ -163,3 +164,16 @@ def test_publishers_are_remembered_up_to_a_limit(
         broker.route(ALICE, Events.of(f"p{number}", [{"a": 1}]))
     again = broker.route(ALICE, Events.of("p0", [{"a": 1}]))
     assert (again == {}) == is_remembered
+
+
+def test_a_publisher_that_starts_anew_is_heard() -> None:
+    network = Network.of(ring(4), General, seed=1)
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b3")
+    alice.subscribe("a = 1")
+    network.run()
+    bob.publish({"a": 1}, {"a": 1})
+    network.run()
+    network.leave(bob)
+    network.client("bob", "b2").publish({"a": 1})
+    network.run()
+    assert [each.seq for each in alice.received] == [0, 1, 0]

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from palio.errors import InvalidInput
-from palio.simulation.scenario import ROUTINGS, simulate
+from palio.simulation.scenario import PATTERNED, ROUTINGS, simulate
 
 
 @pytest.mark.parametrize("routing", sorted(ROUTINGS))
@@ -22,10 +24,66 @@ def test_the_classic_order_of_costs() -> None:
     assert costs["acyclic"]["stray"] == 0
 
 
+@pytest.mark.parametrize("routing", PATTERNED)
+def test_patterns_are_found_and_cost_nobody_single_events(routing: str) -> None:
+    found = simulate("tree:7", routing, seed=3, patterns=5)
+    assert found["composites"] > 0
+    assert found["stray"] == 0
+    assert found["composite_latency_ms"]["mean"] >= 1000  # they wait out the reorder window
+
+
+def test_the_same_patterns_are_found_on_trees_and_on_graphs() -> None:
+    found = {name: simulate("tree:7", name, seed=3, patterns=5) for name in PATTERNED}
+    assert len({each["composites"] for each in found.values()}) == 1
+
+
+def test_latency_is_that_of_the_links() -> None:
+    near = simulate("line:1", "acyclic")["latency_ms"]
+    assert near == {"mean": 0.0, "p50": 0.0, "p99": 0.0}
+    far = simulate("line:9", "acyclic", seed=1)["latency_ms"]
+    assert 0 < far["mean"] < far["p99"] <= 80
+    assert far["p50"] % 10 == 0  # links of 10 ms each
+    assert simulate("line:2", "acyclic", events=0)["latency_ms"] is None
+
+
+def test_the_name_of_the_topology_is_not_what_its_changes_cost() -> None:
+    found = simulate("ring:5", "general")
+    assert found["topology"] == "ring:5"
+    assert found["link_states"] > 0
+
+
+def test_each_step_is_noted_as_a_line() -> None:
+    lines: list[str] = []
+    found = simulate("line:3", "acyclic", seed=2, events=5, note=lines.append)
+    assert found == simulate("line:3", "acyclic", seed=2, events=5)
+    assert lines[0].startswith("0.000 c0 -> b")
+    assert len([line for line in lines if "Subscribe" in line]) >= 20
+
+
+def test_progress_is_told_after_each_event() -> None:
+    told: list[int] = []
+    simulate("line:2", "acyclic", events=3, progress=told.append)
+    assert told == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
-    ("topology", "routing", "reason"),
-    [("ring:5", "acyclic", "needs a tree"), ("ring:5", "magic", "choose one of acyclic")],
+    ("topology", "routing", "counts", "reason"),
+    [
+        ("ring:5", "acyclic", {}, "needs a tree"),
+        ("ring:5", "patterns", {}, "choose general-patterns"),
+        ("ring:5", "magic", {}, "choose one of acyclic"),
+        ("ring:5", "general", {"clients": 0}, "clients is 0; it takes at least 1"),
+        ("ring:5", "general", {"events": -1}, "events is -1"),
+        ("ring:5", "general-patterns", {"patterns": 21}, "at most every client, 20"),
+        ("ring:5", "general-patterns", {"patterns": -1}, "at most every client, 20"),
+        ("ring:5", "general", {"patterns": 1}, "choose general-patterns or patterns"),
+        ("ring", "general", {}, "is no topology"),
+        ("ring:1", "general", {}, "make it ring:3"),
+        ("ring:2", "general", {}, "make it ring:3"),
+    ],
 )
-def test_what_cannot_be_run_is_refused(topology: str, routing: str, reason: str) -> None:
+def test_what_cannot_be_run_is_refused(
+    topology: str, routing: str, counts: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(InvalidInput, match=reason):
-        simulate(topology, routing)
+        simulate(topology, routing, **counts)

@@ -8,394 +8,363 @@ of floats. Then
 - `g` can cover `c` only if `c` has each of `g`'s tokens, with bounds inside `g`'s;
 - `c` can be covered by `k` only if it has each of `k`'s tokens, with bounds inside `k`'s.
 
-Each token has a column of bounds, so both questions are comparisons of a few columns, and of short
-ones first: an equality leads straight to the few boxes with that value. Measuring may round (long
-strings, 2**53 + 1) but never changes the order, so no true answer is missed; candidates are
-confirmed by the exact relation, which is the caller's.
+For the first question boxes with the same tokens are one *group*, found by name: a filter of four
+attributes can only be covered by the groups of its few dozen subsets, and within a group only
+bounds are left to compare. For the second each token has a column of bounds, and the shortest
+column comes first. Either way an equality leads straight to the few boxes with that value.
+Measuring may round (long strings, 2**53 + 1) but never changes the order, so no true answer is
+missed; candidates are confirmed by the exact relation, which is the caller's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import lru_cache
-from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from palio.model.domains import Domain
-from palio.model.filters import Conjunction, Filter
-from palio.model.merging import merged
-from palio.model.values import TOP, successor
+from palio.routing.forms import ANY_KIND, Bounds, Box, Form, Token
 
-__all__ = ["Boxes", "measure"]
-
-Token: TypeAlias = tuple[str, int, Any]
-"""Attribute, kind, and the value if there is only one."""
-
-Box: TypeAlias = dict[Token, tuple[float, float]]
-"""For each token the least and the greatest admitted place."""
+__all__ = ["Boxes"]
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 
-ANY_KIND: Final = -1
-"""The kind of a token that says only that the attribute is restrained."""
+_FEW_BOUNDS: Final = 12
+"""So few rows of bounds are compared one by one rather than as columns."""
 
-_TEXT_BYTES: Final = 6
-"""Leading bytes of a string that fit a float64 exactly (48 of 53 bits)."""
-
-_FIRST_CAPACITY: Final = 4
-
-_REMEMBERED: Final = 1 << 16
-"""Filters whose boxes are kept at hand: a summary is indexed by every broker it reaches."""
-
-
-def measure(place: Any) -> float:
-    """A coordinate on a line of floats: monotone, not injective.
-
-    >>> measure("ab") < measure("b") < measure(TOP)
-    True
-    """
-    if place is TOP:
-        return math.inf
-    if isinstance(place, str):
-        place = place[:_TEXT_BYTES].encode()
-    if isinstance(place, bytes):
-        return float(int.from_bytes(place[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")))
-    return float(place)
-
-
-def _tokens(name: str, domain: Domain) -> Iterator[tuple[Token, tuple[float, float]]]:
-    kinds = [(kind, values) for kind, values in domain.kinds.items() if not values.is_empty]
-    if domain.absent or len(kinds) != 1 or not kinds[0][1].spans:
-        yield (name, ANY_KIND, None), (-math.inf, math.inf)
-        return
-    ((kind, values),) = kinds
-    (low, _), (_, high) = values.spans[0], values.spans[-1]
-    bounds = (measure(low), measure(high))
-    yield (name, int(kind), None), bounds
-    if not values.nan and successor(kind, low) == high:
-        yield (name, int(kind), low), bounds
-
-
-def box_of(conjunction: Conjunction) -> Box:
-    """The box of a conjunction that is no contradiction."""
-    return {
-        token: bounds
-        for name, domain in conjunction.domains.items()
-        for token, bounds in _tokens(name, domain)
-    }
-
-
-@lru_cache(_REMEMBERED)
-def boxes_of(filter: Filter) -> tuple[Box, ...]:
-    """Boxes such that whatever a filter covers lies, alternative by alternative, in one of them."""
-    parts = [each for each in filter.conjunctions if not each.is_contradiction]
-    if len(parts) > 1:
-        parts = list(dict.fromkeys((*parts, *merged(parts))))
-    return tuple(box_of(part) for part in parts)
-
-
-def _telling(box: Box) -> Box:
-    """A box without the tokens that another token of the same attribute says more exactly."""
-    exact = {name for name, _, value in box if value is not None}
-    return {
-        token: bounds
-        for token, bounds in box.items()
-        if token[2] is not None or token[0] not in exact
-    }
-
-
-class _Column:
-    """The bounds of all boxes on one token, appended to and never moved."""
-
-    __slots__ = ("high", "low", "rows", "size")
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.rows: Rows = np.empty(_FIRST_CAPACITY, np.int64)
-        self.low = np.empty(_FIRST_CAPACITY)
-        self.high = np.empty(_FIRST_CAPACITY)
-
-    def append(self, row: int, low: float, high: float) -> int:
-        if self.size == len(self.rows):  # doubling: what is copied into the new half is never read
-            self.rows = np.concatenate([self.rows, self.rows])
-            self.low = np.concatenate([self.low, self.low])
-            self.high = np.concatenate([self.high, self.high])
-        place = self.size
-        self.rows[place], self.low[place], self.high[place] = row, low, high
-        self.size += 1
-        return place
-
-    def erase(self, place: int) -> None:
-        """No comparison with NaN holds, so the box is never an answer again."""
-        self.low[place] = self.high[place] = math.nan
-
-    def around(self, low: float, high: float) -> Rows:
-        """Boxes whose bounds hold `[low, high]`."""
-        n = self.size
-        found: Rows = self.rows[:n][(self.low[:n] <= low) & (self.high[:n] >= high)]
-        return found
-
-    def within(self, low: float, high: float) -> Rows:
-        """Boxes whose bounds lie in `[low, high]`."""
-        n = self.size
-        found: Rows = self.rows[:n][(self.low[:n] >= low) & (self.high[:n] <= high)]
-        return found
+_FEW_CANDIDATES: Final = 48
+"""So few boxes are looked at one by one rather than with another column."""
 
 
 class Boxes:
     """Filters by number, and the candidates for covering among them.
 
     >>> import palio
+    >>> from palio.routing.forms import form_of
     >>> boxes = Boxes()
-    >>> boxes.add(0, palio.parse("a > 1"))
-    >>> boxes.add(1, palio.parse("a > 5 AND b = 2"))
-    >>> boxes.above(palio.parse("a > 7")), boxes.below(palio.parse("a > 3"))
+    >>> boxes.add(0, form_of(palio.parse("a > 1")))
+    >>> boxes.add(1, form_of(palio.parse("a > 5 AND b = 2")))
+    >>> boxes.above(form_of(palio.parse("a > 7"))), boxes.below(form_of(palio.parse("a > 3")))
     ([0], [1])
     """
 
     def __init__(self) -> None:
-        self._boxes: dict[int, tuple[Box, ...]] = {}
-        self._clear()
-
-    def _clear(self) -> None:
+        self._items: dict[int, None] = {}
         self._outer = _Outer()  # every box of every item
         self._inner = _Inner()  # one box of each item: all of them must lie in what covers it
         self._hollow: dict[int, None] = {}  # items that match nothing: everything covers them
-        self._removed = 0
 
-    def add(self, item: int, filter: Filter) -> None:
+    def add(self, item: int, form: Form) -> None:
         """Index a filter under a number that is new."""
-        boxes = self._boxes[item] = boxes_of(filter)
-        self._insert(item, boxes)
-
-    def _insert(self, item: int, boxes: tuple[Box, ...]) -> None:
-        if not boxes:
+        self._items[item] = None
+        if not form.boxes:
             self._hollow[item] = None
             return
-        self._inner.add(item, boxes[0])
-        for box in boxes:
+        self._inner.add(item, form.boxes[0])
+        for box in form.boxes:
             self._outer.add(item, box)
 
     def remove(self, item: int) -> None:
         """Forget a filter."""
-        if not self._boxes.pop(item):
+        del self._items[item]
+        if item in self._hollow:
             del self._hollow[item]
             return
         self._inner.remove(item)
         self._outer.remove(item)
-        self._removed += 1
-        if self._removed > len(self._boxes) + _SWEEP_SLACK:
-            boxes = self._boxes
-            self._clear()
-            for each, known in boxes.items():
-                self._insert(each, known)
 
-    def above(self, filter: Filter) -> list[int]:
+    def above(self, form: Form) -> list[int]:
         """Numbers, ascending, among which are all filters that cover this one."""
-        boxes = boxes_of(filter)
-        return self._outer.around(boxes[0]) if boxes else sorted(self._boxes)
+        return self._outer.around(form.boxes[0]) if form.boxes else sorted(self._items)
 
-    def below(self, filter: Filter) -> list[int]:
+    def below(self, form: Form) -> list[int]:
         """Numbers, ascending, among which are all filters that this one covers."""
         found = set(self._hollow)
-        for box in boxes_of(filter):
+        for box in form.boxes:
             found.update(self._inner.within(box))
         return sorted(found)
 
 
-class _Outer:
-    """Which boxes hold a box? Each is in the column of its rarest side, the next few beside it."""
+class _Table:
+    """Rows of bounds, by number. From `_FEW_BOUNDS` on they are kept as columns as well."""
+
+    __slots__ = ("_columns", "_free", "_numbers", "_places", "_size", "rows")
 
     def __init__(self) -> None:
-        self._columns: dict[Token, _Column] = {}
-        self._places: dict[int, list[tuple[_Column, int]]] = {}
-        self._boundless: dict[int, None] = {}
-        self._boxes: list[Box] = []
-        self._numbers: dict[Token, int] = {}
-        self._counts: list[int] = [0]
-        self._size = 0
-        self._owner = np.zeros(_FIRST_CAPACITY, np.int64)
-        self._tokens = np.zeros((_BESIDE, _FIRST_CAPACITY), np.int64)
-        self._low = np.zeros((_BESIDE, _FIRST_CAPACITY))
-        self._high = np.zeros((_BESIDE, _FIRST_CAPACITY))
-        self._query_low = np.full(1, math.inf)
-        self._query_high = np.full(1, -math.inf)
+        self.rows: dict[int, Bounds] = {}
+        self._places: dict[int, int] | None = None
 
-    def add(self, item: int, box: Box) -> None:
-        if not box:
-            self._boundless[item] = None
-            return
-        box = _telling(box)
-        numbered = [(self._number(token), token, low, high) for token, (low, high) in box.items()]
-        numbered.sort(key=lambda each: (self._counts[each[0]], each[0]))
-        row = self._new_row(item)
-        self._boxes.append(box)
-        for place, (number, _, low, high) in enumerate(numbered[1 : 1 + _BESIDE]):
-            self._tokens[place, row] = number
-            self._low[place, row], self._high[place, row] = low, high
-        _, token, low, high = numbered[0]
-        column = self._columns.setdefault(token, _Column())
-        self._places.setdefault(item, []).append((column, column.append(row, low, high)))
+    def add(self, row: int, bounds: Bounds) -> None:
+        self.rows[row] = bounds
+        if self._places is not None:
+            self._place(row, bounds)
+        elif len(self.rows) > _FEW_BOUNDS and bounds:
+            self._places = {}
+            self._free: list[int] = []
+            self._size = 0
+            self._numbers: Rows = np.empty(0, np.int64)
+            self._columns = np.empty((2 * len(bounds), 0))
+            for each, known in self.rows.items():
+                self._place(each, known)
 
-    def _number(self, token: Token) -> int:
-        number = self._numbers.setdefault(token, len(self._counts))
-        if number == len(self._counts):
-            self._counts.append(0)
-            if number == len(self._query_low):  # NaN: no box that names it holds the query
-                nan = np.full(len(self._query_low), math.nan)
-                self._query_low = np.concatenate([self._query_low, nan])
-                self._query_high = np.concatenate([self._query_high, nan])
-        self._counts[number] += 1
-        return number
-
-    def _new_row(self, item: int) -> int:
-        row = self._size
-        if row == len(self._owner):
-            self._owner = np.concatenate([self._owner, np.zeros_like(self._owner)])
-            for name in ("_tokens", "_low", "_high"):
-                known = getattr(self, name)
-                setattr(self, name, np.concatenate([known, np.zeros_like(known)], axis=1))
-        self._owner[row] = item
-        self._size += 1
-        return row
-
-    def remove(self, item: int) -> None:
-        self._boundless.pop(item, None)
-        for column, place in self._places.pop(item, ()):
-            column.erase(place)
-
-    def around(self, box: Box) -> list[int]:
-        """Items one of whose boxes holds this one."""
-        given: Box = {}
-        for token, bounds in box.items():
-            given[token] = given[token[0], ANY_KIND, None] = bounds
-        pieces = [
-            column.around(*bounds)
-            for token, bounds in given.items()
-            if (column := self._columns.get(token)) is not None
-        ]
-        found = dict(self._boundless)
-        if sum(map(len, pieces)) <= _FEW_ROWS:
-            for row in (row for piece in pieces for row in piece.tolist()):
-                if _holds(self._boxes[row], given):
-                    found[int(self._owner[row])] = None
+    def _place(self, row: int, bounds: Bounds) -> None:
+        assert self._places is not None
+        if self._free:
+            place = self._free.pop()
         else:
-            rows = self._compare(np.concatenate(pieces), given)
-            found.update(dict.fromkeys(self._owner[rows].tolist()))
-        return sorted(found)
+            place, self._size = self._size, self._size + 1
+            if place == len(self._numbers):
+                room = max(2 * place, 2 * _FEW_BOUNDS)
+                self._numbers = np.resize(self._numbers, room)
+                columns = np.full((len(self._columns), room), math.nan)
+                columns[:, :place] = self._columns
+                self._columns = columns
+        self._numbers[place] = row
+        columns = self._columns
+        side = 0
+        for low, high in bounds:
+            columns[side, place] = low
+            columns[side + 1, place] = high
+            side += 2
+        self._places[row] = place
 
-    def _compare(self, rows: Rows, given: Box) -> Rows:
-        """Of some rows those whose sides beside the rarest one fit as well."""
-        numbers = [
-            (number, bounds)
-            for token, bounds in given.items()
-            if (number := self._numbers.get(token)) is not None
-        ]
-        for number, (low, high) in numbers:
-            self._query_low[number], self._query_high[number] = low, high
-        for place in range(_BESIDE):
-            tokens = self._tokens[place, rows]
-            low_fits = self._low[place, rows] <= self._query_low[tokens]
-            rows = rows[low_fits & (self._high[place, rows] >= self._query_high[tokens])]
-        for number, _ in numbers:
-            self._query_low[number] = self._query_high[number] = math.nan
-        return rows
+    def remove(self, row: int) -> None:
+        del self.rows[row]
+        if self._places is not None:
+            place = self._places.pop(row)
+            self._columns[0, place] = math.nan  # which no comparison holds of
+            self._free.append(place)
+
+    def around(self, wanted: list[tuple[float, float]]) -> list[int]:
+        """Rows whose bounds hold those wanted."""
+        if self._places is None:
+            return [row for row, bounds in self.rows.items() if _hold(bounds, wanted)]
+        columns, size = self._columns, self._size
+        low, high = wanted[0]
+        places = ((columns[0, :size] <= low) & (columns[1, :size] >= high)).nonzero()[0]
+        for side, (low, high) in enumerate(wanted[1:], 1):
+            fits = columns[2 * side].take(places) <= low
+            places = places[fits & (columns[2 * side + 1].take(places) >= high)]
+        found: list[int] = self._numbers[places].tolist()
+        return found
+
+    def within(self, low: float, high: float) -> Rows:
+        """Rows whose first bounds lie in `[low, high]`."""
+        if self._places is None:
+            rows = [row for row, bounds in self.rows.items() if _lies(bounds[0], low, high)]
+            return np.array(rows, np.int64)
+        columns, size = self._columns, self._size
+        found: Rows = self._numbers[:size][(columns[0, :size] >= low) & (columns[1, :size] <= high)]
+        return found
 
 
-def _holds(outer: Box, given: Box) -> bool:
-    """The same question about one box, side by side."""
-    for token, (low, high) in outer.items():
-        bounds = given.get(token)
-        if bounds is None or low > bounds[0] or high < bounds[1]:
+def _hold(outer: Bounds, wanted: list[tuple[float, float]]) -> bool:
+    for (low, high), (least, greatest) in zip(outer, wanted, strict=True):
+        if low > least or high < greatest:
             return False
     return True
 
 
-class _Inner:
-    """Which boxes lie in a box? Each has a place in the column of every side."""
+def _lies(bounds: tuple[float, float], low: float, high: float) -> bool:
+    return bounds[0] >= low and bounds[1] <= high
+
+
+class _Group(_Table):
+    """The boxes that have the same telling tokens: only bounds are left to compare."""
+
+    __slots__ = ("key", "lead", "ranged")
+
+    def __init__(self, key: tuple[int, ...], lead: int, ranged: tuple[Token, ...]) -> None:
+        super().__init__()
+        self.key = key
+        self.lead = lead
+        self.ranged = ranged
+
+
+class _Outer:
+    """Which boxes hold a box? Those of the groups whose tokens it all has, bounds permitting."""
 
     def __init__(self) -> None:
-        self._columns: dict[Token, _Column] = {}
-        self._by_name: dict[str, list[_Column]] = {}
-        self._places: dict[int, list[tuple[_Column, int]]] = {}
-        self._boxes: dict[int, Box] = {}
-        self._marks = np.zeros(_FIRST_CAPACITY, np.bool_)
-        self._items: list[int] = []
+        self._groups: dict[tuple[int, ...], _Group] = {}
+        self._by_lead: dict[int, dict[tuple[int, ...], _Group]] = {}
+        """Each group again, under the token that fewest groups had when it was new."""
+        self._numbers: dict[Token, int] = {}
+        self._uses: dict[int, int] = {}
+        self._next_number = 0
+        self._next_row = 0
+        self._owners: dict[int, int] = {}
+        self._places: dict[int, list[tuple[_Group, int, Box]]] = {}
 
     def add(self, item: int, box: Box) -> None:
-        row = len(self._items)
-        self._items.append(item)
-        if row == len(self._marks):
-            self._marks = np.zeros(2 * row, np.bool_)
-        self._boxes[item] = box
-        places = self._places[item] = []
-        for token, (low, high) in box.items():
-            column = self._columns.get(token)
-            if column is None:
-                column = self._columns[token] = _Column()
-                if token[2] is None:
-                    self._by_name.setdefault(token[0], []).append(column)
-            places.append((column, column.append(row, low, high)))
+        numbers = self._numbers
+        key = tuple([numbers.get(token, -1) for token in box.telling])
+        group = self._groups.get(key) or self._new_group(box)
+        row = self._next_row
+        self._next_row += 1
+        self._owners[row] = item
+        self._places.setdefault(item, []).append((group, row, box))
+        group.add(row, box.bounds)
+
+    def _new_group(self, box: Box) -> _Group:
+        for token in box.telling:
+            if token not in self._numbers:
+                self._numbers[token] = self._next_number
+                self._uses[self._next_number] = 0
+                self._by_lead[self._next_number] = {}
+                self._next_number += 1
+        key = tuple([self._numbers[token] for token in box.telling])
+        lead = min(key, key=self._uses.__getitem__, default=-1)
+        group = self._groups[key] = _Group(key, lead, box.ranged)
+        if key:
+            self._by_lead[lead][key] = group
+        for number in key:
+            self._uses[number] += 1
+        return group
 
     def remove(self, item: int) -> None:
-        del self._boxes[item]
-        for column, place in self._places.pop(item):
-            column.erase(place)
+        for group, row, box in self._places.pop(item):
+            del self._owners[row]
+            group.remove(row)
+            if not group.rows:
+                self._drop_group(group, box)
+
+    def _drop_group(self, group: _Group, box: Box) -> None:
+        del self._groups[group.key]
+        if group.key:
+            del self._by_lead[group.lead][group.key]
+        for token, number in zip(box.telling, group.key, strict=True):
+            self._uses[number] -= 1
+            if not self._uses[number]:
+                del self._uses[number], self._by_lead[number], self._numbers[token]
+
+    def around(self, box: Box) -> list[int]:
+        """Items one of whose boxes holds this one."""
+        given, owners = box.given, self._owners
+        found: list[int] = []
+        for group in self._within(box):
+            wanted = [given[token] for token in group.ranged]
+            found += [owners[row] for row in group.around(wanted)]
+        return sorted(set(found))
+
+    def _within(self, box: Box) -> list[_Group]:
+        """The groups that have, of some of the box's attributes, one of its tokens each."""
+        numbers, groups, by_lead = self._numbers, self._groups, self._by_lead
+        choices = []
+        subsets, led = 1, 0
+        for options in box.options:
+            known = [numbers[token] for token in options if token in numbers]
+            if known:
+                choices.append(known)
+                subsets *= 1 + len(known)
+                led += sum([len(by_lead[number]) for number in known])
+        if subsets <= led:
+            keys: list[tuple[int, ...]] = [()]
+            for known in choices:
+                keys += [(*key, number) for key in keys for number in known]
+            return [groups[key] for key in keys if key in groups]
+        found = [groups[()]] if () in groups else []
+        at_hand = {number for known in choices for number in known}
+        for number in at_hand:
+            found += [group for key, group in by_lead[number].items() if at_hand.issuperset(key)]
+        return found
+
+
+class _Inner:
+    """Which boxes lie in a box? Each has a place in the table of every side."""
+
+    def __init__(self) -> None:
+        self._tables: dict[Token, _Table] = {}
+        self._by_name: dict[str, dict[Token, _Table]] = {}
+        self._rows: dict[int, int] = {}
+        self._boxes: list[Box] = []
+        self._items: list[int] = []
+        self._free: list[int] = []
+        self._marks = np.zeros(0, np.bool_)
+
+    def add(self, item: int, box: Box) -> None:
+        if self._free:
+            row = self._free.pop()
+            self._items[row], self._boxes[row] = item, box
+        else:
+            row = len(self._items)
+            self._items.append(item)
+            self._boxes.append(box)
+        self._rows[item] = row
+        for token, bounds in box.sides.items():
+            table = self._tables.get(token)
+            if table is None:
+                table = self._tables[token] = _Table()
+                if token[2] is None:
+                    self._by_name.setdefault(token[0], {})[token] = table
+            table.add(row, (bounds,))
+
+    def remove(self, item: int) -> None:
+        row = self._rows.pop(item)
+        for token in self._boxes[row].sides:
+            table = self._tables[token]
+            table.remove(row)
+            if not table.rows:
+                del self._tables[token]
+                if token[2] is None:
+                    del self._by_name[token[0]][token]
+        self._free.append(row)
 
     def within(self, box: Box) -> list[int]:
         """Items whose box lies in this one."""
-        if not box:
-            return list(self._boxes)
-        columns = []
-        for token, (low, high) in _telling(box).items():
+        if not box.telling:
+            return list(self._rows)
+        sides: list[tuple[int, int, list[_Table], tuple[float, float]]] = []
+        for token in box.telling:
             if token[1] == ANY_KIND:
-                chosen = self._by_name.get(token[0], [])
+                tables = list(self._by_name.get(token[0], {}).values())
             else:
-                column = self._columns.get(token)
-                chosen = [] if column is None else [column]
-            columns.append((sum(each.size for each in chosen), chosen, low, high))
-        columns.sort(key=itemgetter(0))
+                table = self._tables.get(token)
+                tables = [] if table is None else [table]
+            size = sum([len(table.rows) for table in tables])
+            if not size:
+                return []
+            sides.append((size, len(sides), tables, box.sides[token]))
+        sides.sort()
+        size, _, tables, _ = sides[0]
+        rows = [row for table in tables for row in table.rows]
+        if size > _FEW_CANDIDATES:
+            rows = self._narrowed(sides)
+        items, boxes = self._items, self._boxes
+        return [items[row] for row in rows if _lies_in(boxes[row], box)]
+
+    def _narrowed(
+        self, sides: list[tuple[int, int, list[_Table], tuple[float, float]]]
+    ) -> list[int]:
+        """Rows that lie in one side after the other, until few are left."""
+        if len(self._marks) < len(self._items):
+            self._marks = np.zeros(2 * len(self._items), np.bool_)
         rows: Rows | None = None
-        for _, chosen, low, high in columns:
-            pieces = [each.within(low, high) for each in chosen]
-            here = pieces[0] if len(pieces) == 1 else np.concatenate([_NO_ROWS, *pieces])
+        for _, _, tables, (low, high) in sides:
+            pieces = [table.within(low, high) for table in tables]
+            here = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
             if rows is not None:
                 self._marks[rows] = True
                 here, before = here[self._marks[here]], rows
                 self._marks[before] = False
             rows = here
-            if len(rows) <= _FEW:
+            if len(rows) <= _FEW_CANDIDATES:
                 break
         assert rows is not None
-        items = self._items
-        return [items[row] for row in rows.tolist() if self._lies_in(items[row], box)]
-
-    def _lies_in(self, item: int, outer: Box) -> bool:
-        """The same question about one box, side by side."""
-        inner = self._boxes[item]
-        for token, (low, high) in outer.items():
-            if token[1] == ANY_KIND:
-                continue  # the exact relation will see
-            bounds = inner.get(token)
-            if bounds is None or bounds[0] < low or bounds[1] > high:
-                return False
-        return True
+        found: list[int] = rows.tolist()
+        return found
 
 
-_NO_ROWS: Final = np.empty(0, np.int64)
-
-_BESIDE: Final = 3
-"""Sides compared after the rarest one; what more there are is left to the exact relation."""
-
-_FEW_ROWS: Final = 16
-"""So few rows are compared one by one rather than as columns."""
-
-_FEW: Final = 64
-"""So few candidates are checked one by one rather than with another column."""
-
-_SWEEP_SLACK: Final = 64
-"""Removed boxes that a small index may keep."""
+def _lies_in(inner: Box, outer: Box) -> bool:
+    """Whether every side of a box lies in the same side of another."""
+    sides, others = inner.sides, outer.sides
+    for token in outer.telling:
+        if token[1] == ANY_KIND:
+            continue  # the exact relation will see
+        bounds = sides.get(token)
+        if bounds is None:
+            return False
+        low, high = others[token]
+        if bounds[0] < low or bounds[1] > high:
+            return False
+    return True

@@ -159,6 +159,7 @@ class Flooded:
         if flood.fresh:
             self._world.forget(peer)
         self._world.apply(peer, steps)
+        self._world.outgoing()  # nobody is told, but the table lets go of what ended
         return self._send(Flood(flood.origin, flood.requests, flood.fresh), sender, flood.wave)
 
     def _send(self, flood: Flood | None, requester: Peer | None, wave: int | None) -> list[Send]:

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 from palio.model.filters import Filter
+from palio.routing.forms import form_of
 from palio.routing.poset import SUBSCRIPTIONS, Poset, Relation
 from palio.routing.protocol import Peer
 
@@ -51,9 +52,9 @@ class Node:
         return f"Node({self.filter}, subscribers={sorted(map(str, self.subscribers))})"
 
 
-def _breadth(node: Node) -> int:
+def _breadth(growing: tuple[Node, int]) -> int:
     """Wide filters first, roughly: what they cover then never gets forwarded."""
-    return sum(len(each.constraints) for each in node.filter.conjunctions)
+    return form_of(growing[0].filter).breadth
 
 
 class Told(NamedTuple):
@@ -181,27 +182,32 @@ class Forwarding:
         return found
 
     def _update(self) -> None:
-        """Bring every touched node up to date: first what grows, so that less is exposed."""
-        touched = sorted(self._touched, key=_breadth)
+        """Bring every touched node up to date.
+
+        First what shrinks, so that nothing comes to rely on what is about to go; then what grows,
+        wide filters first; last what relied on what went, of which by then little is exposed.
+        """
+        touched = list(self._touched)
         self._touched = {}
-        lost: list[tuple[Node, int]] = []
+        growing: list[tuple[Node, int]] = []
+        orphans: list[tuple[Node, int]] = []
         for node in touched:
             eligible = self._eligible(node)
             grown, shrunk = eligible & ~node.eligible, node.eligible & ~eligible
-            node.eligible |= grown
+            node.eligible = eligible
             if grown:
-                self._grow(node, grown)
-            if shrunk or not node.subscribers:
-                lost.append((node, shrunk))
-        for node, shrunk in lost:
-            node.eligible &= ~shrunk
-        for node, shrunk in lost:
-            for orphan, bits in self._release(node, shrunk):
-                if bits:
-                    self._grow(orphan, bits)
-        for node, _ in lost:
+                growing.append((node, grown))
+            if shrunk:
+                orphans += self._release(node, shrunk)
             if not node.subscribers:
                 del self.nodes[node.filter]
+        if len(growing) > 1:
+            growing.sort(key=_breadth)
+        for node, bits in growing:
+            self._grow(node, bits)
+        for orphan, bits in orphans:
+            if bits & orphan.eligible:
+                self._grow(orphan, bits & orphan.eligible)
 
     def _eligible(self, node: Node) -> int:
         subscribers = node.subscribers

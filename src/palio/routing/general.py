@@ -15,50 +15,15 @@ duplicate or out of order, and goes nowhere.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Final
-
-import numpy as np
+from collections.abc import Callable
 
 from palio.matching.protocol import RowMask
 from palio.routing.acyclic import Acyclic
+from palio.routing.graphs import ALL_NEW, NONE_NEW, LinkStates, News, Numbers, spanning_tree
 from palio.routing.messages import Batch, Control, Flood, Join, Leave, LinkState, Settled
 from palio.routing.protocol import Events, IllegalMessage, Peer, Role, Router, Send
 
-__all__ = ["General", "spanning_tree"]
-
-MAX_PUBLISHERS: Final = 1 << 20
-"""Publishers whose last number is remembered; beyond, the one heard of longest ago is forgotten."""
-
-
-def spanning_tree(links: Mapping[str, tuple[str, ...]], member: str) -> frozenset[tuple[str, str]]:
-    """The links, each as (lesser, greater), of the tree of the component that holds a broker.
-
-    A link counts when both ends list it.
-
-    >>> sorted(spanning_tree({"a": ("b", "c"), "b": ("a", "c"), "c": ("a", "b")}, "c"))
-    [('a', 'b'), ('a', 'c')]
-    """
-    parents = _breadth_first(links, min(_breadth_first(links, member)))
-    return frozenset(
-        (min(child, parent), max(child, parent))
-        for child, parent in parents.items()
-        if child != parent
-    )
-
-
-def _breadth_first(links: Mapping[str, tuple[str, ...]], root: str) -> dict[str, str]:
-    """For each broker that can be reached, the one before it on the way from the root."""
-    parents = {root: root}
-    queue = deque([root])
-    while queue:
-        broker = queue.popleft()
-        for neighbour in sorted(links.get(broker, ())):
-            if neighbour not in parents and broker in links.get(neighbour, ()):
-                parents[neighbour] = broker
-                queue.append(neighbour)
-    return parents
+__all__ = ["General"]
 
 
 class _Link:
@@ -87,8 +52,8 @@ class General:
         self.inner = inner(name)
         self._links: dict[Peer, _Link] = {}
         self._local: dict[Peer, None] = {}  # clients, and the other half of a gateway
-        self._states: dict[str, LinkState] = {name: LinkState(name, 0, ())}
-        self._last: dict[str, int] = {}
+        self._states = LinkStates(name)
+        self._numbers = Numbers()
 
     @property
     def peers(self) -> list[Peer]:
@@ -98,9 +63,7 @@ class General:
     @property
     def tree(self) -> frozenset[tuple[str, str]]:
         """The spanning tree as this broker sees it."""
-        return spanning_tree(
-            {origin: state.neighbours for origin, state in self._states.items()}, self.name
-        )
+        return spanning_tree(self._states.links, self.name)
 
     def attach(self, peer: Peer) -> list[Send]:
         """See `Router`. A neighbour is told all link states."""
@@ -110,8 +73,8 @@ class General:
             self._local[peer] = None
             return self.inner.attach(peer)
         self._links[peer] = _Link()
-        others = [state for origin, state in sorted(self._states.items()) if origin != self.name]
-        return [*(Send(peer, state) for state in others), *self._links_changed()]
+        known = [Send(peer, state) for state in self._states.others()]
+        return known + self._links_changed()
 
     def detach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
@@ -151,16 +114,11 @@ class General:
             link = self._links.get(sender)
             if link is None or not link.up:
                 return {}
-        last = self._last.pop(events.publisher, -1)
-        seqs = np.asarray(events.seqs, np.int64)
-        new: RowMask = seqs > np.maximum.accumulate(np.concatenate([[last], seqs[:-1]]))
-        self._last[events.publisher] = max(last, int(seqs.max(initial=-1)))
-        if len(self._last) > MAX_PUBLISHERS:
-            del self._last[next(iter(self._last))]
-        if not new.any():
+        new = self._numbers.news(events)
+        if new is NONE_NEW or not new.any():
             return {}
         found = self.inner.route(sender, events)
-        if new.all():
+        if new is ALL_NEW or new.all():
             return found
         narrowed = {peer: mask & new for peer, mask in found.items()}
         return {peer: mask for peer, mask in narrowed.items() if mask.any()}
@@ -169,19 +127,15 @@ class General:
 
     def _links_changed(self) -> list[Send]:
         """Flood our own list of links, and look at the tree again."""
-        neighbours = tuple(sorted(peer.name for peer in self._links))
-        state = LinkState(self.name, self._states[self.name].version + 1, neighbours)
-        self._states[self.name] = state
+        state = self._states.renew(peer.name for peer in self._links)
         return [Send(peer, state) for peer in self._links] + self._look_again()
 
     def _learn(self, sender: Peer, state: LinkState) -> list[Send]:
-        known = self._states.get(state.origin)
-        if known is not None and state.version <= known.version:
-            return []
-        if state.origin == self.name:  # from before a restart of ours: outdo it
-            self._states[self.name] = state
-            return self._links_changed()
-        self._states[state.origin] = state
+        match self._states.learn(state):
+            case News.OLD:
+                return []
+            case News.MINE:
+                return self._links_changed()
         flood = [Send(peer, state) for peer in self._links if peer != sender]
         return flood + self._look_again()
 

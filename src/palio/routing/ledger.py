@@ -30,7 +30,7 @@ from palio.routing.messages import (
     Update,
     Withdraw,
 )
-from palio.routing.parameters import changes, interned, lift
+from palio.routing.parameters import bound, changes, lift
 from palio.routing.poset import ADVERTISEMENTS, SUBSCRIPTIONS, Poset
 from palio.routing.protocol import IllegalMessage, Peer, Role, Selector
 
@@ -95,7 +95,11 @@ _OWN: Final = {
 
 
 class Ledger:
-    """The subscriptions of all peers, or (with `advertising`) their advertisements."""
+    """The subscriptions of all peers, or (with `advertising`) their advertisements.
+
+    Without `covering` neighbours are told everything; without `parametric` changes are told as
+    siena does, by SUB and USUB only (what parametric subscriptions are compared with).
+    """
 
     def __init__(
         self,
@@ -104,12 +108,14 @@ class Ledger:
         advertising: bool = False,
         aim: Aim | None = None,
         covering: bool = True,
+        parametric: bool = True,
     ) -> None:
         self._relation = ADVERTISEMENTS if advertising else SUBSCRIPTIONS
         self.table = Forwarding(self._relation if covering else _never, aim)
         self.entries: dict[Peer, dict[int, Entry]] = {}
         self._selector = selector
         self._advertising = advertising
+        self._parametric = parametric
         self._own: dict[Peer, tuple[Poset, dict[Filter, int]]] = {}
         self._numbers: dict[Peer, int] = {}
         self._peers: dict[int, Peer] = {}
@@ -182,15 +188,15 @@ class Ledger:
     ) -> Step:
         match request:
             case Subscribe(key, filter, values):
-                bound = interned(filter.bind(values))
-                known[key] = (filter, values, bound)
-                return Put(key, filter, values, bound)
+                filled = bound(filter, values)
+                known[key] = (filter, values, filled)
+                return Put(key, filter, values, filled)
             case Advertise(key, filter):
-                bound = filter.bind(NO_VALUES)
-                return Put(key, filter, NO_VALUES, bound)
+                return Put(key, filter, NO_VALUES, filter.bind(NO_VALUES))
             case Update(key, values, version):
-                bound = self._planned_update(peer, request, known)
-                return Change(key, values, version, bound)
+                if not self._parametric:
+                    raise IllegalMessage(peer, "this broker knows no Update; subscribe anew")
+                return Change(key, values, version, self._planned_update(peer, request, known))
             case Unsubscribe(key) | Unadvertise(key):
                 known[key] = None
                 return Drop(key)
@@ -216,18 +222,18 @@ class Ledger:
             state = None if entry is None else (entry.filter, entry.values, entry.bound)
         if state is None:
             raise IllegalMessage(peer, f"Update of key {update.key}, which is not subscribed")
-        filter, values, bound = state
-        names = filter.variables or lift(bound).names.keys()
+        filter, values, filled = state
+        names = filter.variables or lift(filled).names.keys()
         for name in update.values:
             if name not in names:
                 raise IllegalMessage(peer, f"Update of key {update.key}: it has no :{name}")
         if filter.variables:
             values = {**values, **update.values}
-            bound = interned(filter.bind(values))
+            filled = bound(filter, values)
         else:
-            bound = filter = lift(bound).filled(update.values)
-        known[update.key] = (filter, values, bound)
-        return bound
+            filled = filter = lift(filled).filled(update.values)
+        known[update.key] = (filter, values, filled)
+        return filled
 
     def apply(self, peer: Peer, steps: Iterable[Step]) -> None:
         """Do what was planned."""
@@ -266,7 +272,9 @@ class Ledger:
         entry = self.entries[peer].get(step.key)
         if entry is None or step.version <= entry.version:
             return  # a wider subscription of the batch replaced it, or a later update came first
-        if peer in self._own and not entry.filter.variables:  # siena's rules apply to what it becomes
+        if (
+            peer in self._own and not entry.filter.variables
+        ):  # siena's rules apply to what it becomes
             self._put(peer, Put(step.key, step.bound, NO_VALUES, step.bound))
             if step.key in self.entries[peer]:
                 self.entries[peer][step.key].version = step.version
@@ -337,7 +345,11 @@ class Ledger:
         keys = self._told[peer]
         updates: list[Request] = []
         added, dropped = told
-        if added and dropped:
+        if self._parametric and len(added) == len(dropped) == 1:
+            (old,), (new,) = dropped, added
+            if lift(old).skeleton is lift(new).skeleton:
+                return [self._write_update(peer, old, new)]
+        elif self._parametric and added and dropped:
             reusable: dict[Filter, list[Filter]] = {}
             for each in dropped:
                 reusable.setdefault(lift(each).skeleton, []).append(each)

@@ -17,8 +17,8 @@ on one link only, and `Update(17, {"1": 5.0})` sets the second constant of what 
 | `Unadvertise`   | any peer | always; a key not in use is ignored                               |
 | `Withdraw`      | clients  | always                                                            |
 | `Settled`       | brokers  | for a wave that was sent to that very peer and is still open      |
-| `Flood`         | brokers  | flooded routing, from the direction of its origin                 |
-| `LinkState`     | brokers  | general routing                                                   |
+| `Flood`         | brokers  | flooded routing, from the direction of its origin; source trees   |
+| `LinkState`     | brokers  | general routing, source trees                                     |
 | `Join`, `Leave` | brokers  | general routing; `Join` once, until a `Leave`                     |
 """
 
@@ -134,12 +134,16 @@ class Settled(msgspec.Struct, frozen=True, tag=True):
 
 
 class Flood(msgspec.Struct, frozen=True, tag=True):
-    """Flooded routing: a batch of one origin's own requests, passed on as it is by everybody."""
+    """Flooded routing: a batch of one origin's own requests, passed on as it is by everybody.
+
+    On graphs an origin numbers its batches by `version`, and who has one already passes none on.
+    """
 
     origin: str
     requests: tuple[Request, ...]
     fresh: bool = False
     wave: int | None = None
+    version: int = 0
 
 
 class LinkState(msgspec.Struct, frozen=True, tag=True):

@@ -14,9 +14,7 @@ allows, but never reorders them, and as each batch is applied as one there is no
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from palio.model.expressions import Literal, Slot, Variable
 from palio.model.filters import Conjunction, Constraint, Filter
@@ -32,13 +30,13 @@ from palio.routing.messages import (
     Withdraw,
 )
 
-__all__ = ["Lifted", "changes", "coalesce", "interned", "lift"]
+__all__ = ["Lifted", "bound", "changes", "coalesce", "interned", "lift"]
 
 _REMEMBERED: Final = 1 << 16
 """Filters whose parts are kept at hand: an update is filled in by every broker it passes."""
 
 
-class Lifted(msgspec.Struct, frozen=True):
+class Lifted(NamedTuple):
     """A filter without variables, taken apart: `skeleton` with `values` is the filter again.
 
     >>> import palio
@@ -51,29 +49,34 @@ class Lifted(msgspec.Struct, frozen=True):
 
     skeleton: Filter
     values: tuple[Value | tuple[Value, ...], ...]
-
-    @property
-    def names(self) -> Bindings:
-        """Each value under the name of its place."""
-        return {str(place): value for place, value in enumerate(self.values)}
+    names: Bindings
+    """Each value under the name of its place."""
 
     def filled(self, values: Bindings) -> Filter:
         """The filter with some of its constants replaced."""
-        known = self.values
-        filled = tuple(values.get(str(place), value) for place, value in enumerate(known))
-        return _fill(self.skeleton, tuple(map(_hashable, filled)))
+        return bound(self.skeleton, {**self.names, **values})
 
 
-def _hashable(value: object) -> tuple[type, object]:
-    """A value and its type, because 1 and True are one key but two constants."""
-    if isinstance(value, frozenset | list):
-        value = tuple(value)
-    return type(value), value
+def bound(filter: Filter, values: Bindings) -> Filter:
+    """A filter with its variables replaced, and a memory: all brokers bind the same ones.
+
+    >>> import palio
+    >>> str(bound(palio.parse("a > :x"), {"x": 5}))
+    'a > 5'
+    """
+    if not filter.variables:
+        return interned(filter)
+    # With their types, because 1 and True are one key but two constants.
+    named = tuple([(name, type(value), value) for name, value in values.items()])
+    try:
+        return _bound(filter, named)
+    except TypeError:  # a list of values has no hash
+        return interned(filter.bind(values))
 
 
 @lru_cache(_REMEMBERED)
-def _fill(skeleton: Filter, values: tuple[tuple[type, Any], ...]) -> Filter:
-    return interned(skeleton.bind({str(place): value for place, (_, value) in enumerate(values)}))
+def _bound(filter: Filter, named: tuple[tuple[str, type, Any], ...]) -> Filter:
+    return interned(filter.bind({name: value for name, _, value in named}))
 
 
 @lru_cache(_REMEMBERED)
@@ -93,7 +96,8 @@ def lift(filter: Filter) -> Lifted:
         )
         for conjunction in filter.conjunctions
     )
-    return Lifted(Filter(conjunctions), tuple(values))
+    names = {str(place): value for place, value in enumerate(values)}
+    return Lifted(interned(Filter(conjunctions)), tuple(values), names)
 
 
 def _lifted(constraint: Constraint, values: list[Value | tuple[Value, ...]]) -> Constraint:
@@ -112,6 +116,7 @@ def _lifted(constraint: Constraint, values: list[Value | tuple[Value, ...]]) -> 
     return Constraint(constraint.name, constraint.op, slot, constraint.ignore_case)
 
 
+@lru_cache(_REMEMBERED)
 def changes(old: Filter, new: Filter) -> Bindings | None:
     """The values in which two filters of one skeleton differ; None if their skeletons do.
 

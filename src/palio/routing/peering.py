@@ -20,12 +20,17 @@ __all__ = ["Broker"]
 
 
 class Broker:
-    """A broker that keeps subscriptions in a table and tells some peers the frontier of it."""
+    """A broker that keeps subscriptions in a table and tells some peers the frontier of it.
 
-    def __init__(self, name: str, selector: SelectorFactory = Rows) -> None:
+    Without `parametric` it is plain siena: it takes no `Update` and sends none.
+    """
+
+    def __init__(
+        self, name: str, selector: SelectorFactory = Rows, *, parametric: bool = True
+    ) -> None:
         self.name = name
         self.selector = selector()
-        self.subscriptions = Ledger(self.selector, aim=self._aim())
+        self.subscriptions = Ledger(self.selector, aim=self._aim(), parametric=parametric)
         self._ledgers = [self.subscriptions]
         self._waves = Waves()
         self._started: dict[Peer, bool] = {}
@@ -116,6 +121,10 @@ class Broker:
     # --- what follows from a change ---
 
     def _plan(self, sender: Peer, batch: Batch) -> list[tuple[Ledger, list[Step]]]:
+        if len(self._ledgers) == 1:
+            (ledger,) = self._ledgers
+            mine = [each for each in batch.requests if ledger.handles(each)]
+            return [(ledger, ledger.plan(sender, mine, fresh=batch.fresh))]
         plans = []
         rest: tuple[Request, ...] = batch.requests
         for ledger in self._ledgers:

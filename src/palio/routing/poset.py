@@ -16,13 +16,9 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from palio.model.filters import Filter
-from palio.model.relations import (
-    conjunction_covers,
-    covers,
-    covers_advertisement,
-    overlaps,
-)
+from palio.model.relations import covers, covers_advertisement, overlaps
 from palio.routing.boxes import Boxes
+from palio.routing.forms import Form, form_of
 
 __all__ = ["ADVERTISEMENTS", "SUBSCRIPTIONS", "Poset", "Relation", "overlap"]
 
@@ -32,12 +28,17 @@ _REMEMBERED: Final = 1 << 16
 Relation: TypeAlias = Callable[[Filter, Filter], bool]
 
 
-@lru_cache(_REMEMBERED)
+_covers = lru_cache(_REMEMBERED)(covers)
+
+
 def SUBSCRIPTIONS(general: Filter, specific: Filter) -> bool:  # noqa: N802 - a constant that is called
-    """`covers_s` of filters without variables, with a memory."""
-    if len(general.conjunctions) == len(specific.conjunctions) == 1:
-        return conjunction_covers(general.conjunctions[0], specific.conjunctions[0])
-    return covers(general, specific)
+    """`covers_s` of filters without variables, by intervals where they say enough."""
+    return _covers_form(form_of(general), form_of(specific))
+
+
+def _covers_form(general: Form, specific: Form) -> bool:
+    verdict = general.covers(specific)
+    return _covers(general.filter, specific.filter) if verdict is None else verdict
 
 
 @lru_cache(_REMEMBERED)
@@ -50,6 +51,12 @@ def ADVERTISEMENTS(general: Filter, specific: Filter) -> bool:  # noqa: N802 - a
 def overlap(advertisement: Filter, subscription: Filter) -> bool:
     """`overlaps`, with a memory."""
     return overlaps(advertisement, subscription)
+
+
+def _on_forms(relation: Relation) -> Callable[[Form, Form], bool]:
+    if relation is SUBSCRIPTIONS:
+        return _covers_form
+    return lambda general, specific: relation(general.filter, specific.filter)
 
 
 class Poset:
@@ -68,8 +75,9 @@ class Poset:
 
     def __init__(self, relation: Relation = SUBSCRIPTIONS) -> None:
         self.relation = relation
+        self._holds = _on_forms(relation)
         self._numbers: dict[Filter, int] = {}
-        self._filters: dict[int, Filter] = {}
+        self._forms: dict[int, Form] = {}
         self._next = 0
         self._index: Boxes | None = None
 
@@ -80,12 +88,12 @@ class Poset:
         number = self._next
         self._next += 1
         self._numbers[filter] = number
-        self._filters[number] = filter
+        self._forms[number] = form = form_of(filter)
         if self._index is not None:
-            self._index.add(number, filter)
-        elif len(self._filters) > _SCANNED and self.relation is not ADVERTISEMENTS:
+            self._index.add(number, form)
+        elif len(self._forms) > _SCANNED and self.relation is not ADVERTISEMENTS:
             self._index = Boxes()
-            for each, known in self._filters.items():
+            for each, known in self._forms.items():
                 self._index.add(each, known)
         return True
 
@@ -94,28 +102,28 @@ class Poset:
         number = self._numbers.pop(filter, None)
         if number is None:
             return False
-        del self._filters[number]
+        del self._forms[number]
         if self._index is not None:
             self._index.remove(number)
         return True
 
     def coverers(self, filter: Filter) -> Iterator[Filter]:
         """The members that cover a filter (itself apart), which need not be a member."""
-        candidates = self._filters if self._index is None else self._index.above(filter)
-        relation, filters = self.relation, self._filters
+        form, own = form_of(filter), self._numbers.get(filter)
+        candidates = self._forms if self._index is None else self._index.above(form)
+        holds, forms = self._holds, self._forms
         for number in candidates:
-            other = filters[number]
-            if other is not filter and other != filter and relation(other, filter):
-                yield other
+            if number != own and holds(forms[number], form):
+                yield forms[number].filter
 
     def covered(self, filter: Filter) -> Iterator[Filter]:
         """The members that a filter covers (itself apart)."""
-        candidates = self._filters if self._index is None else self._index.below(filter)
-        relation, filters = self.relation, self._filters
+        form, own = form_of(filter), self._numbers.get(filter)
+        candidates = self._forms if self._index is None else self._index.below(form)
+        holds, forms = self._holds, self._forms
         for number in candidates:
-            other = filters[number]
-            if other is not filter and other != filter and relation(filter, other):
-                yield other
+            if number != own and holds(form, forms[number]):
+                yield forms[number].filter
 
     def roots(self) -> list[Filter]:
         """The members that no other one is above."""
@@ -159,12 +167,12 @@ class Poset:
         return filter in self._numbers
 
     def __iter__(self) -> Iterator[Filter]:
-        return iter(list(self._filters.values()))
+        return iter([form.filter for form in self._forms.values()])
 
     def __len__(self) -> int:
-        return len(self._filters)
+        return len(self._forms)
 
 
-_SCANNED: Final = 32
+_SCANNED: Final = 8
 """Members that are asked one by one; an index pays only beyond. (Advertisements always are: a
 broker has few, and `covers_advertisement` runs the other way through the attributes.)"""

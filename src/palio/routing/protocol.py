@@ -107,7 +107,7 @@ class Events:
     ([2], (0, 1))
     """
 
-    __slots__ = ("_batch", "_rows", "publisher", "seqs")
+    __slots__ = ("_batch", "_rows", "epoch", "publisher", "seqs", "source")
 
     def __init__(
         self,
@@ -116,8 +116,14 @@ class Events:
         *,
         rows: Sequence[Mapping[str, Any]] | None = None,
         batch: pa.RecordBatch | None = None,
+        source: str | None = None,
+        epoch: int = 0,
     ) -> None:
         self.publisher = publisher
+        self.source = source
+        """The broker where they were published, if the shell says."""
+        self.epoch = epoch
+        """Grows whenever the publisher starts numbering anew."""
         self.seqs = tuple(seqs)
         self._rows = rows
         self._batch = batch
@@ -145,13 +151,28 @@ class Events:
 
     def select(self, mask: RowMask) -> Events:
         """The events of some rows; these same events if that is all of them."""
-        if mask.all():
+        if mask[0] if len(mask) == 1 else mask.all():
             return self
         chosen = np.flatnonzero(mask).tolist()
         seqs = [self.seqs[row] for row in chosen]
         if self._rows is None and self._batch is not None:
-            return Events(self.publisher, seqs, batch=self._batch.take(pa.array(chosen)))
-        return Events(self.publisher, seqs, rows=[self.rows[row] for row in chosen])
+            batch = self._batch.take(pa.array(chosen))
+            return self._like(seqs, batch=batch)
+        return self._like(seqs, rows=[self.rows[row] for row in chosen])
+
+    def stamped(self, rows: Sequence[Mapping[str, Any]]) -> Events:
+        """The same events with other rows."""
+        return self._like(self.seqs, rows=rows)
+
+    def _like(
+        self,
+        seqs: Sequence[int],
+        rows: Sequence[Mapping[str, Any]] | None = None,
+        batch: pa.RecordBatch | None = None,
+    ) -> Events:
+        return Events(
+            self.publisher, seqs, rows=rows, batch=batch, source=self.source, epoch=self.epoch
+        )
 
     def __len__(self) -> int:
         return len(self.seqs)

@@ -7,30 +7,27 @@ plain intervals is tested without three-valued logic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from palio.matching.protocol import RowMask
-from palio.model.domains import Domain
-from palio.model.filters import Conjunction, Filter
-from palio.model.values import Bindings, Kind, coordinate, kind_of, successor
-from palio.routing.parameters import interned
+from palio.model.filters import Filter
+from palio.model.values import Bindings, Kind, coordinate, kind_of
+from palio.routing.forms import Test, form_of
+from palio.routing.parameters import bound
 from palio.routing.protocol import Events
 
 __all__ = ["Rows"]
 
-_Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
-
-_Bucket: TypeAlias = dict[int, tuple[int, _Test]]
+_Bucket: TypeAlias = dict[int, tuple[int, Test]]
 """By key, a destination and its test."""
 
 _NOTHING: Final[_Bucket] = {}
 
-_REMEMBERED: Final = 1 << 14
-"""Filters whose test is kept at hand."""
+_THE_ONE_ROW: Final = np.ones(1, np.bool_)
+_THE_ONE_ROW.flags.writeable = False
 
 
 class Rows:
@@ -72,6 +69,8 @@ class Rows:
         """See `Selector`."""
         if self._stale:
             self._refresh()
+        if len(events) == 1:
+            return dict.fromkeys(self._destinations(events.rows[0]), _THE_ONE_ROW)
         found: dict[int, RowMask] = {}
         for place, row in enumerate(events.rows):
             for destination in self._destinations(row):
@@ -97,75 +96,15 @@ class Rows:
         """File what changed since events last came: updates may be many more than events."""
         for key in self._stale:
             filter, values, destination = self._asked[key]
-            bound = interned(filter.bind(values))
             old = self._buckets.get(key)
             if old is not None:
                 del old[key]
             bucket = self._others
-            point = _point_of(bound)
+            form = form_of(bound(filter, values))
+            point = form.point
             if point is not None:
                 name, kind, place = point
                 bucket = self._by_point.setdefault(name, {}).setdefault((kind, place), {})
-            bucket[key] = (destination, _test_of(bound))
+            bucket[key] = (destination, form.test)
             self._buckets[key] = bucket
         self._stale.clear()
-
-
-@lru_cache(_REMEMBERED)
-def _point_of(filter: Filter) -> tuple[str, Kind, Any] | None:
-    """An attribute that must have one value for a filter to match."""
-    if len(filter.conjunctions) != 1:
-        return None
-    for name, kind, low, high in _intervals(filter.conjunctions[0]) or ():
-        if successor(kind, low) == high:
-            return name, kind, low
-    return None
-
-
-@lru_cache(_REMEMBERED)
-def _test_of(filter: Filter) -> _Test:
-    parts = [_intervals(each) for each in filter.conjunctions]
-    if any(part is None for part in parts):
-        return filter.matches
-    simple = [part for part in parts if part is not None]
-
-    def holds(event: Mapping[str, Any]) -> bool:
-        return any(_inside(part, event) for part in simple)
-
-    return holds
-
-
-_Intervals: TypeAlias = list[tuple[str, Kind, Any, Any]]
-
-
-def _intervals(conjunction: Conjunction) -> _Intervals | None:
-    """A conjunction as one interval an attribute, if that says all of it."""
-    if conjunction.residuals:
-        return None
-    found: _Intervals = []
-    for name, domain in conjunction.domains.items():
-        plain = _interval(domain)
-        if plain is None:
-            return None
-        found.append((name, *plain))
-    return found
-
-
-def _interval(domain: Domain) -> tuple[Kind, Any, Any] | None:
-    if domain.absent or len(domain.kinds) != 1:
-        return None
-    ((kind, values),) = domain.kinds.items()
-    if values.tests or values.nan or len(values.spans) != 1:
-        return None
-    return kind, *values.spans[0]
-
-
-def _inside(part: _Intervals, event: Mapping[str, Any]) -> bool:
-    for name, kind, low, high in part:
-        value = event.get(name)
-        if value is None or kind_of(value) is not kind:
-            return False
-        place = coordinate(value)
-        if not low <= place or not place < high:  # so NaN is outside
-            return False
-    return True

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from palio.language.parsing import parse_filter
+from palio.errors import InvalidInput
+from palio.language.parsing import parse, parse_filter
 from palio.model.filters import Filter
+from palio.model.patterns import Occurrence, Pattern
 from palio.model.relations import covers
 from palio.model.values import NO_VALUES, Bindings, Value
 from palio.routing.messages import (
@@ -22,12 +24,20 @@ from palio.routing.messages import (
     Update,
     Withdraw,
 )
+from palio.routing.pattern_messages import (
+    CancelPattern,
+    Composite,
+    PatternControl,
+    SubscribePattern,
+    UnsubscribePattern,
+)
+from palio.routing.patterns_standing import covers_pattern
 from palio.routing.protocol import Events, Peer
 
 if TYPE_CHECKING:
     from palio.simulation.network import Network
 
-__all__ = ["Client", "Delivery"]
+__all__ = ["Client", "Delivery", "Found"]
 
 
 class Delivery(NamedTuple):
@@ -39,6 +49,14 @@ class Delivery(NamedTuple):
     event: Mapping[str, Any]
 
 
+class Found(NamedTuple):
+    """An occurrence of a pattern that a client took, and when."""
+
+    time_us: int
+    key: int
+    parts: tuple[Occurrence, ...]
+
+
 class Client:
     """One identity at one broker. Make it with `Network.client`.
 
@@ -46,16 +64,19 @@ class Client:
     what makes STRICTNESS immediate (parametric 4.3); what fails is counted as spurious.
     """
 
-    def __init__(self, network: Network, name: str, broker: str) -> None:
+    def __init__(self, network: Network, name: str, broker: str, epoch: int = 0) -> None:
         self.name = name
         self.broker = broker
         self.peer = Peer.client(name)
         self.received: list[Delivery] = []
+        self.found: list[Found] = []
         self.spurious = 0
         self.settled: dict[int, tuple[str, ...]] = {}
         """Waves that were answered, with the brokers that were not reached."""
         self._network = network
+        self._epoch = epoch
         self._filters: dict[int, tuple[Filter, Bindings]] = {}
+        self._patterns: dict[int, Pattern] = {}
         self._versions: dict[int, int] = {}
         self._next_key = 0
         self._next_wave = 0
@@ -86,6 +107,26 @@ class Client:
         """End every subscription that the filter covers."""
         self.request(Cancel(_filter(filter)))
 
+    def subscribe_pattern(self, pattern: Pattern | str, values: Bindings = NO_VALUES) -> int:
+        """Ask for the occurrences of a pattern, each in `found`; the subscription's key."""
+        key = self._new_key()
+        self._patterns[key] = _pattern(pattern).bind(values)
+        self._network.control(self, SubscribePattern(key, _pattern(pattern), values))
+        return key
+
+    def unsubscribe_pattern(self, key: int) -> None:
+        """End a pattern subscription."""
+        self._patterns.pop(key, None)
+        self._network.control(self, UnsubscribePattern(key))
+
+    def cancel_pattern(self, pattern: Pattern | str) -> None:
+        """End every pattern of this length that is covered position by position."""
+        wide = _pattern(pattern)
+        for key, narrow in list(self._patterns.items()):
+            if covers_pattern(wide, narrow):
+                del self._patterns[key]
+        self._network.control(self, CancelPattern(wide))
+
     def advertise(self, filter: Filter | str, *, wave: bool = False) -> int:
         """Announce what will be published; the key of the advertisement."""
         key = self._new_key()
@@ -113,7 +154,13 @@ class Client:
 
     def publish(self, *events: Mapping[str, Any]) -> None:
         """Publish events, numbered on from those before."""
-        batch = Events.of(self.name, events, self._next_seq)
+        batch = Events(
+            self.name,
+            range(self._next_seq, self._next_seq + len(events)),
+            rows=events,
+            source=self.broker,
+            epoch=self._epoch,
+        )
         self._next_seq += len(events)
         self._network.publish(self, batch)
 
@@ -121,8 +168,10 @@ class Client:
         """Whether some subscription of its own matches now."""
         return any(filter.matches(event, values) for filter, values in self._filters.values())
 
-    def take(self, message: Control | Events, now_us: int) -> int:
-        """What the broker delivers; how many events of it were wanted."""
+    def take(self, message: Control | PatternControl | Events, now_us: int) -> int:
+        """What the broker delivers; how many notifications of it were wanted."""
+        if isinstance(message, Composite):
+            return self._take_composite(message, now_us)
         if isinstance(message, Settled):
             self.settled[message.wave] = message.unreached
         if not isinstance(message, Events):
@@ -135,6 +184,13 @@ class Client:
             else:
                 self.spurious += 1
         return taken
+
+    def _take_composite(self, message: Composite, now_us: int) -> int:
+        if message.key not in self._patterns:
+            self.spurious += 1
+            return 0
+        self.found.append(Found(now_us, message.key, message.parts))
+        return 1
 
     def _new_key(self) -> int:
         self._next_key += 1
@@ -159,3 +215,10 @@ class Client:
 
 def _filter(given: Filter | str) -> Filter:
     return parse_filter(given) if isinstance(given, str) else given
+
+
+def _pattern(given: Pattern | str) -> Pattern:
+    parsed = parse(given) if isinstance(given, str) else given
+    if not isinstance(parsed, Pattern):
+        raise InvalidInput(f"{str(parsed)!r} is a filter; a pattern has THEN between filters")
+    return parsed

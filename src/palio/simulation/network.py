@@ -8,7 +8,8 @@ routing room.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias, cast, get_args
 
 from palio.errors import InvalidInput
 from palio.routing.acyclic import Acyclic
@@ -19,6 +20,7 @@ from palio.routing.messages import (
     Batch,
     Control,
     Flood,
+    Request,
     Settled,
     Subscribe,
     Unadvertise,
@@ -26,19 +28,34 @@ from palio.routing.messages import (
     Update,
 )
 from palio.routing.parameters import coalesce
+from palio.routing.pattern_messages import (
+    Composite,
+    PatternControl,
+    PatternSend,
+    SubscribePattern,
+    UnsubscribePattern,
+)
+from palio.routing.patterns import TIME, Patterned
 from palio.routing.protocol import Events, Peer, Router, Send
+from palio.routing.source_trees import SourceTrees
 from palio.simulation.agenda import FAULT, MESSAGE, TIMER, Agenda
 from palio.simulation.clients import Client
+from palio.simulation.inbox import Inbox, Letter, work_of
 from palio.simulation.links import Direction, Link
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology
-from palio.simulation.trace import Costs, Trace, describe
+from palio.simulation.trace import Costs, Trace
 
 __all__ = ["Network", "RouterFactory"]
 
-RouterFactory: TypeAlias = Callable[[str], Router]
+RouterFactory: TypeAlias = Callable[[str], Router | Patterned]
+
+Message: TypeAlias = Control | PatternControl | Events
 
 US_PER_MS: Final = 1000
+
+START: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""What stands for time 0 in the events of a network that matches patterns."""
 
 _HEADER_BYTES: Final = 40
 _REQUEST_BYTES: Final = 60
@@ -53,6 +70,8 @@ class _Wire:
         self.ends = ends
         self.link = link
         self.directions = {end: Direction(link, random) for end in ends}
+        self.peers: dict[str, Peer] = {}
+        """What the other end is to each end."""
         self.is_cut = False
         self.is_up = False
         self.epoch = 0
@@ -75,20 +94,32 @@ class Network:
     (True, False)
     """
 
-    def __init__(self, seed: int = 0, *, service_us: int = 0, keep_trace: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        service_us: int = 0,
+        coalescing: bool = True,
+        keep_trace: bool = False,
+    ) -> None:
         self.service_us = service_us
-        """How long a broker works on a message from another one; the next waits for it."""
+        """How long a broker works on one request or event, whoever sent it; the next waits."""
+        self.coalescing = coalescing
+        """Whether batches that wait, for a link or a broker, are joined (`coalesce`)."""
         self.random = Randomness(seed)
         self.agenda = Agenda()
         self.trace = Trace(keep=keep_trace)
         self.costs = Costs()
-        self.routers: dict[str, Router] = {}
+        self.routers: dict[str, Router | Patterned] = {}
         self.clients: dict[str, Client] = {}
         self._factories: dict[str, RouterFactory] = {}
         self._wires: dict[tuple[str, str], _Wire] = {}
         self._by_end: dict[tuple[str, Peer], _Wire] = {}
         self._crashed: dict[str, None] = {}
-        self._busy_us: dict[str, int] = {}
+        self._lives: dict[str, int] = {}
+        """How often a client or broker of a name began before: its epoch or incarnation."""
+        self._inboxes: dict[str, Inbox] = {}
+        self._wakes_us: dict[str, int] = {}
 
     @classmethod
     def of(
@@ -99,10 +130,11 @@ class Network:
         seed: int = 0,
         link: Link | None = None,
         service_us: int = 0,
+        coalescing: bool = True,
         keep_trace: bool = False,
     ) -> Network:
         """A network of one kind of router. In a hierarchy an edge's first end is the master."""
-        network = cls(seed, service_us=service_us, keep_trace=keep_trace)
+        network = cls(seed, service_us=service_us, coalescing=coalescing, keep_trace=keep_trace)
         for name in topology.brokers:
             network.add_broker(name, routing)
         for one, other in topology.edges:
@@ -114,9 +146,14 @@ class Network:
         """The time."""
         return self.agenda.now_us / US_PER_MS
 
+    @property
+    def now(self) -> datetime:
+        """The time as events are stamped with it."""
+        return START + timedelta(microseconds=self.agenda.now_us)
+
     # --- building ---
 
-    def add_broker(self, name: str, routing: RouterFactory = Acyclic) -> Router:
+    def add_broker(self, name: str, routing: RouterFactory = Acyclic) -> Router | Patterned:
         """A broker without links."""
         if name in self.routers:
             raise InvalidInput(f"there is a broker {name!r} already; choose another name")
@@ -129,14 +166,16 @@ class Network:
         ends = (one, other)
         wire = self._wires[ends] = _Wire(ends, link or Link(), self.random.branch())
         for end in ends:
-            self._by_end[end, self._peer(wire, end)] = wire
+            peer = wire.peers[end] = self._peer(wire, end)
+            self._by_end[end, peer] = wire
         self._update(wire)
 
     def client(self, name: str, at: str) -> Client:
         """A client at a broker."""
         if name in self.clients:
             raise InvalidInput(f"there is a client {name!r} already; choose another name")
-        client = self.clients[name] = Client(self, name, at)
+        epoch = self._lives[name] = self._lives.get(name, -1) + 1
+        client = self.clients[name] = Client(self, name, at, epoch)
         self._carry(at, self.routers[at].attach(client.peer))
         return client
 
@@ -179,6 +218,8 @@ class Network:
         """A broker stops and forgets everything; its clients are gone."""
         self._note(name, name, "crash")
         self._crashed[name] = None
+        self._inboxes.pop(name, None)
+        self._wakes_us.pop(name, None)
         self.clients = {key: each for key, each in self.clients.items() if each.broker != name}
         for wire in self._wires.values():
             if name in wire.ends:
@@ -188,7 +229,10 @@ class Network:
         """A crashed broker starts again, empty."""
         self._note(name, name, "restart")
         del self._crashed[name]
-        self.routers[name] = self._factories[name](name)
+        router = self.routers[name] = self._factories[name](name)
+        self._lives[name] = self._lives.get(name, 0) + 1
+        if isinstance(router, SourceTrees):
+            router.begin(self._lives[name])
         for wire in self._wires.values():
             if name in wire.ends:
                 self._update(wire)
@@ -229,30 +273,56 @@ class Network:
 
     # --- carrying ---
 
-    def control(self, client: Client, batch: Batch) -> None:
+    def control(self, client: Client, message: Batch | PatternControl) -> None:
         """A client's request reaches its broker at once."""
-        self._note(client.name, client.broker, describe(batch))
-        self.costs.steps += 1
-        self._carry(client.broker, self.routers[client.broker].receive(client.peer, batch))
+        self._receive(client.broker, _letter(client.name, client.peer, 0, message))
 
     def publish(self, client: Client, events: Events) -> None:
-        """A client's events reach its broker at once."""
-        self._note(client.name, client.broker, describe(events))
-        self._route(client.broker, client.peer, events)
+        """A client's events reach its broker at once, which stamps them if patterns need it."""
+        if isinstance(self.routers[client.broker], Patterned):
+            rows = [{**row, TIME: self.now} for row in events.rows]
+            events = events.stamped(rows)
+        self._receive(client.broker, Letter(client.name, client.peer, 0, events))
 
     def _route(self, broker: str, sender: Peer, events: Events) -> None:
         self.costs.steps += 1
-        found = self.routers[broker].route(sender, events)
+        router = self.routers[broker]
+        observed = router.observed if isinstance(router, Patterned) else 0
+        found = router.route(sender, events)
         if not found and not sender.is_client:
             self.costs.stray += len(events)
+            if isinstance(router, Patterned):
+                self.costs.stray -= router.observed - observed
         for peer, mask in found.items():
             self._deliver(broker, peer, events.select(mask))
+        self._plan_wake(broker)
 
-    def _carry(self, broker: str, sends: Iterable[Send]) -> None:
+    def _carry(self, broker: str, sends: Iterable[Send | PatternSend]) -> None:
         for peer, message in sends:
             self._deliver(broker, peer, message)
+        self._plan_wake(broker)
 
-    def _deliver(self, broker: str, peer: Peer, message: Control | Events) -> None:
+    def _plan_wake(self, broker: str) -> None:
+        """Call a router's `advance` when it wants to be woken."""
+        router = self.routers[broker]
+        if not isinstance(router, Patterned):
+            return
+        wake = router.wake
+        if wake is None:
+            return
+        time_us = max(self.agenda.now_us, (wake - START) // timedelta(microseconds=1))
+        if time_us < self._wakes_us.get(broker, time_us + 1):
+            self._wakes_us[broker] = time_us
+            self.agenda.at(time_us, TIMER, lambda: self._wake(broker, router, time_us))
+
+    def _wake(self, broker: str, router: Patterned, time_us: int) -> None:
+        if self.routers[broker] is not router or broker in self._crashed:
+            return
+        if self._wakes_us.get(broker) == time_us:
+            del self._wakes_us[broker]
+        self._carry(broker, router.advance(self.now))
+
+    def _deliver(self, broker: str, peer: Peer, message: Message) -> None:
         if peer.is_client:
             self._hand_over(broker, peer.name, message)
             return
@@ -265,14 +335,14 @@ class Network:
         else:
             self._transmit(wire, broker, message)
 
-    def _wait(self, wire: _Wire, broker: str, message: Control | Events) -> None:
+    def _wait(self, wire: _Wire, broker: str, message: Message) -> None:
         """The link is busy: queue, joined with the batch before it if that is possible."""
         direction = wire.directions[broker]
-        waiting = direction.waiting
+        waiting: list[Any] = direction.waiting
         if not waiting:
             epoch = wire.epoch
             self.agenda.at(direction.free_us, MESSAGE, lambda: self._pump(wire, epoch, broker))
-        elif isinstance(waiting[-1], Batch) and isinstance(message, Batch):
+        elif self.coalescing and isinstance(waiting[-1], Batch) and isinstance(message, Batch):
             joined = coalesce(waiting[-1], message)
             if joined is not None:
                 waiting[-1] = joined
@@ -287,11 +357,12 @@ class Network:
         if direction.waiting:
             self.agenda.at(direction.free_us, MESSAGE, lambda: self._pump(wire, epoch, broker))
 
-    def _transmit(self, wire: _Wire, broker: str, message: Control | Events) -> None:
+    def _transmit(self, wire: _Wire, broker: str, message: Message) -> None:
         self._count(message, wire.link.price)
         direction = wire.directions[broker]
         lost = direction.lost
-        arrivals = direction.arrivals(self.agenda.now_us, size_of(message))
+        size = 0 if wire.link.bytes_per_ms is None else size_of(message)
+        arrivals = direction.arrivals(self.agenda.now_us, size)
         self.costs.lost += direction.lost - lost
         epoch, target = wire.epoch, wire.other(broker)
         for time_us in arrivals:
@@ -299,82 +370,126 @@ class Network:
                 time_us, MESSAGE, lambda: self._arrive(wire, epoch, broker, target, message)
             )
 
-    def _arrive(
-        self, wire: _Wire, epoch: int, source: str, target: str, message: Control | Events
-    ) -> None:
+    def _arrive(self, wire: _Wire, epoch: int, source: str, target: str, message: Message) -> None:
         if wire.epoch != epoch:
             self.costs.lost += 1
             return
-        if self.service_us:
-            start = max(self.agenda.now_us, self._busy_us.get(target, 0))
-            self._busy_us[target] = start + self.service_us
-            self.agenda.at(
-                self._busy_us[target],
-                MESSAGE,
-                lambda: self._work(wire, epoch, source, target, message),
-            )
-        else:
-            self._work(wire, epoch, source, target, message)
+        self._receive(target, _letter(source, wire.peers[target], epoch, message))
 
-    def _work(
-        self, wire: _Wire, epoch: int, source: str, target: str, message: Control | Events
-    ) -> None:
+    def _receive(self, broker: str, letter: Letter) -> None:
+        """Work on a message, or let it wait until the broker has time."""
+        if not self.service_us:
+            self._work(broker, letter)
+            return
+        inbox = self._inboxes.get(broker)
+        if inbox is None:
+            inbox = self._inboxes[broker] = Inbox(joining=self.coalescing)
+        inbox.put(letter)
+        if not inbox.is_busy:
+            self._serve(broker, inbox)
+
+    def _serve(self, broker: str, inbox: Inbox) -> None:
+        letter = inbox.take()
+        inbox.is_busy = True
+        ready_us = self.agenda.now_us + self.service_us * work_of(letter.message)
+        self.agenda.at(ready_us, MESSAGE, lambda: self._served(broker, inbox, letter))
+
+    def _served(self, broker: str, inbox: Inbox, letter: Letter) -> None:
+        if self._inboxes.get(broker) is not inbox or not self._is_connected(broker, letter):
+            self.costs.lost += 1  # the broker crashed, or who sent it is gone
+        else:
+            self._work(broker, letter)
+        inbox.is_busy = False
+        if len(inbox):
+            self._serve(broker, inbox)
+
+    def _is_connected(self, broker: str, letter: Letter) -> bool:
+        if letter.sender.is_client:
+            return letter.sender.name in self.clients
+        return self._by_end[broker, letter.sender].epoch == letter.epoch
+
+    def _work(self, broker: str, letter: Letter) -> None:
         """A broker takes a message in hand."""
-        if wire.epoch != epoch:
-            self.costs.lost += 1
-            return
-        self._note(source, target, describe(message))
-        sender = self._peer(wire, target)
+        message: Message = letter.message
+        self._note(letter.source, broker, message)
         if isinstance(message, Events):
-            self._route(target, sender, message)
+            self._route(broker, letter.sender, message)
+            return
+        self.costs.steps += 1
+        router = self.routers[broker]
+        if isinstance(router, Patterned):
+            self._carry(broker, router.receive(letter.sender, message))
+        elif type(message) in _ABOUT_PATTERNS:
+            raise InvalidInput(f"{broker} matches no patterns: its router must be a Patterned")
         else:
-            self.costs.steps += 1
-            self._carry(target, self.routers[target].receive(sender, message))
+            self._carry(broker, router.receive(letter.sender, cast("Control", message)))
 
-    def _hand_over(self, broker: str, name: str, message: Control | Events) -> None:
+    def _hand_over(self, broker: str, name: str, message: Message) -> None:
         client = self.clients.get(name)
         if client is None:
             return
-        self._note(broker, name, describe(message))
+        self._note(broker, name, message)
         taken = client.take(message, self.agenda.now_us)
         self.costs.delivered += taken
-        if isinstance(message, Events):
-            self.costs.spurious += len(message) - taken
+        if isinstance(message, Events | Composite):
+            self.costs.spurious += (len(message) if isinstance(message, Events) else 1) - taken
 
-    def _note(self, source: str, target: str, what: str) -> None:
+    def _note(self, source: str, target: str, what: str | Message) -> None:
         self.trace.note(self.agenda.now_us, source, target, what)
 
-    def _count(self, message: Control | Events, price: float) -> None:
+    def _count(self, message: Message, price: float) -> None:
         costs = self.costs
         costs.priced += price
         if isinstance(message, Events):
             costs.notifications += len(message)
             return
+        if isinstance(message, Composite):
+            costs.notifications += 1
+            return
+        if type(message) in _ABOUT_PATTERNS:
+            costs.batches += 1
+            self._count_request(cast("PatternControl", message))
+            return
         if isinstance(message, Batch | Flood):
             costs.batches += 1
             costs.waves += message.wave is not None
             for request in message.requests:
-                name = _COUNTERS.get(type(request))
-                if name is not None:
-                    setattr(costs, name, getattr(costs, name) + 1)
+                self._count_request(request)
         elif isinstance(message, Settled):
             costs.waves += 1
         else:
             costs.topology += 1
 
+    def _count_request(self, request: Request | PatternControl) -> None:
+        name = _COUNTERS.get(type(request))
+        if name is not None:
+            setattr(self.costs, name, getattr(self.costs, name) + 1)
+
+
+_ABOUT_PATTERNS: Final = frozenset(get_args(PatternControl))
+"""Looked up for every message: `isinstance` of a union tries its members one by one."""
 
 _COUNTERS: Final[Mapping[type, str]] = {
     Subscribe: "subscribes",
     Update: "updates",
     Unsubscribe: "unsubscribes",
+    SubscribePattern: "subscribes",
+    UnsubscribePattern: "unsubscribes",
     Advertise: "advertises",
     Unadvertise: "unadvertises",
 }
 
 
-def size_of(message: Control | Events) -> int:
+def _letter(source: str, sender: Peer, epoch: int, message: Message) -> Letter:
+    """To an inbox a message about patterns is one piece of work like any other."""
+    return Letter(source, sender, epoch, cast("Control | Events", message))
+
+
+def size_of(message: Message) -> int:
     """About how many bytes a message takes."""
     if isinstance(message, Events):
         return _HEADER_BYTES + sum(_VALUE_BYTES * len(row) for row in message.rows)
+    if isinstance(message, Composite):
+        return _HEADER_BYTES + sum(_VALUE_BYTES * len(part.event) for part in message.parts)
     requests: tuple[Any, ...] = getattr(message, "requests", ())
     return _HEADER_BYTES + _REQUEST_BYTES * len(requests)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
+from math import ceil
 from typing import Any, Final
 
 import msgspec
@@ -13,11 +15,14 @@ from palio.routing.advertised import Advertised
 from palio.routing.flooded import Flooded
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
-from palio.simulation.network import Network, RouterFactory
+from palio.routing.patterns import Patterned
+from palio.routing.source_trees import SourceTrees
+from palio.simulation.clients import Client
+from palio.simulation.network import US_PER_MS, Network, RouterFactory
 from palio.simulation.randomness import Randomness
-from palio.simulation.topologies import parse_topology
+from palio.simulation.topologies import Topology, parse_topology
 
-__all__ = ["ROUTINGS", "simulate"]
+__all__ = ["PATTERNED", "ROUTINGS", "simulate"]
 
 ROUTINGS: Final[dict[str, RouterFactory]] = {
     "acyclic": Acyclic,
@@ -25,51 +30,172 @@ ROUTINGS: Final[dict[str, RouterFactory]] = {
     "flooded": Flooded,
     "general": General,
     "general-advertised": partial(General, inner=Advertised),
+    "general-sources": SourceTrees,
+    "general-patterns": partial(Patterned, inner=partial(General, inner=Advertised)),
     "hierarchical": Hierarchical,
+    "patterns": Patterned,
 }
-"""By name, the algorithms that a scenario may use."""
+"""By name, the algorithms that a scenario may use. Those for any graph begin with `general`."""
+
+PATTERNED: Final = ("general-patterns", "patterns")
+"""Those that match patterns."""
 
 _GROUPS: Final = 10
 """Topics of the scenario: each client asks for a part of one."""
 
+_VALUES: Final = 100
+"""Values of an event, and of a client's parameter."""
+
+Progress = Callable[[int], object]
+
 
 def simulate(
-    topology: str, routing: str, *, seed: int = 0, clients: int = 20, events: int = 100
+    topology: str,
+    routing: str,
+    *,
+    seed: int = 0,
+    clients: int = 20,
+    events: int = 100,
+    patterns: int = 0,
+    note: Callable[[str], object] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Clients at random brokers subscribe, change a parameter, publish; the costs, counted.
+
+    Of the clients, `patterns` also ask for a pattern. `note` is told each step of the trace as one
+    line, `progress` how many events have been published.
 
     >>> simulate("ring:12", "general", seed=7)["delivered"] > 0
     True
     """
-    factory = ROUTINGS.get(routing)
-    if factory is None:
-        known = ", ".join(sorted(ROUTINGS))
-        raise InvalidInput(f"{routing!r} is no routing algorithm; choose one of {known}")
     random = Randomness(seed)
-    shape = parse_topology(topology, random)
-    if not routing.startswith("general") and not shape.is_tree:
-        raise InvalidInput(f"{routing} needs a tree and {topology} has cycles; choose general")
-    network = Network.of(shape, factory, seed=seed)
-    crowd = [network.client(f"c{n}", random.choice(shape.brokers)) for n in range(clients)]
-    keys = []
-    for client in crowd:
-        client.advertise("topic IS NOT NULL AND value IS NOT NULL")
-        topic, bound = random.below(_GROUPS), random.below(100)
-        keys.append(client.subscribe(f"topic = {topic} AND value >= :low", {"low": bound}))
-    network.run()
-    for client, key in zip(crowd, keys, strict=True):
-        client.update(key, low=random.below(100))
-    network.run()
-    for _ in range(events):
-        random.choice(crowd).publish({"topic": random.below(_GROUPS), "value": random.below(100)})
-        network.run()
+    shape = _checked(topology, routing, random)
+    for what, count, least in (("clients", clients, 1), ("events", events, 0)):
+        if count < least:
+            raise InvalidInput(f"{what} is {count}; it takes at least {least}")
+    if not 0 <= patterns <= clients:
+        raise InvalidInput(f"patterns is {patterns}; at most every client, {clients}, asks for one")
+    if patterns and routing not in PATTERNED:
+        raise InvalidInput(f"{routing} matches no patterns; choose {' or '.join(PATTERNED)}")
+    network = Network.of(shape, ROUTINGS[routing], seed=seed, keep_trace=note is not None)
+    scenario = _Scenario(network, random, note)
+    scenario.populate(shape, clients, patterns)
+    for done in range(events):
+        scenario.publish()
+        if progress is not None:
+            progress(done + 1)
+    costs = msgspec.to_builtins(network.costs)
+    costs["link_states"] = costs.pop("topology")
     return {
         "topology": topology,
         "routing": routing,
         "seed": seed,
         "brokers": len(shape.brokers),
         "links": len(shape.edges),
-        **msgspec.to_builtins(network.costs),
+        "clients": clients,
+        "published": events,
+        **costs,
+        **scenario.deliveries(),
         "time_ms": network.now_ms,
         "trace": network.trace.hash,
+    }
+
+
+def _checked(topology: str, routing: str, random: Randomness) -> Topology:
+    if routing not in ROUTINGS:
+        known = ", ".join(sorted(ROUTINGS))
+        raise InvalidInput(f"{routing!r} is no routing algorithm; choose one of {known}")
+    shape = parse_topology(topology, random)
+    links = {frozenset(edge) for edge in shape.edges}
+    if len(links) < len(shape.edges) or any(len(link) < 2 for link in links):
+        raise InvalidInput(f"{topology} is too small to be a ring; make it ring:3 or larger")
+    if not routing.startswith("general") and not shape.is_tree:
+        instead = "general-patterns" if routing in PATTERNED else "general"
+        raise InvalidInput(f"{routing} needs a tree and {topology} has cycles; choose {instead}")
+    return shape
+
+
+class _Scenario:
+    """The clients, and when each of their events was published."""
+
+    def __init__(
+        self, network: Network, random: Randomness, note: Callable[[str], object] | None
+    ) -> None:
+        self.network = network
+        self.random = random
+        self.crowd: list[Client] = []
+        self._note = note
+        self._published_us: dict[str, list[int]] = {}
+
+    def populate(self, shape: Topology, clients: int, patterns: int) -> None:
+        """Let clients come, subscribe, and change their minds."""
+        random, network = self.random, self.network
+        keys = []
+        for number in range(clients):
+            client = network.client(f"c{number}", random.choice(shape.brokers))
+            self.crowd.append(client)
+            self._published_us[client.name] = []
+        for client in self.crowd:
+            client.advertise("topic IS NOT NULL AND value IS NOT NULL")
+            topic, bound = random.below(_GROUPS), random.below(_VALUES)
+            keys.append(client.subscribe(f"topic = {topic} AND value >= :low", {"low": bound}))
+        self._run()
+        for client, key in zip(self.crowd, keys, strict=True):
+            client.update(key, low=random.below(_VALUES))
+        self._run()
+        for client in self.crowd[:patterns]:
+            first, then = random.sample(range(_GROUPS), 2)
+            client.subscribe_pattern(f"topic = {first} THEN topic = {then}")
+        self._run()
+
+    def publish(self) -> None:
+        """One event of somebody's, and whatever follows from it."""
+        client = self.random.choice(self.crowd)
+        self._published_us[client.name].append(self.network.agenda.now_us)
+        event = {"topic": self.random.below(_GROUPS), "value": self.random.below(_VALUES)}
+        client.publish(event)
+        self._run()
+
+    def deliveries(self) -> dict[str, Any]:
+        """How much was delivered, and how long it took in virtual milliseconds."""
+        singles = [
+            each.time_us - self._published_us[each.publisher][each.seq]
+            for client in self.crowd
+            for each in client.received
+        ]
+        composites = [
+            each.time_us - self._published_us[last.publisher][last.seq]
+            for client in self.crowd
+            for each in client.found
+            for last in each.parts[-1:]
+        ]
+        return {
+            "delivered": len(singles),
+            "composites": len(composites),
+            "latency_ms": _spread(singles),
+            "composite_latency_ms": _spread(composites),
+        }
+
+    def _run(self) -> None:
+        self.network.run()
+        steps = self.network.trace.steps
+        if self._note is None or steps is None:
+            return
+        for time_us, source, target, what in steps:
+            self._note(f"{time_us / US_PER_MS:.3f} {source} -> {target}: {what}")
+        steps.clear()
+
+
+def _spread(times_us: Iterable[int]) -> dict[str, float] | None:
+    """Mean, median and 99th percentile in milliseconds, by nearest rank; None of nothing."""
+    ordered = sorted(times_us)
+    if not ordered:
+        return None
+    ranks = {"p50": 0.5, "p99": 0.99}
+    return {
+        "mean": round(sum(ordered) / len(ordered) / US_PER_MS, 3),
+        **{
+            name: ordered[ceil(share * len(ordered)) - 1] / US_PER_MS
+            for name, share in ranks.items()
+        },
     }

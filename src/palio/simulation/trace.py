@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 
 from palio.model.filters import Filter
-from palio.routing.messages import Batch, Control, Flood
+from palio.routing.messages import Batch, Flood
 from palio.routing.protocol import Events
 
 __all__ = ["Costs", "Trace", "describe"]
@@ -20,7 +21,7 @@ def _text(filter: Filter) -> str:
     return str(filter)
 
 
-def describe(message: Control | Events) -> str:
+def describe(message: object) -> str:
     """A message as one line that is the same in every process."""
     if isinstance(message, Events):
         return f"Events {message.publisher} {list(message.seqs)}"
@@ -28,7 +29,7 @@ def describe(message: Control | Events) -> str:
         requests = "; ".join(_describe_request(each) for each in message.requests)
         origin = message.origin if isinstance(message, Flood) else ""
         return f"Batch{origin} fresh={message.fresh} wave={message.wave} [{requests}]"
-    return repr(message)
+    return message if isinstance(message, str) else repr(message)
 
 
 def _describe_request(request: Any) -> str:
@@ -41,6 +42,20 @@ def _describe_request(request: Any) -> str:
         for value in (getattr(request, name) for name in request.__struct_fields__)
     ]
     return f"{type(request).__name__} {' '.join(parts)}"
+
+
+def _plainly(value: object) -> object:
+    """What msgpack has no form for, in one that is the same in every process."""
+    if isinstance(value, Filter):
+        return _text(value)
+    if isinstance(value, Events):
+        return value.publisher, value.seqs
+    if isinstance(value, Mapping):
+        return dict(value)
+    return repr(value)
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_plainly)
 
 
 class Trace:
@@ -58,12 +73,12 @@ class Trace:
         self.count = 0
         self._digest = blake2b(digest_size=16)
 
-    def note(self, time_us: int, source: str, target: str, what: str) -> None:
-        """Add a step."""
+    def note(self, time_us: int, source: str, target: str, what: object) -> None:
+        """Add a step: a message, or a word for what else happened."""
         self.count += 1
-        self._digest.update(f"{time_us}|{source}|{target}|{what}\n".encode())
+        self._digest.update(_ENCODER.encode((time_us, source, target, what)))
         if self.steps is not None:
-            self.steps.append((time_us, source, target, what))
+            self.steps.append((time_us, source, target, describe(what)))
 
     @property
     def hash(self) -> str:

@@ -1,0 +1,145 @@
+"""What routing on any graph needs: link states, the trees they give, and numbers seen before."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+import numpy as np
+
+from palio.matching.protocol import RowMask
+from palio.routing.messages import LinkState
+from palio.routing.protocol import Events
+
+__all__ = ["LinkStates", "News", "Numbers", "breadth_first", "spanning_tree"]
+
+MAX_PUBLISHERS: Final = 1 << 20
+"""Publishers whose last number is remembered; beyond, the one heard of longest ago is forgotten."""
+
+ALL_NEW: Final = np.ones(1, np.bool_)
+NONE_NEW: Final = np.zeros(1, np.bool_)
+"""The two answers about a single event."""
+
+
+def breadth_first(links: Mapping[str, tuple[str, ...]], root: str) -> dict[str, str]:
+    """For each broker that can be reached, the one before it on the way from the root.
+
+    A link counts when both ends list it. Ties go to the lesser name, so all brokers with the same
+    link states see the same tree.
+
+    >>> breadth_first({"a": ("b", "c"), "b": ("a", "c"), "c": ("a", "b")}, "b")
+    {'b': 'b', 'a': 'b', 'c': 'b'}
+    """
+    parents = {root: root}
+    queue = deque([root])
+    while queue:
+        broker = queue.popleft()
+        for neighbour in sorted(links.get(broker, ())):
+            if neighbour not in parents and broker in links.get(neighbour, ()):
+                parents[neighbour] = broker
+                queue.append(neighbour)
+    return parents
+
+
+def spanning_tree(links: Mapping[str, tuple[str, ...]], member: str) -> frozenset[tuple[str, str]]:
+    """The links, each as (lesser, greater), of the tree of the component that holds a broker.
+
+    >>> sorted(spanning_tree({"a": ("b", "c"), "b": ("a", "c"), "c": ("a", "b")}, "c"))
+    [('a', 'b'), ('a', 'c')]
+    """
+    parents = breadth_first(links, min(breadth_first(links, member)))
+    return frozenset(
+        (min(child, parent), max(child, parent))
+        for child, parent in parents.items()
+        if child != parent
+    )
+
+
+class News(Enum):
+    """What a link state that was heard is."""
+
+    OLD = "known already"
+    NEW = "to be kept and passed on"
+    MINE = "one of our own, from before a restart, which must be outdone"
+
+
+class LinkStates:
+    """The newest list of links of every broker that was heard of.
+
+    >>> states = LinkStates("b1")
+    >>> states.learn(LinkState("b2", 1, ("b1",))), states.learn(LinkState("b2", 1, ("b1",)))
+    (<News.NEW: 'to be kept and passed on'>, <News.OLD: 'known already'>)
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.known = {name: LinkState(name, 0, ())}
+
+    @property
+    def links(self) -> dict[str, tuple[str, ...]]:
+        """The neighbours of each broker, as it says."""
+        return {origin: state.neighbours for origin, state in self.known.items()}
+
+    def others(self) -> list[LinkState]:
+        """What a new neighbour is told besides our own state, by name."""
+        return [state for origin, state in sorted(self.known.items()) if origin != self.name]
+
+    def renew(self, neighbours: Iterable[str]) -> LinkState:
+        """Our own links have changed: the state to flood."""
+        version = self.known[self.name].version + 1
+        state = self.known[self.name] = LinkState(self.name, version, tuple(sorted(neighbours)))
+        return state
+
+    def learn(self, state: LinkState) -> News:
+        """Keep a state if it is news. After `MINE`, `renew` outdoes it."""
+        known = self.known.get(state.origin)
+        if state.origin == self.name:
+            assert known is not None
+            if state.version < known.version or state == known:
+                return News.OLD
+            self.known[self.name] = state
+            return News.MINE
+        if known is not None and state.version <= known.version:
+            return News.OLD
+        self.known[state.origin] = state
+        return News.NEW
+
+
+class Numbers:
+    """The last number seen of each publisher: what does not grow is a duplicate or out of order.
+
+    A publisher that starts anew, and so numbers from 0 again, does so in a greater `epoch`.
+
+    >>> numbers = Numbers()
+    >>> numbers.news(Events("p", (0, 1))), numbers.news(Events("p", (1, 2)))
+    (array([ True,  True]), array([False,  True]))
+    >>> numbers.news(Events("p", (0,), epoch=1)), numbers.news(Events("p", (3,)))
+    (array([ True]), array([False]))
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, int]] = {}
+
+    def news(self, events: Events) -> RowMask:
+        """Which of these have a greater number than any before; they are noted."""
+        epoch, last = self._last.pop(events.publisher, (events.epoch, -1))
+        if events.epoch < epoch:
+            self._last[events.publisher] = epoch, last
+            return np.zeros(len(events), np.bool_)
+        if events.epoch > epoch:
+            last = -1
+        if len(events) == 1:
+            seq = events.seqs[0]
+            self._remember(events, max(last, seq))
+            return ALL_NEW if seq > last else NONE_NEW
+        seqs = np.asarray(events.seqs, np.int64)
+        new: RowMask = seqs > np.maximum.accumulate(np.concatenate([[last], seqs[:-1]]))
+        self._remember(events, max(last, int(seqs.max(initial=-1))))
+        return new
+
+    def _remember(self, events: Events, seq: int) -> None:
+        self._last[events.publisher] = events.epoch, seq
+        if len(self._last) > MAX_PUBLISHERS:
+            del self._last[next(iter(self._last))]

@@ -1,0 +1,142 @@
+"""What is said about patterns: between a client and its broker, and between neighbouring brokers.
+
+Whoever asks is the *subscriber*, whoever is asked the *provider*; a broker is often both. A pattern
+has a key of the subscriber's choosing, which no other pattern of its ever had on that link.
+
+| message              | from              | when legal                                           |
+|----------------------|-------------------|------------------------------------------------------|
+| `SubscribePattern`   | any subscriber    | always; `running` is for brokers; a key in use is    |
+|                      |                   | given up first                                       |
+| `UnsubscribePattern` | any subscriber    | always; a key not in use is ignored                  |
+| `CancelPattern`      | clients           | always                                               |
+| `Ready`              | provider          | once, in answer to a `running` subscription          |
+| `Resume`             | subscriber broker | once, in answer to `Ready`                           |
+| `Recall`             | subscriber broker | once, unless a `Resume` is due                       |
+| `Returned`           | provider          | once, in answer to `Recall`; then the key is free    |
+| `Composite`          | provider          | while it has the pattern                             |
+
+What a provider says about a pattern that the subscriber gave up in the meantime is ignored.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from palio.model.patterns import Occurrence, Pattern
+from palio.model.values import NO_VALUES, Bindings
+from palio.routing.messages import Control
+from palio.routing.protocol import Peer
+
+__all__ = [
+    "CancelPattern",
+    "Composite",
+    "PatternControl",
+    "PatternSend",
+    "Place",
+    "Progress",
+    "Ready",
+    "Recall",
+    "Resume",
+    "Returned",
+    "SubscribePattern",
+    "UnsubscribePattern",
+]
+
+Place: TypeAlias = tuple[datetime, str, int]
+"""Where an event stands in the order of publication: time, publisher, seq."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """All that a monitor knows, so that another one can go on from there.
+
+    `taken` is the partial match; `held` are events that still wait out the reorder window; whatever
+    stands at `after` or before has had its chance.
+    """
+
+    taken: tuple[Occurrence, ...] = ()
+    held: tuple[Occurrence, ...] = ()
+    after: Place | None = None
+
+
+class SubscribePattern(msgspec.Struct, frozen=True, tag=True):
+    """The sender wants each occurrence of the pattern as one `Composite`.
+
+    `running`: the sender assembles it now and would rather have the provider do so. The provider
+    begins to hold events back and answers `Ready`.
+    """
+
+    key: int
+    pattern: Pattern
+    values: Bindings = NO_VALUES
+    running: bool = False
+
+
+class UnsubscribePattern(msgspec.Struct, frozen=True, tag=True):
+    """The sender no longer wants the pattern under this key."""
+
+    key: int
+
+
+class CancelPattern(msgspec.Struct, frozen=True, tag=True):
+    """siena's `unsubscribe` of a pattern: end those of the sender's that this one covers.
+
+    That is, patterns of the same length that are covered position by position (SEMANTICS 1).
+    """
+
+    pattern: Pattern
+    values: Bindings = NO_VALUES
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """From here on the provider holds every event back, so what the subscriber knows is enough."""
+
+    key: int
+
+
+class Resume(msgspec.Struct, frozen=True, tag=True):
+    """The subscriber's monitor, which has stopped: the provider's goes on from there."""
+
+    key: int
+    progress: Progress
+
+
+class Recall(msgspec.Struct, frozen=True, tag=True):
+    """The sender takes the pattern back. It has asked for the single events before."""
+
+    key: int
+
+
+class Returned(msgspec.Struct, frozen=True, tag=True):
+    """The provider's monitor, which has stopped: the subscriber's goes on from there."""
+
+    key: int
+    progress: Progress
+
+
+class Composite(msgspec.Struct, frozen=True, tag=True):
+    """A composite notification: the events of one occurrence of a pattern, in their order."""
+
+    key: int
+    parts: tuple[Occurrence, ...]
+
+
+PatternControl: TypeAlias = (
+    SubscribePattern
+    | UnsubscribePattern
+    | CancelPattern
+    | Ready
+    | Resume
+    | Recall
+    | Returned
+    | Composite
+)
+
+
+class PatternSend(NamedTuple):
+    """An instruction to the shell: deliver a message to a peer, in order with its others."""
+
+    to: Peer
+    message: Control | PatternControl

@@ -1,0 +1,305 @@
+"""Any graph (siena 4.3, 5): a tree for every source; events take shortest paths.
+
+The other sound design for graphs beside `general`. Every broker knows all link states, and so every
+broker's tree: breadth first from it, ties to the lesser name. It also knows every broker's
+*summary*, the roots of what that one's own clients ask for, flooded under the origin's name and
+version. An event published at `s` is accepted from the neighbour before this broker in tree(s) only
+(reverse path) and goes on to a child `c` if some origin below `c` in tree(s) asks for it. Covering
+prunes within an origin, never across: what hides one origin's wish may lie in another direction.
+
+Against one spanning tree: no detours, no broker or link that all events must cross, and as in
+`flooded` the broker of a publisher can name all destinations. The price is state, the summaries of
+all origins everywhere, and a summary's change crosses every link.
+
+While trees change, an event may be lost, but a publisher's numbers must grow, so none is delivered
+twice or out of order.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from palio.matching.protocol import RowMask
+from palio.routing.graphs import ALL_NEW, NONE_NEW, LinkStates, News, Numbers, breadth_first
+from palio.routing.ledger import Ledger
+from palio.routing.messages import Batch, Control, Flood, LinkState, Request, Settled
+from palio.routing.protocol import Events, IllegalMessage, Peer, SelectorFactory, Send
+from palio.routing.selecting import Rows
+
+__all__ = ["SourceTrees"]
+
+_EVERYBODY: Final = Peer.broker("")
+"""The one neighbour of the local table: what it is told is flooded."""
+
+_INCARNATION: Final = 1 << 40
+"""Versions that one life of a broker has; the next life's are all greater."""
+
+
+class _Echo:
+    """A wave on its way: who asked, and which neighbours have still to answer."""
+
+    __slots__ = ("requester", "unreached", "waiting", "wave")
+
+    def __init__(self, requester: Peer, wave: int, waiting: list[Peer]) -> None:
+        self.requester = requester
+        self.wave = wave
+        self.waiting = dict.fromkeys(waiting)
+        self.unreached: set[str] = set()
+
+    def answer(self) -> Send:
+        return Send(self.requester, Settled(self.wave, tuple(sorted(self.unreached))))
+
+
+class _Tree:
+    """The tree of one source as one broker sees it."""
+
+    __slots__ = ("before", "hops")
+
+    def __init__(self, parents: dict[str, str], name: str) -> None:
+        self.before = parents.get(name)
+        """The neighbour from which events come; the broker itself at the source."""
+        self.hops: dict[str, str] = {}
+        """For each broker below, the child of this one on the way there."""
+        for broker, parent in parents.items():
+            if parent == name and broker != name:
+                self.hops[broker] = broker
+            elif parent in self.hops:
+                self.hops[broker] = self.hops[parent]
+
+
+class SourceTrees:
+    """One broker of any graph.
+
+    >>> broker = SourceTrees("b1")
+    >>> for send in broker.attach(Peer.broker("b2")):
+    ...     print(send.message)
+    LinkState(origin='b1', version=1, neighbours=('b2',))
+    Flood(origin='b1', requests=(), fresh=True, wave=None, version=0)
+    """
+
+    def __init__(self, name: str, selector: SelectorFactory = Rows) -> None:
+        self.name = name
+        self._local_selector, self._world_selector = selector(), selector()
+        self._local = Ledger(self._local_selector)
+        self._local.enrol(_EVERYBODY)
+        self._local.tell(_EVERYBODY)
+        self._world = Ledger(self._world_selector)
+        self._versions = {name: 0}
+        self._clients: dict[Peer, None] = {}
+        self._links: dict[Peer, None] = {}
+        self._states = LinkStates(name)
+        self._trees: dict[str, _Tree] = {}
+        self._numbers = Numbers()
+        self._echoes: dict[int, _Echo] = {}
+        self._next_wave = 0
+
+    @property
+    def peers(self) -> list[Peer]:
+        """All attached peers: clients, then neighbours."""
+        return [*self._clients, *self._links]
+
+    def begin(self, incarnation: int) -> None:
+        """Say, before anything else, which life of the broker this is; 0, the first, goes unsaid.
+
+        It grows with every restart, so that what an earlier life said is outdone. The shell keeps
+        count: a router does not outlive its broker.
+        """
+        self._versions = {self.name: incarnation * _INCARNATION}
+
+    # --- the Router protocol ---
+
+    def attach(self, peer: Peer) -> list[Send]:
+        """See `Router`. A neighbour is told all link states and all summaries."""
+        if peer in self._clients or peer in self._links:
+            raise ValueError(f"{peer} is attached already; detach it first")
+        if peer.is_client:
+            self._clients[peer] = None
+            self._local.enrol(peer)
+            return []
+        self._links[peer] = None
+        known = [Send(peer, state) for state in self._states.others()]
+        summaries = [Send(peer, self._summary(origin)) for origin in self._versions]
+        return known + self._links_changed() + summaries
+
+    def detach(self, peer: Peer) -> list[Send]:
+        """See `Router`."""
+        if peer in self._clients:
+            del self._clients[peer]
+            self._local.dismiss(peer)
+            return self._tell() + self._forget_waves(peer)
+        if peer not in self._links:
+            raise ValueError(f"{peer} is not attached")
+        del self._links[peer]
+        return self._links_changed() + self._forget_waves(peer)
+
+    def receive(self, sender: Peer, message: Control) -> list[Send]:
+        """See `Router`."""
+        if sender not in self._clients and sender not in self._links:
+            raise IllegalMessage(sender, "it is not attached")
+        match message:
+            case Batch(requests, fresh, wave) if sender.is_client:
+                mine = filter(self._local.handles, requests)  # advertisements mean nothing here
+                steps = self._local.plan(sender, mine, fresh=fresh)
+                if fresh:
+                    self._local.forget(sender)
+                self._local.apply(sender, steps)
+                return self._tell(sender, wave)
+            case LinkState() if not sender.is_client:
+                return self._learn(sender, message)
+            case Flood() if not sender.is_client:
+                return self._hear(sender, message)
+            case Settled() if not sender.is_client:
+                return self._echoed(sender, message)
+        raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
+
+    def route(self, sender: Peer, events: Events) -> dict[Peer, RowMask]:
+        """See `Router`. Notes the numbers: asked again about the same events it gives nothing."""
+        source = self.name if sender.is_client else events.source
+        tree = None if source is None else self._tree(source)
+        if tree is None or (not sender.is_client and tree.before != sender.name):
+            return {}
+        new = self._numbers.news(events)
+        if new is NONE_NEW or not new.any():
+            return {}
+        found = {
+            self._local.peer_of(destination): mask
+            for destination, mask in self._local_selector.route(events).items()
+        }
+        for destination, mask in self._world_selector.route(events).items():
+            hop = tree.hops.get(self._world.peer_of(destination).name)
+            if hop is not None:
+                via = Peer.broker(hop)
+                found[via] = found[via] | mask if via in found else mask
+        found.pop(sender, None)
+        if new is ALL_NEW or new.all():
+            return found
+        narrowed = {peer: mask & new for peer, mask in found.items()}
+        return {peer: mask for peer, mask in narrowed.items() if mask.any()}
+
+    def destinations(self, events: Events) -> dict[str, RowMask]:
+        """By broker, this one included, which events have a subscriber there."""
+        reachable = self._tree(self.name).hops
+        found: dict[str, RowMask] = {}
+        local = list(self._local_selector.route(events).values())
+        if local:
+            found[self.name] = np.logical_or.reduce(local)
+        for destination, mask in self._world_selector.route(events).items():
+            name = self._world.peer_of(destination).name
+            if name in reachable:
+                found[name] = mask
+        return dict(sorted(found.items()))
+
+    # --- trees ---
+
+    def _tree(self, source: str) -> _Tree:
+        tree = self._trees.get(source)
+        if tree is None:
+            parents = breadth_first(self._states.links, source)
+            tree = self._trees[source] = _Tree(parents, self.name)
+        return tree
+
+    def _links_changed(self) -> list[Send]:
+        """Flood our own list of links."""
+        self._trees.clear()
+        state = self._states.renew(peer.name for peer in self._links)
+        return [Send(peer, state) for peer in self._links]
+
+    def _learn(self, sender: Peer, state: LinkState) -> list[Send]:
+        match self._states.learn(state):
+            case News.OLD:
+                return []
+            case News.MINE:
+                return self._links_changed()
+        self._trees.clear()
+        return [Send(peer, state) for peer in self._links if peer != sender]
+
+    # --- summaries ---
+
+    def _summary(self, origin: str) -> Flood:
+        requests: list[Request]
+        if origin == self.name:
+            requests = self._local.standing(_EVERYBODY)
+        else:
+            requests = self._world.standing_of(Peer.broker(origin))
+        return Flood(origin, tuple(requests), fresh=True, version=self._versions[origin])
+
+    def _tell(self, requester: Peer | None = None, wave: int | None = None) -> list[Send]:
+        """Flood what changed in our own summary; a wave goes even where nothing did."""
+        requests = self._local.outgoing().get(_EVERYBODY, [])
+        if not requests and wave is None:
+            return []
+        self._versions[self.name] += 1
+        flood = Flood(self.name, tuple(requests), version=self._versions[self.name])
+        return self._spread(flood, requester, wave)
+
+    def _hear(self, sender: Peer, flood: Flood) -> list[Send]:
+        """A summary of another origin, or what changed in it."""
+        origin, peer = flood.origin, Peer.broker(flood.origin)
+        known = self._versions.get(origin)
+        if origin == self.name or (known is not None and flood.version <= known):
+            return [] if flood.wave is None else [Send(sender, Settled(flood.wave))]
+        if not all(map(self._world.handles, flood.requests)):
+            raise IllegalMessage(sender, "only subscriptions are flooded")
+        if not flood.fresh and known is None:
+            raise IllegalMessage(sender, f"origin {origin} was never introduced")
+        if not flood.fresh and flood.version - 1 != known:
+            raise IllegalMessage(sender, f"version {flood.version} of {origin} follows {known}")
+        if known is None:
+            self._world.enrol(peer)
+        try:
+            steps = self._world.plan(peer, flood.requests, fresh=flood.fresh)
+        except IllegalMessage:
+            if known is None:
+                self._world.dismiss(peer)
+            raise
+        if flood.fresh:
+            self._world.forget(peer)
+        self._world.apply(peer, steps)
+        self._world.outgoing()  # nobody is told, but the table lets go of what ended
+        self._versions[origin] = flood.version
+        return self._spread(flood, sender, flood.wave)
+
+    def _spread(self, flood: Flood, sender: Peer | None, wave: int | None) -> list[Send]:
+        """Pass a flood to all neighbours but the one it came from."""
+        others = [each for each in self._links if each != sender]
+        if wave is None or sender is None:
+            number, answers = None, []
+        else:
+            number = self._next_wave
+            self._next_wave += 1
+            echo = _Echo(sender, wave, others)
+            answers = [] if others else [echo.answer()]
+            if others:
+                self._echoes[number] = echo
+        on = Flood(flood.origin, flood.requests, flood.fresh, number, flood.version)
+        return [Send(peer, on) for peer in others] + answers
+
+    # --- waves ---
+
+    def _echoed(self, sender: Peer, message: Settled) -> list[Send]:
+        """A neighbour, and all beyond that it passed the wave to, have this version."""
+        echo = self._echoes.get(message.wave)
+        if echo is None or sender not in echo.waiting:
+            raise IllegalMessage(sender, f"wave {message.wave} is not open there")
+        return self._close(message.wave, sender, message.unreached)
+
+    def _close(self, number: int, peer: Peer, unreached: tuple[str, ...]) -> list[Send]:
+        echo = self._echoes[number]
+        del echo.waiting[peer]
+        echo.unreached.update(unreached)
+        if echo.waiting:
+            return []
+        del self._echoes[number]
+        return [echo.answer()]
+
+    def _forget_waves(self, peer: Peer) -> list[Send]:
+        """A peer is gone: what it asked is moot, and what waits for it is unreached."""
+        answers: list[Send] = []
+        for number, echo in list(self._echoes.items()):
+            if echo.requester == peer:
+                del self._echoes[number]
+            elif peer in echo.waiting:
+                answers += self._close(number, peer, (peer.name,))
+        return answers

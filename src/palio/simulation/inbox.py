@@ -1,0 +1,81 @@
+"""What waits for a busy broker, in order; waiting batches of one sender are joined."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from palio.routing.messages import Batch, Control, Flood
+from palio.routing.parameters import coalesce
+from palio.routing.protocol import Events, Peer
+
+__all__ = ["Inbox", "Letter", "work_of"]
+
+
+class Letter:
+    """A message and where it came from: `epoch` tells a link from the same one before a failure."""
+
+    __slots__ = ("epoch", "message", "sender", "source")
+
+    def __init__(self, source: str, sender: Peer, epoch: int, message: Control | Events) -> None:
+        self.source = source
+        self.sender = sender
+        self.epoch = epoch
+        self.message = message
+
+
+class Inbox:
+    """The letters of one broker, which works on one at a time.
+
+    With `joining`, a batch that comes while the last letter of the same sender still waits, a batch
+    too, becomes one with it: of a variable that swings to and fro only the last value costs work.
+
+    >>> from palio.routing.messages import Update
+    >>> inbox, alice = Inbox(joining=True), Peer.client("alice")
+    >>> for version, value in enumerate((5, 7, 9), 1):
+    ...     inbox.put(Letter("alice", alice, 0, Batch((Update(0, {"x": value}, version),))))
+    >>> len(inbox), inbox.take().message.requests[0].values
+    (1, {'x': 9})
+    """
+
+    def __init__(self, *, joining: bool) -> None:
+        self.is_busy = False
+        self._joining = joining
+        self._waiting: deque[Letter] = deque()
+        self._last: dict[Peer, Letter] = {}
+
+    def put(self, letter: Letter) -> None:
+        """Add a letter, behind all others of its sender."""
+        if self._joining:
+            last = self._last.get(letter.sender)
+            if last is not None and last.epoch == letter.epoch:
+                joined = _joined(last.message, letter.message)
+                if joined is not None:
+                    last.message = joined
+                    return
+            self._last[letter.sender] = letter
+        self._waiting.append(letter)
+
+    def take(self) -> Letter:
+        """The next letter."""
+        letter = self._waiting.popleft()
+        if self._last.get(letter.sender) is letter:
+            del self._last[letter.sender]
+        return letter
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+def _joined(first: Control | Events, second: Control | Events) -> Batch | None:
+    if isinstance(first, Batch) and isinstance(second, Batch):
+        return coalesce(first, second)
+    return None
+
+
+def work_of(message: Control | Events) -> int:
+    """How many pieces of work a message is: its requests or events, and never none."""
+    if isinstance(message, Events):
+        return len(message)
+    if isinstance(message, Batch | Flood):
+        return max(1, len(message.requests))
+    return 1

@@ -1,0 +1,35 @@
+"""The storms would notice: of ten deliberate bugs of the pattern layer none goes uncaught."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from palio.errors import PalioError
+from tests.conftest import NIGHTLY
+from tests.routing.mutations import Mutation
+from tests.routing.pattern_mutations import PATTERN_MUTATIONS
+from tests.routing.pattern_storms import PatternStorm
+
+TRIES: Final = 2_000 if NIGHTLY else 100
+
+
+def tries_until_caught(mutation: Mutation) -> int | None:
+    with mutation.planted():
+        for seed in range(TRIES):
+            try:
+                PatternStorm(seed).run()
+                PatternStorm(seed, graph=True).run_wild(steps=40)
+            except (AssertionError, PalioError, LookupError, RuntimeError, ValueError):
+                return seed + 1
+    return None
+
+
+def test_there_are_ten() -> None:
+    assert len({each.name for each in PATTERN_MUTATIONS}) == 10
+
+
+@pytest.mark.parametrize("mutation", PATTERN_MUTATIONS, ids=lambda each: each.name)
+def test_storms_catch_a_deliberate_bug(mutation: Mutation) -> None:
+    assert tries_until_caught(mutation) is not None
