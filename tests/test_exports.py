@@ -12,6 +12,7 @@ import palio
 
 PUBLIC: Final = {
     "Bus",
+    "Client",
     "Event",
     "Filter",
     "Gap",
@@ -21,7 +22,9 @@ PUBLIC: Final = {
     "Subscriber",
     "Subscription",
     "SyncBus",
+    "SyncClient",
     "attr",
+    "connect",
     "covers",
     "covers_advertisement",
     "errors",

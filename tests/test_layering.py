@@ -29,6 +29,7 @@ ROOMS: Final = (
     "server",
     "client",
     "spark",
+    "testing",  # puts clients and nodes together, as the shells do not
     "cli",
 )
 """Top to bottom: a room may import itself and those before it."""

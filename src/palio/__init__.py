@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from palio import errors, language, model
-    from palio.client.blocking import SyncBus
+    from palio.client.blocking import SyncBus, SyncClient
     from palio.client.bus import Bus
+    from palio.client.connection import Client, connect
     from palio.client.events import Event, Gap, Published
     from palio.client.subscriber import Parameter, Subscriber, on
     from palio.client.subscription import Subscription
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 
 _HOMES: Final = {
     "Bus": "palio.client.bus",
+    "Client": "palio.client.connection",
     "Event": "palio.client.events",
     "Gap": "palio.client.events",
     "Parameter": "palio.client.subscriber",
@@ -42,6 +44,8 @@ _HOMES: Final = {
     "Subscriber": "palio.client.subscriber",
     "Subscription": "palio.client.subscription",
     "SyncBus": "palio.client.blocking",
+    "SyncClient": "palio.client.blocking",
+    "connect": "palio.client.connection",
     "on": "palio.client.subscriber",
     "language": "palio.language",
     "model": "palio.model",
@@ -59,6 +63,7 @@ _HOMES: Final = {
 
 __all__ = [
     "Bus",
+    "Client",
     "Event",
     "Filter",
     "Gap",
@@ -68,7 +73,9 @@ __all__ = [
     "Subscriber",
     "Subscription",
     "SyncBus",
+    "SyncClient",
     "attr",
+    "connect",
     "covers",
     "covers_advertisement",
     "errors",

@@ -74,6 +74,17 @@ async def test_nothing_published_is_fine() -> None:
         )
 
 
+async def test_a_single_event_is_numbered_and_checked_though_nobody_wants_it() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("x > 5")
+        assert await bus.publish({"x": 1}) == Published(1, 1, 0)
+        for wrong in ({"y": object()}, {"$seq": 1}, {"": 1}):
+            with pytest.raises(InvalidEvent):
+                await bus.publish(wrong)
+        assert await bus.publish({"x": 6}) == Published(2, 2, 1)
+        assert [(event["x"], event.seq) for event in await drain(sub)] == [(6, 2)]
+
+
 async def test_an_event_without_attributes_is_an_event() -> None:
     async with palio.Bus() as bus:
         sub = await bus.subscribe("x IS NULL")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -371,9 +372,9 @@ async def test_an_assignment_on_another_thread_waits_until_it_is_in_force(
         where: list[threading.Thread] = []
         rebind = bus._rebind
 
-        def watched(*arguments: Any) -> None:
+        def watched(*arguments: Any) -> Awaitable[None]:
             where.append(threading.current_thread())
-            rebind(*arguments)
+            return rebind(*arguments)
 
         monkeypatch.setattr(bus, "_rebind", watched)
         await asyncio.to_thread(setattr, range_, "low", 7)

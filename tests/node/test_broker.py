@@ -494,7 +494,12 @@ def test_a_trace_tells_every_hop() -> None:
     assert list(by_broker) == ["b1", "b2", "b3"]
     assert by_broker["b1"]["forwards"] == ["b2"]
     assert by_broker["b1"]["durable"] == ["b3"]
+    assert by_broker["b1"]["kept_for"] == ["far/d"]
     assert by_broker["b2"]["sessions"] == ["near"]
+    assert by_broker["b2"]["matched"] == [
+        {"subscriber": "near", "filter": "x > 0", "parameters": {}, "durable": ""}
+    ]
+    assert [each["durable"] for each in by_broker["b3"]["matched"]] == ["d"]
     nobody = answer(world, asker, asker.ask(lambda id: Ask(id, "trace", {"x": 0})))
     assert isinstance(nobody, Answer)
     assert [hop["broker"] for hop in nobody.data["hops"]] == ["b1"]

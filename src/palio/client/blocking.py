@@ -1,22 +1,25 @@
 """The synchronous facade: the same verbs without `await`, for scripts, threads and notebooks.
 
-A `SyncBus` runs an ordinary `Bus` on an event loop in a thread of its own. Every call is handed
-over and waited for, so any number of threads may use one bus.
+A `SyncBus` runs an ordinary `Bus` on an event loop in a thread of its own, and a `SyncClient` a
+`Client`. Every call is handed over and waited for, so any number of threads may use one of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from palio.client.audience import Audience
 from palio.client.bus import Bus
+from palio.client.connection import Advertisement, connect
 from palio.client.events import Event, Gap, Published
 from palio.client.inbox import DEFAULT_CAPACITY
+from palio.client.outgoing import Publishable
 from palio.client.subscriber import Subscriber
 from palio.client.subscription import Subscription
 from palio.errors import Closed, PalioError
@@ -24,7 +27,7 @@ from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 
-__all__ = ["SyncBus", "SyncSubscription"]
+__all__ = ["SyncBus", "SyncClient", "SyncSubscription"]
 
 Result = TypeVar("Result")
 AnySubscriber = TypeVar("AnySubscriber", bound=Subscriber)
@@ -153,9 +156,13 @@ class SyncSubscription:
             except Closed:
                 return
 
-    def unsubscribe(self) -> None:
-        """Hear nothing more; what waits is discarded."""
-        self._portal.call(self._inner.unsubscribe())
+    def ack(self) -> None:
+        """Say that all events that were taken have been dealt with."""
+        self._portal.call(self._inner.ack())
+
+    def unsubscribe(self, *, forget: bool = False) -> None:
+        """Hear nothing more; what waits is discarded. `forget` ends a durable one for good."""
+        self._portal.call(self._inner.unsubscribe(forget=forget))
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -196,23 +203,15 @@ class SyncSubscription:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.unsubscribe()
+        self._portal.call(self._inner.__aexit__(kind, error, trace))
 
 
-class SyncBus:
-    """A `Bus` without `await`.
+class SyncAudience:
+    """What `SyncBus` and `SyncClient` have in common: calls are handed to a loop and waited for."""
 
-    >>> import palio
-    >>> with palio.SyncBus() as bus:
-    ...     sub = bus.subscribe("price < :limit", limit=10)
-    ...     receipt = bus.publish({"price": 9})
-    ...     print(dict(sub.receive(timeout=5)))
-    {'price': 9}
-    """
-
-    def __init__(self, **options: Any) -> None:
-        self._bus = Bus(**options)
-        self._portal = Portal("palio-bus")
+    def __init__(self, audience: Audience, portal: Portal) -> None:
+        self._audience = audience
+        self._portal = portal
 
     def subscribe(
         self,
@@ -221,41 +220,32 @@ class SyncBus:
         capacity: int = DEFAULT_CAPACITY,
         on_gap: Callable[[Gap], None] | None = None,
         values: Bindings | None = None,
-        **parameters: Any,
+        **options: Any,
     ) -> SyncSubscription:
-        """Hear what matches from now on."""
+        """Hear what matches from now on; see `subscribe` of the asynchronous class."""
         inner = self._portal.call(
-            self._bus.subscribe(
-                filter, capacity=capacity, on_gap=on_gap, values=values, **parameters
+            self._audience.subscribe(
+                filter, capacity=capacity, on_gap=on_gap, values=values, **options
             )
         )
         return SyncSubscription(inner, self._portal)
 
-    def publish(
-        self,
-        events: Mapping[str, Any] | pa.RecordBatch | Iterable[Mapping[str, Any]],
-        *,
-        publisher: str = "bus",
-    ) -> Published:
-        """Publish one event, several, or a record batch; return once they are in the queues."""
-        return self._portal.call(self._bus.publish(events, publisher=publisher))
-
     def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
-        """Run a subscriber's handlers as events come, on the bus's own thread.
+        """Run a subscriber's handlers as events come, on the loop's own thread.
 
         Handlers may publish, subscribe and assign to parameters, but not wait for events there.
         """
-        return self._portal.call(self._bus.attach(subscriber))
+        return self._portal.call(self._audience.attach(subscriber))
 
     def detach(self, subscriber: Subscriber) -> None:
         """Let a subscriber's handlers deal with what waits for them, then hear nothing more."""
-        self._portal.call(self._bus.detach(subscriber))
+        self._portal.call(self._audience.detach(subscriber))
 
     def close(self) -> None:
         """Take no more events; receivers get what waits for them, then end."""
         if self._portal.is_here:
             raise PalioError("a handler cannot close the bus that runs it; use another thread")
-        self._portal.call(self._bus.close())
+        self._portal.call(self._audience.close())
         self._portal.close()
 
     def __enter__(self) -> Self:
@@ -268,3 +258,87 @@ class SyncBus:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class SyncBus(SyncAudience):
+    """A `Bus` without `await`.
+
+    >>> import palio
+    >>> with palio.SyncBus() as bus:
+    ...     sub = bus.subscribe("price < :limit", limit=10)
+    ...     receipt = bus.publish({"price": 9})
+    ...     print(dict(sub.receive(timeout=5)))
+    {'price': 9}
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._bus = Bus(**options)
+        super().__init__(self._bus, Portal("palio-bus"))
+
+    def publish(self, events: Publishable, *, publisher: str = "bus") -> Published:
+        """Publish one event, several, or a record batch; return once they are in the queues."""
+        return self._portal.call(self._bus.publish(events, publisher=publisher))
+
+
+class SyncClient(SyncAudience):
+    """A `Client` without `await`: `with palio.SyncClient("palio://localhost:7400") as client`.
+
+    It takes the arguments of `palio.connect`, and is connected when it is made.
+    """
+
+    def __init__(self, url: str | Sequence[str], **options: Any) -> None:
+        self._client = connect(url, **options)
+        portal = Portal("palio-client")
+        super().__init__(self._client, portal)
+        try:
+            portal.call(self._client.open())
+        except BaseException:
+            portal.close()
+            raise
+
+    def publish(self, events: Publishable, *, durable: bool = False) -> Published:
+        """Publish one event, several, or a record batch; return once the broker holds them."""
+        return self._portal.call(self._client.publish(events, durable=durable))
+
+    def advertise(self, filter: str | Filter, **parameters: Any) -> Advertisement:
+        """Announce what will be published."""
+        return self._portal.call(self._client.advertise(filter, **parameters))
+
+    def unadvertise(self, advertisement: Advertisement) -> None:
+        """Withdraw an announcement."""
+        self._portal.call(self._client.unadvertise(advertisement))
+
+    def settled(self) -> None:
+        """Return when all that was subscribed and advertised is in force everywhere."""
+        self._portal.call(self._client.settled())
+
+    def ask(self, what: str, about: Any = None) -> Any:
+        """A question about the broker: `topology`, `status`, `trace`, `catalogue`."""
+        return self._portal.call(self._client.ask(what, about))
+
+    def suspend(self) -> None:
+        """Leave the broker for a while; it keeps the session for its grace."""
+        self._portal.call(self._client.suspend())
+
+    def resume(self, *urls: str) -> None:
+        """Come back to the broker, or to another one."""
+        self._portal.call(self._client.resume(*urls))
+
+    def move(self, *urls: str) -> None:
+        """Go to another broker without missing anything."""
+        self._portal.call(self._client.move(*urls))
+
+    @property
+    def publisher(self) -> str:
+        """The name that its events bear."""
+        return self._client.publisher
+
+    @property
+    def broker(self) -> str:
+        """The name of the broker at the other end."""
+        return self._client.broker
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._client.is_connected

@@ -1,14 +1,20 @@
-"""What a subscriber receives: events, and the gaps where it fell behind."""
+"""What a subscriber receives: events, and the gaps where it lost some."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-__all__ = ["Event", "Gap", "Published"]
+if TYPE_CHECKING:
+    from palio.client.receipts import Receipt
+
+__all__ = ["ANY_PUBLISHER", "Event", "Gap", "Published"]
+
+ANY_PUBLISHER: Final = "*"
+"""The publisher that a gap names when nobody knows whose events were lost, if any."""
 
 
 class Event(Mapping[str, Any]):
@@ -22,7 +28,7 @@ class Event(Mapping[str, Any]):
     (9.5, 'ticker', 1)
     """
 
-    __slots__ = ("_attributes", "parts", "publisher", "seq", "time")
+    __slots__ = ("_attributes", "_receipt", "parts", "publisher", "seq", "time")
 
     def __init__(
         self,
@@ -31,12 +37,22 @@ class Event(Mapping[str, Any]):
         seq: int,
         time: datetime,
         parts: tuple[Event, ...] = (),
+        receipt: Receipt | None = None,
     ) -> None:
         self._attributes = attributes
         self.publisher = publisher
         self.seq = seq
         self.time = time
         self.parts = parts
+        self._receipt = receipt
+
+    async def ack(self) -> None:
+        """Say that this event has been dealt with and need not come again.
+
+        It means something for what a durable subscription receives, and nothing for other events.
+        """
+        if self._receipt is not None:
+            self._receipt.give()
 
     def __getitem__(self, name: str) -> Any:
         return self._attributes[name]
@@ -52,14 +68,26 @@ class Event(Mapping[str, Any]):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Events of one publisher that a slow subscriber lost: how many, and within which numbers."""
+    """Events of one publisher that a subscriber lost: how many, and within which numbers.
+
+    Where the publisher is `*` and the count 0, events of anybody may have been lost: the session
+    with the broker was, and what was published in the meantime is not known. Durable events of a
+    durable subscription are not among them.
+    """
 
     publisher: str
     first_seq: int
     last_seq: int
     count: int
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether events were lost, and not only perhaps."""
+        return self.count > 0
+
     def __str__(self) -> str:
+        if not self.is_certain:
+            return "events may have been lost while the session with the broker was"
         span = (
             f"{self.first_seq}"
             if self.first_seq == self.last_seq
@@ -72,10 +100,12 @@ class Gap(msgspec.Struct, frozen=True):
 class Published(msgspec.Struct, frozen=True):
     """The receipt of a publication: its numbers, and how many deliveries it made.
 
-    `level` says what was promised: in one process, events are in the queues of those who match.
+    `level` says what was promised. In one process, events are in the queues of those who match;
+    on a network they are held by the broker: in `memory`, or on its disk (`durable`). How many
+    deliveries they make is known in one process only.
     """
 
     first_seq: int
     last_seq: int
-    deliveries: int
+    deliveries: int | None = None
     level: str = "memory"

@@ -19,7 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.client.events import Event, Gap
-from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded
+from palio.client.receipts import Entry, Receipt
+from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded, PalioError
 from palio.model.events import SEQ, TIME, rows
 
 if TYPE_CHECKING:
@@ -47,7 +48,16 @@ def check_capacity(capacity: int) -> None:
 class Chunk:
     """Some rows of one batch for one subscription, or events made one by one (no batch)."""
 
-    __slots__ = ("_decoded", "_selected", "_start", "batch", "publisher", "subscription", "version")
+    __slots__ = (
+        "_decoded",
+        "_selected",
+        "_start",
+        "batch",
+        "entry",
+        "publisher",
+        "subscription",
+        "version",
+    )
 
     def __init__(
         self,
@@ -56,11 +66,14 @@ class Chunk:
         batch: pa.RecordBatch | None,
         selected: npt.NDArray[np.int64],
         made: list[Event] | None = None,
+        entry: Entry | None = None,
     ) -> None:
         self.subscription = subscription
         self.publisher = publisher
         self.batch = batch
         self.version = subscription.version
+        self.entry = entry
+        """What is acknowledged to the broker when these were dealt with, if anything."""
         self._selected = selected
         self._decoded = made
         self._start = 0
@@ -98,12 +111,23 @@ class Chunk:
         if not current:
             fits = [self.subscription.still_wants(event) for event in self._events()[start:]]
             selected = selected[np.array(fits, np.bool_)]
+        self._account(len(self._selected) - start, len(selected))
         if not len(selected):
             return None
         assert self.batch is not None, "only a pattern still wants a composite"
         if len(selected) == self.batch.num_rows:
             return self.batch
         return self.batch.take(selected)
+
+    def _account(self, count: int, wanted: int) -> None:
+        """Note that events of a batch were taken; those not wanted any longer are dealt with."""
+        if self.entry is not None:
+            receipts = self.subscription._receipts
+            receipts.make(self.entry, count - wanted).give()
+            receipts.take(receipts.make(self.entry, wanted))
+
+    def _receipt(self) -> Receipt | None:
+        return None if self.entry is None else self.subscription._receipts.make(self.entry)
 
     def singles(self) -> list[Chunk]:
         """The same, one event a chunk."""
@@ -121,7 +145,13 @@ class Chunk:
         if self._decoded is None:
             assert self.batch is not None
             self._decoded = [
-                Event(row, self.publisher, row.pop(SEQ), row.pop(TIME))
+                Event(
+                    row,
+                    self.publisher,
+                    row.pop(SEQ),
+                    row.pop(TIME),
+                    receipt=self._receipt(),
+                )
                 for row in rows(self.batch, self._selected.tolist())
             ]
         return self._decoded
@@ -130,7 +160,7 @@ class Chunk:
 class Inbox:
     """Chunks in order of arrival, bounded in events."""
 
-    __slots__ = ("_arrived", "_chunks", "_closed", "_gaps", "capacity", "waiting")
+    __slots__ = ("_arrived", "_chunks", "_end", "_gaps", "capacity", "waiting")
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
         check_capacity(capacity)
@@ -140,20 +170,22 @@ class Inbox:
         self._chunks: deque[Chunk] = deque()
         self._gaps: dict[tuple[Subscription, str], Gap] = {}
         self._arrived = asyncio.Event()
-        self._closed = False
+        self._end: PalioError | None = None
 
     def offer(self, chunk: Chunk) -> None:
         """Queue a chunk, dropping the oldest events where there are too many."""
         self._chunks.append(chunk)
         self.waiting += len(chunk)
         while self.waiting > self.capacity:
-            oldest = self._chunks[0]
+            oldest = next((each for each in self._chunks if each.entry is None), None)
+            if oldest is None:  # what came out of custody is never dropped
+                break
             count = min(self.waiting - self.capacity, len(oldest))
             if count:
-                self._note(oldest.subscription, oldest.drop(count))
+                self.note(oldest.subscription, oldest.drop(count))
                 self.waiting -= count
             if not len(oldest):
-                self._chunks.popleft()
+                self._chunks.remove(oldest)
         self._arrived.set()
 
     async def take_event(self) -> tuple[Subscription, Event]:
@@ -162,17 +194,23 @@ class Inbox:
             chunk = await self._head()
             subscription, event = chunk.subscription, chunk.next_event()
             self.waiting -= 1
-            if chunk.version == subscription.version or subscription.still_wants(event):
+            wanted = chunk.version == subscription.version or subscription.still_wants(event)
+            if event._receipt is not None:
+                if wanted:
+                    subscription._receipts.take(event._receipt)
+                else:
+                    event._receipt.give()
+            if wanted:
                 return subscription, event
 
-    async def take_batch(self) -> pa.RecordBatch:
-        """What is left of the next chunk with anything that still matches."""
+    async def take_batch(self) -> tuple[str, pa.RecordBatch]:
+        """What is left of the next chunk with anything that still matches, and its publisher."""
         while True:
             chunk = await self._head()
             count, batch = len(chunk), chunk.rest()
             self.waiting -= count
             if batch is not None:
-                return batch
+                return chunk.publisher, batch
 
     async def _head(self) -> Chunk:
         """The first chunk with events, once there is one; gaps before it are reported first."""
@@ -184,16 +222,17 @@ class Inbox:
                 if len(self._chunks[0]):
                     return self._chunks[0]
                 self._chunks.popleft()
-            if self._closed:
-                raise Closed("the subscription is closed, and everything it had was delivered")
+            if self._end is not None:
+                raise self._end
             self._arrived.clear()
             await self._arrived.wait()
 
-    def _note(self, subscription: Subscription, gap: Gap) -> None:
+    def note(self, subscription: Subscription, gap: Gap) -> None:
         """Remember a gap, joined with what of the same publisher was lost since the last report.
 
         The oldest go first and nothing is taken in between, so the two are neighbours.
         """
+        self._arrived.set()
         known = self._gaps.get((subscription, gap.publisher))
         if known is not None:
             gap = Gap(gap.publisher, known.first_seq, gap.last_seq, known.count + gap.count)
@@ -205,7 +244,11 @@ class Inbox:
         self._gaps = {key: gap for key, gap in self._gaps.items() if key[0] is not subscription}
         self.waiting = sum(map(len, self._chunks))
 
-    def close(self) -> None:
-        """Take nothing more; what waits is still delivered."""
-        self._closed = True
+    def close(self, error: PalioError | None = None) -> None:
+        """Take nothing more; what waits is still delivered, and then the error raised."""
+        self._end = (
+            self._end
+            or error
+            or Closed("the subscription is closed, and everything it had was delivered")
+        )
         self._arrived.set()

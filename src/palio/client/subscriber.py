@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 from palio.client.events import Event
 from palio.client.inbox import DEFAULT_CAPACITY, Inbox, check_capacity
+from palio.client.waiting import in_background
 from palio.errors import Closed, HandlerFailed, InvalidBinding, InvalidFilter
 from palio.language.parsing import parse
 from palio.model.filters import Conjunction, Constraint, Filter
@@ -173,7 +174,7 @@ class Subscriber:
             if own:
                 changes.append((subscription, subscription._changed(own)))
         for subscription, changed in changes:
-            subscription._put_in_force(changed)
+            in_background(subscription._put_in_force(changed))
 
     def _start(self, subscribe: Callable[..., Subscription]) -> asyncio.Task[None]:
         """Subscribe all handlers to one queue and run them from it; all of them or none."""
@@ -239,7 +240,7 @@ class Subscriber:
 
 def _finish(subscriptions: Iterable[Subscription]) -> None:
     for subscription in subscriptions:
-        subscription._finish()
+        subscription._leave()
 
 
 def _is_being_cancelled() -> bool:

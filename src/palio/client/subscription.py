@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from itertools import takewhile
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -13,16 +13,19 @@ import pyarrow as pa
 
 from palio.client.events import Event, Gap
 from palio.client.inbox import Inbox
-from palio.errors import Closed, HandlerFailed
+from palio.client.receipts import NO_RECEIPTS
+from palio.client.waiting import DONE, in_background
+from palio.errors import Closed, HandlerFailed, InvalidFilter, InvalidInput, PalioError
 from palio.model.events import SEQ, TIME
 from palio.model.filters import Filter
 from palio.model.patterns import Monitor, Pattern
 from palio.model.values import Bindings
+from palio.node.messages import Parcel
 
 if TYPE_CHECKING:
-    from palio.client.bus import Bus
+    from palio.client.audience import Audience
 
-__all__ = ["Subscription"]
+__all__ = ["Subscription", "check_durable", "frozen"]
 
 _log: Final = logging.getLogger("palio")
 
@@ -38,21 +41,31 @@ class Subscription:
 
     One consumer at a time. `update` changes parameters, `replace` the filter; both keep the
     identity and what waits, less what no longer matches.
+
+    Events of a durable subscription are to be acknowledged. Automatically that happens when the
+    consumer asks for the next event or batch, for all that it was given before, and when it leaves
+    `async with subscription` without an error. With `acknowledge="explicit"` it is the consumer's
+    to say: `await event.ack()`, or `await subscription.ack()` for all that was taken.
     """
 
     def __init__(
         self,
-        bus: Bus,
+        audience: Audience,
         what: Filter | Pattern,
         values: Bindings,
         inbox: Inbox,
         on_gap: Callable[[Gap], None] | None,
+        durable: str = "",
     ) -> None:
-        self._bus = bus
+        self._audience = audience
         self._what = what
         self._values = frozen(values)
         self._inbox = inbox
         self._on_gap = on_gap
+        self._receipts = NO_RECEIPTS
+        self._is_automatic = True
+        self.durable = durable
+        """The name under which it outlives its session; empty for one that does not."""
         self._monitor = Monitor(what, self._values) if isinstance(what, Pattern) else None
         self.version = 0
         """Counts changes of filter and parameters."""
@@ -84,26 +97,48 @@ class Subscription:
 
         A value that the filter cannot use is refused, and then none is changed.
         """
-        self.assign(values)
+        self._check_open()
+        before = {name: self._values[name] for name in values if name in self._values}
+        in_force = self._put_in_force(self._changed(values))
+        try:
+            await in_force
+        except InvalidInput:
+            self._take_back(values, before)
+            raise
+
+    def _take_back(self, refused: Bindings, before: Bindings) -> None:
+        """The broker refused values that were in force here: those of before count again."""
+        if self.closed:
+            return
+        now = frozen(refused)
+        restored = {
+            name: value for name, value in before.items() if self._values[name] == now[name]
+        }
+        in_background(self._put_in_force({**self._values, **restored}))
 
     def assign(self, values: Bindings) -> None:
         """`update` for callers that are not coroutines; it takes effect at once."""
         self._check_open()
-        self._put_in_force(self._changed(values))
+        in_background(self._put_in_force(self._changed(values)))
 
     def _changed(self, values: Bindings) -> dict[str, Any]:
         """All values with some of them changed, refused if the filter cannot use them."""
         changed = {**self._values, **frozen(values)}
-        self._bus._check(self._what, changed)
+        self._audience._check(self._what, changed)
         return changed
 
-    def _put_in_force(self, values: Bindings) -> None:
-        """Hear by values that were checked, of those that wait too."""
+    def _put_in_force(self, values: Bindings) -> Awaitable[None]:
+        """Hear by values that were checked, of those that wait too.
+
+        Here that is at once; what is returned is done when it is so at the broker.
+        """
+        in_force: Awaitable[None] = DONE
         if not self.closed:
-            self._bus._rebind(self, values)
+            in_force = self._audience._rebind(self, values)
         self._values.update(values)
         self._monitor = self._resumed()
         self.version += 1
+        return in_force
 
     def _resumed(self) -> Monitor | None:
         """The monitor with as much of its partial match as the values of now still want."""
@@ -124,32 +159,60 @@ class Subscription:
         starts over.
         """
         self._check_open()
-        what = self._bus._understood(filter)
+        audience = self._audience
+        what = audience._understood(filter)
         kept = {name: value for name, value in self._values.items() if name in what.variables}
         changed = {**kept, **frozen(values)}
-        self._bus._check(what, changed)
-        self._bus._exchange(self, what, changed)
+        audience._check(what, changed)
+        if self.durable:
+            check_durable(what)
+        before, before_values = self._what, self._values
+        in_force = audience._exchange(self, what, changed)
+        self._now_hears(what, changed)
+        try:
+            await in_force
+        except InvalidInput:
+            if self._what is what and not self.closed:  # refused by the broker: as it was before
+                in_background(audience._exchange(self, before, before_values))
+                self._now_hears(before, before_values)
+            raise
+
+    def _now_hears(self, what: Filter | Pattern, values: dict[str, Any]) -> None:
         self._what = what
-        self._values = changed
-        self._monitor = Monitor(what, changed) if isinstance(what, Pattern) else None
+        self._values = values
+        self._monitor = Monitor(what, values) if isinstance(what, Pattern) else None
         self.version += 1
 
     async def settled(self) -> None:
         """Return when the subscription is in force wherever events are published.
 
-        In one process that is at once; the verb is here so that code moves to a network unchanged.
+        In one process that is at once. On a network `Unsettled` names brokers that could not be
+        told; it will be in force there once they are back.
         """
         self._check_open()
+        await self._audience._settled()
 
     async def receive(self) -> Event:
         """The next event; `Closed` when there will be none."""
+        self._next_asked()
         _, event = await self._inbox.take_event()
         return event
+
+    def _next_asked(self) -> None:
+        if self._is_automatic:
+            self._receipts.finish()
+
+    async def ack(self, event: Event | None = None) -> None:
+        """Say that an event, or all that were taken, have been dealt with."""
+        if event is not None:
+            await event.ack()
+        else:
+            self._receipts.finish()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while True:
             try:
-                _, event = await self._inbox.take_event()
+                event = await self.receive()
             except Closed:
                 return
             yield event
@@ -163,20 +226,46 @@ class Subscription:
                 return
             yield batch
 
+    async def parcels(self) -> AsyncIterator[Parcel]:
+        """The same with their publishers, each of whom numbers its events for itself."""
+        while True:
+            self._next_asked()
+            try:
+                publisher, batch = await self._inbox.take_batch()
+            except Closed:
+                return
+            yield Parcel(publisher, batch)
+
     async def _receive_batch(self) -> pa.RecordBatch:
         """The next batch; `Closed` when there will be none."""
-        return await self._inbox.take_batch()
+        self._next_asked()
+        _, batch = await self._inbox.take_batch()
+        return batch
 
-    async def unsubscribe(self) -> None:
-        """Hear nothing more; what waits is discarded."""
+    async def unsubscribe(self, *, forget: bool = False) -> None:
+        """Hear nothing more; what waits is discarded.
+
+        A durable subscription stays at its broker, which keeps its events for when its name is
+        subscribed to again; `forget` ends it for good.
+        """
+        withdrawn: Awaitable[None] = DONE
+        if not self.closed:
+            withdrawn = self._audience._withdraw(self, forget=forget)
         self._finish()
         self._inbox.discard(self)
+        await withdrawn
 
-    def _finish(self) -> None:
-        """Hear nothing more; what waits is still delivered."""
-        self._bus._forget(self)
+    def _finish(self, error: PalioError | None = None) -> None:
+        """Hear nothing more; what waits is still delivered, and then an error if there is one."""
+        self._audience._forget(self)
         self.closed = True
-        self._inbox.close()
+        self._inbox.close(error)
+
+    def _leave(self) -> None:
+        """Hear nothing more, and tell the broker without waiting for it."""
+        if not self.closed:
+            in_background(self._audience._withdraw(self, forget=False))
+        self._finish()
 
     def _check_open(self) -> None:
         if self.closed:
@@ -217,10 +306,21 @@ class Subscription:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is None:
+            self._next_asked()
         await self.unsubscribe()
 
     def __repr__(self) -> str:
         return f"<Subscription to {self._what}, {self.waiting} waiting>"
+
+
+def check_durable(what: Filter | Pattern) -> None:
+    """Refuse a pattern where its beginning would be forgotten with this program."""
+    if isinstance(what, Pattern):
+        raise InvalidFilter(
+            "a durable subscription takes a filter; a pattern's partial match lives in the client, "
+            "so subscribe to its steps and keep what you need"
+        )
 
 
 def _seen(event: Event) -> dict[str, Any]:

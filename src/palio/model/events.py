@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidEvent, LimitExceeded
@@ -36,6 +37,9 @@ TIME: Final = "$time"
 """System column: when the event was published."""
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+_SEQ_FIELD: Final = pa.field(SEQ, pa.int64())
+_TIME_FIELD: Final = pa.field(TIME, TIMESTAMP)
 
 _ARROW_TYPES: Final[dict[type, pa.DataType]] = {
     bool: pa.bool_(),
@@ -177,10 +181,16 @@ def stamped(batch: pa.RecordBatch, first_seq: int, time_us: int) -> pa.RecordBat
     [7, 8]
     """
     count = batch.num_rows
-    numbers = pa.array(np.arange(first_seq, first_seq + count, dtype=np.int64))
-    times = pa.array(np.full(count, time_us, np.int64)).cast(TIMESTAMP)
-    schema = batch.schema.append(pa.field(SEQ, pa.int64())).append(pa.field(TIME, TIMESTAMP))
-    return pa.RecordBatch.from_arrays([*batch.columns, numbers, times], schema=schema)
+    numbers = np.arange(first_seq, first_seq + count, dtype=np.int64)
+    times = np.full(count, time_us, np.int64)
+    numbered = batch.append_column(_SEQ_FIELD, _plain(numbers, pa.int64()))
+    return numbered.append_column(_TIME_FIELD, _plain(times, TIMESTAMP))
+
+
+def _plain(numbers: npt.NDArray[np.int64], kind: pa.DataType) -> pa.Array[Any]:
+    """64-bit numbers as an Arrow array of some type, as they are."""
+    buffer: Any = numbers  # the stubs want more than the buffer protocol
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(buffer)])
 
 
 def conform(batch: pa.RecordBatch) -> pa.RecordBatch:

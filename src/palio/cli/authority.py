@@ -1,0 +1,132 @@
+"""`palio keys` and `palio token`: who may do what, signed."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from palio.cli.reporting import show
+from palio.errors import InvalidInput, NotAuthenticated
+from palio.server import tokens
+
+__all__ = ["create_key", "create_token", "inspect_token", "list_keys", "revoke_token"]
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
+
+
+def create_key(path: Path, *, as_json: bool = False) -> int:
+    """Make a pair of keys."""
+    number = tokens.create_key(path)
+    public = f"{path}.pub"
+    if as_json:
+        show({"id": number, "private": str(path), "public": public})
+    else:
+        show(f"key {number}\n  {path}: signs tokens; keep it\n  {public}: give it to brokers")
+    return 0
+
+
+def list_keys(path: Path, *, as_json: bool = False) -> int:
+    """Say which public keys a file or a directory holds."""
+    numbers = sorted(tokens.load_public_keys(path))
+    show({"keys": numbers} if as_json else "\n".join(numbers) or f"no key in {path}")
+    return 0 if numbers else 1
+
+
+def create_token(
+    key: Path,
+    name: str,
+    grants: Mapping[str, str],
+    *,
+    expires: str,
+    limits: Sequence[str],
+    as_json: bool = False,
+) -> int:
+    """Sign a token and print it."""
+    now = int(time.time())
+    claims = tokens.Claims(
+        sub=name,
+        jti=secrets.token_hex(8),
+        iat=now,
+        exp=now + seconds(expires),
+        limits=dict(map(_limit, limits)),
+        **grants,
+    )
+    token = tokens.sign(claims, tokens.load_private_key(key))
+    show({"token": token, "id": claims.jti} if as_json else token)
+    return 0
+
+
+def inspect_token(token: str, keys: Path | None, *, as_json: bool = False) -> int:
+    """Say what a token grants and whether it would be accepted; 1 if not."""
+    header, claims = tokens.inspect(token.strip())
+    problem = "not checked: give --keys" if keys is None else _problem(token.strip(), keys)
+    expired = time.time() >= claims.exp
+    if as_json:
+        said: dict[str, Any] = msgspec.to_builtins(claims)
+        show(
+            {"key": header.kid, "claims": said, "expired": expired, "signature": problem or "valid"}
+        )
+    else:
+        show("\n".join(_described(header, claims, expired=expired, signature=problem or "valid")))
+    return 1 if expired or (keys is not None and problem) else 0
+
+
+def revoke_token(token: str, path: Path, *, as_json: bool = False) -> int:
+    """Note in a file that a token, given whole or by its number, is good no longer."""
+    number = tokens.inspect(token)[1].jti if token.count(".") == 2 else token
+    tokens.revoke(path, number)
+    show({"revoked": number} if as_json else f"revoked {number}")
+    return 0
+
+
+def seconds(text: str) -> int:
+    """A duration: a number and a unit.
+
+    >>> seconds("90m"), seconds("30d")
+    (5400, 2592000)
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None or int(found[1]) == 0:
+        raise InvalidInput(f"{text!r:.40} is no duration; write 90s, 15m, 12h or 30d")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _limit(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise InvalidInput(f"--limit {text!r:.40}: write it as events_per_s=1000") from None
+
+
+def _problem(token: str, keys: Path) -> str:
+    try:
+        tokens.verify(token, tokens.load_public_keys(keys))
+    except NotAuthenticated as error:
+        return str(error)
+    return ""
+
+
+def _described(
+    header: tokens.Header, claims: tokens.Claims, *, expired: bool, signature: str
+) -> list[str]:
+    until = datetime.fromtimestamp(claims.exp, UTC).isoformat()
+    lines = [
+        f"name         {claims.sub}",
+        f"number       {claims.jti}",
+        f"key          {header.kid} ({signature})",
+        f"expires      {until}{' (it has expired)' if expired else ''}",
+    ]
+    for name in ("may_publish", "may_hear", "deny_publish", "deny_hear"):
+        filter = getattr(claims, name)
+        lines.append(f"{name.replace('_', ' '):12} {filter or 'nothing'}")
+    limits = ", ".join(f"{name} {number:g}" for name, number in claims.limits.items())
+    return [*lines, f"limits       {limits or 'none'}"]

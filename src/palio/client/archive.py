@@ -1,0 +1,382 @@
+"""`Archive`: events in Parquet files, each exactly once, whatever happens to who writes them.
+
+```
+  DIR/$day=2026-01-31/NAME-SEGMENT-000.parquet   finished: one shape and one day (UTC) a file
+  DIR/_staging/NAME/SEGMENT.staged               what was taken since, not in Parquet yet
+```
+
+1. *Staging.* Events are appended to the newest segment and synced; only then may they be
+   acknowledged. Each record has its length and checksum: what a crash tore off was not acknowledged
+   and comes again.
+2. *Rolling.* A segment that is large or old enough is never appended to again: a new one is begun,
+   and the old one is written as Parquet under names that follow from its content alone, each under
+   another name first, synced and renamed. Only then is it deleted. A crash in between is mended by
+   writing the same files again, over themselves.
+3. *Twice.* What was staged and not acknowledged is delivered again. It is known by publisher and
+   number, which are read from the newest files when an archive is opened.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from palio.errors import InvalidInput, PalioError
+from palio.model.events import SEQ, TIME
+from palio.node.limits import WINDOW_BYTES
+from palio.node.messages import Parcel
+
+__all__ = ["DAY", "PUBLISHER", "Archive", "Recent", "part_files"]
+
+PUBLISHER: Final = "$publisher"
+"""The column that says whose event it is; `$seq` and `$time` are beside it."""
+
+DAY: Final = "$day"
+"""What directories are called by: `$day=2026-01-31`, which common readers take for a column.
+
+No attribute begins with `$`, so that it never hides one.
+"""
+
+STAGING: Final = "_staging"
+"""Readers of Parquet pass over names that begin with `_`."""
+
+ROW_GROUP_ROWS: Final = 1 << 16
+"""Small enough that a filter on time skips most of a day, large enough to compress well."""
+
+REMEMBERED: Final = 4 * (WINDOW_BYTES // 16)
+"""Events that are recognised when they come again.
+
+A broker has no more than WINDOW_BYTES on their way, and an event's number and time alone take 16;
+the rest is for acknowledgements that a broker took and lost when it crashed.
+"""
+
+REMEMBERED_FILES: Final = 1_000
+"""Files that are looked into for them, however few events they have."""
+
+_HEAD: Final = struct.Struct("<II")
+"""Of a record: the length of what follows, and its CRC-32."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._]{0,99}")
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Recent:
+    """The numbers of the last events, by publisher: at least `most` of them, at most twice that.
+
+    >>> recent = Recent(most=10)
+    >>> recent.add("p", np.array([1, 2, 5]))
+    >>> recent.fresh("p", np.array([2, 3])).tolist()
+    [False, True]
+    """
+
+    def __init__(self, most: int = REMEMBERED) -> None:
+        self._most = most
+        self._count = 0
+        self._new: dict[str, _Known] = {}
+        self._old: dict[str, _Known] = {}
+
+    def fresh(self, publisher: str, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        """Which of some numbers were not added before."""
+        unknown = np.ones(len(numbers), np.bool_)
+        for generation in (self._new, self._old):
+            known = generation.get(publisher)
+            if known is not None and len(numbers) and numbers.min() <= known.last:
+                unknown &= ~np.isin(numbers, known.together())
+        return unknown
+
+    def add(self, publisher: str, numbers: Numbers) -> None:
+        """Remember numbers, and forget the oldest where there are too many."""
+        if not len(numbers):
+            return
+        if self._count >= self._most:
+            self._old, self._new, self._count = self._new, {}, 0
+        known = self._new.setdefault(publisher, _Known())
+        known.arrays.append(numbers)
+        known.last = max(known.last, int(numbers.max()))
+        self._count += len(numbers)
+
+
+class _Known:
+    """Numbers of one publisher, as they came: they are compared only when some come again."""
+
+    __slots__ = ("arrays", "last")
+
+    def __init__(self) -> None:
+        self.arrays: list[Numbers] = []
+        self.last = 0
+
+    def together(self) -> Numbers:
+        self.arrays[:] = [np.concatenate(self.arrays)]
+        return self.arrays[0]
+
+
+class Archive:
+    """A directory that is being written to, by one process at a time under each name."""
+
+    def __init__(self, path: str | Path, name: str = "archive") -> None:
+        if not _NAME.fullmatch(name):
+            raise InvalidInput(
+                f"{name!r:.120} cannot name files; use up to 100 letters, digits, dots and _"
+            )
+        self.path = Path(path)
+        self.name = name
+        self.staged_bytes = 0
+        """Bytes in the segment that is not in Parquet yet..."""
+        self.staged_at: float | None = None
+        """...and when the first of them came, by the monotonic clock; None if there are none."""
+        self.events = 0
+        """Events taken since it was opened."""
+        self.files = 0
+        """Parquet files written since then."""
+        self._staging = self.path / STAGING / name
+        self._staging.mkdir(parents=True, exist_ok=True)
+        self._lock = self._locked()
+        self._recent = Recent()
+        self._segment = -1
+        self._recover()
+
+    def _locked(self) -> int:
+        lock = os.open(self._staging / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise InvalidInput(
+                f"another process writes to the archive {str(self.path)!r} as {self.name!r}; "
+                "stop it, or take another --name"
+            ) from None
+        return lock
+
+    # --- opening ---
+
+    def _recover(self) -> None:
+        segments = self._segments()
+        for sealed in segments[:-1]:
+            self._write_parts(sealed)
+        for file in _newest(self.path, self.name):
+            self._remember_file(file)
+        if not segments:
+            self._begin()
+            return
+        self._number = int(segments[-1].stem, 16)
+        self._segment = os.open(segments[-1], os.O_RDWR)
+        whole = 0
+        for end, publisher, batch in _records(segments[-1]):
+            self._recent.add(publisher, batch.column(SEQ).to_numpy())
+            whole = end
+        os.ftruncate(self._segment, whole)
+        os.lseek(self._segment, 0, os.SEEK_END)
+        self.staged_bytes = whole
+        self.staged_at = time.monotonic() if whole else None
+
+    def _segments(self) -> list[Path]:
+        return sorted(self._staging.glob("*.staged"))
+
+    def _begin(self) -> None:
+        """Begin a segment. Its number was never used: not even if somebody cleared the staging."""
+        latest = max((int(each.stem, 16) for each in self._segments()), default=0)
+        self._number = max(time.time_ns(), latest + 1)
+        path = self._staging / f"{self._number:016x}.staged"
+        self._segment = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        _sync_directory(self._staging)
+        self.staged_bytes, self.staged_at = 0, None
+
+    def _remember_file(self, file: Path) -> None:
+        table = pq.ParquetFile(file).read([PUBLISHER, SEQ])
+        publishers = table.column(PUBLISHER)
+        for publisher in pc.unique(publishers).to_pylist():
+            rows = table.filter(pc.equal(publishers, publisher))
+            self._recent.add(publisher, rows.column(SEQ).to_numpy())
+
+    # --- taking ---
+
+    def add(self, parcels: Iterable[Parcel]) -> int:
+        """Take events, on the disk when this returns; how many of them were new."""
+        by_shape: dict[tuple[str, pa.Schema], list[pa.RecordBatch]] = {}
+        count = 0
+        for parcel in parcels:
+            numbers = parcel.batch.column(SEQ).to_numpy()
+            fresh = self._recent.fresh(parcel.publisher, numbers)
+            batch = parcel.batch if fresh.all() else parcel.batch.filter(pa.array(fresh))
+            if batch.num_rows:
+                self._recent.add(parcel.publisher, numbers[fresh])
+                by_shape.setdefault((parcel.publisher, batch.schema), []).append(batch)
+                count += batch.num_rows
+        if count:
+            records = [
+                _record(publisher, pa.concat_batches(batches))
+                for (publisher, _), batches in by_shape.items()
+            ]
+            self._append(b"".join(records))
+        self.events += count
+        return count
+
+    def _append(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._segment, view) :]
+            os.fdatasync(self._segment)
+        except OSError as error:
+            os.ftruncate(self._segment, self.staged_bytes)
+            self.close()
+            raise PalioError(
+                f"cannot write to the archive {str(self.path)!r}: {error}; what was not written "
+                "was not acknowledged and comes again"
+            ) from None
+        self.staged_bytes += len(data)
+        if self.staged_at is None:
+            self.staged_at = time.monotonic()
+
+    # --- rolling ---
+
+    def roll(self) -> list[Path]:
+        """Write what is staged as Parquet; the files."""
+        if not self.staged_bytes:
+            return []
+        os.close(self._segment)
+        sealed = self._staging / f"{self._number:016x}.staged"
+        self._begin()
+        return self._write_parts(sealed)
+
+    def _write_parts(self, sealed: Path) -> list[Path]:
+        """Write a segment that nothing is added to any more, and delete it."""
+        written = []
+        for number, (day, table) in enumerate(_parts(_records(sealed))):
+            folder = self.path / f"{DAY}={day}"
+            folder.mkdir(exist_ok=True)
+            target = folder / f"{self.name}-{sealed.stem}-{number:03}.parquet"
+            _write(table, target)
+            written.append(target)
+        for folder in {each.parent for each in written}:
+            _sync_directory(folder)
+        _sync_directory(self.path)
+        sealed.unlink()
+        _sync_directory(self._staging)
+        self.files += len(written)
+        return written
+
+    def close(self) -> None:
+        """Let go of it. What is staged stays so, for whoever opens it next."""
+        if self._segment >= 0:
+            os.close(self._segment)
+            os.close(self._lock)
+            self._segment = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def part_files(path: Path) -> list[Path]:
+    """The finished files of an archive, in order of their days."""
+    return sorted(path.glob(f"{DAY}=*/*.parquet"))
+
+
+def _newest(path: Path, name: str) -> list[Path]:
+    """The files that hold the last events that were taken under a name, oldest first."""
+    files = [each for each in part_files(path) if each.name.rsplit("-", 2)[0] == name]
+    files.sort(key=lambda each: each.name)
+    taken: list[Path] = []
+    count = 0
+    while files and count < REMEMBERED and len(taken) < REMEMBERED_FILES:
+        taken.append(files.pop())
+        count += pq.read_metadata(taken[-1]).num_rows
+    return taken[::-1]
+
+
+# --- records ---
+
+
+def _record(publisher: str, batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    schema = batch.schema.with_metadata({PUBLISHER: publisher})
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(batch.replace_schema_metadata({PUBLISHER: publisher}))
+    body = sink.getvalue().to_pybytes()
+    return _HEAD.pack(len(body), zlib.crc32(body)) + body
+
+
+def _records(path: Path) -> Iterator[tuple[int, str, pa.RecordBatch]]:
+    """The whole records of a segment: where each ends, whose it is, and its events."""
+    data = path.read_bytes()
+    start = 0
+    while start + _HEAD.size <= len(data):
+        length, checksum = _HEAD.unpack_from(data, start)
+        start += _HEAD.size
+        body = data[start : start + length]
+        start += length
+        if len(body) < length or zlib.crc32(body) != checksum:
+            return
+        with pa.ipc.open_stream(body) as stream:
+            metadata: dict[bytes, bytes] = stream.schema.metadata or {}
+            publisher = metadata[PUBLISHER.encode()].decode()
+            yield start, publisher, stream.read_next_batch().replace_schema_metadata(None)
+
+
+# --- Parquet ---
+
+
+def _parts(records: Iterable[tuple[int, str, pa.RecordBatch]]) -> Iterator[tuple[str, pa.Table]]:
+    """Events by day and shape, in order of time; the same for the same records."""
+    by_shape: dict[tuple[Any, ...], list[pa.Table]] = {}
+    for _, publisher, batch in records:
+        names = sorted(set(batch.schema.names) - {SEQ, TIME})
+        columns = [pa.repeat(pa.scalar(publisher, pa.utf8()), batch.num_rows)]
+        columns += [batch.column(name) for name in (SEQ, TIME, *names)]
+        table = pa.table(columns, names=[PUBLISHER, SEQ, TIME, *names])
+        shape = tuple((field.name, str(field.type)) for field in table.schema)
+        by_shape.setdefault(shape, []).append(table)
+    found = [part for tables in by_shape.values() for part in _by_day(tables)]
+    yield from sorted(found, key=lambda part: part[0])
+
+
+def _by_day(tables: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+    together = pa.concat_tables(tables)
+    table = together.sort_by([(name, "ascending") for name in (TIME, PUBLISHER, SEQ)])
+    days = table.column(TIME).cast(pa.timestamp("us", "UTC")).to_numpy().astype("datetime64[D]")
+    starts = [0, *(np.flatnonzero(days[1:] != days[:-1]) + 1).tolist(), len(days)]
+    for start, end in zip(starts, starts[1:], strict=False):
+        yield str(days[start]), table.slice(start, end - start)
+
+
+def _write(table: pa.Table, target: Path) -> None:
+    """Write a file that is there as a whole or not at all."""
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    with unfinished.open("wb") as file:
+        pq.write_table(
+            table, file, compression="zstd", row_group_size=ROW_GROUP_ROWS, write_statistics=True
+        )
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(target)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

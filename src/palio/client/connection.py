@@ -1,0 +1,294 @@
+"""`connect` and `Client`: the verbs of the bus over a connection to a broker.
+
+```
+  publish -> Publications -.                        .-> Receipts -> Acknowledge
+                            Session -> broker -> Deliver -> engine -> queues -> consumer
+  subscribe, update, ... ->'  (resumes, renews)     '-> Gaps -> on_gap
+```
+
+The broker sends each batch once, whatever it matches; the client's own engine, which always has the
+newest parameters, finds out for whom it is. What no longer matches goes no further (STRICTNESS,
+SEMANTICS 5); it is counted as spurious.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, Literal, Self
+
+from palio.client.addresses import TLS, parse_address
+from palio.client.events import Gap, Published
+from palio.client.inbox import DEFAULT_CAPACITY, Inbox
+from palio.client.moving import OVERLAP_S, Crossing
+from palio.client.outgoing import Publishable
+from palio.client.receipts import Receipts
+from palio.client.remote import Remote
+from palio.client.session import Session
+from palio.client.subscription import Subscription, check_durable
+from palio.client.transport import Dial, tcp
+from palio.errors import InvalidFilter, InvalidInput, Unsettled
+from palio.matching.protocol import Matcher
+from palio.model.filters import Filter
+from palio.model.patterns import Pattern
+from palio.model.values import Bindings
+from palio.node.limits import PROTOCOL_VERSION
+from palio.node.messages import (
+    Advertise,
+    Answer,
+    Ask,
+    Hello,
+    Unadvertise,
+)
+
+__all__ = ["Advertisement", "Client", "connect"]
+
+FLUSH_S: Final = 10.0
+"""How long `close` waits for the broker's answers to what was published."""
+
+
+def connect(
+    url: str | Sequence[str],
+    *,
+    name: str = "",
+    token: str = "",
+    tls: TLS = None,
+    matcher: Matcher | None = None,
+    dial: Dial | None = None,
+    seed: int | None = None,
+) -> Client:
+    """A connection to a broker: `async with connect(...) as client`, or `await connect(...)`.
+
+    Of several URLs the first that answers is taken, and the others in turn when it no longer does.
+    `name` is whom durable subscriptions belong to, unless a token or certificate says who this is;
+    without one it is drawn. `dial` opens connections in some way of its own, and `seed` settles the
+    pauses between attempts; both are for tests.
+    """
+    urls = [url] if isinstance(url, str) else list(url)
+    if not urls:
+        raise InvalidInput("connect takes the URL of a broker, such as palio://localhost:7400")
+    if dial is None:
+        for each in urls:
+            parse_address(each)
+        dial = tcp(tls)
+    hello = Hello(
+        "client",
+        name or f"client-{secrets.token_hex(4)}",
+        PROTOCOL_VERSION,
+        token=token,
+        incarnation=secrets.token_hex(4),
+    )
+    return Client(urls, hello, dial, matcher=matcher, draw=random.Random(seed))
+
+
+class Advertisement:
+    """What `advertise` returns: `withdraw` ends it."""
+
+    def __init__(self, client: Client, key: int, filter: Filter) -> None:
+        self._client = client
+        self._key = key
+        self.filter = filter
+
+    async def withdraw(self) -> None:
+        """Announce no longer that such events will be published."""
+        await self._client.unadvertise(self)
+
+    def __repr__(self) -> str:
+        return f"<Advertisement of {self.filter}>"
+
+
+class Client(Remote):
+    """The verbs of the bus over a connection; made by `connect`."""
+
+    # --- the connection ---
+
+    @property
+    def name(self) -> str:
+        """What this client calls itself."""
+        return self._hello.name
+
+    @property
+    def publisher(self) -> str:
+        """The name that its events bear; empty before it is connected."""
+        return self._session.publisher
+
+    @property
+    def broker(self) -> str:
+        """The name of the broker at the other end; empty before it is connected."""
+        return self._session.broker
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now; one that broke is dialled again by itself."""
+        return self._session.is_connected
+
+    async def open(self) -> None:
+        """Connect; `Unreachable` if no broker answers. `async with` does it."""
+        self._check_open()
+        await self._session.open()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        yield from self.open().__await__()
+        return self
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def suspend(self) -> None:
+        """Leave the broker for a while. It keeps the session, and what comes in, for its grace.
+
+        What was published is answered first; what is published meanwhile waits.
+        """
+        self._check_open()
+        if self._session.is_connected:
+            await self._publications.idle()
+        self._session.pause()
+
+    async def resume(self, *urls: str) -> None:
+        """Come back to the broker, or to another one.
+
+        Where the session is no longer known, all is subscribed anew and every subscription is told
+        that it may have missed something. Durable subscriptions miss no durable event.
+        """
+        self._check_open()
+        if urls:
+            self._session.urls[:] = urls
+        await self._session.open()
+
+    async def move(self, *urls: str) -> None:
+        """Go to another broker without missing anything.
+
+        Everything is subscribed there and settled before the old broker is left; what both deliver
+        meanwhile is given on once. Durable subscriptions take what waits for them along. If the new
+        broker cannot be reached, nothing has changed.
+        """
+        self._check_open()
+        old = self._session
+        await self._publications.idle()
+        new = Session(self, self._dial, urls, self._hello, self._draw)
+        crossing = self._crossing = Crossing()
+        self._arriving = new
+        try:
+            await new.open()
+            await self._settled()
+        except Unsettled:
+            pass  # those brokers were not heard before either
+        finally:
+            self._arriving = None
+            if self._session is new:
+                old.end()
+            asyncio.get_running_loop().call_later(OVERLAP_S, self._crossed, crossing)
+
+    def _crossed(self, crossing: Crossing) -> None:
+        if self._crossing is crossing:
+            self._crossing = None
+
+    async def close(self) -> None:
+        """Wait for the broker's answers to what was published, then leave it.
+
+        Consumers receive what waits for them, then end.
+        """
+        if self._is_open and not self._closed and self._session.is_connected:
+            try:
+                async with asyncio.timeout(FLUSH_S):
+                    await self._publications.idle()
+            except TimeoutError:
+                pass  # told to those who wait for the answers, when the session ends
+        try:
+            await super().close()
+        finally:
+            self._session.end()
+            await self._session.closed()
+
+    # --- publishing ---
+
+    async def publish(self, events: Publishable, *, durable: bool = False) -> Published:
+        """Publish one event, several, or a record batch; return once the broker holds them.
+
+        In memory, or with `durable` on its disk. Calls that run at the same time leave together; a
+        call waits where too much is on its way already.
+        """
+        return await self.publish_nowait(events, durable=durable)
+
+    def publish_nowait(
+        self, events: Publishable, *, durable: bool = False
+    ) -> asyncio.Future[Published]:
+        """`publish` without waiting: the receipt comes later. Events leave in the order of calls.
+
+        `LimitExceeded` where a million events wait to leave.
+        """
+        self._check_open()
+        return self._publications.offer(events, durable=durable)
+
+    async def advertise(self, filter: str | Filter, **parameters: Any) -> Advertisement:
+        """Announce what will be published, so that brokers need not ask everybody."""
+        self._check_open()
+        what = self._understood(filter)
+        if isinstance(what, Pattern):
+            raise InvalidFilter("an advertisement is a filter; events are published one by one")
+        bound = what.bind(parameters)
+        key = self._next_advertised
+        self._next_advertised += 1
+        self._advertised[key] = bound
+        try:
+            await self._ask(Advertise(0, key, str(bound)))
+        except BaseException:
+            self._advertised.pop(key, None)
+            raise
+        return Advertisement(self, key, bound)
+
+    async def unadvertise(self, advertisement: Advertisement) -> None:
+        """Withdraw an announcement."""
+        if self._advertised.pop(advertisement._key, None) is not None:
+            await self._ask(Unadvertise(0, advertisement._key))
+
+    # --- hearing ---
+
+    async def subscribe(
+        self,
+        filter: str | Filter | Pattern,
+        *,
+        capacity: int = DEFAULT_CAPACITY,
+        on_gap: Callable[[Gap], None] | None = None,
+        values: Bindings | None = None,
+        durable: str = "",
+        lease_s: float = 0.0,
+        acknowledge: Literal["automatic", "explicit"] = "automatic",
+        **parameters: Any,
+    ) -> Subscription:
+        """Hear what matches from now on; return when it is in force at this broker.
+
+        `durable` names a subscription that outlives this session: its broker keeps events for it
+        until they are acknowledged, for `lease_s` seconds at least (0: as long as the broker
+        likes). Whoever subscribes under the same name takes it up where it was.
+        """
+        given = {**(values or {}), **parameters}
+        if not durable:
+            return await super().subscribe(filter, capacity=capacity, on_gap=on_gap, values=given)
+        if acknowledge not in ("automatic", "explicit"):
+            raise InvalidInput(f"acknowledge is 'automatic' or 'explicit', not {acknowledge!r}")
+        what = self._understood(filter)
+        check_durable(what)
+        subscription = self._subscribe(what, given, Inbox(capacity), on_gap, durable)
+        key = self._numbers[subscription]
+        subscription._receipts = Receipts(lambda entry: self._acknowledge(key, entry))
+        subscription._is_automatic = acknowledge == "automatic"
+        self._leases[subscription] = lease_s
+        return await self._announced(subscription)
+
+    async def settled(self) -> None:
+        """Return when all that was subscribed and advertised here is in force everywhere.
+
+        `Unsettled` names brokers that could not be told.
+        """
+        self._check_open()
+        await self._settled()
+
+    async def ask(self, what: str, about: Any = None) -> Any:
+        """A question about the broker: `topology`, `status`, `trace`, `catalogue`."""
+        self._check_open()
+        answer: Answer = await self._ask(Ask(0, what, about))
+        return answer.data

@@ -1,0 +1,267 @@
+"""`history`: what an archive holds, in order of time, less what a filter leaves out.
+
+Days do not overlap, so they are read one after the other. The files of a day are merged: of each a
+piece is in memory, and what comes before the end of all these pieces is put in order and given on.
+The filter goes down to the statistics of Parquet's row groups as far as these can tell, and is
+decided exactly by the matching engine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from itertools import groupby, pairwise
+from operator import and_, or_
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from palio.client.archive import DAY, PUBLISHER, part_files
+from palio.errors import InvalidInput
+from palio.matching.index import Index
+from palio.model.constraints import Constraint
+from palio.model.events import SEQ, TIME, TIMESTAMP
+from palio.model.expressions import Literal
+from palio.model.filters import TRUE, Conjunction, Filter
+from palio.model.operators import Op
+
+__all__ = ["history", "pushed_down"]
+
+PIECE_ROWS: Final = 1 << 16
+"""Rows of a file that are read at once."""
+
+Times = npt.NDArray[np.int64]
+
+
+def history(
+    path: str | Path,
+    filter: Filter = TRUE,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Archived events from `since` up to and without `until`, in order of publication time.
+
+    Batches are of one shape, with the columns `$publisher`, `$seq` and `$time`. Events of one
+    publisher and moment are in its order.
+    """
+    days: dict[str, list[Path]] = {
+        folder.name.partition("=")[2]: list(files)
+        for folder, files in groupby(part_files(Path(path)), key=lambda each: each.parent)
+    }
+    if not days:
+        raise InvalidInput(f"there is no archive in {str(path)!r}: no {DAY}=*/*.parquet")
+    first = "" if since is None else since.astimezone(UTC).date().isoformat()
+    last = "9999-12-31" if until is None else until.astimezone(UTC).date().isoformat()
+    return _of_days(
+        [files for day, files in sorted(days.items()) if first <= day <= last],
+        _Selection(filter, since, until),
+    )
+
+
+class _Selection:
+    """Which events of a file are wanted."""
+
+    def __init__(self, filter: Filter, since: datetime | None, until: datetime | None) -> None:
+        self._filter = filter
+        self._engine = Index()
+        self._engine.add(0, filter)
+        field = pc.field(TIME)
+        self._span: list[pc.Expression] = []
+        if since is not None:
+            self._span.append(field >= pa.scalar(since, TIMESTAMP))
+        if until is not None:
+            self._span.append(field < pa.scalar(until, TIMESTAMP))
+
+    def pieces(self, path: Path) -> Iterator[pa.RecordBatch]:
+        """The wanted events of a file, in its order."""
+        dataset = ds.dataset(str(path), format="parquet")
+        wanted = pushed_down(self._filter, dataset.schema)
+        if wanted is None:
+            return
+        wanted = reduce(and_, self._span, wanted)
+        for batch in dataset.to_batches(filter=wanted, batch_size=PIECE_ROWS, batch_readahead=1):
+            rows = np.unique(self._engine.match(batch).rows)
+            if len(rows):
+                yield batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+
+
+def pushed_down(filter: Filter, schema: pa.Schema) -> pc.Expression | None:
+    """A condition that holds wherever a filter does, for columns of a shape; None if it cannot.
+
+    >>> import palio
+    >>> schema = pa.schema({"price": pa.float64()})
+    >>> pushed_down(palio.parse("price < 5.0 AND LENGTH(name) > 3"), schema)
+    <pyarrow.compute.Expression (price < 5)>
+    >>> pushed_down(palio.parse("symbol = 'IBM'"), schema) is None
+    True
+    """
+    ways = []
+    for conjunction in filter.conjunctions:
+        parts = _parts_of(conjunction, schema)
+        if parts is not None:
+            ways.append(reduce(and_, parts) if parts else pc.scalar(True))  # noqa: FBT003  # a value
+    return reduce(or_, ways) if ways else None
+
+
+def _parts_of(conjunction: Conjunction, schema: pa.Schema) -> list[pc.Expression] | None:
+    parts = []
+    for constraint in conjunction.constraints:
+        if constraint.name in schema.names:
+            part = _condition(constraint, schema.field(constraint.name).type)
+            parts += [] if part is None else [part]
+        elif constraint.op is not Op.ABSENT:
+            return None  # nothing but absence holds of an attribute that is not there
+    return parts
+
+
+_TYPES: Final[dict[type, pa.DataType]] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.utf8(),
+    datetime: TIMESTAMP,
+}
+
+
+def _condition(constraint: Constraint, column: pa.DataType) -> pc.Expression | None:
+    """A constraint as Arrow has it; None where the two could differ, as in comparing an integer
+    with a float.
+    """
+    field, op, operand = pc.field(constraint.name), constraint.op, constraint.operand
+    if op is Op.EXISTS:
+        return field.is_valid()
+    listed = operand if isinstance(operand, tuple) else (operand,)
+    values = [each.value for each in listed if isinstance(each, Literal)]
+    if constraint.ignore_case or len(values) < len(listed):
+        return None
+    if any(_TYPES.get(type(value)) != column or _is_nan(value) for value in values):
+        return None
+    scalars = [pa.scalar(value, column) for value in values]
+    match op:
+        case Op.EQ:
+            return field == scalars[0]
+        case Op.LT:
+            return field < scalars[0]
+        case Op.LE:
+            return field <= scalars[0]
+        case Op.GT:
+            return field > scalars[0]
+        case Op.GE:
+            return field >= scalars[0]
+        case Op.IN:
+            return field.isin(pa.array(values, column))
+        case _:
+            return None
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+# --- merging ---
+
+
+class _Cursor:
+    """How far a file was read, and the piece of it that is in memory."""
+
+    def __init__(self, path: Path, selection: _Selection) -> None:
+        self.begins = _first_time(path)
+        self._path = path
+        self._selection = selection
+        self._pieces: Iterator[pa.RecordBatch] | None = None
+        self._table: pa.Table | None = None
+        self._times: Times = np.empty(0, np.int64)
+        self._is_last = False
+
+    def fill(self) -> bool:
+        """Read on until the piece ends later than it begins, or the file does; False at its end."""
+        if self._pieces is None:
+            self._pieces = self._selection.pieces(self._path)
+        while not self._is_last and (
+            not len(self._times) or self._times[0] == self._times[-1]
+        ):
+            piece = next(self._pieces, None)
+            if piece is None:
+                self._is_last = True
+                break
+            tables = [] if self._table is None else [self._table]
+            self._table = pa.concat_tables([*tables, pa.Table.from_batches([piece])])
+            self._times = self._table.column(TIME).cast(pa.int64()).to_numpy()
+        return len(self._times) > 0
+
+    @property
+    def known_until(self) -> float:
+        """All events of the file before this time are in memory."""
+        return math.inf if self._is_last else float(self._times[-1])
+
+    def take(self, before: float) -> pa.Table:
+        """Take the events before a time out of the piece."""
+        assert self._table is not None
+        count = int(np.searchsorted(self._times, before))
+        taken, self._table = self._table.slice(0, count), self._table.slice(count)
+        self._times = self._times[count:]
+        return taken
+
+
+def _first_time(path: Path) -> int:
+    """When the first event of a file was published. Files are in order of time."""
+    with pq.ParquetFile(path) as file:
+        times = next(file.iter_batches(1, columns=[TIME])).column(0)
+    return int(times.cast(pa.int64())[0].as_py())
+
+
+def _of_days(days: Sequence[Sequence[Path]], selection: _Selection) -> Iterator[pa.RecordBatch]:
+    for files in days:
+        yield from _merged([_Cursor(each, selection) for each in files])
+
+
+def _merged(cursors: list[_Cursor]) -> Iterator[pa.RecordBatch]:
+    """The events of some files, each of which is in order of time."""
+    closed = sorted(cursors, key=lambda each: -each.begins)
+    opened: list[_Cursor] = []
+    while closed or opened:
+        opened = [each for each in opened if each.fill()]
+        before = min((each.known_until for each in opened), default=-math.inf)
+        while closed and (not opened or closed[-1].begins < before):
+            cursor = closed.pop()
+            if cursor.fill():
+                opened.append(cursor)
+                before = min(each.known_until for each in opened)
+        if opened:
+            yield from _in_order([each.take(before) for each in opened])
+
+
+def _in_order(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """The rows of some tables by time, publisher and number, as batches of one shape."""
+    by_shape: dict[pa.Schema, list[pa.Table]] = {}
+    for table in tables:
+        if table.num_rows:
+            by_shape.setdefault(table.schema, []).append(table)
+    shapes = [pa.concat_tables(each).combine_chunks() for each in by_shape.values()]
+    places = pa.concat_tables(
+        pa.table(
+            {
+                TIME: table.column(TIME),
+                PUBLISHER: table.column(PUBLISHER),
+                SEQ: table.column(SEQ),
+                "shape": np.full(table.num_rows, shape),
+                "row": np.arange(table.num_rows),
+            }
+        )
+        for shape, table in enumerate(shapes)
+    )
+    places = places.sort_by([(name, "ascending") for name in (TIME, PUBLISHER, SEQ)])
+    shape_of, row_of = (places.column(name).to_numpy() for name in ("shape", "row"))
+    cuts = [0, *(np.flatnonzero(np.diff(shape_of)) + 1).tolist(), len(shape_of)]
+    for start, end in pairwise(cuts):
+        taken = shapes[shape_of[start]].take(pa.array(row_of[start:end]))
+        yield from taken.to_batches()

@@ -1,0 +1,29 @@
+"""`Crossing`: a client between two brokers, hearing both for a while."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from palio.matching.protocol import RowMask
+from palio.model.events import SEQ
+from palio.node.messages import Parcel
+from palio.node.windows import Windows
+
+__all__ = ["OVERLAP_S", "Crossing"]
+
+OVERLAP_S: Final = 30.0
+"""How long after the old broker was left what it had delivered may still come from the new one."""
+
+
+class Crossing:
+    """What came since the move began, so that what comes on both ways is given on once."""
+
+    def __init__(self) -> None:
+        self._seen = Windows()
+
+    def first_time(self, parcel: Parcel, mask: RowMask) -> RowMask:
+        """Which of some events had not come before; now they have."""
+        numbers = parcel.batch.column(SEQ).to_numpy()
+        fresh = mask & self._seen.fresh(parcel.publisher, numbers)
+        self._seen.add(parcel.publisher, numbers[fresh])
+        return fresh

@@ -1,0 +1,352 @@
+"""`Remote`: an audience at the end of a session: what the broker is told, and what it tells.
+
+Local first: a change is in force for what this client gives on before the broker knows of it, and a
+subscription that the broker refuses is as it was before. When a session is renewed, everything is
+said again from how things stand now; those who wait for an answer get that of the new question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, Final
+
+import numpy as np
+
+from palio.client.audience import Audience, new_matcher
+from palio.client.events import ANY_PUBLISHER, Gap
+from palio.client.moving import Crossing
+from palio.client.publications import Publications
+from palio.client.requests import Request, Requests
+from palio.client.session import Session
+from palio.client.subscription import Subscription
+from palio.client.transport import Dial
+from palio.client.waiting import DONE, in_background
+from palio.errors import Closed, IllegalMessage, PalioError, Unsettled
+from palio.matching.protocol import Matcher, Matches, RowMask
+from palio.model.events import SEQ, TIME
+from palio.model.filters import Filter
+from palio.model.patterns import Pattern
+from palio.model.values import Bindings
+from palio.node import messages
+from palio.node.messages import (
+    Accepted,
+    Acknowledge,
+    Advertise,
+    Answer,
+    Deliver,
+    Done,
+    Failed,
+    Gaps,
+    Hello,
+    Message,
+    Parcel,
+    Refused,
+    Replace,
+    Settle,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+    unpack_mask,
+)
+
+__all__ = ["Remote"]
+
+_UNKNOWN: Final = Gap(ANY_PUBLISHER, 0, 0, 0)
+
+
+class Remote(Audience):
+    """An audience whose events come from a broker, which is told what it wants."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        hello: Hello,
+        dial: Dial,
+        *,
+        matcher: Matcher | None,
+        draw: random.Random,
+    ) -> None:
+        super().__init__(matcher)
+        self._hello = hello
+        self._dial = dial
+        self._draw = draw
+        self._session = Session(self, dial, urls, hello, draw)
+        self._requests = Requests()
+        self._publications = Publications(self)
+        self._announced_keys: set[int] = set()
+        self._advertised: dict[int, Filter] = {}
+        self._next_advertised = 0
+        self._durable: dict[Subscription, Matcher] = {}
+        self._leases: dict[Subscription, float] = {}
+        self._leaving: dict[int, Subscribe] = {}
+        """Durable subscriptions whose end the broker has not confirmed."""
+        self._crossing: Crossing | None = None
+        self._arriving: Session | None = None
+        self._is_open = True
+        self._has_been_connected = False
+        self.spurious = 0
+        """Events that came and were for no subscription any longer."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether events that are published leave at once (`publications.Line`)."""
+        return self._session.is_connected and self._session.stream.has_room
+
+    def send(self, message: Message) -> None:
+        """Send what is published (`publications.Line`)."""
+        self._session.send(message)
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if not self._is_open:
+            raise Closed("the connection has ended for good; connect anew")
+
+    # --- changes, told to the broker ---
+
+    def _ask(self, request: Request) -> asyncio.Future[Any]:
+        """Send a request; what is returned is done with its answer."""
+        self._check_open()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._session.send(self._requests.enter(request, [future]))
+        return future
+
+    def _announce(self, subscription: Subscription) -> Awaitable[None]:
+        key = self._numbers[subscription]
+        self._announced_keys.add(key)
+        return self._ask(self._description(key, subscription))
+
+    def _description(self, key: int, subscription: Subscription) -> Subscribe:
+        """A subscription as it is now, as its broker must know it."""
+        return Subscribe(
+            0,
+            key,
+            _text(subscription.filter),
+            dict(subscription.values),
+            subscription.durable,
+            self._leases.get(subscription, 0.0),
+        )
+
+    def _rebind(self, subscription: Subscription, values: Bindings) -> Awaitable[None]:
+        in_background(super()._rebind(subscription, values))
+        before = subscription.values
+        changed = {name: value for name, value in values.items() if value is not before[name]}
+        if not changed or not self._is_open:
+            return DONE
+        return self._ask(Update(0, self._numbers[subscription], changed))
+
+    def _exchange(
+        self, subscription: Subscription, what: Filter | Pattern, values: Bindings
+    ) -> Awaitable[None]:
+        in_background(super()._exchange(subscription, what, values))
+        return self._ask(Replace(0, self._numbers[subscription], _text(what), dict(values)))
+
+    def _withdraw(self, subscription: Subscription, *, forget: bool) -> Awaitable[None]:
+        key = self._numbers.get(subscription, -1)
+        if key not in self._announced_keys or not self._is_open or self._closed:
+            return DONE
+        self._announced_keys.discard(key)
+        if forget and subscription.durable:
+            self._leaving[key] = self._description(key, subscription)
+        withdrawn = self._ask(Unsubscribe(0, key, forget))
+        withdrawn.add_done_callback(lambda _: self._leaving.pop(key, None))
+        return withdrawn
+
+    async def _settled(self) -> None:
+        done: Done = await self._ask(Settle(0))
+        if done.unreached:
+            raise Unsettled(done.unreached)
+
+    def _matcher_of(self, subscription: Subscription) -> Matcher:
+        """A durable subscription has an engine of its own: what comes for it is for it alone."""
+        if not subscription.durable:
+            return self._matcher
+        if subscription not in self._durable:
+            self._durable[subscription] = new_matcher()
+        return self._durable[subscription]
+
+    def _forget(self, subscription: Subscription) -> None:
+        super()._forget(subscription)
+        self._durable.pop(subscription, None)
+        self._leases.pop(subscription, None)
+
+    def _acknowledge(self, key: int, entry: int) -> None:
+        if self._is_open and key in self._announced_keys:
+            self._session.send(Acknowledge(key, entry))
+
+    # --- what the session tells (`session.Owner`) ---
+
+    def renewed(self, session: Session) -> None:
+        """The broker knows nothing of this client: say it all again."""
+        if session is not self._session:
+            if self._crossing is None or session is not self._arriving:
+                return
+            self._session = session
+        elif self._has_been_connected:
+            for subscription in self._numbers:
+                subscription._inbox.note(subscription, _UNKNOWN)
+        self._has_been_connected = True
+        for subscription in self._durable:
+            subscription._receipts.renew()
+        self._declare()
+        self._publications.renew()
+
+    def connected(self, session: Session) -> None:
+        """There may be room for what waits to be published."""
+        if session is self._session and self._publications.waiting:
+            self._publications.flush()
+
+    def handle(self, session: Session, message: Message) -> None:
+        """What a broker says to a client."""
+        match message:
+            case Deliver(key=-1):
+                self._deliver(message)
+            case Done() | Failed() | Answer():
+                self._requests.answered(message)
+            case Accepted() if session is self._session:
+                self._publications.accepted(message)
+            case Refused() if session is self._session:
+                self._publications.refused(message)
+            case Deliver() if session is self._session:
+                self._deliver_to_one(message)
+            case Gaps(gaps=gaps):
+                self._note(gaps)
+            case Accepted() | Refused() | Deliver():
+                pass  # of a broker that is being left
+            case _:
+                raise IllegalMessage(
+                    "the broker", f"{type(message).__name__}, which clients are not told"
+                )
+
+    def ended(self, session: Session, error: PalioError) -> None:
+        """There is no way back to a broker."""
+        if session is not self._session:
+            return
+        self._is_open = False
+        self._requests.end(error)
+        self._publications.end(error)
+        for subscription in list(self._numbers):
+            subscription._finish(error)
+
+    def _declare(self) -> None:
+        """Subscribe and advertise all there is, and ask again what was not answered."""
+        subscribing: dict[int, list[asyncio.Future[Any]]] = {}
+        advertising: dict[int, list[asyncio.Future[Any]]] = {}
+        others: list[tuple[Request, list[asyncio.Future[Any]]]] = []
+        for request, waiting in self._requests.take_all():
+            match request:
+                case Subscribe(key=key) | Replace(key=key) | Update(key=key):
+                    subscribing.setdefault(key, []).extend(waiting)
+                case Advertise(key=key):
+                    advertising.setdefault(key, []).extend(waiting)
+                case Unsubscribe(key=key) if key in self._leaving:
+                    others += [(self._leaving[key], []), (request, waiting)]
+                case Unsubscribe() | Unadvertise():
+                    _finish(waiting)
+                case _:
+                    others.append((request, waiting))
+        for key, subscription in self._subscriptions.items():
+            if key in self._announced_keys:
+                watched = self._watched(subscription)
+                waiting = [*subscribing.pop(key, []), watched]
+                self._say(self._description(key, subscription), waiting)
+        for key, filter in self._advertised.items():
+            self._say(Advertise(0, key, str(filter)), advertising.pop(key, []))
+        for request, waiting in others:
+            self._say(request, waiting)
+        for waiting in (*subscribing.values(), *advertising.values()):
+            _finish(waiting)
+
+    def _say(self, request: Request, waiting: list[asyncio.Future[Any]]) -> None:
+        self._session.send(self._requests.enter(request, waiting))
+
+    def _watched(self, subscription: Subscription) -> asyncio.Future[Any]:
+        """Ends a subscription that the broker refuses although it was in force before."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def answered(done: asyncio.Future[Any]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if isinstance(error, PalioError):
+                subscription._finish(error)
+
+        future.add_done_callback(answered)
+        return future
+
+    # --- events ---
+
+    def _deliver(self, message: Deliver) -> None:
+        """Events for whoever wants them."""
+        parcel = _numbered(message.parcel)
+        mask = unpack_mask(message.rows, len(parcel))
+        if self._crossing is not None:
+            mask = self._crossing.first_time(parcel, mask)
+        matches = _within(mask, self._matcher.match(parcel.batch))
+        self.spurious += int(mask.sum()) - _rows_of(matches, len(parcel))
+        self._hand_out(parcel.publisher, [(parcel.batch, matches)])
+
+    def _deliver_to_one(self, message: Deliver) -> None:
+        """Events for one durable subscription; what it wants no longer is acknowledged."""
+        subscription = self._subscriptions.get(message.key)
+        if subscription is None or not subscription.durable:
+            return  # it was unsubscribed meanwhile
+        parcel = _numbered(message.parcel)
+        mask = unpack_mask(message.rows, len(parcel))
+        numbers = parcel.batch.column(SEQ).to_numpy()
+        receipts = subscription._receipts
+        if message.entry:
+            if receipts.again(message.entry, parcel.publisher, numbers[mask]):
+                return
+            mask &= receipts.fresh(parcel.publisher, numbers)
+        matches = _within(mask, self._durable[subscription].match(parcel.batch))
+        wanted = _rows_of(matches, len(parcel))
+        subscription.spurious += int(mask.sum()) - wanted
+        entry = None
+        if message.entry:
+            entry = receipts.expect(message.entry, parcel.publisher, numbers[mask], wanted)
+        self._hand_out(parcel.publisher, [(parcel.batch, matches)], entry)
+
+    def _note(self, gaps: Sequence[messages.Gap]) -> None:
+        """Events that the broker dropped because this client fell behind."""
+        for each in gaps:
+            gap = Gap(each.publisher, each.first_seq, each.last_seq, each.count)
+            for number, subscription in self._subscriptions.items():
+                if number == each.key or (each.key < 0 and not subscription.durable):
+                    subscription._inbox.note(subscription, gap)
+
+
+def _text(what: Filter | Pattern) -> str:
+    """What a broker is asked for: for a pattern whatever any of its steps wants."""
+    return str(what if isinstance(what, Filter) else reduce(or_, what.steps))
+
+
+def _numbered(parcel: Parcel) -> Parcel:
+    """Events as brokers deliver them; anything else is illegal."""
+    schema = parcel.batch.schema
+    if SEQ not in schema.names or TIME not in schema.names:
+        raise IllegalMessage("the broker", f"events without {SEQ} and {TIME}")
+    return parcel
+
+
+def _within(mask: RowMask, matches: Matches) -> Matches:
+    """The matches in some rows."""
+    if mask.all():
+        return matches
+    keep = mask[matches.rows]
+    return Matches(matches.rows[keep], matches.keys[keep])
+
+
+def _rows_of(matches: Matches, count: int) -> int:
+    """How many of `count` rows somebody wants."""
+    wanted = np.zeros(count, np.bool_)
+    wanted[matches.rows] = True
+    return int(wanted.sum())
+
+
+def _finish(waiting: list[asyncio.Future[Any]]) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)

@@ -1,0 +1,120 @@
+"""One connection to a broker: messages in, messages out. `dial` opens it over TCP or TLS.
+
+Whatever is sent in one turn of the loop is written at its end in one call of the system; a lone
+message waits for nothing but the end of that turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeAlias, cast
+
+from palio.client.addresses import TLS, parse_address, tls_context
+from palio.errors import IllegalMessage
+from palio.node.messages import Message
+from palio.node.wire import Decoder, Encoder
+
+__all__ = ["Dial", "Ear", "Wire", "tcp"]
+
+
+class Ear(Protocol):
+    """Who is told what comes over a connection."""
+
+    def arrived(self, message: Message) -> None:
+        """A message came."""
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone. Comes once, unless it was this end that closed it."""
+
+
+class Wire(Protocol):
+    """One connection, seen from the end that opened it."""
+
+    def send(self, message: Message) -> None:
+        """Write a message after those before it."""
+
+    def close(self) -> None:
+        """Close it once everything before is written. Nothing more arrives."""
+
+    async def wait_closed(self) -> None:
+        """Wait until it is closed."""
+
+
+Dial: TypeAlias = Callable[[str, Ear], Awaitable[Wire]]
+"""Opens a connection to a URL; `OSError` if nobody answers there."""
+
+
+def tcp(tls: TLS = None) -> Dial:
+    """Connections over TCP, with TLS for `palios://` or where `tls` says how."""
+
+    async def dial(url: str, ear: Ear) -> Wire:
+        address = parse_address(url)
+        context = tls_context(tls, is_secure=address.is_secure)
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(
+            lambda: _Connection(url, ear), address.host, address.port, ssl=context
+        )
+        return connection
+
+    return dial
+
+
+class _Connection(asyncio.Protocol):
+    """A framed stream of messages."""
+
+    def __init__(self, url: str, ear: Ear) -> None:
+        self._ear: Ear | None = ear
+        self._encoder = Encoder()
+        self._decoder = Decoder(url)
+        self._out: list[Any] = []
+        self._transport: asyncio.Transport | None = None
+        self._closed = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        try:
+            for message in self._decoder.feed(data):
+                if self._ear is None:
+                    return
+                self._ear.arrived(message)
+        except IllegalMessage as error:
+            self._lost(str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._closed.set_result(None)
+        self._lost(str(exc) if exc else "the broker closed the connection")
+
+    def send(self, message: Message) -> None:
+        """See `Wire`."""
+        if not self._out:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._out += self._encoder.encode(message)
+
+    def close(self) -> None:
+        """See `Wire`."""
+        self._ear = None
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    async def wait_closed(self) -> None:
+        """See `Wire`."""
+        await asyncio.shield(self._closed)
+
+    def _flush(self) -> None:
+        if self._out and self._transport is not None:
+            buffers, self._out = self._out, []
+            self._transport.writelines(buffers)
+
+    def _lost(self, reason: str) -> None:
+        ear, self._ear = self._ear, None
+        if self._transport is not None:
+            self._transport.abort()
+        if ear is not None:
+            ear.lost(reason)

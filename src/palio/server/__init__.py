@@ -1,0 +1,1 @@
+"""The shell round a node: sockets, disk, clock, configuration, fronts (DESIGN 7 and 9)."""

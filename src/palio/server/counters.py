@@ -1,0 +1,53 @@
+"""What a shell counts while it works; `metrics` shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["JournalCounters", "Traffic"]
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What went over the connections of a server since it started."""
+
+    accepted: int = 0
+    """Connections that were let in."""
+    refused: int = 0
+    """Connections beyond the limit."""
+    illegal: int = 0
+    """Connections that were closed because of bytes that are no message."""
+    late: int = 0
+    """Connections that did not show in time who they are."""
+    dialled: int = 0
+    """Connections to other brokers that came about."""
+    dial_failures: int = 0
+    """Attempts to connect to another broker that failed."""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+    events_in: int = 0
+    """Events that were published here or came from another broker."""
+    events_out: int = 0
+    """Events that were written to subscribers and to other brokers, once for each."""
+    node_s: float = 0.0
+    """Seconds that the node took for its work: matching, routing, custody."""
+
+
+@dataclass(slots=True)
+class JournalCounters:
+    """What a journal did since it was opened."""
+
+    commits: int = 0
+    """Transactions that reached the disk."""
+    appends: int = 0
+    """Appends in them; more than one a transaction is group commit."""
+    failures: int = 0
+    """Appends that could not be written."""
+    commit_s: float = 0.0
+    """Seconds spent writing."""
+    waiting: int = 0
+    """Appends that are not on the disk yet."""
+    damaged: int = 0
+    """Entries that failed their checksum when they were read."""

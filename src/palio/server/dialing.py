@@ -1,0 +1,179 @@
+"""`Dialer`: keep one connection to another broker, dialling again whenever it is lost.
+
+Pauses grow from `BACKOFF_MIN_S` to `BACKOFF_MAX_S`, each drawn from its upper half, so that brokers
+that lost the same neighbour do not all come back at once. A connection that held for
+`STEADY_S` begins anew with the shortest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+from collections.abc import Callable
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from palio.errors import InvalidConfiguration
+from palio.server.counters import Traffic
+from palio.server.transport import Connection
+
+__all__ = [
+    "BACKOFF_MAX_S",
+    "BACKOFF_MIN_S",
+    "DEFAULT_PORT",
+    "DIAL_S",
+    "DUPLICATE_S",
+    "STEADY_S",
+    "Address",
+    "Dialer",
+    "backoff",
+    "parse_url",
+]
+
+logger: Final = logging.getLogger("palio.server")
+
+BACKOFF_MIN_S: Final = 0.1
+BACKOFF_MAX_S: Final = 5.0
+
+STEADY_S: Final = 10.0
+"""A connection that held for so long was a good one."""
+
+DIAL_S: Final = 5.0
+"""How long one attempt to connect may take."""
+
+DUPLICATE_S: Final = 30.0
+"""Two brokers that dialled each other keep one of the links. The one whose link was given up tries
+again when a link to a broker is lost, and at least so often."""
+
+DEFAULT_PORT: Final = 7400
+
+
+class Address(NamedTuple):
+    """Where a broker listens, and whether it speaks TLS there."""
+
+    host: str
+    port: int
+    secure: bool
+
+
+def parse_url(url: str) -> Address:
+    """`palio://host:port`, or `palios://` for TLS; without a port, 7400.
+
+    >>> parse_url("palios://north.example:7401")
+    Address(host='north.example', port=7401, secure=True)
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise InvalidConfiguration(f"{url!r} is no address of a broker: {error}") from None
+    if parts.scheme not in ("palio", "palios") or not parts.hostname:
+        raise InvalidConfiguration(
+            f"{url!r} is no address of a broker; write palio://host:port, or palios:// for TLS"
+        )
+    return Address(parts.hostname, DEFAULT_PORT if port is None else port, parts.scheme == "palios")
+
+
+def backoff(failures: int, draw: float) -> float:
+    """The pause after so many failures in a row; `draw` is from [0, 1).
+
+    >>> backoff(1, 0.0), backoff(20, 0.5)
+    (0.05, 3.75)
+    """
+    longest = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2.0 ** min(failures - 1, 16))
+    return longest * (0.5 + draw / 2)
+
+
+class Dialer:
+    """One configured neighbour."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        url: str,
+        connection: Callable[[Dialer], Connection],
+        traffic: Traffic,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.url = url
+        self.up = False
+        """Whether a connection stands; not whether the brokers have greeted each other."""
+        self.peer = ""
+        """The name of the broker there, once it has answered."""
+        self._is_duplicate = False
+        self._try_now = asyncio.Event()
+        self._address = parse_url(url)
+        if self._address.secure and tls is None:
+            raise InvalidConfiguration(
+                f"{url} asks for TLS; set tls.ca to the certificates that vouch for it"
+            )
+        self._tls = tls if self._address.secure else None
+        self._loop = loop
+        self._connection = connection
+        self._traffic = traffic
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Dial, until `stop`."""
+        self._task = self._loop.create_task(self._run(), name=f"dial {self.url}")
+
+    def stop(self) -> None:
+        """Dial no more. A connection that stands is the server's to close."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def try_now(self) -> None:
+        """A broker was lost: perhaps it was the other end of a link beside which ours was one too
+        many.
+        """
+        self._try_now.set()
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            held_s = await self._once(first_failure=failures == 0)
+            if self._is_duplicate:
+                failures = 0
+                await self._until_lost()
+            else:
+                failures = 1 if held_s >= STEADY_S else failures + 1
+                await asyncio.sleep(backoff(failures, random.random()))
+
+    async def _until_lost(self) -> None:
+        self._try_now.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DUPLICATE_S):
+                await self._try_now.wait()
+
+    async def _once(self, *, first_failure: bool) -> float:
+        """Connect, wait until the connection is lost; how long it held."""
+        address = self._address
+        self._is_duplicate = False
+        try:
+            async with asyncio.timeout(DIAL_S):
+                _, connection = await self._loop.create_connection(
+                    lambda: self._connection(self),
+                    address.host,
+                    address.port,
+                    ssl=self._tls,
+                    server_hostname=address.host if self._tls else None,
+                )
+        except (OSError, TimeoutError) as error:  # among them whatever TLS has to say
+            self._traffic.dial_failures += 1
+            details = {"url": self.url, "reason": str(error) or type(error).__name__}
+            level = logging.WARNING if first_failure else logging.DEBUG
+            logger.log(level, "a neighbour does not answer", extra={"details": details})
+            return 0.0
+        since = self._loop.time()
+        self.up = True
+        try:
+            await connection.wait_lost()
+        finally:
+            self.up = False
+        self.peer = connection.peer or self.peer
+        self._is_duplicate = connection.farewell == "duplicate"
+        return self._loop.time() - since

@@ -1,0 +1,188 @@
+"""HTTP beside the broker: CloudEvents in and out, subscriptions, health, metrics (docs/http.md).
+
+A front is a client of the node like any other (`palio.server.front`). What it keeps of its own are
+the subscriptions that were made by HTTP, with their sinks, and one session for each publisher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, WebSocketRoute
+
+from palio.errors import InvalidConfiguration, PalioError
+from palio.server.assembly import new_authority
+from palio.server.broker import Server
+from palio.server.front import RESUME_BYTES, Connect
+from palio.server.http_access import MAX_BODY_BYTES, Access
+from palio.server.http_delivery import Delivery
+from palio.server.http_errors import NotFound, answer
+from palio.server.http_publishing import Publishing
+from palio.server.http_subscriptions import Directory
+from palio.server.openapi import document
+from palio.server.settings import Configuration
+
+__all__ = ["Front", "application", "serve"]
+
+CLOSE_S: Final = 5
+"""How long open requests may take when the front is stopped; event streams end at once."""
+
+BACKLOG: Final = 1_024
+"""Connections that may wait to be accepted."""
+
+SUBSCRIPTIONS_FILE: Final = "http-subscriptions.json"
+
+
+def application(
+    connect: Connect, access: Access, delivery: Delivery, metrics: Callable[[], bytes] = bytes
+) -> Starlette:
+    """The front as an ASGI application."""
+    publishing = Publishing(connect, access)
+
+    async def healthy(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def ready(_: Request) -> Response:
+        await publishing.ready()
+        return JSONResponse({"status": "ready"})
+
+    async def measured(_: Request) -> Response:
+        return Response(metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def topology(request: Request) -> Response:
+        return JSONResponse(await publishing.ask(access.caller(request), "topology"))
+
+    async def described(_: Request) -> Response:
+        return JSONResponse(document())
+
+    one = "/subscriptions/{id}"
+    routes = [
+        Route("/events", publishing.publish, methods=["POST"]),
+        Route("/events", delivery.stream_filter, methods=["GET"]),
+        WebSocketRoute("/events", delivery.socket_filter),
+        Route("/subscriptions", delivery.create, methods=["POST"]),
+        Route("/subscriptions", delivery.list, methods=["GET"]),
+        Route(one, delivery.get, methods=["GET"]),
+        Route(one, delivery.put, methods=["PUT"]),
+        Route(one, delivery.delete, methods=["DELETE"]),
+        Route(one + "/events", delivery.stream, methods=["GET"]),
+        WebSocketRoute(one + "/events", delivery.socket),
+        Route(one + "/acknowledge", delivery.acknowledge, methods=["POST"]),
+        Route("/healthz", healthy),
+        Route("/readyz", ready),
+        Route("/metrics", measured),
+        Route("/topology", topology),
+        Route("/openapi.json", described),
+    ]
+    return Starlette(
+        routes=routes, exception_handlers={PalioError: _failed, HTTPException: _not_http}
+    )
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, PalioError)
+    return answer(error)
+
+
+async def _not_http(request: Request, error: Exception) -> Response:
+    """No such address, or not this method: said in the same form as everything else."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return answer(NotFound(f"there is nothing at {request.url.path!r:.200}"))
+    kind = {"type": "HTTPException", "message": error.detail}
+    return JSONResponse({"error": kind}, error.status_code, error.headers)
+
+
+class Front:
+    """A running HTTP front; `address` says where it can be reached."""
+
+    def __init__(self, server: uvicorn.Server, delivery: Delivery, address: str) -> None:
+        self.address = address
+        self._server = server
+        self._delivery = delivery
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, listening: socket.socket) -> None:
+        """Begin to answer."""
+        self._task = asyncio.create_task(self._server.serve([listening]), name="http front")
+        await self._delivery.start(self.address)
+
+    async def stop(self) -> None:
+        """Take no more requests, and end those that are open."""
+        await self._delivery.stop()
+        self._server.should_exit = True
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the broker's: it stops its fronts itself."""
+        yield
+
+
+async def serve(
+    server: Server, configuration: Configuration, metrics: Callable[[], bytes]
+) -> Front:
+    """Open the front that a configuration asks for."""
+    listen, tls = configuration.listen, configuration.tls
+    data_dir = configuration.broker.data_dir
+    directory = Directory(Path(data_dir) / SUBSCRIPTIONS_FILE if data_dir else None)
+    authority = new_authority(configuration)
+    access = Access(authority, server.moment)
+    # What is kept for resuming is not yet said to be seen, and must not fill the window.
+    keep_bytes = min(RESUME_BYTES, configuration.limits.window_bytes // 4)
+    delivery = Delivery(server.connect_local, access, directory, keep_bytes=keep_bytes)
+    app = application(server.connect_local, access, delivery, metrics)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",  # that it listens is said by the broker
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        ws="websockets-sansio",
+        ws_max_size=MAX_BODY_BYTES,
+        timeout_graceful_shutdown=CLOSE_S,
+        ssl_certfile=tls.cert or None,
+        ssl_keyfile=tls.key or None,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidConfiguration(f"tls.cert, tls.key: {error}") from None
+    listening = _bound(listen.host, listen.http_port or 0)
+    host, port = listening.getsockname()[:2]
+    scheme = "https" if tls.cert else "http"
+    address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    front = Front(_Uvicorn(config), delivery, address)
+    await front.start(listening)
+    return front
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio turns Nagle's algorithm off only where the protocol is named.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise InvalidConfiguration(
+            f"listen.http_port: {host}:{port}: {error.strerror or error}"
+        ) from None
+    return listening

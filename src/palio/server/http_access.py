@@ -1,0 +1,97 @@
+"""Who calls, and what a request brings: tokens and bodies of HTTP, both bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+from starlette.requests import HTTPConnection, Request
+
+from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated
+from palio.node.authority import Authority, Principal
+from palio.node.effects import Moment
+
+__all__ = ["MAX_BODY_BYTES", "NAME", "Access", "Caller", "body_of", "json_of", "read"]
+
+MAX_BODY_BYTES: Final = 4 << 20
+"""A request's body: some thousand events of a kilobyte."""
+
+NAME: Final = "http"
+"""What the front calls itself where nobody has to show who it is."""
+
+_Kind = TypeVar("_Kind")
+
+
+class Caller(NamedTuple):
+    """Who makes a request."""
+
+    principal: Principal
+    token: str
+
+    @property
+    def name(self) -> str:
+        """Whose subscriptions and publications these are."""
+        return self.principal.name
+
+
+class Access:
+    """Reads tokens: `Authorization: Bearer ...`, or `access_token` of the query, since a browser's
+    EventSource and WebSocket send no headers of their own.
+    """
+
+    def __init__(self, authority: Authority, moment: Callable[[], Moment]) -> None:
+        self._authority = authority
+        self._moment = moment
+
+    def caller(self, connection: HTTPConnection) -> Caller:
+        """Who calls; `NotAuthenticated` if that is not shown."""
+        token = connection.query_params.get("access_token", "")
+        given = connection.headers.get("authorization", "")
+        if given:
+            scheme, _, token = given.partition(" ")
+            if scheme.lower() != "bearer" or not token.strip():
+                raise NotAuthenticated("the header authorization is `Bearer` and a token")
+        return self.of(token.strip())
+
+    def of(self, token: str) -> Caller:
+        """Whom a token shows."""
+        return Caller(self._authority.authenticate(token, "", self._moment()), token)
+
+
+async def body_of(request: Request) -> bytes:
+    """A request's body, read no further than it may be long."""
+    said = request.headers.get("content-length", "")
+    if said.isdigit() and int(said) > MAX_BODY_BYTES:
+        raise _too_long(int(said))
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MAX_BODY_BYTES:
+            raise _too_long(size)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_long(size: int) -> LimitExceeded:
+    return LimitExceeded(
+        "a request's body in bytes", limit="MAX_BODY_BYTES", maximum=MAX_BODY_BYTES, actual=size
+    )
+
+
+def json_of(body: bytes) -> Any:
+    """A body that is JSON."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"the body is not JSON: {error}") from None
+
+
+def read(body: bytes, kind: type[_Kind]) -> _Kind:
+    """A body as what it should be; the error says where it is not."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"the body is not as it should be: {error}") from None

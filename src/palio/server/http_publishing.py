@@ -1,0 +1,150 @@
+"""Publishing by HTTP: CloudEvents in binary, structured and batch mode, answered with a level."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, Unreachable
+from palio.model.events import to_batches
+from palio.node.messages import Refused
+from palio.server.front import Connect, Declined, Guest, Receipt
+from palio.server.http_access import NAME, Access, Caller, body_of, json_of
+from palio.server.http_errors import described, status_of
+from palio.server.http_events import BATCH_TYPE, JSON_TYPE, from_binary, from_json
+
+__all__ = ["MAX_BATCH_EVENTS", "MAX_PUBLISHERS", "Publishing"]
+
+MAX_BATCH_EVENTS: Final = 10_000
+"""Events of one request."""
+
+MAX_PUBLISHERS: Final = 1_000
+"""Sessions of publishers that are kept open; the one used longest ago is closed for another."""
+
+
+class Publishing:
+    """The publishers' side of the front: a session a token, shared by its requests."""
+
+    def __init__(self, connect: Connect, access: Access) -> None:
+        self._connect = connect
+        self._access = access
+        self._guests: dict[str, asyncio.Task[Guest]] = {}
+
+    async def publish(self, request: Request) -> Response:
+        """`POST /events`."""
+        caller = self._access.caller(request)
+        durable = request.query_params.get("durable", "false")
+        if durable not in ("true", "false"):
+            raise InvalidInput(f"durable is true or false, not {durable!r:.40}")
+        events = await _events(request)
+        guest = await self._guest(caller)
+        receipts = await asyncio.gather(
+            *(guest.publish(batch, durable=durable == "true") for batch in to_batches(events))
+        )
+        return _response(len(events), receipts)
+
+    async def ask(self, caller: Caller, what: str) -> Any:
+        """What the broker answers to a question."""
+        guest = await self._guest(caller)
+        return await guest.ask(what)
+
+    async def ready(self) -> None:
+        """Return if the broker takes sessions; `Unreachable` while it does not."""
+        ended: list[str] = []
+        link = self._connect(lambda _: None, ended.append)
+        await asyncio.sleep(0)  # a broker that is stopping says so in the next turn
+        await asyncio.sleep(0)
+        link.close()
+        if ended:
+            raise Unreachable(f"the broker takes nobody: {ended[0]}")
+
+    async def _guest(self, caller: Caller) -> Guest:
+        """The session of a token, opened when it is first needed or was closed."""
+        opening = self._guests.pop(caller.token, None)
+        if opening is not None and opening.done() and not _is_usable(opening):
+            opening = None
+        if opening is None:
+            opening = asyncio.create_task(
+                Guest.open(self._connect, name=NAME, token=caller.token), name="http publisher"
+            )
+        self._guests[caller.token] = opening
+        if len(self._guests) > MAX_PUBLISHERS:
+            oldest = self._guests.pop(next(iter(self._guests)))
+            oldest.add_done_callback(_close)
+        return await asyncio.shield(opening)
+
+
+def _is_usable(opening: asyncio.Task[Guest]) -> bool:
+    return not opening.cancelled() and opening.exception() is None and opening.result().is_open
+
+
+def _close(opening: asyncio.Task[Guest]) -> None:
+    if _is_usable(opening):
+        opening.result().close()
+
+
+async def _events(request: Request) -> list[dict[str, Any]]:
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await body_of(request)
+    if content_type == BATCH_TYPE:
+        documents = json_of(body)
+        if not isinstance(documents, list):
+            raise InvalidEvent("a batch of CloudEvents is a JSON array")
+        if len(documents) > MAX_BATCH_EVENTS:
+            raise LimitExceeded(
+                "a batch's number of events",
+                limit="MAX_BATCH_EVENTS",
+                maximum=MAX_BATCH_EVENTS,
+                actual=len(documents),
+            )
+        return [_numbered(place, each) for place, each in enumerate(documents)]
+    if content_type == JSON_TYPE:
+        return [from_json(json_of(body))]
+    if "ce-specversion" in request.headers:
+        return [from_binary(request.headers, body)]
+    raise InvalidEvent(
+        f"this is no CloudEvent: give ce- headers, or content-type {JSON_TYPE} or {BATCH_TYPE}"
+    )
+
+
+def _numbered(place: int, document: Any) -> dict[str, Any]:
+    try:
+        return from_json(document)
+    except LimitExceeded:
+        raise
+    except InvalidInput as error:
+        raise InvalidEvent(f"event {place} of the batch: {error}") from None
+
+
+def _response(events: int, receipts: Sequence[Receipt]) -> Response:
+    """202 if all were taken, the refusal's own status if none was, 207 if some were."""
+    refusals = [(receipt, each) for receipt in receipts for each in receipt.refused]
+    refused = sum(each.last_seq - each.first_seq + 1 for _, each in refusals)
+    answer: dict[str, Any] = {"accepted": events - refused}
+    if receipts:
+        answer |= {
+            "level": receipts[0].level,
+            "publisher": receipts[0].publisher,
+            "first_seq": receipts[0].first_seq,
+            "last_seq": receipts[-1].last_seq,
+        }
+    if not refused:
+        return JSONResponse(answer, 202)
+    answer["refused"] = [_refusal(each) for _, each in refusals]
+    first = refusals[0][1].failure
+    if refused < events:
+        return JSONResponse(answer, 207)
+    status = status_of(Declined(first).type)
+    return JSONResponse({"error": described(first), **answer}, status)
+
+
+def _refusal(refused: Refused) -> dict[str, Any]:
+    return {
+        "first_seq": refused.first_seq,
+        "last_seq": refused.last_seq,
+        "error": described(refused.failure),
+    }

@@ -1,0 +1,238 @@
+"""Subscriptions as CloudEvents describes them: what a client asks for, read and kept.
+
+Filters may be of any CloudEvents dialect, or of Palio's own: `{"palio": "price < 5"}`, or with
+parameters `{"palio": {"filter": "price < :limit", "parameters": {"limit": 10}}}`. All must match.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded, NotPermitted
+from palio.language import cloudevents
+from palio.language.parsing import parse_filter
+from palio.model.filters import TRUE, Conjunction, Constraint, Filter
+from palio.model.values import Value
+
+__all__ = [
+    "MAX_SUBSCRIPTIONS",
+    "Config",
+    "Directory",
+    "Request",
+    "Subscription",
+    "parameters",
+]
+
+MAX_SUBSCRIPTIONS: Final = 10_000
+"""Subscriptions that the HTTP front keeps: a webhook's task and session are tens of kilobytes."""
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What Palio adds to CloudEvents' subscriptions."""
+
+    durable: bool = False
+    """Events wait for the subscriber, on disk, until it has acknowledged them."""
+    lease_s: float = 0.0
+    """How long they wait while nobody takes them; 0 for as long as the broker says."""
+    acknowledge: Literal["sent", "explicit"] = "sent"
+    """What counts as taken: to be sent, or to be acknowledged by its cursor (see docs/http.md)."""
+    attempts: int = 10
+    """How often a webhook is called for one event before it goes to the dead letters."""
+    batch: int = 1
+    """Events in one call of a webhook, at most."""
+    deadletter: str = ""
+    """Where events go that the sink did not take."""
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client sends to make a subscription or to change one."""
+
+    id: str = ""
+    source: str = ""
+    types: list[str] = []
+    filters: list[dict[str, Any]] = []
+    config: Config = Config()
+    sink: str = ""
+    protocol: str = "HTTP"
+    protocolsettings: dict[str, Any] = {}
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """A subscription, and whose it is."""
+
+    id: str
+    owner: str
+    request: Request
+    filter: str
+    """All its filters as one, in Palio's language."""
+    values: dict[str, Any]
+    token: str = ""
+    """With which it is delivered when its owner is not there."""
+
+    @classmethod
+    def of(cls, id: str, owner: str, request: Request, token: str) -> Subscription:
+        """Checked: `InvalidInput` says what nobody could carry out."""
+        _check(request)
+        filter, values = _meaning(request)
+        return cls(id, owner, request, str(filter), values, token)
+
+    @property
+    def durable(self) -> str:
+        """The node's name for it, if it is durable."""
+        return f"http {self.id}" if self.request.config.durable else ""
+
+    def shown(self) -> dict[str, Any]:
+        """As a client sees it."""
+        said: dict[str, Any] = msgspec.to_builtins(self.request)
+        known = {name: value for name, value in said.items() if value not in ("", [], {})}
+        return known | {"id": self.id, "palio": {"filter": self.filter, "parameters": self.values}}
+
+
+def _check(request: Request) -> None:
+    config = request.config
+    if request.protocol != "HTTP":
+        raise InvalidInput(f"the protocol {request.protocol!r:.40} is not supported; HTTP is")
+    if set(request.protocolsettings) - {"headers"}:
+        raise InvalidInput("of protocolsettings, headers are supported")
+    headers = request.protocolsettings.get("headers", {})
+    if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
+        raise InvalidInput("headers of protocolsettings are an object of texts")
+    for name, url in (("sink", request.sink), ("config.deadletter", config.deadletter)):
+        if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+            raise InvalidInput(f"{name} {url!r:.80} is no address of HTTP")
+    for name, number, most in (("attempts", config.attempts, 100), ("batch", config.batch, 1_000)):
+        if not 1 <= number <= most:
+            raise InvalidInput(f"config.{name} is from 1 to {most}, not {number}")
+    if config.lease_s < 0:
+        raise InvalidInput(f"config.lease_s is 0 or more, not {config.lease_s}")
+
+
+def _meaning(request: Request) -> tuple[Filter, dict[str, Any]]:
+    """All filters of a request as one, and the values of their parameters."""
+    values: dict[str, Any] = {}
+    parts: list[Filter] = []
+    if request.source:
+        parts.append(_one("source", "=", request.source))
+    if request.types:
+        parts.append(_one("type", "IN", request.types))
+    foreign: list[Any] = []
+    for place, each in enumerate(request.filters):
+        if set(each) == {"palio"}:
+            filter, own = _own(each["palio"], f"$.filters[{place}].palio")
+            parts.append(filter)
+            twice = values.keys() & own.keys()
+            if twice:
+                name = min(twice)
+                raise InvalidBinding(f"two filters have the parameter :{name}", name=name)
+            values |= own
+        else:
+            foreign.append(each)
+    whole = cloudevents.loads(foreign) if foreign else TRUE
+    for part in parts:
+        whole &= part
+    whole.bind(values)
+    return whole, values
+
+
+def _one(name: str, op: str, operand: Any) -> Filter:
+    return Filter.of([Conjunction.of([Constraint.of(name, op, operand)])])
+
+
+def _own(body: Any, path: str) -> tuple[Filter, dict[str, Any]]:
+    if isinstance(body, str):
+        return parse_filter(body), {}
+    if not isinstance(body, Mapping) or not isinstance(body.get("filter"), str):
+        raise InvalidFilter(f"at {path}: takes a filter's text, or filter and parameters")
+    if set(body) - {"filter", "parameters"}:
+        raise InvalidFilter(f"at {path}: there are filter and parameters, and nothing else")
+    filter = parse_filter(body["filter"])
+    given = body.get("parameters", {})
+    if not isinstance(given, Mapping):
+        raise InvalidFilter(f"at {path}.parameters: takes an object of names and values")
+    for name in given:
+        if name not in filter.variables:
+            raise InvalidBinding(f"at {path}: the filter has no parameter :{name}", name=name)
+    return filter, dict(given)
+
+
+class Directory:
+    """All subscriptions of the front, in memory and, given a path, in a file for its owner only.
+
+    A file that is there is read: after a restart webhooks are called again.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._known: dict[str, Subscription] = {}
+        if path is not None and path.exists():
+            try:
+                listed = msgspec.json.decode(path.read_bytes(), type=list[Subscription])
+            except (OSError, msgspec.MsgspecError) as error:
+                raise InvalidInput(f"cannot read {str(path)!r}: {error}") from None
+            self._known = {each.id: each for each in listed}
+
+    def get(self, id: str, owner: str) -> Subscription:
+        """A subscription of an owner; others' are as if they did not exist."""
+        found = self._known.get(id)
+        if found is None or found.owner != owner:
+            raise NotPermitted(f"there is no subscription {id!r:.80} of {owner!r}")
+        return found
+
+    def put(self, subscription: Subscription) -> None:
+        """Keep a new one, or another one of the same identity."""
+        if subscription.id not in self._known and len(self._known) >= MAX_SUBSCRIPTIONS:
+            raise LimitExceeded(
+                "the number of subscriptions by HTTP",
+                limit="MAX_SUBSCRIPTIONS",
+                maximum=MAX_SUBSCRIPTIONS,
+            )
+        self._known[subscription.id] = subscription
+        self._write()
+
+    def drop(self, id: str) -> None:
+        """Forget one."""
+        del self._known[id]
+        self._write()
+
+    def of(self, owner: str) -> list[Subscription]:
+        """All of an owner, oldest first."""
+        return [each for each in self._known.values() if each.owner == owner]
+
+    def with_sinks(self) -> list[Subscription]:
+        """Those that are delivered by webhooks."""
+        return [each for each in self._known.values() if each.request.sink]
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._known
+
+    def _write(self) -> None:
+        """Replace the file as a whole."""
+        if self._path is None:
+            return
+        fresh = self._path.with_name(self._path.name + ".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(list(self._known.values())))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, self._path)
+
+
+def parameters(text: Mapping[str, str]) -> dict[str, Value]:
+    """Parameters from a query: `param.limit=10` is a number, `param.symbol=IBM` a text."""
+    found: dict[str, Value] = {}
+    for key, value in text.items():
+        if key.startswith("param."):
+            try:
+                read = json.loads(value)
+            except ValueError:
+                read = value
+            found[key.removeprefix("param.")] = value if isinstance(read, list | dict) else read
+    return found

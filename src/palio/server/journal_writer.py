@@ -1,0 +1,186 @@
+"""`Writer`: the one thread that writes a journal. What waits is one transaction (group commit).
+
+1. An append is answered once: `stored` after the commit that holds it is on the disk, or `failed`
+   when that could not be. Answers come in the order of the appends, but for those of a
+   transaction that failed: then each is tried by itself, and whatever fits is stored.
+2. What releases room (`DropEntries`, `Forget`, `DropSubscription`) and could not be written is
+   owed: it is written before anything else once there is room.
+3. When nothing is to be written for a while, the file gives back what it no longer needs.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from palio.node.effects import (
+    Append,
+    DropEntries,
+    DropSubscription,
+    Forget,
+    Operation,
+)
+from palio.server.counters import JournalCounters
+from palio.server.journal_format import Scribe
+
+__all__ = ["IDLE_S", "MAX_GROUP", "Writer"]
+
+logger: Final = logging.getLogger("palio.journal")
+
+MAX_GROUP: Final = 512
+"""Appends of one transaction, so that the first of them does not wait for ever."""
+
+IDLE_S: Final = 1.0
+"""So long without an append, and the file is made smaller."""
+
+WORTHWHILE_PAGES: Final = 4_096
+"""Free pages (of 4 KiB) that are worth giving back, if they are more than half of the file; fewer
+are kept for what comes next."""
+
+MOVABLE_PAGES: Final = 65_536
+"""Pages in use that may be moved for it: 256 MiB, about two seconds in which appends wait."""
+
+_RELEASING: Final = (DropEntries, Forget, DropSubscription)
+
+Stored = Callable[[list[int]], None]
+Failed = Callable[[int, str], None]
+
+
+class Writer:
+    """A queue of appends, and the thread that empties it."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, counters: JournalCounters, *, idle_s: float = IDLE_S
+    ) -> None:
+        self._connection = connection
+        self._counters = counters
+        self._idle_s = idle_s
+        self._scribe = Scribe(connection)
+        self._queue: queue.SimpleQueue[Append | threading.Event | None] = queue.SimpleQueue()
+        self._owed: list[Operation] = []
+        self._grown = True
+        self._stored: Stored = lambda _: None
+        self._failed: Failed = lambda _, __: None
+        self._thread = threading.Thread(target=self._run, name="palio journal", daemon=True)
+
+    def start(self, stored: Stored, failed: Failed) -> None:
+        """Begin; both are called on the writer's thread."""
+        self._stored, self._failed = stored, failed
+        self._thread.start()
+
+    def append(self, append: Append) -> None:
+        """Write soon, after those before."""
+        self._counters.waiting += 1
+        self._queue.put(append)
+
+    def flush(self) -> None:
+        """Return when all before is answered for."""
+        if self._thread.is_alive():
+            written = threading.Event()
+            self._queue.put(written)
+            written.wait()
+
+    def stop(self) -> None:
+        """Write what waits, make the file small, and end the thread."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            try:
+                first = self._queue.get(timeout=self._idle_s if self._grown else None)
+            except queue.Empty:
+                self._compact()
+                continue
+            group: list[Append] = []
+            marks: list[threading.Event] = []
+            item: Append | threading.Event | None = first
+            while True:
+                if item is None:
+                    going = False
+                elif isinstance(item, threading.Event):
+                    marks.append(item)
+                else:
+                    group.append(item)
+                if item is None or len(group) >= MAX_GROUP:
+                    break
+                try:
+                    item = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            if group:
+                self._commit(group)
+            for mark in marks:
+                mark.set()
+        self._compact()
+
+    def _commit(self, group: Sequence[Append]) -> None:
+        self._grown = True
+        started = time.perf_counter()
+        problem = self._attempt(group)
+        if problem is None:
+            self._stored([each.ticket for each in group])
+        elif len(group) == 1:
+            self._refuse(group[0], problem)
+        else:
+            for each in group:
+                alone = self._attempt([each])
+                if alone is None:
+                    self._stored([each.ticket])
+                else:
+                    self._refuse(each, alone)
+        self._counters.waiting -= len(group)
+        self._counters.commit_s += time.perf_counter() - started
+
+    def _attempt(self, group: Sequence[Append]) -> str | None:
+        """Write some appends as one transaction; why it failed, or None."""
+        execute = self._connection.execute
+        try:
+            execute("BEGIN IMMEDIATE")
+            for operation in self._owed:
+                self._scribe.write(operation)
+            for append in group:
+                for operation in append.operations:
+                    self._scribe.write(operation)
+            self._scribe.finish()
+            execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            self._scribe.forget()
+            return str(error)
+        self._owed.clear()
+        self._counters.commits += 1
+        self._counters.appends += len(group)
+        return None
+
+    def _refuse(self, append: Append, problem: str) -> None:
+        self._owed += [each for each in append.operations if isinstance(each, _RELEASING)]
+        self._counters.failures += 1
+        logger.error("the journal cannot be written", extra={"details": {"reason": problem}})
+        self._failed(append.ticket, problem)
+
+    def _compact(self) -> None:
+        """Give back what the file no longer needs, and move the log into it."""
+        self._grown = False
+        execute = self._connection.execute
+        try:
+            (free,) = execute("PRAGMA freelist_count").fetchone()
+            (pages,) = execute("PRAGMA page_count").fetchone()
+            used = pages - free
+            if free >= WORTHWHILE_PAGES and free > used and used <= MOVABLE_PAGES:
+                execute("VACUUM")
+            execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            logger.warning(
+                "the journal stays as large as it is", extra={"details": {"reason": str(error)}}
+            )

@@ -1,0 +1,17 @@
+"""Limits of the shell, each with its reason; those of the node are in `palio.node.limits`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_CONNECTIONS: Final = 10_000
+"""Connections of one server at once; at 30 KiB each, 300 MB."""
+
+DRAIN_S: Final = 10.0
+"""How long a server that is told to stop waits for its connections to take what was sent."""
+
+CLOSE_S: Final = 5.0
+"""How long a closed connection may take to write its last words before it is cut."""
+
+WRITE_HIGH_BYTES: Final = 1 << 20
+"""A client with so much unwritten is not read from until most of it is gone."""

@@ -1,0 +1,167 @@
+"""What a broker shows to Prometheus. Numbers are read when someone asks, and cost nothing else.
+
+`METRICS` is the whole list; docs/server.md shows it, and a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from palio.server.broker import Server
+from palio.server.counters import JournalCounters
+
+__all__ = ["METRICS", "Measure", "exposition"]
+
+Labelled = Mapping[str, float]
+
+
+class _Sources(NamedTuple):
+    server: Server
+    status: dict[str, Any]
+    journal: JournalCounters
+
+
+class Measure(NamedTuple):
+    """One metric: how it is called, what it counts, and where it is read."""
+
+    name: str
+    kind: str
+    """`counter` or `gauge`."""
+    help: str
+    read: Callable[[_Sources], float | Labelled]
+    label: str = ""
+
+
+def _measures(
+    kind: str,
+    place: Callable[[str, _Sources], float | Labelled],
+    *rows: tuple[str, str, str],
+    label: str = "",
+) -> list[Measure]:
+    """Metrics of one place: the field there, the name, what it counts."""
+    return [
+        Measure(f"palio_{name}", kind, text, partial(place, field), label)
+        for field, name, text in rows
+    ]
+
+
+def _status(field: str, sources: _Sources) -> float:
+    return float(sources.status[field])
+
+
+def _labelled(field: str, sources: _Sources) -> Labelled:
+    return {name: float(value) for name, value in sources.status.get(field, {}).items()}
+
+
+def _peers(field: str, sources: _Sources) -> Labelled:
+    return {name: float(peer[field]) for name, peer in sources.status["peers"].items()}
+
+
+def _traffic(field: str, sources: _Sources) -> float:
+    return float(getattr(sources.server.traffic, field))
+
+
+def _journal(field: str, sources: _Sources) -> float:
+    return float(getattr(sources.journal, field))
+
+
+def _shell(field: str, sources: _Sources) -> float:
+    return float(getattr(sources.server, field))
+
+
+METRICS: Final = (
+    *_measures(
+        "counter",
+        _status,
+        ("published", "events_published", "Events that clients published here"),
+        ("routed", "events_routed", "Events that went through, from clients and brokers"),
+        ("delivered", "events_delivered", "Events given to the sessions of subscribers"),
+        ("dropped", "events_dropped", "Events that slow subscribers lost"),
+    ),
+    *_measures(
+        "gauge",
+        _status,
+        ("sessions", "sessions", "Sessions, connected or away"),
+        ("connected", "sessions_connected", "Sessions with a connection"),
+        ("subscriptions", "subscriptions", "Subscriptions of all sessions"),
+        ("durable_subscriptions", "durable_subscriptions", "Durable ones that live here"),
+        ("queued_bytes", "queued_bytes", "Bytes that wait for slow receivers"),
+        ("custody_entries", "custody_entries", "Durable batches that this broker answers for"),
+    ),
+    *_measures(
+        "gauge",
+        _labelled,
+        ("custody_waiting", "custody_waiting", "Batches that wait for a durable subscription"),
+        label="subscription",
+    ),
+    *_measures(
+        "gauge",
+        _peers,
+        ("up", "peer_up", "1 while the link to a broker stands"),
+        ("queued_bytes", "peer_queued_bytes", "Bytes that wait for a broker"),
+        ("unseen_bytes", "peer_unseen_bytes", "Bytes on their way to a broker"),
+        label="peer",
+    ),
+    *_measures(
+        "counter",
+        _traffic,
+        ("events_in", "events_in", "Events that were read from connections and fronts"),
+        ("events_out", "events_out", "Events that were written to connections"),
+        ("bytes_in", "bytes_in", "Bytes that were read"),
+        ("bytes_out", "bytes_out", "Bytes that were written"),
+        ("messages_in", "messages_in", "Messages that were read"),
+        ("messages_out", "messages_out", "Messages that were written"),
+        ("node_s", "node_seconds", "Time spent on messages: matching, routing, custody"),
+        ("accepted", "connections_accepted", "Connections that were let in"),
+        ("refused", "connections_refused", "Connections beyond the limit"),
+        ("illegal", "connections_illegal", "Connections closed for bytes that are no message"),
+        ("late", "connections_late", "Connections that did not greet in time"),
+        ("dialled", "dials", "Connections made to other brokers"),
+        ("dial_failures", "dial_failures", "Attempts to reach another broker that failed"),
+    ),
+    *_measures("gauge", _shell, ("connections", "connections", "Sockets that are open")),
+    *_measures(
+        "counter",
+        _journal,
+        ("commits", "journal_commits", "Transactions on the disk"),
+        ("appends", "journal_appends", "Appends in them"),
+        ("failures", "journal_failures", "Appends that could not be written"),
+        ("commit_s", "journal_seconds", "Time spent writing"),
+        ("damaged", "journal_damaged", "Entries that failed their checksum"),
+    ),
+    *_measures("gauge", _journal, ("waiting", "journal_waiting", "Appends not yet on the disk")),
+)
+
+
+class _BrokerCollector(Collector):
+    def __init__(self, server: Server, journal: JournalCounters) -> None:
+        self._server = server
+        self._journal = journal
+
+    def collect(self) -> Iterable[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        sources = _Sources(self._server, self._server.node.status(), self._journal)
+        for measure in METRICS:
+            labels = [measure.label] if measure.label else []
+            family = CounterMetricFamily if measure.kind == "counter" else GaugeMetricFamily
+            metric = family(measure.name, measure.help, labels=labels)
+            found = measure.read(sources)
+            if isinstance(found, Mapping):
+                for name, value in found.items():
+                    metric.add_metric([name], value)
+            else:
+                metric.add_metric([], found)
+            yield metric
+
+
+def exposition(server: Server, journal: JournalCounters) -> Callable[[], bytes]:
+    """What `/metrics` answers with: a function, to be called on the server's loop."""
+    registry = CollectorRegistry()
+    registry.register(_BrokerCollector(server, journal))
+    return lambda: generate_latest(registry)

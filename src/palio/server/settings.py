@@ -1,0 +1,241 @@
+"""What a broker can be told, where it was told it, and what is wrong with it.
+
+Flags win over the environment (`PALIO__LISTEN__PORT=7400`), that over the file (TOML), that over
+the defaults below. docs/server.md shows the same table; a test compares them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from palio.errors import InvalidConfiguration
+from palio.node.limits import (
+    CLIENT_GRACE_S,
+    GREETING_S,
+    HEARTBEAT_S,
+    LEASE_S,
+    MAX_SESSIONS,
+    MAX_SUBSCRIPTIONS,
+    MEMORY_BYTES,
+    PEER_GRACE_S,
+    QUEUE_BYTES,
+    WINDOW_BYTES,
+)
+from palio.server.dialing import DEFAULT_PORT, parse_url
+from palio.server.limits import MAX_CONNECTIONS
+
+__all__ = [
+    "Auth",
+    "Broker",
+    "Configuration",
+    "Grant",
+    "Limits",
+    "Listen",
+    "Log",
+    "Peers",
+    "Tls",
+    "check",
+    "is_loopback",
+]
+
+Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535)]
+Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
+Count: TypeAlias = Annotated[int, Meta(ge=1)]
+Bytes: TypeAlias = Annotated[int, Meta(ge=1_024)]
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file; the second argument of each `Meta` is what the documentation says."""
+
+
+class Broker(_Section, frozen=True, kw_only=True):
+    """`[broker]`: who it is."""
+
+    name: Annotated[str, Meta(description="its name, which no other broker of the network has")] = (
+        "palio"
+    )
+    data_dir: Annotated[
+        str,
+        Meta(description="where its journal is kept; without one nothing durable can be published"),
+    ] = ""
+    routing: Annotated[
+        Literal["general", "acyclic", "advertised", "hierarchical", "flooded"],
+        Meta(description="how brokers tell each other what is wanted; the same for all of them"),
+    ] = "general"
+    master: Annotated[
+        str, Meta(description="with hierarchical routing, the name of the broker above")
+    ] = ""
+    journal_bytes: Annotated[
+        int,
+        Meta(ge=0, description="the most that the journal may take on the disk; 0 for no limit"),
+    ] = 0
+
+
+class Listen(_Section, frozen=True, kw_only=True):
+    """`[listen]`: where it can be reached."""
+
+    host: Annotated[
+        str, Meta(description="the address to listen on; others than loopback need tls and auth")
+    ] = "127.0.0.1"
+    port: Annotated[Port, Meta(description="for clients and brokers; 0 for any free one")] = (
+        DEFAULT_PORT
+    )
+    http_port: Annotated[
+        Port | None, Meta(description="for HTTP, metrics and WebSocket; absent for none")
+    ] = None
+    flight_port: Annotated[Port | None, Meta(description="for Arrow Flight; absent for none")] = (
+        None
+    )
+
+
+class Tls(_Section, frozen=True, kw_only=True):
+    """`[tls]`: encryption, and certificates as proof of who someone is."""
+
+    cert: Annotated[str, Meta(description="a file with this broker's certificate, in PEM")] = ""
+    key: Annotated[str, Meta(description="a file with the key of the certificate, in PEM")] = ""
+    ca: Annotated[
+        str,
+        Meta(description="a file with the certificates that vouch for brokers and clients, in PEM"),
+    ] = ""
+
+
+class Grant(_Section, frozen=True, kw_only=True):
+    """`[auth.grants.NAME]`: what the subject of a certificate may do. What is left out, is not."""
+
+    may_publish: str = ""
+    may_hear: str = ""
+    deny_publish: str = ""
+    deny_hear: str = ""
+
+
+class Auth(_Section, frozen=True, kw_only=True):
+    """`[auth]`: who may do what."""
+
+    keys: Annotated[
+        str, Meta(description="a public key that signs tokens, or a directory of them (*.pub)")
+    ] = ""
+    revoked: Annotated[str, Meta(description="a file with the numbers of revoked tokens")] = ""
+    token_file: Annotated[
+        str, Meta(description="a file with the token that this broker shows to others")
+    ] = ""
+    grants: Annotated[
+        dict[str, Grant],
+        Meta(description="by the name in a client certificate: may_publish, may_hear, deny_..."),
+    ] = {}
+
+
+class Peers(_Section, frozen=True, kw_only=True):
+    """`[peers]`: other brokers."""
+
+    urls: Annotated[
+        tuple[str, ...],
+        Meta(description="brokers to connect to: palio://host:port, palios:// with TLS"),
+    ] = ()
+
+
+class Limits(_Section, frozen=True, kw_only=True):
+    """`[limits]`: how much, how many, how long."""
+
+    connections: Annotated[Count, Meta(description="connections at once")] = MAX_CONNECTIONS
+    max_sessions: Annotated[Count, Meta(description="sessions, connected or away")] = MAX_SESSIONS
+    max_subscriptions: Annotated[Count, Meta(description="subscriptions of one session")] = (
+        MAX_SUBSCRIPTIONS
+    )
+    window_bytes: Annotated[Bytes, Meta(description="on the way to one receiver, not yet seen")] = (
+        WINDOW_BYTES
+    )
+    queue_bytes: Annotated[Bytes, Meta(description="waiting for one slow receiver")] = QUEUE_BYTES
+    memory_bytes: Annotated[Bytes, Meta(description="waiting for all receivers")] = MEMORY_BYTES
+    greeting_s: Annotated[Seconds, Meta(description="to show who one is")] = GREETING_S
+    heartbeat_s: Annotated[Seconds, Meta(description="of silence before a connection is asked")] = (
+        HEARTBEAT_S
+    )
+    client_grace_s: Annotated[Seconds, Meta(description="that a client may be away")] = (
+        CLIENT_GRACE_S
+    )
+    peer_grace_s: Annotated[Seconds, Meta(description="that a broker may be away")] = PEER_GRACE_S
+    lease_s: Annotated[
+        Seconds, Meta(description="that a durable subscription keeps events nobody takes")
+    ] = LEASE_S
+
+
+class Log(_Section, frozen=True, kw_only=True):
+    """`[log]`: what it tells people."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="the least to be told")
+    ] = "info"
+    format: Annotated[
+        Literal["text", "json"], Meta(description="lines for people, or a JSON object a line")
+    ] = "text"
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a broker is told."""
+
+    broker: Broker = Broker()
+    listen: Listen = Listen()
+    tls: Tls = Tls()
+    auth: Auth = Auth()
+    peers: Peers = Peers()
+    limits: Limits = Limits()
+    log: Log = Log()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("")
+    (True, True, False, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check(configuration: Configuration, origins: Mapping[str, str] | None = None) -> None:
+    """Refuse what no single setting shows to be wrong; `origins` says where each was set."""
+    for name, problem in _problems(configuration):
+        place = (origins or {}).get(name, "")
+        raise InvalidConfiguration(f"{name}{f' ({place})' if place else ''}: {problem}")
+
+
+def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    tls, auth, broker = configuration.tls, configuration.auth, configuration.broker
+    if not broker.name:
+        yield "broker.name", "a broker has a name"
+    if broker.master and broker.routing != "hierarchical":
+        yield "broker.master", 'only "hierarchical" routing knows masters; set broker.routing'
+    if bool(tls.cert) != bool(tls.key):
+        given = "tls.cert" if tls.cert else "tls.key"
+        yield given, "set both tls.cert and tls.key, or neither"
+    if auth.grants and not tls.ca:
+        yield "auth.grants", "names come from certificates: set tls.ca to what vouches for them"
+    if auth.revoked and not auth.keys:
+        yield "auth.revoked", "there are no tokens to revoke; set auth.keys"
+    if not is_loopback(configuration.listen.host):
+        yield from _exposed(configuration)
+    for url in configuration.peers.urls:
+        try:
+            if parse_url(url).secure and not tls.ca:
+                yield "peers.urls", f"{url} asks for TLS; set tls.ca to what vouches for it"
+        except InvalidConfiguration as error:
+            yield "peers.urls", str(error)
+
+
+def _exposed(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    """What is missing before other machines may reach a broker (DESIGN 7)."""
+    reached = f"{configuration.listen.host} can be reached from other machines; set"
+    if not configuration.tls.cert:
+        yield "listen.host", f"{reached} tls.cert and tls.key, or listen on 127.0.0.1"
+    if not configuration.auth.keys and not configuration.auth.grants:
+        ways = "auth.keys (tokens), or tls.ca and auth.grants (certificates)"
+        yield "listen.host", f"{reached} {ways}, or listen on 127.0.0.1"

@@ -1,0 +1,343 @@
+"""Tokens: who someone is and what is granted to them, signed, expiring, and verified offline.
+
+A token is a JSON Web Token with one algorithm, Ed25519 (`alg: EdDSA`), so that ordinary tools read
+it: `header.payload.signature`, each in base64url. The header names the key (`kid`), so that several
+keys may be in use while one replaces another. docs/authority.md has the claims and an example.
+
+A broker needs public keys only. `TokenAuthority` reads them from a directory (`*.pub`), and the
+numbers of revoked tokens from a file, again whenever these change.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated, PalioError
+from palio.language.parsing import parse_filter
+from palio.model.filters import FALSE, Filter
+from palio.node.authority import ANYONE, NO_LIMITS, Limits, NamedAuthority, Principal
+from palio.node.effects import Moment
+
+__all__ = [
+    "MAX_TOKEN_CHARS",
+    "Claims",
+    "Header",
+    "TokenAuthority",
+    "create_key",
+    "inspect",
+    "key_id",
+    "load_private_key",
+    "load_public_keys",
+    "revoke",
+    "sign",
+    "verify",
+]
+
+logger: Final = logging.getLogger("palio.server")
+
+MAX_TOKEN_CHARS: Final = 8_192
+"""A token: with its name it fits into a greeting, and its grants into a header of HTTP."""
+
+LOOK_AGAIN_S: Final = 1.0
+"""The files of keys and revocations are looked at no more often than this."""
+
+_GRANTS: Final = ("may_publish", "may_hear", "deny_publish", "deny_hear")
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first part of a token."""
+
+    alg: str
+    kid: str
+    typ: str = "JWT"
+
+
+class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The second part: times are seconds since 1970, filters are texts, no filter is no grant."""
+
+    sub: str
+    jti: str
+    iat: int
+    exp: int
+    may_publish: str = ""
+    may_hear: str = ""
+    deny_publish: str = ""
+    deny_hear: str = ""
+    limits: dict[str, float] = {}
+
+    def principal(self) -> Principal:
+        """Who this is. Filters that nobody can read are the fault of whoever signed them."""
+        if self.sub == ANYONE:
+            raise InvalidInput(f"{ANYONE!r} is the name of those who show no token; take another")
+        grants = {name: _filter(getattr(self, name)) for name in _GRANTS}
+        return Principal(
+            self.sub,
+            **grants,
+            limits=_limits(self.limits) if self.limits else NO_LIMITS,
+            expires_us=self.exp * 1_000_000,
+            token=self.jti,
+        )
+
+
+def _filter(text: str) -> Filter:
+    return parse_filter(text) if text else FALSE
+
+
+def _limits(given: Mapping[str, float]) -> Limits:
+    for name in given:
+        if name not in Limits.__dataclass_fields__:
+            known = ", ".join(Limits.__dataclass_fields__)
+            raise InvalidInput(f"{name!r:.40} is no limit; there are {known}")
+    numbers: dict[str, Any] = dict(given)
+    if "subscriptions" in numbers:
+        numbers["subscriptions"] = int(numbers["subscriptions"])
+    return Limits(**numbers)
+
+
+# --- keys ---
+
+
+def key_id(key: Ed25519PublicKey) -> str:
+    """What a token calls the key that it was signed with: a hash of the public key."""
+    raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return hashlib.sha256(raw).hexdigest()[:16]
+
+
+def create_key(path: Path) -> str:
+    """Write a new pair of keys, `path` (for its owner's eyes only) and `path` + `.pub`; its id.
+
+    An existing file is never overwritten.
+    """
+    key = Ed25519PrivateKey.generate()
+    public = key.public_key()
+    private_text = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    public_text = public.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    _write_new(path, private_text, 0o600)
+    _write_new(path.with_name(path.name + ".pub"), public_text, 0o644)
+    return key_id(public)
+
+
+def _write_new(path: Path, text: bytes, mode: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except OSError as error:
+        raise InvalidInput(f"cannot write the key {str(path)!r}: {error.strerror}") from None
+    with open(descriptor, "wb") as file:
+        file.write(text)
+
+
+def load_private_key(path: Path) -> Ed25519PrivateKey:
+    """The key that signs. Refused if others than its owner may read the file."""
+    text = _read(path)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise InvalidInput(
+            f"the key {str(path)!r} may be read by others (mode {mode:04o}); chmod 600 it"
+        )
+    try:
+        key = serialization.load_pem_private_key(text, password=None)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"{str(path)!r} holds no private key: {error}") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InvalidInput(f"{str(path)!r} holds a key of another kind; make one: palio keys")
+    return key
+
+
+def load_public_keys(path: Path) -> dict[str, Ed25519PublicKey]:
+    """The keys that verify, by their ids: one file, or all `*.pub` of a directory."""
+    files = sorted(path.glob("*.pub")) if path.is_dir() else [path]
+    return {key_id(key): key for key in map(_public_key, files)}
+
+
+def _public_key(path: Path) -> Ed25519PublicKey:
+    try:
+        key = serialization.load_pem_public_key(_read(path))
+    except ValueError as error:
+        raise InvalidInput(f"{str(path)!r} holds no public key: {error}") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise InvalidInput(f"{str(path)!r} holds a key of another kind than Ed25519")
+    return key
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"cannot read the key {str(path)!r}: {error.strerror}") from None
+
+
+# --- tokens ---
+
+
+def sign(claims: Claims, key: Ed25519PrivateKey) -> str:
+    """A token. Its filters are read first: nobody gets one that no broker could read.
+
+    >>> key = Ed25519PrivateKey.generate()
+    >>> token = sign(Claims("alice", "1", iat=0, exp=60, may_hear="price < 5"), key)
+    >>> verify(token, {key_id(key.public_key()): key.public_key()}).sub
+    'alice'
+    """
+    claims.principal()
+    if claims.exp <= claims.iat:
+        raise InvalidInput("a token that has expired when it is made is of no use")
+    header = Header("EdDSA", key_id(key.public_key()))
+    signed = b".".join(_encoded(msgspec.json.encode(each)) for each in (header, claims))
+    token = signed + b"." + _encoded(key.sign(signed))
+    if len(token) > MAX_TOKEN_CHARS:
+        raise LimitExceeded(
+            "a token", limit="MAX_TOKEN_CHARS", maximum=MAX_TOKEN_CHARS, actual=len(token)
+        )
+    return token.decode()
+
+
+def verify(token: str, keys: Mapping[str, Ed25519PublicKey]) -> Claims:
+    """What a token says, if one of these keys has signed it. Its time is for others to look at."""
+    header, claims, signed, signature = _taken_apart(token)
+    if header.alg != "EdDSA":
+        raise NotAuthenticated(f"a token signed by {header.alg!r:.40}; only EdDSA is accepted")
+    key = keys.get(header.kid)
+    if key is None:
+        raise NotAuthenticated(f"a token signed with the key {header.kid!r:.40}, which is unknown")
+    try:
+        key.verify(signature, signed)
+    except InvalidSignature:
+        raise NotAuthenticated("a token whose signature is not that of its key") from None
+    return claims
+
+
+def inspect(token: str) -> tuple[Header, Claims]:
+    """What a token says, whoever signed it. For people; a broker calls `verify`."""
+    header, claims, _, _ = _taken_apart(token)
+    return header, claims
+
+
+def _taken_apart(token: str) -> tuple[Header, Claims, bytes, bytes]:
+    if len(token) > MAX_TOKEN_CHARS:
+        raise NotAuthenticated(
+            f"a token of {len(token)} characters; {MAX_TOKEN_CHARS} are the most (MAX_TOKEN_CHARS)"
+        )
+    try:
+        header, payload, signature = token.encode("ascii").split(b".")
+        return (
+            msgspec.json.decode(_decoded(header), type=Header),
+            msgspec.json.decode(_decoded(payload), type=Claims),
+            header + b"." + payload,
+            _decoded(signature),
+        )
+    except (ValueError, msgspec.MsgspecError):  # parts, alphabet, UTF-8, JSON, claims
+        raise NotAuthenticated("what was shown is no token of Palio's") from None
+
+
+def _encoded(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+def _decoded(text: bytes) -> bytes:
+    return base64.b64decode(text + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+# --- authority ---
+
+
+def revoke(path: Path, token_id: str) -> None:
+    """Add a token's number (`jti`) to a file of revoked ones."""
+    if not token_id or token_id.split() != [token_id]:
+        raise InvalidInput(f"{token_id!r:.40} is no token's number: it has no spaces")
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"{token_id}\n")
+
+
+class TokenAuthority:
+    """Knows principals by their tokens, and brokers by their certificates.
+
+    A connection that shows a token is known by it alone; one that shows none, by the name in its
+    client certificate, if that is listed.
+    """
+
+    def __init__(
+        self,
+        keys: Path,
+        *,
+        revoked: Path | None = None,
+        named: Mapping[str, Principal] | None = None,
+    ) -> None:
+        self._named = NamedAuthority(named or {})
+        self._keys_path = keys
+        self._revoked_path = revoked
+        self._looked_at = float("-inf")
+        self._stamps: object = None
+        self._keys: dict[str, Ed25519PublicKey] = {}
+        self._revoked: frozenset[str] = frozenset()
+        self._refresh()
+
+    def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
+        """See `Authority`."""
+        if not token:
+            return self._named.authenticate(token, transport_name, at)
+        self._look(at.now)
+        try:
+            principal = verify(token, self._keys).principal()
+        except NotAuthenticated:
+            raise
+        except PalioError as error:
+            raise NotAuthenticated(f"a token with a grant that cannot be read: {error}") from None
+        self.check(principal, at)
+        return principal
+
+    def check(self, principal: Principal, at: Moment) -> None:
+        """See `Authority`."""
+        if not principal.token:
+            self._named.check(principal, at)
+            return
+        self._look(at.now)
+        principal.check(at)
+        if principal.token in self._revoked:
+            raise NotAuthenticated(f"the token of {principal.name!r} was revoked")
+
+    def _look(self, now: float) -> None:
+        if now - self._looked_at >= LOOK_AGAIN_S:
+            self._looked_at = now
+            try:
+                self._refresh()
+            except (PalioError, OSError) as error:  # half a key was written: it is read next time
+                logger.warning("keys and revocations stay as they were: %s", error)
+
+    def _refresh(self) -> None:
+        """Read keys and revocations, if their files have changed; a file that is gone stays."""
+        stamps = [_stamp(path) for path in self._files()]
+        if stamps != self._stamps:
+            self._keys = load_public_keys(self._keys_path)
+            if self._revoked_path is not None and self._revoked_path.exists():
+                self._revoked = frozenset(self._revoked_path.read_text("utf-8").split())
+            self._stamps = stamps
+
+    def _files(self) -> list[Path]:
+        keys = self._keys_path
+        files = sorted(keys.glob("*.pub")) if keys.is_dir() else [keys]
+        return files if self._revoked_path is None else [*files, self._revoked_path]
+
+
+def _stamp(path: Path) -> tuple[Path, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return path, 0, 0
+    return path, found.st_mtime_ns, found.st_size

@@ -1,0 +1,237 @@
+"""`Connection`: one socket, framed; bytes in, messages out, and the other way round.
+
+1. Until a connection has shown who it is, a frame may be `MAX_GREETING_BYTES` long and the greeting
+   may take `GREETING_S`.
+2. What is sent is encoded at once and written when the loop has nothing else to do in this turn:
+   everything that one turn sends to a connection goes out in one call of the system, and a lone
+   message waits for nothing.
+3. How much may wait for a receiver is the node's to bound (its window). But a client that does not
+   take what it is sent is not read from either, so that requests whose answers it does not take
+   cost nothing. Brokers are always read from: two that stopped for each other would stop for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol, cast
+
+from palio.errors import IllegalMessage
+from palio.node.limits import GREETING_S, MAX_FRAME_BYTES, MAX_GREETING_BYTES
+from palio.node.messages import Bye, EventMessage, Hello, Message, Welcome
+from palio.node.wire import Decoder, Encoder
+from palio.server.counters import Traffic
+from palio.server.limits import CLOSE_S, WRITE_HIGH_BYTES
+
+__all__ = ["Connection", "Owner"]
+
+
+class Owner(Protocol):
+    """Who is told what happens on a connection."""
+
+    traffic: Traffic
+
+    def opened(self, connection: Connection) -> None:
+        """It is up. To be refused here, if at all, by `Connection.close`."""
+
+    def arrived(self, connection: Connection, message: Message) -> None:
+        """A message came."""
+
+    def illegal(self, connection: Connection, error: IllegalMessage) -> None:
+        """Bytes came that are no message; nothing more is read."""
+
+    def gone(self, connection: Connection, reason: str) -> None:
+        """It is down. Comes once, also after `Connection.close`."""
+
+    def ready(self, connection: Connection) -> None:
+        """It has something to write: call `Connection.flush` in this turn of the loop."""
+
+
+class Connection(asyncio.Protocol):
+    """One framed connection over TCP or TLS."""
+
+    __slots__ = (
+        "_closing",
+        "_cut",
+        "_decoder",
+        "_encoder",
+        "_greeting",
+        "_is_broker",
+        "_is_down",
+        "_lost",
+        "_marked",
+        "_out",
+        "_owner",
+        "_transport",
+        "dialled",
+        "farewell",
+        "number",
+        "peer",
+    )
+
+    def __init__(
+        self,
+        owner: Owner,
+        number: int,
+        *,
+        dialled: bool = False,
+        greeting_s: float = GREETING_S,
+        max_greeting: int = MAX_GREETING_BYTES,
+    ) -> None:
+        self.number = number
+        self.dialled = dialled
+        self.peer = ""
+        """The broker that answered, if we dialled."""
+        self.farewell = ""
+        """What the other end said, in the place of a greeting, about why it ends the connection."""
+        self._owner = owner
+        self._is_broker = dialled
+        self._encoder = Encoder()
+        self._decoder = Decoder(f"link {number}", max_frame=max_greeting)
+        self._out: list[Any] = []
+        self._marked = False
+        self._closing = False
+        self._is_down = False
+        self._transport: asyncio.Transport | None = None
+        self._cut: asyncio.TimerHandle | None = None
+        self._lost: asyncio.Future[None] | None = None
+        loop = asyncio.get_running_loop()
+        self._greeting: asyncio.TimerHandle | None = loop.call_later(greeting_s, self._too_late)
+
+    # --- what the loop calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self._owner.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        owner = self._owner
+        owner.traffic.bytes_in += len(data)
+        try:
+            for message in self._decoder.feed(data):
+                if self._closing:
+                    return
+                owner.traffic.messages_in += 1
+                if self._greeting is not None:
+                    self._listen_for_greeting(message)
+                owner.arrived(self, message)
+        except IllegalMessage as error:
+            owner.traffic.illegal += 1
+            owner.illegal(self, error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._closing = self._is_down = True
+        self._greeted()
+        if self._cut is not None:
+            self._cut.cancel()
+        self._out.clear()
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
+        self._owner.gone(self, str(exc) if exc else "closed by the other end")
+
+    def pause_writing(self) -> None:
+        """See `asyncio.Protocol`: rule 3."""
+        if self._transport is not None and not self._is_broker:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        if self._transport is not None and not self._closing:
+            self._transport.resume_reading()
+
+    # --- what the server calls ---
+
+    @property
+    def principal(self) -> str:
+        """Whom the certificate at the other end names; empty without one."""
+        certificate = self._info("peercert") or {}
+        for part in certificate.get("subject", ()):
+            for key, value in part:
+                if key == "commonName":
+                    return str(value)
+        return ""
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether the other end is a broker, as far as it has said."""
+        return self._is_broker
+
+    def send(self, message: Message) -> None:
+        """Write a message after those before it."""
+        if self._closing:
+            return
+        traffic = self._owner.traffic
+        traffic.messages_out += 1
+        if isinstance(message, EventMessage):
+            traffic.events_out += len(message.parcel)
+        elif isinstance(message, Welcome):
+            self._greeted()
+        self._out += self._encoder.encode(message)
+        if not self._marked:
+            self._marked = True
+            self._owner.ready(self)
+
+    def flush(self) -> None:
+        """Hand to the system what was sent since the last time."""
+        self._marked = False
+        if self._out and self._transport is not None:
+            buffers, self._out = self._out, []
+            self._owner.traffic.bytes_out += sum(
+                each.size if hasattr(each, "size") else len(each) for each in buffers
+            )
+            self._transport.writelines(buffers)
+
+    def close(self, last: Message | None = None) -> None:
+        """Write what is to be written, and a last word, and close. Nothing more is read."""
+        if self._closing:
+            return
+        if last is not None:
+            self.send(last)
+        self._closing = True
+        self._greeted()
+        self.flush()
+        transport = self._transport
+        if transport is not None:
+            transport.close()
+            self._cut = asyncio.get_running_loop().call_later(CLOSE_S, transport.abort)
+
+    def abort(self) -> None:
+        """Cut the connection; what was not written is lost."""
+        self._closing = True
+        self._greeted()
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_lost(self) -> None:
+        """Return when the connection is down. One task may wait."""
+        if self._transport is not None and not self._is_down:
+            self._lost = asyncio.get_running_loop().create_future()
+            await self._lost
+
+    # --- the greeting ---
+
+    def _listen_for_greeting(self, message: Message) -> None:
+        if isinstance(message, Hello):
+            self._is_broker = message.role == "broker"
+        elif isinstance(message, Welcome):
+            self.peer = message.name
+            self._greeted()
+        elif isinstance(message, Bye):
+            self.farewell = message.code
+
+    def _greeted(self) -> None:
+        if self._greeting is not None:
+            self._greeting.cancel()
+            self._greeting = None
+            self._decoder.max_frame = MAX_FRAME_BYTES
+
+    def _too_late(self) -> None:
+        self._greeting = None
+        self._owner.traffic.late += 1
+        self.close(Bye("NotAuthenticated", "no greeting came in time"))
+
+    def _info(self, name: str) -> Any:
+        return None if self._transport is None else self._transport.get_extra_info(name)

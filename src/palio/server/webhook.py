@@ -1,0 +1,146 @@
+"""Webhooks: a subscription's events posted to its sink, retried, and at last put aside.
+
+1. Nobody is sent anything who did not agree: the sink is asked by `OPTIONS` first (CloudEvents HTTP
+   webhooks, 4.1).
+2. 2xx is taken. 410 ends the subscription. 408, 429, 5xx and no answer are tried again, after twice
+   as long each time, or as long as `Retry-After` says. Any other answer is final.
+3. What is not taken goes to the dead-letter address, or else to the log, and is counted.
+4. The broker is told that an event was dealt with only then: a sink that is away keeps the events
+   of a durable subscription in custody; of others the oldest go, and a gap is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import httpx
+import msgspec
+
+from palio.errors import NotPermitted, PalioError
+from palio.server.feed import Feed, Item
+from palio.server.http_events import BATCH_TYPE, JSON_TYPE
+from palio.server.http_subscriptions import Subscription
+
+__all__ = ["Counts", "Gone", "NotTaken", "Webhook", "ask_leave"]
+
+logger: Final = logging.getLogger("palio.server")
+
+FIRST_DELAY_S: Final = 0.5
+LONGEST_DELAY_S: Final = 300.0
+TIMEOUT_S: Final = 30.0
+"""How long a sink may take to answer one call."""
+
+_AGAIN: Final = frozenset({408, 425, 429})
+
+
+class NotTaken(NotPermitted):
+    """A sink refuses to be sent events."""
+
+
+class Gone(PalioError):
+    """A sink says that it is there no longer."""
+
+
+class Counts(msgspec.Struct):
+    """What became of a webhook's events."""
+
+    taken: int = 0
+    retried: int = 0
+    dead: int = 0
+
+
+async def ask_leave(client: httpx.AsyncClient, sink: str, origin: str) -> None:
+    """Ask a sink whether it agrees to be sent events from here; `NotTaken` if not."""
+    try:
+        response = await client.options(
+            sink, headers={"WebHook-Request-Origin": origin}, timeout=TIMEOUT_S
+        )
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise NotTaken(f"the sink {sink!r:.80} does not answer: {error}") from None
+    allowed = response.headers.get("WebHook-Allowed-Origin", "")
+    if not response.is_success or allowed not in ("*", origin):
+        raise NotTaken(
+            f"the sink {sink!r:.80} does not agree (status {response.status_code}); it has to "
+            f"answer OPTIONS with WebHook-Allowed-Origin: {origin}"
+        )
+
+
+class Webhook:
+    """Calls one sink with what a feed gives, until the sink is gone or the feed ends."""
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        subscription: Subscription,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.subscription = subscription
+        self.counts = Counts()
+        self._client = client
+        self._sleep = sleep
+
+    async def run(self, feed: Feed) -> None:
+        """Deliver; `Gone` if the sink wants no more."""
+        async for items in feed.chunks(self.subscription.request.config.batch):
+            await self._deliver(items)
+
+    async def _deliver(self, items: Sequence[Item]) -> None:
+        config = self.subscription.request.config
+        delay = FIRST_DELAY_S
+        reason = ""
+        for attempt in range(config.attempts):
+            if attempt:
+                self.counts.retried += 1
+                await self._sleep(delay)
+                delay = min(2 * delay, LONGEST_DELAY_S)
+            try:
+                response = await self._post(self.subscription.request.sink, items)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                reason = str(error) or type(error).__name__
+                continue
+            if response.is_success:
+                self.counts.taken += len(items)
+                return
+            reason = f"status {response.status_code}"
+            if response.status_code == 410:
+                raise Gone(f"the sink of subscription {self.subscription.id!r} is gone")
+            if response.status_code not in _AGAIN and response.status_code < 500:
+                break
+            delay = max(delay, _retry_after(response))
+        await self._put_aside(items, reason)
+
+    async def _put_aside(self, items: Sequence[Item], reason: str) -> None:
+        self.counts.dead += len(items)
+        details = {"subscription": self.subscription.id, "events": len(items), "reason": reason}
+        address = self.subscription.request.config.deadletter
+        if address:
+            try:
+                response = await self._post(address, items)
+                details["deadletter"] = f"status {response.status_code}"
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                details["deadletter"] = str(error)
+        logger.warning("a sink did not take events", extra={"details": details})
+
+    async def _post(self, address: str, items: Sequence[Item]) -> httpx.Response:
+        headers = dict(self.subscription.request.protocolsettings.get("headers", {}))
+        if self.subscription.request.config.batch > 1:
+            headers["content-type"] = BATCH_TYPE
+            body = json.dumps([item.document for item in items])
+        else:
+            headers["content-type"] = JSON_TYPE
+            body = json.dumps(items[0].document)
+        return await self._client.post(address, content=body, headers=headers, timeout=TIMEOUT_S)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    """Seconds that the sink asks for; a date, which it may say too, counts as none."""
+    try:
+        asked = float(response.headers.get("Retry-After", "0"))
+    except ValueError:
+        return 0.0
+    return min(max(asked, 0.0), LONGEST_DELAY_S)

@@ -1,0 +1,85 @@
+"""WebSocket: each message out is a CloudEvent in JSON (`cloudevents.json`), with its cursor.
+
+What a client may say, as JSON objects: `{"update": {"limit": 20}}` gives parameters new values for
+this connection, `{"acknowledge": CURSOR}` says that all up to there has been dealt with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from palio.errors import InvalidInput, PalioError
+from palio.server.feed import Feed
+from palio.server.http_errors import described
+from palio.server.http_events import CURSOR
+
+__all__ = ["SUBPROTOCOL", "deliver"]
+
+SUBPROTOCOL: Final = "cloudevents.json"
+
+MAX_COMMAND_CHARS: Final = 65_536
+"""What a client says: values of parameters."""
+
+ENDED: Final = 1001
+REFUSED: Final = 1008
+
+
+async def deliver(socket: WebSocket, feed: Feed) -> None:
+    """Send what a feed gives and do what the client says, until either ends."""
+    sending = asyncio.create_task(_send(socket, feed))
+    listening = asyncio.create_task(_listen(socket, feed))
+    try:
+        await asyncio.wait((sending, listening), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sending, listening):
+            task.cancel()
+        await asyncio.gather(sending, listening, return_exceptions=True)
+        feed.leave()
+
+
+async def _send(socket: WebSocket, feed: Feed) -> None:
+    try:
+        async for items in feed.chunks():
+            for item in items:
+                await socket.send_text(json.dumps({**item.document, CURSOR: item.cursor}))
+    except PalioError as error:
+        await socket.close(REFUSED, str(error)[:100])
+    except WebSocketDisconnect:
+        return
+    else:
+        await socket.close(ENDED)
+
+
+async def _listen(socket: WebSocket, feed: Feed) -> None:
+    while True:
+        try:
+            text = await socket.receive_text()
+        except (WebSocketDisconnect, KeyError):  # KeyError: it was binary
+            return
+        try:
+            await _obey(feed, text)
+        except PalioError as error:
+            await socket.send_text(json.dumps({"error": described(error)}))
+
+
+async def _obey(feed: Feed, text: str) -> None:
+    command: Any = None
+    if len(text) <= MAX_COMMAND_CHARS:
+        try:
+            command = json.loads(text)
+        except (ValueError, RecursionError):
+            command = None
+    match command:
+        case {"update": dict(values)} if len(command) == 1:
+            await feed.update(values)
+        case {"acknowledge": str(cursor)} if len(command) == 1:
+            feed.acknowledge(cursor)
+        case _:
+            raise InvalidInput(
+                'a client may say {"update": {...}} or {"acknowledge": "..."}, '
+                f"in {MAX_COMMAND_CHARS} characters (MAX_COMMAND_CHARS)"
+            )

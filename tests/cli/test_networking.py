@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import palio
+from palio.cli.networking import Door, described, sub
+from palio.client.events import Event
+from palio.server.assembly import running
+from palio.server.settings import Broker, Configuration, Listen
+from tests.cli.helpers import Palio
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real broker on a free port, on a thread of its own."""
+    started, addresses = threading.Event(), list[str]()
+    data_dir = str(tmp_path_factory.mktemp("broker"))
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        configuration = Configuration(
+            broker=Broker(name="b1", data_dir=data_dir), listen=Listen(port=0)
+        )
+        async with running(configuration) as broker:
+            addresses.append(broker.addresses["palio"])
+            started.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert started.wait(30)
+    yield addresses[0]
+    loop.call_soon_threadsafe(stop.set)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def run(palio: Palio) -> Palio:
+    """The command, under a name that leaves `palio` to the package."""
+    return palio
+
+
+@pytest.fixture
+def listener(url: str) -> Iterator[palio.SyncClient]:
+    with palio.SyncClient(url) as client:
+        yield client
+
+
+def test_json_lines_are_published(run: Palio, url: str, listener: palio.SyncClient) -> None:
+    heard = listener.subscribe("EXISTS x")
+    outcome = run("pub", "--to", url, "--json", stdin='{"x": 1}\n{"x": {"y": 2}}\n{"x": 3}')
+    assert outcome.status == 0
+    receipt = outcome.document
+    assert (receipt["events"], receipt["last_seq"], receipt["level"]) == (3, 3, "memory")
+    assert [dict(heard.receive(5)) for _ in range(2)] == [{"x": 1}, {"x": 3}]
+
+
+def test_csv_is_published(run: Palio, url: str, listener: palio.SyncClient, tmp_path: Path) -> None:
+    heard = listener.subscribe("EXISTS price")
+    file = tmp_path / "quotes.csv"
+    file.write_text("price,name,at\n1.5,IBM,2026-01-01T00:00:00\n,HAL,\n2.5,,\n")
+    outcome = run("pub", str(file), "--to", url, "--durable")
+    assert outcome.status == 0
+    assert "3 events published" in outcome.out
+    assert "disk" in outcome.out
+    first, second = heard.receive(5), heard.receive(5)
+    assert (first["price"], first["name"], first["at"].isoformat()) == (
+        1.5,
+        "IBM",
+        "2026-01-01T00:00:00+00:00",
+    )
+    assert dict(second) == {"price": 2.5}
+
+
+def test_parquet_is_published_in_batches(
+    run: Palio, url: str, listener: palio.SyncClient, tmp_path: Path
+) -> None:
+    heard = listener.subscribe("row >= 0")
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"row": list(range(2500))}), file)
+    assert run("pub", str(file), "--to", url).status == 0
+    batches = iter(heard.batches())
+    rows: list[int | None] = []
+    while len(rows) < 2500:
+        rows += next(batches).column("row").to_pylist()
+    assert rows == list(range(2500))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("bad.csv", b""), ("bad.parquet", b"no parquet"), ("bad.json", b"{")],
+)
+def test_a_file_that_cannot_be_read(
+    run: Palio, url: str, tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    outcome = run("pub", str(tmp_path / name), "--to", url)
+    assert outcome.status == 2
+    assert outcome.err.startswith("palio: ")
+    assert "Traceback" not in outcome.err
+
+
+def test_a_bad_line_is_named(run: Palio, url: str) -> None:
+    outcome = run("pub", "--to", url, stdin='{"x": 1}\n7\n')
+    assert outcome.status == 2
+    assert "line 2" in outcome.err
+
+
+def test_nobody_answers(run: Palio) -> None:
+    outcome = run("pub", '{"x": 1}', "--to", "palio://127.0.0.1:1", "--json")
+    assert outcome.status == 2
+    assert outcome.document["error"]["type"] == "Unreachable"
+
+
+def test_what_is_no_address(run: Palio) -> None:
+    outcome = run("sub", "TRUE", "--from", "localhost")
+    assert outcome.status == 2
+    assert "palio://" in outcome.err
+
+
+def test_a_durable_subscription_prints_what_waited_and_acknowledges_it(
+    run: Palio, url: str, listener: palio.SyncClient
+) -> None:
+    options = ["sub", "z < :most", "--from", url, "--name", "ann", "--durable", "low", "--json"]
+    with client_of(url, "ann") as ann:
+        ann.subscribe("z < 10", durable="low")
+    for z in range(3):
+        listener.publish({"z": z}, durable=True)
+    first = run(*options, "-p", "most=10", "--count", "2")
+    assert [json.loads(line)["event"] for line in first.out.splitlines()] == [{"z": 0}, {"z": 1}]
+    second = run(*options, "-p", "most=10", "--count", "1")
+    assert json.loads(second.out)["event"] == {"z": 2}
+
+
+def client_of(url: str, name: str) -> palio.SyncClient:
+    return palio.SyncClient(url, name=name)
+
+
+def test_parameters_change_while_events_come(
+    url: str, listener: palio.SyncClient, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\nlimit=oops\nno=1\nlimit=20\n"))
+    door = Door([url])
+    thread = threading.Thread(
+        target=sub, args=("v < :limit", door, ["limit=1"]), kwargs=SUB_OPTIONS
+    )
+    thread.start()
+    while ":limit = 20" not in said.getvalue():
+        thread.join(0.01)
+    listener.publish([{"v": 25}, {"v": 15}])
+    thread.join(10)
+    assert "v=15" in capsys.readouterr().out
+    assert "no parameter :no" in said.getvalue()
+
+
+SUB_OPTIONS: Final = {"durable": "", "count": 1, "as_json": False}
+
+
+def test_an_event_is_described_with_its_parts() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    part = Event({"x": 1}, "p", 1, noon)
+    document = described(Event({"x": 2}, "p", 2, noon, (part,)))
+    assert document["event"] == {"x": 2}
+    assert document["parts"] == [
+        {"publisher": "p", "seq": 1, "time": "2026-01-01T12:00:00+00:00", "event": {"x": 1}}
+    ]

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from palio.cli.serving import flags
+from palio.errors import InvalidConfiguration
+from palio.node.limits import PROTOCOL_VERSION
+from palio.node.messages import Bye, Hello, Message, Welcome
+from palio.node.wire import Decoder, Encoder
+from palio.server.configuring import Setting, known_settings
+from tests.cli.helpers import Palio
+
+PATIENCE_S: Final = 60
+
+PROGRAM: Final = "from palio.cli.main import run; run()"
+
+
+@contextmanager
+def serve(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A broker as a process, which ends with the block whatever happens there."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "serve", "--listen", "127.0.0.1:0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def greet(port: int) -> socket.socket:
+    """A connection whose greeting was answered."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+    connection.sendall(b"".join(Encoder().encode(Hello("client", "alice", PROTOCOL_VERSION))))
+    decoder = Decoder("the broker")
+    heard: list[Message] = []
+    while not heard:
+        heard += decoder.feed(connection.recv(4_096))
+    assert isinstance(heard[0], Welcome)
+    return connection
+
+
+def rest(connection: socket.socket) -> list[Message]:
+    decoder = Decoder("the broker")
+    heard: list[Message] = []
+    while data := connection.recv(4_096):
+        heard += decoder.feed(data)
+    connection.close()
+    return heard
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_broker_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+    with serve("--name", "north", "--data", str(tmp_path), "--json") as process:
+        announced = json.loads(first_line(process))
+        assert announced["broker"] == "north"
+        port = int(announced["listening"]["palio"].rpartition(":")[2])
+        connection = greet(port)
+        process.send_signal(number)
+        assert rest(connection) == [Bye("closed", "the broker is going down")]
+        out, err = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, out) == (0, "")
+        assert "draining" in err
+    assert (tmp_path / "journal.sqlite").is_file()
+
+
+def test_people_are_told_where_it_listens_and_logs_may_be_json() -> None:
+    with serve(PALIO__LOG__FORMAT="json") as process:
+        assert re.fullmatch(r"palio listens on palio://127\.0\.0\.1:\d+\n", first_line(process))
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        events = [json.loads(line)["event"] for line in err.splitlines()]
+        assert events[-1] == "draining"
+
+
+def test_a_broker_that_cannot_listen_says_so(palio: Palio) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        outcome = palio("serve", "--listen", address)
+    assert outcome.status == 2
+    assert outcome.err.startswith(f"palio: listen.host, listen.port: {address}: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--listen", "0.0.0.0:0"], "set tls.cert and tls.key"),
+        (["--listen", "127.0.0.1:x"], "it is host:port"),
+        (["--peer", "nowhere"], "'nowhere' is no address of a broker"),
+        (["--config", "/none.toml"], "/none.toml: No such file"),
+        (["--http", "70000"], "--http: listen.http_port = 70000"),
+    ],
+)
+def test_bad_settings_are_told_and_nothing_runs(
+    palio: Palio, arguments: list[str], problem: str
+) -> None:
+    outcome = palio("serve", *arguments)
+    assert outcome.status == 2
+    assert problem in outcome.err
+    assert palio("serve", *arguments, "--json").document["error"]["type"] == "InvalidConfiguration"
+
+
+def test_a_missing_package_is_named_with_how_to_get_it(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "palio.server.metrics", None)
+    outcome = palio("serve", "--listen", "127.0.0.1:0", "--http", "0")
+    assert outcome.status == 2
+    assert "pip install 'palio[server]'" in outcome.err
+
+
+# --- palio config ---
+
+
+def test_every_setting_is_shown_with_its_origin(
+    palio: Palio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "palio.toml"
+    file.write_text("[broker]\nname = 'north'\n")
+    monkeypatch.setenv("PALIO__LISTEN__PORT", "7401")
+    shown = palio("config", "show", "--origin", "--config", str(file)).out.splitlines()
+    found = {line.partition(" =")[0]: line for line in shown}
+    assert set(found) == set(known_settings())
+    assert found["broker.name"].split() == ["broker.name", "=", '"north"', "#", f"{file}:2"]
+    assert found["listen.port"].endswith("# environment PALIO__LISTEN__PORT")
+    assert found["log.level"].endswith("# default")
+    document = palio("config", "show", "--origin", "--json", "--config", str(file)).document
+    assert document["broker.name"] == {"value": "north", "origin": f"{file}:2"}
+    assert palio("config", "show", "--json").document["listen.port"] == 7401
+    assert "#" not in palio("config", "show").out
+
+
+def test_a_configuration_is_checked(palio: Palio, tmp_path: Path) -> None:
+    file = tmp_path / "palio.toml"
+    file.write_text("[broker]\nname = 'north'\n")
+    outcome = palio("config", "check", "--config", str(file))
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "good: 1 settings" in outcome.out
+    assert palio("config", "check", "--json").document == {"valid": True, "set": 0}
+    file.write_text("[broker]\nnane = 'north'\n")
+    outcome = palio("config", "check", "--config", str(file))
+    assert outcome.status == 2
+    assert f"{file}:2: no setting is called broker.nane; did you mean broker.name?" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("127.0.0.1:0", "127.0.0.1", 0), ("[::1]:7", "::1", 7), ("localhost", "localhost", 7400)],
+)
+def test_where_to_listen_as_one_flag(text: str, host: str, port: int) -> None:
+    assert flags(listen=text) == [
+        Setting("listen.host", host, "--listen"),
+        Setting("listen.port", port, "--listen"),
+    ]
+
+
+def test_a_flag_that_is_no_address_is_refused() -> None:
+    with pytest.raises(InvalidConfiguration, match="it is host:port"):
+        flags(listen="127.0.0.1:")
+    assert flags() == []

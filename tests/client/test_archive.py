@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from palio.client import archive as module
+from palio.client.archive import DAY, PUBLISHER, Archive, Recent, part_files
+from palio.errors import InvalidInput, PalioError
+from palio.model.events import SEQ, TIME, stamped, to_batch
+from palio.node.messages import Parcel
+
+NOON_US: Final = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()) * 1_000_000
+DAY_US: Final = 86_400_000_000
+
+
+def parcel(
+    first: int, count: int, publisher: str = "p", at_us: int = NOON_US, **attributes: Any
+) -> Parcel:
+    values = {"x": 1.5, **attributes}
+    batch = pa.record_batch({name: [value] * count for name, value in values.items()})
+    return Parcel(publisher, stamped(batch, first, at_us))
+
+
+def held(path: Path) -> list[tuple[str, int]]:
+    """Publisher and number of all events in finished files."""
+    found = []
+    for file in part_files(path):
+        table = pq.ParquetFile(file).read([PUBLISHER, SEQ])
+        found += list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return sorted(found)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Archive]:
+    with Archive(tmp_path) as opened:
+        yield opened
+
+
+def test_events_get_their_publisher_number_and_time(archive: Archive) -> None:
+    assert archive.add([parcel(7, 2, name="IBM")]) == 2
+    (file,) = archive.roll()
+    assert file.parent.name == f"{DAY}=2026-01-01"
+    assert pq.ParquetFile(file).read().to_pylist() == [
+        {
+            PUBLISHER: "p",
+            SEQ: seq,
+            TIME: datetime(2026, 1, 1, 12, tzinfo=UTC),
+            "name": "IBM",
+            "x": 1.5,
+        }
+        for seq in (7, 8)
+    ]
+
+
+def test_days_and_shapes_go_to_files_of_their_own(archive: Archive, tmp_path: Path) -> None:
+    midnight = NOON_US + DAY_US // 2
+    archive.add([parcel(1, 1, at_us=midnight - 1), parcel(2, 1, at_us=midnight)])
+    archive.add([parcel(3, 1, y=True), parcel(4, 1, x="text")])
+    files = archive.roll()
+    days = sorted((file.parent.name[-2:], pq.read_metadata(file).num_rows) for file in files)
+    assert days == [("01", 1), ("01", 1), ("01", 1), ("02", 1)]
+    assert [seq for _, seq in held(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_attributes_in_another_order_are_the_same_shape(archive: Archive) -> None:
+    for first, event in enumerate(({"a": 1, "b": 2}, {"b": 3, "a": 4})):
+        archive.add([Parcel("p", stamped(to_batch(event), first, NOON_US))])
+    assert len(archive.roll()) == 1
+
+
+def test_events_without_attributes(archive: Archive, tmp_path: Path) -> None:
+    archive.add([Parcel("p", stamped(to_batch({}), 1, NOON_US))])
+    archive.roll()
+    assert held(tmp_path) == [("p", 1)]
+
+
+def test_a_file_is_in_order_of_time(archive: Archive) -> None:
+    archive.add([parcel(5, 2, "q", NOON_US + 5), parcel(9, 1, "q", NOON_US), parcel(1, 1, "p")])
+    (file,) = archive.roll()
+    table = pq.ParquetFile(file).read([PUBLISHER, SEQ])
+    assert table.column(SEQ).to_pylist() == [1, 9, 5, 6]
+
+
+def test_common_readers_find_the_day(archive: Archive, tmp_path: Path) -> None:
+    archive.add([parcel(1, 3)])
+    archive.roll()
+    table = ds.dataset(tmp_path, partitioning="hive").to_table()
+    assert set(table.column(DAY).to_pylist()) == {"2026-01-01"}
+
+
+def test_what_comes_again_is_left_out(archive: Archive, tmp_path: Path) -> None:
+    archive.add([parcel(1, 10)])
+    assert archive.add([parcel(6, 10), parcel(1, 3, "q")]) == 8
+    archive.roll()
+    assert archive.add([parcel(1, 16)]) == 1
+    archive.roll()
+    assert held(tmp_path) == [("p", seq) for seq in range(1, 17)] + [("q", n) for n in (1, 2, 3)]
+
+
+def test_numbers_need_not_grow(archive: Archive) -> None:
+    archive.add([parcel(10, 5)])
+    assert archive.add([parcel(1, 9)]) == 9
+
+
+def test_what_is_staged_outlives_the_process(tmp_path: Path) -> None:
+    with Archive(tmp_path) as archive:
+        archive.add([parcel(1, 10)])
+    with Archive(tmp_path) as archive:
+        assert archive.staged_at is not None
+        assert archive.add([parcel(1, 12)]) == 2
+        archive.roll()
+    assert held(tmp_path) == [("p", seq) for seq in range(1, 13)]
+
+
+def test_what_is_in_files_is_known_again(tmp_path: Path) -> None:
+    with Archive(tmp_path) as archive:
+        archive.add([parcel(1, 5)])
+        archive.roll()
+        archive.add([parcel(6, 5)])
+        archive.roll()
+    with Archive(tmp_path) as archive:
+        assert archive.add([parcel(1, 10)]) == 0
+        assert archive.roll() == []
+
+
+@pytest.mark.parametrize("cut", [1, 7, 8, 9, 200])
+def test_a_torn_record_is_left_out(tmp_path: Path, cut: int) -> None:
+    with Archive(tmp_path) as archive:
+        archive.add([parcel(1, 5)])
+        whole = archive.staged_bytes
+        archive.add([parcel(6, 5)])
+    (segment,) = tmp_path.rglob("*.staged")
+    os.truncate(segment, whole + cut)
+    with Archive(tmp_path) as archive:
+        assert archive.staged_bytes == whole
+        assert archive.add([parcel(1, 10)]) == 5
+        archive.roll()
+    assert held(tmp_path) == [("p", seq) for seq in range(1, 11)]
+
+
+def test_a_damaged_record_is_left_out(tmp_path: Path) -> None:
+    with Archive(tmp_path) as archive:
+        archive.add([parcel(1, 5)])
+        whole = archive.staged_bytes
+        archive.add([parcel(6, 5)])
+    (segment,) = tmp_path.rglob("*.staged")
+    data = bytearray(segment.read_bytes())
+    data[whole + 40] ^= 1
+    segment.write_bytes(data)
+    with Archive(tmp_path) as archive:
+        assert archive.add([parcel(1, 10)]) == 5
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("step", range(13))
+def test_a_crash_while_files_are_written_is_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """It stops before the n-th change to the disk; whoever opens it next finishes the work."""
+    parcels: Sequence[Parcel] = [parcel(1, 3), parcel(4, 3, y=1), parcel(7, 3, at_us=0)]
+    left = step
+
+    def counted(function: Any) -> Any:
+        def run(*arguments: Any, **options: Any) -> Any:
+            nonlocal left
+            if left == 0:
+                raise Crash
+            left -= 1
+            return function(*arguments, **options)
+
+        return run
+
+    archive = Archive(tmp_path)
+    archive.add(parcels)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", counted(os.fsync))
+        patched.setattr(Path, "replace", counted(Path.replace))
+        patched.setattr(Path, "unlink", counted(Path.unlink))
+        try:
+            archive.roll()
+            archive.add([parcel(10, 1)])
+        except Crash:
+            pass
+    os.close(archive._lock)
+    with Archive(tmp_path) as again:
+        again.add([*parcels, parcel(10, 1)])
+        again.roll()
+    assert held(tmp_path) == [("p", seq) for seq in range(1, 11)]
+    assert not list(tmp_path.rglob("*.unfinished"))
+    assert len(list(tmp_path.rglob("*.staged"))) == 1
+
+
+def test_two_processes_cannot_write_under_one_name(archive: Archive, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="another process"):
+        Archive(tmp_path)
+    with Archive(tmp_path, "other") as other:
+        other.add([parcel(1, 1)])
+        other.roll()
+    assert archive.add([parcel(1, 1)]) == 1
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a-b", ".a", "a" * 101])
+def test_names_that_cannot_name_files(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match="cannot name files"):
+        Archive(tmp_path, name)
+
+
+def test_the_longest_name(tmp_path: Path) -> None:
+    Archive(tmp_path, "a" * 100).close()
+
+
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = Archive(tmp_path)
+    archive.add([parcel(1, 5)])
+
+    def full(descriptor: int, data: memoryview) -> int:
+        written: int = write(descriptor, data[:10])
+        monkeypatch.setattr(os, "write", refuse)
+        return written
+
+    def refuse(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    write = os.write
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(PalioError, match="No space left"):
+        archive.add([parcel(6, 5)])
+    monkeypatch.setattr(os, "write", write)
+    with Archive(tmp_path) as again:
+        assert again.add([parcel(1, 10)]) == 5
+
+
+def test_numbers_are_forgotten_once_there_are_many_newer_ones() -> None:
+    recent = Recent(most=4)
+    for number in range(1, 9):
+        recent.add("p", np.array([number]))
+    assert recent.fresh("p", np.arange(1, 10)).tolist() == [False] * 8 + [True]
+    recent.add("p", np.array([9]))
+    assert recent.fresh("p", np.arange(1, 10)).tolist() == [True] * 4 + [False] * 5
+
+
+def test_only_the_newest_files_are_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REMEMBERED_FILES", 2)
+    with Archive(tmp_path) as archive:
+        for first in (1, 2, 3):
+            archive.add([parcel(first, 1)])
+            archive.roll()
+    with Archive(tmp_path) as archive:
+        assert archive.add([parcel(1, 3)]) == 1

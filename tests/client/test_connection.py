@@ -1,0 +1,629 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import palio
+from palio.client.connection import connect
+from palio.client.events import Event, Gap
+from palio.client.subscription import Subscription
+from palio.errors import (
+    Closed,
+    InvalidBinding,
+    InvalidConfiguration,
+    InvalidEvent,
+    InvalidFilter,
+    InvalidInput,
+    ParseError,
+    Unreachable,
+)
+from palio.node.settings import Settings
+from palio.testing import Network
+from tests.client.helpers import drain, plain, seqs
+from tests.client.virtual import in_virtual_time
+
+
+async def take(subscription: Subscription, count: int) -> list[Event]:
+    return [await subscription.receive() for _ in range(count)]
+
+
+async def quiet(seconds: float = 1.0) -> None:
+    """Let everything that is under way arrive (in virtual time)."""
+    await asyncio.sleep(seconds)
+
+
+# --- the verbs ---
+
+
+@in_virtual_time
+async def test_events_cross_three_brokers() -> None:
+    async with Network("line:3") as net:
+        alice, bob = await net.connect("b1", name="alice"), await net.connect("b3")
+        heard = await bob.subscribe("price < :limit", limit=10)
+        await heard.settled()
+        receipt = await alice.publish([{"price": 9}, {"price": 11}, {"price": 8}])
+        assert (receipt.first_seq, receipt.last_seq, receipt.level) == (1, 3, "memory")
+        assert receipt.deliveries is None
+        events = await take(heard, 2)
+        assert plain(events) == [{"price": 9}, {"price": 8}]
+        assert seqs(events) == [1, 3]
+        assert {event.publisher for event in events} == {alice.publisher}
+        assert alice.publisher.startswith("alice/")
+        assert (alice.broker, bob.broker) == ("b1", "b3")
+
+
+@in_virtual_time
+async def test_publications_of_one_moment_leave_as_one_batch() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        other = await net.connect("b1")
+        heard = await client.subscribe("x > 0")
+        receipts = await asyncio.gather(*[other.publish({"x": x}) for x in range(1, 101)])
+        assert [receipt.first_seq for receipt in receipts] == list(range(1, 101))
+        batch = await anext(aiter(heard.batches()))
+        assert batch.num_rows == 100
+
+
+@in_virtual_time
+async def test_an_event_that_is_wrong_is_refused_alone() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        other = await net.connect("b1")
+        heard = await client.subscribe("x > 0")
+        answers = await asyncio.gather(
+            other.publish({"x": 1}),
+            other.publish({"x": 1 << 70}),
+            other.publish({"$x": 1}),
+            other.publish({"x": 3}),
+            return_exceptions=True,
+        )
+        assert [type(answer).__name__ for answer in answers] == [
+            "Published",
+            "InvalidEvent",
+            "InvalidEvent",
+            "Published",
+        ]
+        assert plain(await take(heard, 2)) == [{"x": 1}, {"x": 3}]
+
+
+@in_virtual_time
+async def test_one_event_is_for_several_subscriptions() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        other = await net.connect("b1")
+        low, all_, none = [
+            await client.subscribe(text) for text in ("x < 5", "EXISTS x", "x > 1000")
+        ]
+        await other.publish([{"x": 1}, {"x": 7}])
+        assert plain(await take(all_, 2)) == [{"x": 1}, {"x": 7}]
+        assert plain(await drain(low)) == [{"x": 1}]
+        assert not await drain(none)
+
+
+@in_virtual_time
+async def test_an_update_is_in_force_here_at_once_and_there_when_it_returns() -> None:
+    async with Network(delay_s=0.1) as net:
+        client, other = await net.connect("b1"), await net.connect("b1")
+        heard = await client.subscribe("x < :limit", limit=10)
+        under_way = other.publish_nowait({"x": 5})
+        await quiet(0.05)
+        update = asyncio.ensure_future(heard.update(limit=3))
+        await under_way
+        assert not await drain(heard)
+        assert client.spurious == 1
+        await update
+        await other.publish([{"x": 5}, {"x": 2}])
+        assert plain(await take(heard, 1)) == [{"x": 2}]
+        await heard.update(limit=10)
+        await other.publish({"x": 5})
+        assert plain(await take(heard, 1)) == [{"x": 5}]
+
+
+@in_virtual_time
+async def test_replacing_the_filter() -> None:
+    async with Network("line:2") as net:
+        client, other = await net.connect("b1"), await net.connect("b2")
+        heard = await client.subscribe("x < 10")
+        await heard.replace("y < :most", most=3)
+        await heard.settled()
+        await other.publish([{"x": 1}, {"y": 5}, {"y": 2}])
+        assert plain(await take(heard, 1)) == [{"y": 2}]
+        await heard.replace("x = 1 THEN x = 2")
+        await heard.settled()
+        await other.publish([{"x": 1}, {"x": 2}])
+        assert [dict(part) for part in (await heard.receive()).parts] == [{"x": 1}, {"x": 2}]
+
+
+@in_virtual_time
+async def test_a_pattern_is_assembled_here_from_what_its_steps_want() -> None:
+    async with Network("line:2") as net:
+        client, other = await net.connect("b1"), await net.connect("b2")
+        heard = await client.subscribe("x = :first THEN y > 5 WITHIN 60s", first=1)
+        await heard.settled()
+        for event in ({"x": 2}, {"y": 9}, {"x": 1}, {"z": 3}, {"y": 7}):
+            await other.publish(event)
+        composite = await heard.receive()
+        assert [dict(part) for part in composite.parts] == [{"x": 1}, {"y": 7}]
+        await heard.update(first=2)
+        await other.publish({"x": 2})
+        await other.publish({"y": 6})
+        assert [dict(part) for part in (await heard.receive()).parts] == [{"x": 2}, {"y": 6}]
+
+
+@in_virtual_time
+async def test_subscribers_hear_over_a_network() -> None:
+    class Watcher(palio.Subscriber):
+        limit = palio.Parameter(10)
+
+        def __init__(self) -> None:
+            self.heard: list[int] = []
+
+        @palio.on("x < :limit")
+        async def low(self, x: int) -> None:
+            self.heard.append(x)
+            self.limit = x
+
+    async with Network() as net:
+        client, other = await net.connect("b1"), await net.connect("b1")
+        watcher = await client.attach(Watcher())
+        for x in (5, 7, 3, 4):
+            await other.publish({"x": x})
+            await quiet()
+        assert watcher.heard == [5, 3]
+        await client.detach(watcher)
+        await other.publish({"x": 0})
+        await quiet()
+        assert watcher.heard == [5, 3]
+
+
+@in_virtual_time
+async def test_nothing_comes_after_unsubscribing() -> None:
+    async with Network("line:2") as net:
+        client, other = await net.connect("b1"), await net.connect("b2")
+        heard = await client.subscribe("x < 10")
+        await heard.settled()
+        await heard.unsubscribe()
+        await client.settled()
+        await other.publish({"x": 1})
+        await quiet()
+        assert client.spurious == 0  # it was not even sent
+        with pytest.raises(Closed):
+            await heard.receive()
+
+
+@in_virtual_time
+async def test_advertising() -> None:
+    async with Network("line:2") as net:
+        client = await net.connect("b1")
+        advertisement = await client.advertise("x < :most", most=5)
+        assert str(advertisement.filter) == "x < 5"
+        await client.settled()
+        await advertisement.withdraw()
+        await advertisement.withdraw()  # again: it is withdrawn already
+        with pytest.raises(InvalidFilter, match="filter"):
+            await client.advertise("x = 1 THEN x = 2")
+
+
+@in_virtual_time
+async def test_a_question() -> None:
+    async with Network("line:2") as net:
+        client = await net.connect("b1")
+        assert "b1" in str(await client.ask("topology"))
+        with pytest.raises(InvalidInput, match="the way"):
+            await client.ask("the way")
+
+
+@pytest.mark.parametrize(
+    ("filter", "values", "error"),
+    [
+        ("x <", {}, ParseError),
+        ("x < :limit", {}, InvalidBinding),
+        ("x < 1", {"limit": 1}, InvalidBinding),
+        (7, {}, InvalidFilter),
+    ],
+)
+@in_virtual_time
+async def test_a_bad_subscription_is_refused(
+    filter: Any, values: dict[str, Any], error: type[InvalidInput]
+) -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        with pytest.raises(error):
+            await client.subscribe(filter, values=values)
+        assert "0 subscriptions" in repr(client)
+
+
+@in_virtual_time
+async def test_what_the_broker_refuses_is_gone_here_too() -> None:
+    async with Network(settings=Settings(max_subscriptions=1)) as net:
+        client = await net.connect("b1")
+        await client.subscribe("x < 1")
+        with pytest.raises(palio.errors.LimitExceeded, match="MAX_SUBSCRIPTIONS"):
+            await client.subscribe("x < 2")
+        assert "1 subscriptions" in repr(client)
+
+
+@in_virtual_time
+async def test_a_client_hears_itself() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        heard = await client.subscribe("EXISTS x")
+        kept = await client.subscribe("EXISTS x", durable="mine")
+        await client.publish({"x": 1})
+        await client.publish({"x": 2}, durable=True)
+        assert plain(await take(heard, 2)) == plain(await take(kept, 2)) == [{"x": 1}, {"x": 2}]
+        await quiet()
+        assert not await drain(heard)
+        assert not await drain(kept)
+
+
+# --- connecting ---
+
+
+@pytest.mark.parametrize("url", ["host:7400", "http://host", "palio://", "palio://h:99999"])
+def test_a_bad_address_is_refused_before_anything_is_dialled(url: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="address"):
+        _ = connect(url)
+
+
+def test_no_address_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="URL"):
+        _ = connect([])
+
+
+@in_virtual_time
+async def test_nobody_answers() -> None:
+    async with Network("line:2") as net:
+        net.kill("b1")
+        net.kill("b2")
+        with pytest.raises(Unreachable, match=r"b1: .*b2: "):
+            _ = await net.connect("b1", "b2")
+
+
+@in_virtual_time
+async def test_the_first_that_answers_is_taken() -> None:
+    async with Network("line:2") as net:
+        net.kill("b1")
+        client = await net.connect("b1", "b2")
+        assert client.broker == "b2"
+
+
+@in_virtual_time
+async def test_a_closed_client_is_closed() -> None:
+    async with Network() as net:
+        client, other = await net.connect("b1"), await net.connect("b1")
+        heard = await client.subscribe("x < 10")
+        await other.publish({"x": 1})
+        await quiet()
+        receipt = client.publish_nowait({"x": 2})
+        await client.close()
+        assert (await receipt).level == "memory"  # it waited for the answer
+        with pytest.raises(Closed, match="client"):
+            await client.publish({"x": 1})
+        with pytest.raises(Closed, match="client"):
+            await client.open()
+        assert [dict(event) async for event in heard] == [{"x": 1}, {"x": 2}]
+        await client.close()
+
+
+@in_virtual_time
+async def test_closing_without_a_connection_ends_what_waits() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        net.kill("b1")
+        await quiet(0.1)
+        waiting = client.publish_nowait({"x": 1})
+        await client.close()
+        with pytest.raises(Closed):
+            await waiting
+
+
+# --- breaks ---
+
+
+@in_virtual_time
+async def test_a_broken_connection_is_resumed_without_loss_or_double() -> None:
+    async with Network("line:2") as net:
+        alice = await net.connect("b1", name="alice")
+        bob = await net.connect("b2", name="bob")
+        heard = await bob.subscribe("EXISTS x")
+        await heard.settled()
+        for x in range(1, 200):
+            await alice.publish({"x": x})
+            if x % 20 == 0:
+                net.drop("bob", "b2")
+            if x % 33 == 0:
+                net.drop("alice", "b1")
+        await quiet()
+        assert [event["x"] for event in await drain(heard)] == list(range(1, 200))
+        assert not heard.gaps
+
+
+@in_virtual_time
+async def test_what_was_asked_while_away_is_answered_when_back() -> None:
+    async with Network() as net:
+        client = await net.connect("b1", name="alice")
+        other = await net.connect("b1")
+        overheard = await other.subscribe("EXISTS x")
+        net.cut("alice", "b1")
+        await quiet(0.1)
+        assert not client.is_connected
+        subscribing = asyncio.ensure_future(client.subscribe("EXISTS x"))
+        publishing = client.publish_nowait({"x": 1})
+        await quiet(2)
+        assert not subscribing.done()
+        net.heal("alice", "b1")
+        heard = await subscribing
+        assert (await publishing).first_seq == 1
+        await other.publish({"x": 2})
+        assert plain(await take(heard, 2)) == [{"x": 1}, {"x": 2}]
+        assert plain(await take(overheard, 2)) == [{"x": 1}, {"x": 2}]
+
+
+@in_virtual_time
+async def test_a_lost_session_is_said_to_every_subscription_and_made_anew() -> None:
+    gaps: list[Gap] = []
+    async with Network("line:2") as net:
+        alice, bob = await net.connect("b1"), await net.connect("b2")
+        heard = await bob.subscribe("x < :limit", limit=1, on_gap=gaps.append)
+        await heard.update(limit=10)
+        net.kill("b2")
+        await quiet()
+        net.restart("b2")
+        await net.up()
+        await quiet(10)
+        assert bob.is_connected
+        await heard.settled()
+        await alice.publish({"x": 5})
+        assert plain(await take(heard, 1)) == [{"x": 5}]
+        assert [(gap.publisher, gap.count, gap.is_certain) for gap in gaps] == [("*", 0, False)]
+        assert "may have been lost" in str(gaps[0])
+
+
+@in_virtual_time
+async def test_a_session_that_outstays_its_grace_is_lost() -> None:
+    async with Network(settings=Settings(client_grace_s=5)) as net:
+        client = await net.connect("b1", name="alice")
+        other = await net.connect("b1")
+        heard = await client.subscribe("EXISTS x")
+        net.cut("alice", "b1")
+        await quiet(30)
+        net.heal("alice", "b1")
+        await quiet(10)
+        await other.publish({"x": 1})
+        await heard.receive()
+        assert [gap.publisher for gap in heard.gaps] == ["*"]
+
+
+@in_virtual_time
+async def test_requests_under_way_when_the_session_is_lost_are_asked_again() -> None:
+    async with Network(delay_s=0.1) as net:
+        client = await net.connect("b1")
+        other = await net.connect("b1")
+        changed, ended = [await client.subscribe("x < :limit", limit=1) for _ in range(2)]
+        others = [
+            asyncio.ensure_future(each)
+            for each in (
+                changed.update(limit=5),
+                changed.replace("y < :most", most=3),
+                ended.unsubscribe(),
+                client.subscribe("z < 1"),
+                client.advertise("y < 100"),
+                client.settled(),
+                client.ask("topology"),
+            )
+        ]
+        await quiet(0.01)
+        net.kill("b1")
+        net.restart("b1")
+        await asyncio.gather(*others)
+        await other.publish([{"y": 2}, {"y": 4}, {"z": 0}, {"x": 0}])
+        assert plain(await take(changed, 1)) == [{"y": 2}]
+
+
+@in_virtual_time
+async def test_nobody_knows_what_became_of_events_published_in_memory() -> None:
+    async with Network(delay_s=0.1) as net:
+        client = await net.connect("b1")
+        under_way = client.publish_nowait({"x": 1})
+        await quiet(0.01)
+        net.kill("b1")
+        net.restart("b1")
+        with pytest.raises(Unreachable, match="may or may not"):
+            await under_way
+        assert (await client.publish({"x": 2})).first_seq == 2
+
+
+@in_virtual_time
+async def test_durable_events_under_way_go_again_under_their_numbers() -> None:
+    async with Network(delay_s=0.1, disk_s=0.05) as net:
+        alice, bob = await net.connect("b1"), await net.connect("b1", name="bob")
+        heard = await bob.subscribe("EXISTS x", durable="all")
+        for wait in (0.01, 0.12, 0.17, 0.27):
+            under_way = alice.publish_nowait({"x": 1}, durable=True)
+            await quiet(wait)  # before it arrives, before it is written, and after
+            net.kill("b1")
+            net.restart("b1")
+            assert (await under_way).level == "durable"
+        assert seqs(await take(heard, 4)) == [1, 2, 3, 4]
+        await quiet(10)
+        assert not await drain(heard)
+
+
+@in_virtual_time
+async def test_a_silent_broker_is_given_up() -> None:
+    async with Network(settings=Settings(heartbeat_s=5)) as net:
+        client = await net.connect("b1", name="alice")
+        net.delay("alice", "b1", 1000)
+        await quiet(25)
+        assert not client.is_connected
+        net.delay("alice", "b1", 0.001)
+        net.drop("alice", "b1")
+        await quiet(30)
+        assert client.is_connected
+
+
+@in_virtual_time
+async def test_an_idle_connection_stays() -> None:
+    async with Network(settings=Settings(heartbeat_s=5)) as net:
+        client = await net.connect("b1", name="alice")
+        other = await net.connect("b1")
+        heard = await client.subscribe("EXISTS x")
+        await quiet(300)
+        await other.publish({"x": 1})
+        await heard.receive()
+        assert not heard.gaps
+
+
+@in_virtual_time
+async def test_when_a_broker_is_gone_the_next_one_is_taken() -> None:
+    async with Network("line:2") as net:
+        client = await net.connect("b1", "b2")
+        other = await net.connect("b2")
+        heard = await client.subscribe("EXISTS x")
+        net.kill("b1")
+        await quiet(10)
+        assert client.broker == "b2"
+        await other.publish({"x": 1})
+        assert plain(await take(heard, 1)) == [{"x": 1}]
+
+
+# --- suspending and moving ---
+
+
+@in_virtual_time
+async def test_what_comes_while_suspended_is_there_on_return() -> None:
+    async with Network("line:2") as net:
+        alice, bob = await net.connect("b1"), await net.connect("b2")
+        heard = await bob.subscribe("EXISTS x")
+        await heard.settled()
+        await bob.suspend()
+        await alice.publish({"x": 1})
+        await quiet()
+        assert not heard.waiting
+        await bob.resume()
+        assert plain(await take(heard, 1)) == [{"x": 1}]
+        assert not heard.gaps
+
+
+@in_virtual_time
+async def test_coming_back_at_another_broker() -> None:
+    async with Network("line:2") as net:
+        alice, bob = await net.connect("b1"), await net.connect("b2")
+        heard = await bob.subscribe("EXISTS x")
+        await bob.suspend()
+        await bob.resume("b1")
+        assert bob.broker == "b1"
+        await alice.publish({"x": 1})
+        assert plain(await take(heard, 1)) == [{"x": 1}]
+        assert [gap.publisher for gap in heard.gaps] == ["*"]
+
+
+@in_virtual_time
+async def test_going_elsewhere_while_the_broker_is_away() -> None:
+    async with Network("line:2") as net:
+        client = await net.connect("b1", name="alice")
+        net.cut("alice", "b1")
+        await quiet(1)
+        await client.resume("b2")
+        await quiet(60)
+        assert client.broker == "b2"
+        assert net.node("b2").status()["connected"] == 1
+
+
+@in_virtual_time
+async def test_moving_misses_nothing_and_hears_nothing_twice() -> None:
+    async with Network("line:3") as net:
+        alice, bob = await net.connect("b2"), await net.connect("b1")
+        heard = await bob.subscribe("EXISTS x")
+        stored = await bob.subscribe("EXISTS x", durable="all")
+        await heard.settled()
+
+        async def publish() -> None:
+            for x in range(300):
+                await alice.publish({"x": x}, durable=x % 2 == 0)
+
+        publishing = asyncio.ensure_future(publish())
+        for place in ("b3", "b2", "b1", "b3"):
+            await quiet(0.05)
+            await bob.move(place)
+            assert bob.broker == place
+        await publishing
+        await quiet(40)
+        assert sorted(event["x"] for event in await drain(heard)) == list(range(300))
+        assert not heard.gaps
+        durable = [event["x"] for event in await drain(stored)]
+        # Live events are for who is there; those that are kept may change their order on the way.
+        assert sorted(x for x in durable if x % 2 == 0) == list(range(0, 300, 2))
+
+
+@in_virtual_time
+async def test_a_move_that_fails_changes_nothing() -> None:
+    async with Network("line:2") as net:
+        client = await net.connect("b1")
+        other = await net.connect("b1")
+        heard = await client.subscribe("EXISTS x")
+        net.kill("b2")
+        with pytest.raises(Unreachable):
+            await client.move("b2")
+        assert client.broker == "b1"
+        await other.publish({"x": 1})
+        await heard.receive()
+
+
+# --- falling behind ---
+
+
+@in_virtual_time
+async def test_what_the_broker_drops_for_a_slow_client_is_told() -> None:
+    settings = Settings(window_bytes=2_000, queue_bytes=2_000)
+    async with Network(settings=settings) as net:
+        alice, bob = await net.connect("b1"), await net.connect("b1", name="bob")
+        heard = await bob.subscribe("EXISTS x")
+        net.delay("bob", "b1", 5)  # so that it says late what it has seen
+        for x in range(100):
+            await alice.publish({"x": x})
+        await quiet(60)
+        await alice.publish({"x": 100})
+        await quiet(60)
+        got = seqs(await drain(heard))
+        assert got[-1] == 101
+        assert heard.lost == 101 - len(got) > 0
+        assert {gap.publisher for gap in heard.gaps} == {alice.publisher}
+
+
+@in_virtual_time
+async def test_what_does_not_fit_into_the_queue_here_is_told() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        other = await net.connect("b1")
+        heard = await client.subscribe("EXISTS x", capacity=5)
+        await other.publish([{"x": x} for x in range(8)])
+        assert [event["x"] for event in await take(heard, 5)] == [3, 4, 5, 6, 7]
+        assert [(gap.first_seq, gap.last_seq) for gap in heard.gaps] == [(1, 3)]
+
+
+@in_virtual_time
+async def test_a_cancelled_publication_that_has_not_left_never_leaves() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        other = await net.connect("b1")
+        heard = await client.subscribe("EXISTS x")
+        first = asyncio.ensure_future(other.publish({"x": 1}))
+        second = asyncio.ensure_future(other.publish({"x": 2}))
+        await asyncio.sleep(0)
+        first.cancel()
+        await second
+        assert plain(await take(heard, 1)) == [{"x": 2}]
+
+
+@in_virtual_time
+async def test_publishing_nothing() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        receipt = await client.publish([])
+        assert receipt.last_seq < receipt.first_seq
+        with pytest.raises(InvalidEvent, match="int"):
+            await client.publish(7)  # type: ignore[arg-type]  # what is tested

@@ -1,0 +1,212 @@
+"""Durable subscriptions: what waits, and what an acknowledgement is."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from palio.client.connection import Client
+from palio.client.subscription import Subscription
+from palio.errors import InvalidFilter, InvalidInput
+from palio.testing import Network
+from tests.client.helpers import drain
+from tests.client.virtual import in_virtual_time
+
+
+async def put(client: Client, *numbers: int) -> None:
+    for x in numbers:
+        await client.publish({"x": x}, durable=True)
+
+
+async def xs(subscription: Subscription, count: int) -> list[int]:
+    return [(await subscription.receive())["x"] for _ in range(count)]
+
+
+async def waits(net: Network, broker: str, subscription: str) -> int:
+    """Entries that a broker keeps for a durable subscription."""
+    await asyncio.sleep(1)
+    waiting: int = net.node(broker).status()["custody_waiting"][subscription]
+    return waiting
+
+
+@in_virtual_time
+async def test_events_wait_for_their_owner() -> None:
+    async with Network("line:2") as net:
+        alice = await net.connect("b1")
+        bob = await net.connect("b2", name="bob")
+        await bob.subscribe("x < 10", durable="low")
+        await bob.settled()
+        await bob.close()
+        await put(alice, 1, 20, 2)
+        net.kill("b2")
+        await put(alice, 3)
+        net.restart("b2")
+        bob = await net.connect("b2", name="bob")
+        low = await bob.subscribe("x < 10", durable="low")
+        assert await xs(low, 3) == [1, 2, 3]
+
+
+@in_virtual_time
+async def test_automatically_an_event_is_acknowledged_when_the_next_is_asked_for() -> None:
+    async with Network() as net:
+        client = await net.connect("b1", name="bob")
+        mine = await client.subscribe("EXISTS x", durable="mine")
+        await put(client, 1, 2, 3)
+        assert await waits(net, "b1", "bob/mine") == 3
+        await mine.receive()
+        assert await waits(net, "b1", "bob/mine") == 3
+        await mine.receive()
+        assert await waits(net, "b1", "bob/mine") == 2
+        asking = asyncio.ensure_future(xs(mine, 2))
+        assert await waits(net, "b1", "bob/mine") == 0
+        asking.cancel()
+
+
+@in_virtual_time
+async def test_explicitly_an_event_is_acknowledged_with_all_before_it() -> None:
+    async with Network() as net:
+        client = await net.connect("b1", name="bob")
+        mine = await client.subscribe("EXISTS x", durable="mine", acknowledge="explicit")
+        await put(client, 1, 2, 3)
+        one, two, _ = [await mine.receive() for _ in range(3)]
+        await two.ack()
+        assert await waits(net, "b1", "bob/mine") == 3
+        await mine.ack(one)
+        assert await waits(net, "b1", "bob/mine") == 1
+        await mine.ack()
+        assert await waits(net, "b1", "bob/mine") == 0
+
+
+@in_virtual_time
+async def test_batches_are_acknowledged_whole() -> None:
+    async with Network() as net:
+        client = await net.connect("b1", name="bob")
+        mine = await client.subscribe("x < 3", durable="mine")
+        await client.publish([{"x": x} for x in range(5)], durable=True)
+        batches = aiter(mine.batches())
+        assert (await anext(batches)).column("x").to_pylist() == [0, 1, 2]
+        assert await waits(net, "b1", "bob/mine") == 1
+        following = asyncio.ensure_future(anext(batches))
+        assert await waits(net, "b1", "bob/mine") == 0
+        following.cancel()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@in_virtual_time
+async def test_leaving_without_an_error_acknowledges(fails: bool) -> None:
+    async with Network() as net:
+        client = await net.connect("b1", name="bob")
+        with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+            async with await client.subscribe("EXISTS x", durable="mine") as mine:
+                await put(client, 1)
+                await mine.receive()
+                if fails:
+                    raise ZeroDivisionError
+        assert await waits(net, "b1", "bob/mine") == fails
+
+
+@in_virtual_time
+async def test_what_matches_no_longer_is_dropped_and_acknowledged() -> None:
+    async with Network() as net:
+        client, other = await net.connect("b1", name="bob"), await net.connect("b1")
+        mine = await client.subscribe("x < :limit", limit=10, durable="mine")
+        await client.suspend()
+        await put(other, 1, 5, 8)  # assigned under the old limit
+        client_comes_back = asyncio.ensure_future(client.resume())
+        await mine.update(limit=3)
+        await client_comes_back
+        assert await xs(mine, 1) == [1]
+        assert not await drain(mine)
+        assert mine.spurious == 2
+        assert await waits(net, "b1", "bob/mine") == 0
+
+
+@in_virtual_time
+async def test_a_queue_never_drops_what_came_out_of_custody() -> None:
+    async with Network() as net:
+        client = await net.connect("b1", name="bob")
+        mine = await client.subscribe("EXISTS x", durable="mine", capacity=2)
+        for x in range(10):
+            await client.publish({"x": x}, durable=x % 2 == 0)
+        await asyncio.sleep(1)
+        assert [x for x in [event["x"] for event in await drain(mine)] if x % 2 == 0] == [
+            0,
+            2,
+            4,
+            6,
+            8,
+        ]
+        assert mine.lost == 5
+
+
+@in_virtual_time
+async def test_a_lost_session_brings_nothing_twice() -> None:
+    async with Network() as net:
+        client = await net.connect("b1", name="bob")
+        mine = await client.subscribe("EXISTS x", durable="mine", acknowledge="explicit")
+        await put(client, *range(8))
+        taken = [await mine.receive() for _ in range(4)]
+        await taken[0].ack()
+        net.kill("b1")
+        await taken[1].ack()  # nobody hears it
+        net.restart("b1")
+        await asyncio.sleep(10)
+        await taken[2].ack()  # in progress when the session was lost
+        assert await xs(mine, 4) == [4, 5, 6, 7]
+        assert not await drain(mine)
+        assert await waits(net, "b1", "bob/mine") == 5
+        await mine.ack()
+        assert await waits(net, "b1", "bob/mine") == 0
+
+
+@in_virtual_time
+async def test_taking_up_and_forgetting() -> None:
+    async with Network() as net:
+        client = await net.connect("b1", name="bob")
+        mine = await client.subscribe("EXISTS x", durable="mine")
+        await mine.unsubscribe()
+        await put(client, 1)
+        again = await client.subscribe("EXISTS x", durable="mine")
+        assert await xs(again, 1) == [1]
+        await again.unsubscribe(forget=True)
+        await put(client, 2)
+        anew = await client.subscribe("EXISTS x", durable="mine")
+        await put(client, 3)
+        assert await xs(anew, 1) == [3]
+
+
+@in_virtual_time
+async def test_forgetting_while_the_broker_is_away() -> None:
+    async with Network() as net:
+        client = await net.connect("b1", name="bob")
+        mine = await client.subscribe("EXISTS x", durable="mine")
+        net.kill("b1")
+        await asyncio.sleep(1)
+        forgetting = asyncio.ensure_future(mine.unsubscribe(forget=True))
+        await asyncio.sleep(1)
+        net.restart("b1")
+        await forgetting
+        assert net.node("b1").status()["durable_subscriptions"] == 0
+
+
+@pytest.mark.parametrize(
+    ("filter", "options", "error", "match"),
+    [
+        ("x = 1 THEN x = 2", {}, InvalidFilter, "pattern"),
+        ("x = 1", {"acknowledge": "perhaps"}, InvalidInput, "perhaps"),
+    ],
+)
+@in_virtual_time
+async def test_what_cannot_be_durable(
+    filter: str, options: dict[str, Any], error: type[InvalidInput], match: str
+) -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        with pytest.raises(error, match=match):
+            await client.subscribe(filter, durable="mine", **options)
+        mine = await client.subscribe("x = 1", durable="mine")
+        with pytest.raises(InvalidFilter, match="pattern"):
+            await mine.replace("x = 1 THEN x = 2")

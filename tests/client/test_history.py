@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+
+import palio
+from palio.client import history as module
+from palio.client.archive import PUBLISHER, Archive, part_files
+from palio.client.history import history, pushed_down
+from palio.errors import InvalidInput
+from palio.model.events import SEQ, TIME, rows, stamped, to_batches
+from palio.model.filters import Filter
+from palio.node.messages import Parcel
+
+NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NOON_US: Final = int(NOON.timestamp()) * 1_000_000
+HOUR_US: Final = 3_600_000_000
+
+EVENTS: Final = [
+    {"x": 1, "name": "IBM"},
+    {"x": 2.5},
+    {"x": 3, "name": "HAL"},
+    {"name": "IBM", "flag": True},
+    {"x": float("nan")},
+    {"at": NOON},
+    {},
+]
+
+
+def write(path: Path, *segments: Sequence[tuple[str, int, int, dict[str, Any]]]) -> None:
+    """An archive of events given as publisher, number, time and attributes."""
+    with Archive(path) as archive:
+        for segment in segments:
+            archive.add(
+                Parcel(publisher, stamped(batch, seq, time_us))
+                for publisher, seq, time_us, event in segment
+                for batch in to_batches([event])
+            )
+            archive.roll()
+
+
+def read(path: Path, filter: str = "TRUE", **span: Any) -> list[tuple[str, int]]:
+    return [
+        (row[PUBLISHER], row[SEQ])
+        for batch in history(path, palio.parse(filter), **span)
+        for row in batch.to_pylist()
+    ]
+
+
+def test_events_come_in_order_of_time_over_days_files_and_shapes(tmp_path: Path) -> None:
+    events = [
+        ("p" if n % 3 else "q", n, NOON_US + n * HOUR_US, EVENTS[n % len(EVENTS)])
+        for n in range(60)
+    ]
+    write(tmp_path, events[::3], events[1::3], events[2::3])
+    assert [seq for _, seq in read(tmp_path)] == list(range(60))
+
+
+@pytest.mark.parametrize("piece_rows", [1, 2, 3, 100])
+def test_any_size_of_the_pieces_gives_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece_rows: int
+) -> None:
+    draw = np.random.default_rng(7)
+    times = np.sort(draw.integers(0, 12, 80))
+    events = [
+        (("p", "q")[n % 2], n, NOON_US + int(time), {"x": 1} if draw.random() < 0.5 else {"y": 1})
+        for n, time in enumerate(times)
+    ]
+    cut = [events[place::4] for place in range(4)]
+    write(tmp_path, *cut)
+    monkeypatch.setattr(module, "PIECE_ROWS", piece_rows)
+    expected = sorted(events, key=lambda each: (each[2], each[0], each[1]))
+    assert read(tmp_path) == [(publisher, seq) for publisher, seq, _, _ in expected]
+
+
+def test_batches_have_one_shape_and_the_system_columns(tmp_path: Path) -> None:
+    write(tmp_path, [("p", 1, NOON_US, {"x": 1}), ("p", 2, NOON_US + 1, {"y": "a"})])
+    first, second = history(tmp_path)
+    assert first.schema.names == [PUBLISHER, SEQ, TIME, "x"]
+    assert second.schema.names == [PUBLISHER, SEQ, TIME, "y"]
+
+
+@pytest.mark.parametrize(
+    ("since_h", "until_h", "expected"),
+    [(None, None, range(48)), (5, None, range(5, 48)), (None, 5, range(5)), (11, 14, range(11, 14))],
+)
+def test_a_span_of_time(
+    tmp_path: Path, since_h: int | None, until_h: int | None, expected: range
+) -> None:
+    """It begins at `since` and ends before `until`."""
+    write(tmp_path, [("p", n, NOON_US + n * HOUR_US, {"x": n}) for n in range(48)])
+    since, until = (
+        None if hours is None else NOON + timedelta(hours=hours) for hours in (since_h, until_h)
+    )
+    assert [seq for _, seq in read(tmp_path, since=since, until=until)] == list(expected)
+
+
+def test_days_outside_the_span_are_not_opened(tmp_path: Path) -> None:
+    write(tmp_path, [("p", n, NOON_US + n * 24 * HOUR_US, {"x": n}) for n in range(3)])
+    part_files(tmp_path)[0].write_bytes(b"not opened")
+    assert len(read(tmp_path, since=NOON + timedelta(hours=13))) == 2
+
+
+def test_no_archive(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no archive"):
+        history(tmp_path)
+    with pytest.raises(InvalidInput, match="no archive"):
+        history(tmp_path / "elsewhere")
+
+
+def test_system_columns_may_be_asked_for(tmp_path: Path) -> None:
+    write(tmp_path, [("p", n, NOON_US + n, {"x": n}) for n in range(5)])
+    assert read(tmp_path, "`$seq` >= 3") == [("p", 3), ("p", 4)]
+
+
+FILTERS: Final = (
+    "x < 3",
+    "x >= 2.5",
+    "x = 3 OR name = 'IBM'",
+    "x IN (1, 2, 3)",
+    "name IN ('IBM', 'HAL') AND x > 1",
+    "name > 'HAL'",
+    "flag = TRUE",
+    "flag IS NULL AND x IS NOT NULL",
+    "x IS NULL",
+    "NOT x = 1",
+    "name STARTS WITH 'I'",
+    "LENGTH(name) = 3 AND x >= 1",
+    "at >= TIMESTAMP '2026-01-01T12:00:00Z'",
+    "x < 0",
+    "TRUE",
+    "FALSE",
+)
+
+
+@pytest.mark.parametrize("text", FILTERS)
+def test_a_filter_leaves_what_it_matches(tmp_path: Path, text: str) -> None:
+    events = [EVENTS[n % len(EVENTS)] for n in range(20)]
+    write(tmp_path, [("p", n, NOON_US + n, event) for n, event in enumerate(events)])
+    filter = palio.parse(text)
+    assert isinstance(filter, Filter)
+    expected = [("p", n) for n, event in enumerate(events) if filter.matches(event)]
+    assert read(tmp_path, text) == expected
+
+
+VALUES: Final = st.one_of(
+    st.integers(-3, 3),
+    st.sampled_from([-0.0, 0.0, 1.0, 2.5, float("nan"), float("inf"), 2.0**53]),
+    st.sampled_from([2**53, 2**53 + 1, -(2**63)]),
+    st.sampled_from(["", "a", "b", "é"]),
+    st.booleans(),
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("xy"), VALUES), min_size=1, max_size=8),
+    st.sampled_from(["=", "!=", "<", "<=", ">", ">="]),
+    VALUES.filter(lambda value: value == value),
+    st.sampled_from(["x {} :v", "NOT x {} :v", "x {} :v OR y = 1", "x {} :v AND y IS NULL"]),
+)
+def test_what_is_pushed_down_never_hides_a_match(
+    events: list[dict[str, Any]], operator: str, value: Any, text: str
+) -> None:
+    try:
+        filter = palio.parse(text.format(operator)).bind({"v": value})
+    except InvalidInput:
+        return
+    assert isinstance(filter, Filter)
+    for batch in to_batches(events):
+        condition = pushed_down(filter, batch.schema)
+        found = list(rows(batch.slice(0, 0)))
+        if condition is not None:
+            table = pa.Table.from_batches([batch])
+            found = list(rows(table.filter(condition).combine_chunks().to_batches()[0])) if (
+                table.filter(condition).num_rows
+            ) else []
+        wanted = [row for row in rows(batch) if filter.matches(row)]
+        assert all(str(row) in map(str, found) for row in wanted)
+
+
+def test_what_a_shape_cannot_have_is_not_read() -> None:
+    schema = pa.schema({"x": pa.int64()})
+    assert pushed_down(palio.parse("y = 1"), schema) is None
+    assert pushed_down(palio.parse("y = 1 OR x = 2"), schema).equals(pc.field("x") == 2)

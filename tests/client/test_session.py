@@ -1,0 +1,22 @@
+"""The rest of `Session` is in test_transport.py and test_connection.py, where there is a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from palio import errors
+from palio.client.session import error_of
+from palio.node.messages import Failure
+
+
+@pytest.mark.parametrize("kind", [name for name in errors.__all__ if name != "PalioError"])
+def test_an_error_comes_back_as_what_it_was(kind: str) -> None:
+    error = error_of(Failure(kind, "in words", {"limit": "MAX"}))
+    assert type(error).__name__ == kind
+    assert str(error) == "in words"
+    assert vars(error)["limit"] == "MAX"
+
+
+@pytest.mark.parametrize("kind", ["Exception", "annotations", "", "NoSuchError"])
+def test_an_unknown_error_is_one_of_ours(kind: str) -> None:
+    assert type(error_of(Failure(kind, "in words"))) is errors.PalioError

@@ -1,0 +1,210 @@
+"""A client of frames, events to publish, and a node that says what its test tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from palio.errors import IllegalMessage
+from palio.node.effects import Append, Close, Effect, Moment, Operation, PutEntry, Send
+from palio.node.limits import PROTOCOL_VERSION
+from palio.node.messages import Bye, Done, Hello, Message, Parcel, Publish, Subscribe, Welcome
+from palio.node.wire import Decoder, Encoder
+from palio.server.broker import Server
+from palio.server.journal import Diskless
+
+AnyMessage = TypeVar("AnyMessage")
+
+PATIENCE_S: Final = 20.0
+"""How long a test waits for what must come; none waits so long unless it fails."""
+
+
+def batch(first: int = 1, rows: int = 3) -> pa.RecordBatch:
+    """Events as a broker keeps them."""
+    numbers = np.arange(first, first + rows)
+    return pa.RecordBatch.from_pydict({"x": numbers, "$seq": numbers})
+
+
+def parcel(first: int = 1, rows: int = 3, publisher: str = "alice") -> Parcel:
+    return Parcel(publisher, batch(first, rows))
+
+
+def put(entry: int, *homes: str, rows: int = 3) -> PutEntry:
+    return PutEntry(entry, parcel(entry * 100, rows), homes, 1_000 + entry)
+
+
+def publish(first: int, *values: int, durable: bool = False) -> Publish:
+    return Publish(
+        Parcel("", pa.RecordBatch.from_pydict({"x": list(values)})), first, durable=durable
+    )
+
+
+class Peer:
+    """The other end of a connection, frame by frame."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._encoder, self._decoder = Encoder(), Decoder("the broker")
+        self._read: list[Message] = []
+
+    @classmethod
+    async def connect(cls, address: tuple[str, int], **options: Any) -> Peer:
+        return cls(*await asyncio.open_connection(*address, **options))
+
+    @classmethod
+    async def client(cls, address: tuple[str, int], name: str = "alice", **options: Any) -> Peer:
+        peer = await cls.connect(address, **options)
+        peer.send(hello(name))
+        await peer.next(Welcome)
+        return peer
+
+    def send(self, *messages: Message) -> None:
+        for message in messages:
+            self._writer.writelines(bytes(each) for each in self._encoder.encode(message))
+
+    def send_bytes(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def next(self, kind: type[AnyMessage]) -> AnyMessage:
+        """The next message of a kind; others before it are passed over."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                while self._read:
+                    message = self._read.pop(0)
+                    if isinstance(message, kind):
+                        return message
+                data = await self._reader.read(1 << 16)
+                if not data:
+                    raise ConnectionError("the broker has closed the connection")
+                self._read += self._decoder.feed(data)
+
+    async def until_closed(self) -> list[Message]:
+        """What comes before the connection ends."""
+        async with asyncio.timeout(PATIENCE_S):
+            while data := await self._reader.read(1 << 16):
+                self._read += self._decoder.feed(data)
+        self.close()
+        return self._read
+
+    async def subscribe(self, filter: str, key: int = 1, durable: str = "") -> None:
+        self.send(Subscribe(key, key, filter, durable=durable))
+        await self.next(Done)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what nothing tells of, such as a counter."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110  # there is no event
+            await asyncio.sleep(0.001)
+
+
+def hello(name: str = "alice", **fields: Any) -> Hello:
+    return Hello("client", name, PROTOCOL_VERSION, **fields)
+
+
+Rule = Callable[[int, Message], Sequence[Effect]]
+
+
+class Scripted:
+    """A node that welcomes everybody and otherwise does what its test says."""
+
+    name = "scripted"
+
+    def __init__(self, rule: Rule = lambda _, __: ()) -> None:
+        self.rule = rule
+        self.wake_at: float | None = None
+        self.calls: list[tuple[Any, ...]] = []
+        self.changed = asyncio.Event()
+
+    def _note(self, *call: Any) -> None:
+        self.calls.append(call)
+        self.changed.set()
+
+    async def called(self, name: str, times: int = 1) -> list[tuple[Any, ...]]:
+        """Wait until it was called so often; the calls."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                found = [call for call in self.calls if call[0] == name]
+                if len(found) >= times:
+                    return found
+                self.changed.clear()
+                await self.changed.wait()
+
+    def start(self, at: Moment) -> Sequence[Effect]:
+        self._note("start", at)
+        return ()
+
+    def accept(self, link: int, at: Moment, principal: str = "") -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("accept", link, principal)
+        return ()
+
+    def dial(self, link: int, at: Moment, peer: str = "", principal: str = "") -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("dial", link, peer)
+        return [Send(link, Hello("broker", self.name, PROTOCOL_VERSION))]
+
+    def receive(self, link: int, message: Message, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("receive", link, message)
+        if isinstance(message, Hello):
+            return [Send(link, Welcome(self.name, f"s{link}", resumed=False, received=0))]
+        return self.rule(link, message)
+
+    def illegal(self, link: int, error: IllegalMessage, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("illegal", link, error)
+        return [Send(link, Bye("IllegalMessage", error.reason)), Close(link, error.reason)]
+
+    def lost(self, link: int, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("lost", link)
+        return ()
+
+    def stored(self, ticket: int, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("stored", ticket)
+        return ()
+
+    def failed(self, ticket: int, reason: str, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("failed", ticket, reason)
+        return ()
+
+    def tick(self, at: Moment) -> Sequence[Effect]:
+        self._note("tick", at)
+        self.wake_at = None
+        return ()
+
+    def drain(self, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("drain")
+        return ()
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+
+@asynccontextmanager
+async def serving(node: Scripted, **options: Any) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
+    """A scripted node behind a real socket."""
+    server = Server(node, Diskless(), **options)
+    server.start()
+    address = await server.listen("127.0.0.1", 0)
+    try:
+        yield server, address
+    finally:
+        await server.stop()
+        await asyncio.sleep(0)  # the ends that tests have closed close
+
+
+def append(ticket: int, *operations: Operation) -> Append:
+    return Append(ticket, operations)
+
+
+def flip(path: Path, place: int) -> None:
+    """Change one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0x10
+    path.write_bytes(data)

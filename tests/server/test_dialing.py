@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+
+import pytest
+
+from palio.errors import InvalidConfiguration
+from palio.node.effects import Close, Effect, Send
+from palio.node.messages import Bye, Hello, Message, Ping
+from palio.server import dialing
+from palio.server.dialing import BACKOFF_MAX_S, BACKOFF_MIN_S, Address, backoff, parse_url
+from tests.server.helpers import Peer, Scripted, serving, until
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("palio://host:7", Address("host", 7, secure=False)),
+        ("palio://host", Address("host", 7400, secure=False)),
+        ("palios://[::1]:7", Address("::1", 7, secure=True)),
+        ("palio://127.0.0.1:0", Address("127.0.0.1", 0, secure=False)),
+    ],
+)
+def test_where_a_url_leads(url: str, address: Address) -> None:
+    assert parse_url(url) == address
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["host:7", "http://host", "palio://", "palio://host:x", "palio://host:70000", "palio://[1"],
+)
+def test_what_is_no_url(url: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="is no address of a broker"):
+        parse_url(url)
+
+
+def test_pauses_grow_up_to_the_longest_and_differ() -> None:
+    longest = [backoff(failures, 1.0) for failures in range(1, 40)]
+    assert longest == sorted(longest)
+    assert longest[0] == BACKOFF_MIN_S
+    assert longest[-1] == BACKOFF_MAX_S
+    for failures in (1, 5, 1_000):
+        assert backoff(failures, 0.0) == backoff(failures, 1.0) / 2
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialing, "BACKOFF_MIN_S", 0.001)
+    monkeypatch.setattr(dialing, "BACKOFF_MAX_S", 0.01)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_neighbour_is_dialled_until_it_answers_and_again_when_it_is_lost() -> None:
+    near, far = Scripted(), Scripted()
+    port = free_port()
+    async with serving(near) as (server, _):
+        dialer = server.dial(f"palio://127.0.0.1:{port}")
+        await until(lambda: server.traffic.dial_failures >= 2)
+        async with serving(far) as (other, _):
+            await other.listen("127.0.0.1", port)
+            (greeting,) = await far.called("receive")
+            assert isinstance(greeting[2], Hello)
+            assert await near.called("dial") == [("dial", 1, "")]
+            await near.called("receive")  # the answer
+            assert dialer.up
+        await near.called("lost")
+        async with serving(again := Scripted()) as (other, _):
+            await other.listen("127.0.0.1", port)
+            await again.called("receive")
+            *_, (_, _, peer) = await near.called("dial", 2)
+            assert peer == "scripted"  # it knows by now who answers there
+        assert server.traffic.dialled >= 2
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_link_that_was_one_too_many_is_tried_again_when_another_is_lost() -> None:
+    class Refusing(Scripted):
+        def receive(self, link: int, message: Message, at: object) -> Sequence[Effect]:
+            if isinstance(message, Hello) and message.role == "broker":
+                self._note("refused", link)
+                return [Send(link, Bye("duplicate")), Close(link, "duplicate")]
+            return super().receive(link, message, at)  # type: ignore[arg-type]  # not looked at
+
+    far = Refusing()
+    async with serving(far) as (_, address), serving(Scripted()) as (server, own):
+        server.dial(f"palio://127.0.0.1:{address[1]}")
+        await far.called("refused")
+        other = await Peer.connect(own)
+        other.send(Hello("broker", "b9", 1))
+        await until(
+            lambda: any(getattr(each, "is_broker", False) for each in server.links.values())
+        )
+        assert len(await far.called("refused")) == 1
+        other.close()
+        await far.called("refused", 2)
+
+
+async def test_tls_without_anybody_who_vouches_is_refused() -> None:
+    async with serving(Scripted()) as (server, _):
+        with pytest.raises(InvalidConfiguration, match=r"set tls\.ca"):
+            server.dial("palios://127.0.0.1:1")
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_neighbour_that_does_not_speak_tls_is_a_failure_like_any_other() -> None:
+    far = Scripted(lambda link, _: [Send(link, Ping())])
+    async with serving(far) as (_, address), serving(Scripted()) as (server, _):
+        server.dial(f"palios://127.0.0.1:{address[1]}", ssl.create_default_context())
+        await until(lambda: server.traffic.dial_failures >= 2)
+        assert server.traffic.dialled == 0

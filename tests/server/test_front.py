@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from palio.errors import Closed, Unreachable
+from palio.model.events import to_batch
+from palio.node.limits import SEEN_EVERY_BYTES
+from palio.node.messages import (
+    Accepted,
+    Acknowledge,
+    Bye,
+    Deliver,
+    Done,
+    Failed,
+    Failure,
+    Hello,
+    Message,
+    Parcel,
+    Ping,
+    Pong,
+    Publish,
+    Refused,
+    Seen,
+    Subscribe,
+    Update,
+    Welcome,
+)
+from palio.node.streams import size_of
+from palio.server.front import Declined, Guest, Link
+
+BATCH = to_batch({"x": 1})
+
+
+def delivery(size: int = 100) -> Deliver:
+    return Deliver(Parcel("p", to_batch({"x": "a" * size})))
+
+
+class Node:
+    """A node that says what the test tells it to, and keeps what it was told."""
+
+    def __init__(self, *, resumed: bool = False, welcome: Message | None = None) -> None:
+        self.said: list[Message] = []
+        self.left = False
+        self._welcome = welcome or Welcome("b", "s1", resumed, 0, "me/1")
+        self._waiting = asyncio.Event()
+
+    def __call__(
+        self,
+        on_message: Callable[[Message], None],
+        on_close: Callable[[str], None] | None = None,
+        *,
+        principal: str = "",  # noqa: ARG002  # as every front calls it
+    ) -> Link:
+        self.tell = on_message
+        self.end = on_close
+        return self
+
+    def send(self, message: Message) -> None:
+        self.said.append(message)
+        if isinstance(message, Hello):
+            asyncio.get_running_loop().call_soon(self.tell, self._welcome)
+
+    def close(self) -> None:
+        self.left = True
+
+    def last(self, kind: type[Any]) -> Any:
+        return [each for each in self.said if isinstance(each, kind)][-1]
+
+
+async def begun(call: Any) -> asyncio.Task[Any]:
+    """A call that has said what it has to say."""
+    task: asyncio.Task[Any] = asyncio.create_task(call)
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_the_greeting() -> None:
+    node = Node()
+    guest = await Guest.open(node, name="http", token="t", session="s0", received=4)
+    hello = node.last(Hello)
+    assert (hello.role, hello.name, hello.token) == ("client", "http", "t")
+    assert (hello.session, hello.received) == ("s0", 4)
+    assert (guest.session, guest.publisher, guest.resumed) == ("s1", "me/1", False)
+
+
+async def test_who_is_not_welcome_is_told_why() -> None:
+    with pytest.raises(Declined, match="who are you") as caught:
+        await Guest.open(Node(welcome=Bye("NotAuthenticated", "who are you")), name="http")
+    assert caught.value.kind == "NotAuthenticated"
+
+
+async def test_requests_are_answered_by_number() -> None:
+    node = Node()
+    guest = await Guest.open(node, name="http")
+    first = await begun(guest.subscribe("x = 1", {}))
+    second = await begun(guest.update({"y": 2}))
+    ids = [each.id for each in node.said if isinstance(each, Subscribe | Update)]
+    assert len(set(ids)) == 2
+    node.tell(Failed(ids[1], Failure("InvalidBinding", "no :y")))
+    node.tell(Done(ids[0]))
+    await first
+    with pytest.raises(Declined, match="no :y"):
+        await second
+    assert node.last(Subscribe).filter == "x = 1"
+
+
+async def test_publications_are_answered_at_their_level() -> None:
+    node = Node()
+    guest = await Guest.open(node, name="http")
+    kept = await begun(guest.publish(BATCH, durable=True))
+    light = await begun(guest.publish(BATCH))
+    assert [each.first_seq for each in node.said if isinstance(each, Publish)] == [1, 2]
+    node.tell(Accepted(2, "memory"))
+    assert (await light).level == "memory"
+    assert not kept.done()
+    node.tell(Accepted(1, "durable"))
+    assert (await kept).level == "durable"
+
+
+async def test_refused_rows_are_named() -> None:
+    node = Node()
+    guest = await Guest.open(node, name="http")
+    publication = await begun(guest.publish(BATCH))
+    refused = Refused(1, 1, Failure("NotPermitted", "no"))
+    node.tell(refused)
+    node.tell(Accepted(1, "memory"))
+    receipt = await publication
+    assert (receipt.first_seq, receipt.last_seq, receipt.refused) == (1, 1, (refused,))
+
+
+async def test_events_are_seen_when_the_consumer_is_done_with_them() -> None:
+    node = Node()
+    guest = await Guest.open(node, name="http")
+    node.tell(delivery())
+    node.tell(delivery())
+    assert not any(isinstance(each, Seen) for each in node.said)
+    assert (await guest.next()).position == 1
+    guest.done()
+    assert not any(isinstance(each, Seen) for each in node.said)  # one more waits
+    assert (await guest.next()).position == 2
+    guest.done()
+    assert node.last(Seen).count == 2
+    node.tell(Done(99))
+    assert node.last(Seen).count == 3
+
+
+async def test_much_is_said_to_be_seen_although_more_waits() -> None:
+    node = Node()
+    guest = await Guest.open(node, name="http")
+    for _ in range(3):
+        node.tell(delivery(SEEN_EVERY_BYTES))
+    await guest.next()
+    guest.done()
+    assert node.last(Seen).count == 1
+
+
+async def test_the_last_of_it_is_kept_for_resuming() -> None:
+    node = Node()
+    size = size_of(delivery())
+    guest = await Guest.open(node, name="http", keep_bytes=2 * size)
+    for _ in range(4):
+        node.tell(delivery())
+        await guest.next()
+        guest.done()
+    assert node.last(Seen).count == 2
+
+
+async def test_a_resumed_session_goes_on_counting() -> None:
+    node = Node(resumed=True)
+    guest = await Guest.open(node, name="http", session="s1", received=7)
+    node.tell(delivery())
+    assert (await guest.next()).position == 8
+
+
+async def test_a_ping_is_answered() -> None:
+    node = Node()
+    await Guest.open(node, name="http")
+    node.tell(Ping())
+    assert isinstance(node.last(Pong), Pong)
+
+
+async def test_a_session_that_the_node_ends_ends_everything() -> None:
+    node = Node()
+    guest = await Guest.open(node, name="http")
+    asking = await begun(guest.ask("topology"))
+    publishing = await begun(guest.publish(BATCH))
+    listening = await begun(guest.next())
+    assert node.end is not None
+    node.end("the server is stopping")
+    for waiting in (asking, publishing, listening, guest.publish(BATCH)):
+        with pytest.raises(Unreachable, match="the server is stopping"):
+            await waiting
+    assert not guest.is_open
+
+
+async def test_closing_says_goodbye_and_leaving_does_not() -> None:
+    node = Node()
+    guest = await Guest.open(node, name="http")
+    guest.close()
+    guest.close()
+    assert node.last(Bye).code == "closed"
+    assert node.left
+    with pytest.raises(Closed):
+        await guest.next()
+    other = Node()
+    (await Guest.open(other, name="http")).leave()
+    assert other.left
+    assert not any(isinstance(each, Bye) for each in other.said)
+
+
+async def test_acknowledging() -> None:
+    node = Node()
+    guest = await Guest.open(node, name="http")
+    guest.acknowledge(5)
+    assert node.last(Acknowledge) == Acknowledge(1, 5)

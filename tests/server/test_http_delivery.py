@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from palio.model.filters import TRUE
+from palio.node.authority import OpenAuthority, Principal
+from palio.server import http_delivery
+from palio.server.http import application
+from palio.server.http_access import Access
+from palio.server.http_delivery import Delivery
+from palio.server.http_subscriptions import Directory
+from tests.server.fronts import Source, asked, broker, event, listening, numbers, publish
+from tests.server.test_http import Tokens, bearer
+from tests.server.test_webhook import SINK, Sink
+
+
+async def test_consumers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_delivery, "MAX_STREAMS", 2)
+    path = "/events?filter=EXISTS id"
+    async with broker() as server, listening(server) as client:
+        async with Source(client, path).open(), Source(client, path).open() as second:
+            assert (await client.get(path)).status_code == 403
+            await publish(client, event(1))
+            assert await numbers(second, 1) == [1]
+        while server.node.status()["connected"] > 1:  # both have left
+            await publish(client, event(2))
+        async with Source(client, path).open() as third:
+            await publish(client, event(3))
+            assert 3 in await numbers(third, 1)
+
+
+async def test_webhooks_go_on_after_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "subscriptions.json"
+    sink = Sink()
+    wanted = {"config": {"durable": True}, "sink": SINK}
+    async with broker(tmp_path) as server, asked(server) as client:
+        access = Access(OpenAuthority(), server.moment)
+        delivery = Delivery(
+            server.connect_local, access, Directory(file), client=lambda: sink.client
+        )
+        app = application(server.connect_local, access, delivery)
+        client._transport = type(client._transport)(app)  # type: ignore[call-arg]  # the ASGI one
+        assert (await client.post("/subscriptions", json=wanted)).status_code == 201
+        await publish(client, event(1), query="?durable=true")
+        await sink.heard(1)
+        await delivery.stop()
+        await publish(client, event(2), query="?durable=true")
+    async with broker(tmp_path) as server:
+        access = Access(OpenAuthority(), server.moment)
+        again = Delivery(server.connect_local, access, Directory(file), client=lambda: sink.client)
+        await again.start("http://palio.example:7480")
+        assert (await sink.heard(2))[-1] == event(2)
+        await again.stop()
+
+
+async def test_whom_a_sink_is_asked_for() -> None:
+    sink = Sink()
+    async with broker() as server, asked(server, client=lambda: sink.client) as client:
+        assert (await client.post("/subscriptions", json={"sink": SINK})).status_code == 201
+        assert sink.origin == "palio"
+
+
+async def test_what_goes_to_a_sink_goes_nowhere_else() -> None:
+    sink = Sink()
+    async with broker() as server, asked(server, client=lambda: sink.client) as client:
+        made = (await client.post("/subscriptions", json={"sink": SINK})).json()
+        answer = await client.get(f"/subscriptions/{made['id']}/events")
+        assert answer.status_code == 400
+        assert "delivered to its sink" in answer.json()["error"]["message"]
+
+
+async def test_a_changed_sink_is_asked_and_called(tmp_path: Path) -> None:
+    sink = Sink()
+    async with broker(tmp_path) as server, asked(server, client=lambda: sink.client) as client:
+        wanted = {"config": {"durable": True}, "sink": SINK}
+        made = (await client.post("/subscriptions", json=wanted)).json()
+        await publish(client, event(1), query="?durable=true")
+        await sink.heard(1)
+        other = wanted | {"sink": "https://other.example/hook"}
+        address = f"/subscriptions/{made['id']}"
+        assert (await client.put(address, json=other)).status_code == 200
+        await publish(client, event(2), query="?durable=true")
+        await sink.heard(2)
+        assert [call.url.host for call in sink.calls] == ["sink.example", "other.example"]
+        sink.allowed = ""
+        refused = await client.put(address, json=wanted)
+        assert refused.status_code == 403
+        assert (await client.get(address)).json()["sink"] == other["sink"]
+
+
+async def test_a_subscription_that_the_node_refuses_is_not_kept() -> None:
+    async with broker() as server, asked(server) as client:  # without a journal
+        answer = await client.post("/subscriptions", json={"config": {"durable": True}})
+        assert answer.status_code == 500
+        assert "could not write to its disk" in answer.json()["error"]["message"]
+        assert (await client.get("/subscriptions")).json() == []
+
+
+async def test_a_subscription_is_reached_with_the_token_of_the_caller(tmp_path: Path) -> None:
+    """Not with that of its making, which may have expired."""
+    tokens = Tokens({name: Principal("alice", TRUE, TRUE) for name in ("old", "new")})
+    async with broker(tmp_path, authority=tokens) as server, asked(server, tokens) as client:
+        durable = {"config": {"durable": True}}
+        made = await client.post("/subscriptions", json=durable, headers=bearer("old"))
+        address = f"/subscriptions/{made.json()['id']}"
+        del tokens._principals["old"]
+        assert (await client.delete(address, headers=bearer("new"))).status_code == 204
+        assert server.node.status()["durable_subscriptions"] == 0

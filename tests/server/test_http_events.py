@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import base64
+import json
+import math
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palio.errors import InvalidEvent
+from palio.model.events import SEQ, TIME, rows, to_batch
+from palio.server.http_events import (
+    CURSOR,
+    NATIVE_TYPE,
+    from_binary,
+    from_json,
+    gap_event,
+    to_binary,
+    to_json,
+)
+
+BASE: dict[str, Any] = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
+DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def table(heading: str) -> list[tuple[Any, Any]]:
+    """The rows of a table of docs/http.md, both cells read as JSON."""
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    start = lines.index(heading) + 2
+    found = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        left, right = (cell.strip(" `|") for cell in line.split(" | "))
+        found.append((json.loads(left), _revived(json.loads(right))))
+    return found
+
+
+def _revived(event: dict[str, Any]) -> dict[str, Any]:
+    for name, value in event.items():
+        match value:
+            case {"timestamp": text}:
+                event[name] = datetime.fromisoformat(text)
+            case {"bytes": text}:
+                event[name] = base64.b64decode(text)
+            case _:
+                pass
+    return event
+
+
+CLOUD = table("| in the CloudEvent | in the event |")
+NATIVE = table("| the event | as a CloudEvent |")
+
+
+def test_the_tables_are_there() -> None:
+    assert len(CLOUD) >= 12
+    assert len(NATIVE) >= 3
+
+
+@pytest.mark.parametrize(("cloud", "event"), CLOUD, ids=[str(n) for n in range(len(CLOUD))])
+def test_each_row_of_the_table_holds_both_ways(cloud: Any, event: Any) -> None:
+    read = from_json(BASE | cloud)
+    assert read == BASE | event
+    (stored,) = rows(to_batch(read))
+    assert to_json(stored, "p") == BASE | cloud
+
+
+@pytest.mark.parametrize("event", [event for _, event in CLOUD], ids=map(str, range(len(CLOUD))))
+def test_binary_mode_means_the_same(event: Any) -> None:
+    (stored,) = rows(to_batch(BASE | event))
+    headers, body = to_binary(stored, "p")
+    again = from_binary(headers, body)
+    for name, value in event.items():
+        assert again[name] == (str(value).lower() if name == "myext" else value)
+
+
+@pytest.mark.parametrize(("event", "cloud"), NATIVE, ids=[str(n) for n in range(len(NATIVE))])
+def test_other_events_are_the_data_of_one(event: Any, cloud: Any) -> None:
+    sent = to_json(event | {SEQ: 7, TIME: NOON}, "ticker/1")
+    assert sent == {
+        "specversion": "1.0",
+        "id": "7",
+        "source": "/ticker/1",
+        "type": NATIVE_TYPE,
+        "time": "2026-01-31T12:00:00Z",
+        "datacontenttype": "application/json",
+        **cloud,
+    }
+    assert from_json(sent) == event
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"price": 1.5},
+        {"Upper": 1},
+        {"dotted.name": 1},
+        {"big": 2**31},
+        {"when": NOON},
+        {"blob": b"a"},
+        {"data.x": math.inf},
+        {"data.x": 1, "data.x.y": 2},
+        {"time": "noon"},
+        {"subject": 1},
+        {"specversion": "0.3"},
+        {"type": NATIVE_TYPE},
+        {"id": ""},
+    ],
+    ids=str,
+)
+def test_what_a_cloud_event_cannot_have_makes_it_another_event(odd: dict[str, Any]) -> None:
+    sent = to_json(BASE | odd | {SEQ: 1}, "p")
+    assert sent["type"] == NATIVE_TYPE
+    assert set(sent["data"]) == set(BASE | odd)
+    json.dumps(sent, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ([], "is a JSON object"),
+        ({**BASE, "specversion": "0.3"}, "specversion is '0.3'"),
+        ({**BASE, "id": ""}, "has the attribute 'id'"),
+        ({key: BASE[key] for key in ("specversion", "id", "source")}, "has the attribute 'type'"),
+        ({**BASE, "subject": 5}, "'subject' is a text"),
+        ({**BASE, "Upper": "a"}, "lower-case letters"),
+        ({**BASE, "a.b": "a"}, "lower-case letters"),
+        ({**BASE, "myext": {"a": 1}}, "is one value"),
+        ({**BASE, "myext": 2**63}, "'myext'"),
+        ({**BASE, "time": "noon"}, "RFC 3339"),
+        ({**BASE, "time": "2026-01-31T12:00:00"}, "RFC 3339"),
+        ({**BASE, "time": 5}, "RFC 3339"),
+        ({**BASE, "data": 1, "data_base64": "AA=="}, "not both"),
+        ({**BASE, "data_base64": "!"}, "is not base64"),
+        ({**BASE, "data_base64": 5}, "is not base64"),
+        ({**BASE, "type": NATIVE_TYPE, "data": [1]}, "an object of attributes"),
+        ({**BASE, "data": {"x": 2**64}}, "'x'"),
+    ],
+)
+def test_what_is_no_cloud_event_is_refused(wrong: Any, problem: str) -> None:
+    with pytest.raises(InvalidEvent, match=problem):
+        from_json(wrong)
+
+
+def test_binary_mode_reads_text_json_and_bytes() -> None:
+    headers = {f"ce-{name}": value for name, value in BASE.items()}
+    kinds: dict[tuple[str, bytes], dict[str, Any]] = {
+        ("application/json", b'{"x": 1}'): {"data.x": 1},
+        ("application/vnd.x+json; charset=utf-8", b"[1]"): {"data": "[1]"},
+        ("text/plain", "é".encode()): {"data": "é"},
+        ("text/plain; charset=latin-1", b"\xe9"): {"data": b"\xe9"},
+        ("image/png", b"\x89PNG"): {"data": b"\x89PNG"},
+    }
+    for (kind, body), data in kinds.items():
+        event = from_binary(headers | {"content-type": kind}, body)
+        assert event == BASE | {"datacontenttype": kind} | data
+    assert from_binary(headers, b"") == BASE
+    with pytest.raises(InvalidEvent, match="not the JSON they are said to be"):
+        from_binary(headers | {"content-type": "application/json"}, b"{")
+
+
+def test_headers_are_percent_encoded() -> None:
+    headers, _ = to_binary(BASE | {"subject": 'a "é" 5%'}, "p")
+    assert headers["ce-subject"].isascii()
+    assert " " not in headers["ce-subject"]
+    assert from_binary(headers, b"")["subject"] == 'a "é" 5%'
+
+
+def test_a_cursor_is_no_attribute() -> None:
+    assert to_json(BASE, "p", "d.1.0")[CURSOR] == "d.1.0"
+    assert from_json(BASE | {CURSOR: "d.1.0"}) == BASE
+
+
+def test_a_gap_is_a_cloud_event() -> None:
+    gap = gap_event("ticker", 3, 5, 2, "b")
+    assert gap["data"] == {"publisher": "ticker", "first_seq": 3, "last_seq": 5, "count": 2}
+    from_json(gap)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"), max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text("ab.", min_size=1, max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON.filter(lambda data: data is not None))
+def test_any_data_comes_back(data: Any) -> None:
+    try:
+        event = from_json(BASE | {"data": data})
+    except InvalidEvent:
+        return  # two members that flatten to one name
+    (stored,) = rows(to_batch(event))
+    assert to_json(stored, "p")["data"] == data
+
+
+@given(JSON, st.sampled_from(["time", "data", "myext", "id", "specversion", "datacontenttype"]))
+def test_anything_is_read_or_refused(value: Any, name: str) -> None:
+    with suppress(InvalidEvent):
+        to_json(from_json(BASE | {name: value}), "p")

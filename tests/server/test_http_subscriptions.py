@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from palio.errors import InvalidInput, LimitExceeded, NotPermitted
+from palio.server import http_subscriptions
+from palio.server.http_subscriptions import Directory, Request, Subscription, parameters
+
+
+def subscription(**fields: Any) -> Subscription:
+    request = msgspec.convert(fields, Request)
+    return Subscription.of("s1", "alice", request, "token")
+
+
+@pytest.mark.parametrize(
+    ("filters", "meaning"),
+    [
+        ([], "TRUE"),
+        ([{"exact": {"type": "t"}}], "type = 't'"),
+        ([{"prefix": {"type": "t"}}], "type STARTS WITH 't'"),
+        ([{"suffix": {"type": "t"}}], "type ENDS WITH 't'"),
+        ([{"all": [{"exact": {"type": "t"}}, {"exact": {"id": "i"}}]}], "id = 'i' AND type = 't'"),
+        ([{"any": [{"exact": {"type": "t"}}, {"exact": {"id": "i"}}]}], "id = 'i' OR type = 't'"),
+        ([{"sql": "type = 't'"}], "type = 't'"),
+        ([{"palio": "price < 5"}], "price < 5"),
+        ([{"palio": "price < 5"}, {"exact": {"type": "t"}}], "price < 5 AND type = 't'"),
+    ],
+)
+def test_filters_of_all_dialects(filters: list[Any], meaning: str) -> None:
+    assert subscription(filters=filters).filter == meaning
+
+
+def test_not_is_the_negation_that_cloud_events_mean() -> None:
+    made = subscription(filters=[{"not": {"exact": {"type": "t"}}}])
+    assert "type != 't'" in made.filter
+
+
+def test_source_and_types_are_filters_too() -> None:
+    made = subscription(source="/s", types=["a", "b"])
+    assert made.filter == "source = '/s' AND type IN ('a', 'b')"
+
+
+def test_parameters_have_values() -> None:
+    own = {"filter": "price < :limit", "parameters": {"limit": 5}}
+    made = subscription(filters=[{"palio": own}, {"palio": {"filter": "x = 1"}}])
+    assert (made.filter, made.values) == ("price < :limit AND x = 1", {"limit": 5})
+    assert made.shown()["palio"] == {"filter": made.filter, "parameters": {"limit": 5}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"filters": [{"regex": {"type": "t"}}]}, '"regex" is not supported'),
+        ({"filters": [{"all": [{"palio": "x = 1"}]}]}, '"palio" is not supported'),
+        ({"filters": [{"palio": "price <"}]}, "line 1, column 8"),
+        ({"filters": [{"palio": 5}]}, r"at \$.filters\[0\].palio: takes a filter's text"),
+        ({"filters": [{"palio": {"filter": "x = 1", "more": 1}}]}, "and nothing else"),
+        ({"filters": [{"palio": {"filter": "x = 1", "parameters": []}}]}, "an object of names"),
+        ({"filters": [{"palio": {"filter": "x = 1", "parameters": {"y": 1}}}]}, "no parameter :y"),
+        ({"filters": [{"palio": "x = :y"}]}, ":y has no value"),
+        ({"filters": [{"palio": {"filter": "x = :y", "parameters": {"y": 1}}}] * 2}, "two filters"),
+        ({"protocol": "MQTT"}, "'MQTT' is not supported"),
+        ({"protocolsettings": {"method": "PUT"}}, "headers are supported"),
+        ({"protocolsettings": {"headers": {"a": 1}}}, "an object of texts"),
+        ({"sink": "ftp://example.com"}, "no address of HTTP"),
+        ({"sink": "http://"}, "no address of HTTP"),
+        ({"config": {"deadletter": "nowhere"}}, "config.deadletter 'nowhere'"),
+        ({"config": {"attempts": 0}}, "config.attempts is from 1 to 100"),
+        ({"config": {"batch": 1_001}}, "config.batch is from 1 to 1000"),
+        ({"config": {"lease_s": -1}}, "config.lease_s is 0 or more"),
+    ],
+)
+def test_what_nobody_could_carry_out_is_refused(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        subscription(**fields)
+
+
+def test_a_directory_survives(tmp_path: Path) -> None:
+    path = tmp_path / "subscriptions.json"
+    directory = Directory(path)
+    one = subscription(sink="https://example.com/hook")
+    directory.put(one)
+    assert path.stat().st_mode & 0o777 == 0o600
+    again = Directory(path)
+    assert again.get("s1", "alice") == one
+    assert again.with_sinks() == [one]
+    again.drop("s1")
+    assert "s1" not in Directory(path)
+
+
+def test_a_damaged_directory_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "subscriptions.json"
+    path.write_text("[{")
+    with pytest.raises(InvalidInput, match=r"cannot read '.*subscriptions.json'"):
+        Directory(path)
+
+
+def test_others_subscriptions_do_not_exist() -> None:
+    directory = Directory()
+    directory.put(subscription())
+    with pytest.raises(NotPermitted, match="no subscription 's1' of 'bob'"):
+        directory.get("s1", "bob")
+    assert directory.of("bob") == []
+
+
+def test_a_directory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_subscriptions, "MAX_SUBSCRIPTIONS", 2)
+    directory = Directory()
+    for number in range(2):
+        directory.put(msgspec.structs.replace(subscription(), id=str(number)))
+    directory.put(msgspec.structs.replace(subscription(), id="1"))
+    with pytest.raises(LimitExceeded, match="MAX_SUBSCRIPTIONS"):
+        directory.put(msgspec.structs.replace(subscription(), id="2"))
+
+
+def test_parameters_of_a_query_are_typed_as_json() -> None:
+    given = {"param.a": "10", "param.b": "1.5", "param.c": "true", "param.d": "IBM", "other": "1"}
+    assert parameters(given) == {"a": 10, "b": 1.5, "c": True, "d": "IBM"}
+    assert parameters({"param.e": "[1]"}) == {"e": "[1]"}

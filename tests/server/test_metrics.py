@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from palio.node.messages import Accepted, Ping, Pong
+from palio.server.assembly import running
+from palio.server.journal import Journal
+from palio.server.metrics import METRICS, exposition
+from palio.server.settings import Broker, Configuration, Listen
+from tests.server.helpers import Peer, publish
+from tests.tables import code
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "server.md"
+
+
+async def test_what_happened_is_shown(tmp_path: Path) -> None:
+    configuration = Configuration(
+        broker=Broker(name="b1", data_dir=str(tmp_path)), listen=Listen(port=0)
+    )
+    async with running(configuration) as found:
+        alice = await Peer.client((found.host, found.port))
+        await alice.subscribe("x > 1", durable="all")
+        alice.send(publish(1, 1, 2, 3, durable=True))
+        await alice.next(Accepted)
+        alice.send(Ping())
+        await alice.next(Pong)
+        assert isinstance(found.server.journal, Journal)
+        text = exposition(found.server, found.server.journal.counters)().decode()
+        alice.close()
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples["palio_events_published_total",] == 3
+    assert samples["palio_events_in_total",] == 3
+    assert samples["palio_sessions",] == 1
+    assert samples["palio_connections",] == 1
+    assert samples["palio_durable_subscriptions",] == 1
+    assert samples["palio_custody_waiting", "alice/all"] == 1
+    assert samples["palio_journal_appends_total",] >= 2
+    assert samples["palio_journal_failures_total",] == 0
+    assert samples["palio_node_seconds_total",] > 0
+
+
+def test_the_documentation_lists_every_metric() -> None:
+    rows = [
+        line.split(" | ")
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
+        if line.startswith("| `palio_")
+    ]
+    listed = {code(row[0].strip("| ")): (row[1], row[2].rstrip("| ")) for row in rows}
+    names = {
+        measure.name + ("_total" if measure.kind == "counter" else ""): (measure.kind, measure.help)
+        for measure in METRICS
+    }
+    assert listed == names

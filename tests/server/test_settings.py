@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from palio.errors import InvalidConfiguration
+from palio.node.settings import Settings as NodeSettings
+from palio.server.configuring import configure, described
+from palio.server.settings import Configuration, Grant, Limits, check, is_loopback
+from tests.tables import code
+
+
+def configuration(**given: Any) -> Configuration:
+    sections: dict[str, dict[str, Any]] = {}
+    for name, value in given.items():
+        section, _, key = name.partition("_")
+        sections.setdefault(section, {})[key] = value
+    types = {field.name: field.type for field in msgspec.structs.fields(Configuration)}
+    return Configuration(**{name: types[name](**keys) for name, keys in sections.items()})
+
+
+GRANTED = {"b2": Grant(may_publish="TRUE", may_hear="TRUE")}
+
+GOOD: list[dict[str, Any]] = [
+    {},
+    {"listen_host": "::1"},
+    {"listen_host": "0.0.0.0", "tls_cert": "c", "tls_key": "k", "auth_keys": "keys"},
+    {
+        "listen_host": "10.0.0.1",
+        "tls_cert": "c",
+        "tls_key": "k",
+        "tls_ca": "ca",
+        "auth_grants": GRANTED,
+    },
+    {"auth_keys": "keys", "auth_revoked": "revoked"},
+    {"broker_routing": "hierarchical", "broker_master": "b1"},
+    {"peers_urls": ("palio://b2", "palios://b3:7"), "tls_ca": "ca"},
+]
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"listen_host": "0.0.0.0"}, r"listen\.host.*set tls\.cert and tls\.key"),
+    ({"listen_host": "0.0.0.0", "tls_cert": "c", "tls_key": "k"}, r"set auth\.keys"),
+    ({"listen_host": "0.0.0.0", "auth_keys": "keys"}, r"set tls\.cert"),
+    ({"listen_host": "b1.example", "auth_keys": "keys"}, "b1.example can be reached"),
+    ({"tls_cert": "c"}, r"tls\.cert: set both"),
+    ({"tls_key": "k"}, r"tls\.key: set both"),
+    ({"auth_grants": GRANTED}, r"auth\.grants: .*set tls\.ca"),
+    ({"auth_revoked": "file"}, r"auth\.revoked: .*set auth\.keys"),
+    ({"broker_master": "b1"}, r"broker\.master"),
+    ({"broker_name": ""}, r"broker\.name"),
+    ({"peers_urls": ("b2:7400",)}, "'b2:7400' is no address"),
+    ({"peers_urls": ("palios://b2",)}, r"palios://b2 asks for TLS; set tls\.ca"),
+]
+
+
+@pytest.mark.parametrize("given", GOOD, ids=range(len(GOOD)))
+def test_what_may_be_together(given: dict[str, Any]) -> None:
+    check(configuration(**given))
+
+
+@pytest.mark.parametrize(("given", "problem"), BAD, ids=range(len(BAD)))
+def test_what_may_not(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=problem):
+        check(configuration(**given))
+
+
+def test_a_refusal_names_where_it_was_set() -> None:
+    with pytest.raises(InvalidConfiguration, match=r"listen\.host \(palio\.toml:3\): 0\.0\.0\.0"):
+        check(configuration(listen_host="0.0.0.0"), {"listen.host": "palio.toml:3"})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_addresses_of_this_machine_only(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "b1.example", "localhost.evil"])
+def test_addresses_that_others_reach(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_the_documentation_lists_every_setting_with_its_default() -> None:
+    page = Path(__file__).parents[2] / "docs" / "server.md"
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if re.match(r"\| `[a-z]+\.[a-z_]+` \|", line)
+    ]
+    listed = {code(row[0]): (code(row[1]), row[2]) for row in rows if len(row) == 3}
+    defaults = {each.name: each.value for each in configure().settings}
+    assert listed == {
+        name: ("-" if value is None else json.dumps(value), described(name))
+        for name, value in defaults.items()
+    }
+
+
+def test_every_limit_of_the_node_can_be_set() -> None:
+    own = {field.name for field in msgspec.structs.fields(Limits)} - {"connections"}
+    node = {field.name: field.default for field in msgspec.structs.fields(NodeSettings)}
+    assert own == set(node) - {"master", "token"}
+    assert {name: getattr(Limits(), name) for name in own} == {name: node[name] for name in own}

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import base64
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated
+from palio.model.filters import FALSE, TRUE
+from palio.node.authority import Limits, Principal
+from palio.node.effects import Moment
+from palio.server.tokens import (
+    LOOK_AGAIN_S,
+    MAX_TOKEN_CHARS,
+    Claims,
+    TokenAuthority,
+    create_key,
+    inspect,
+    key_id,
+    load_private_key,
+    load_public_keys,
+    revoke,
+    sign,
+    verify,
+)
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+KEYS = {key_id(KEY.public_key()): KEY.public_key()}
+ALICE = Claims("alice", "t1", iat=100, exp=200, may_hear="price < 5", limits={"subscriptions": 3})
+TOKEN = sign(ALICE, KEY)
+
+
+def at(now: float, wall_s: float = 150) -> Moment:
+    return Moment(now, int(wall_s * 1e6))
+
+
+def forged(header: dict[str, Any], claims: dict[str, Any], key: Ed25519PrivateKey = KEY) -> str:
+    def part(data: bytes) -> str:
+        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+    signed = f"{part(json.dumps(header).encode())}.{part(json.dumps(claims).encode())}"
+    return f"{signed}.{part(key.sign(signed.encode()))}"
+
+
+HEADER = {"alg": "EdDSA", "kid": next(iter(KEYS)), "typ": "JWT"}
+CLAIMS: dict[str, Any] = msgspec.to_builtins(ALICE)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    create_key(tmp_path / "first")
+    return tmp_path
+
+
+# --- tokens ---
+
+
+def test_a_token_says_what_was_signed() -> None:
+    assert verify(TOKEN, KEYS) == ALICE
+    header, claims = inspect(TOKEN)
+    assert (header.alg, header.kid, claims) == ("EdDSA", next(iter(KEYS)), ALICE)
+
+
+def test_a_token_becomes_a_principal() -> None:
+    principal = ALICE.principal()
+    assert str(principal.may_hear) == "price < 5"
+    assert principal.may_publish == FALSE
+    assert principal.limits == Limits(subscriptions=3)
+    assert (principal.expires_us, principal.token) == (200_000_000, "t1")
+
+
+def test_a_token_is_a_json_web_token() -> None:
+    header, claims, _ = TOKEN.split(".")
+    assert json.loads(base64.urlsafe_b64decode(header + "==")) == HEADER
+    assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sub"] == "alice"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [{**HEADER, "alg": "none"}, {**HEADER, "alg": "HS256"}, {**HEADER, "kid": "another"}],
+)
+def test_another_algorithm_or_key_is_refused(header: dict[str, Any]) -> None:
+    with pytest.raises(NotAuthenticated, match="a token signed"):
+        verify(forged(header, CLAIMS), KEYS)
+
+
+def test_another_signature_is_refused() -> None:
+    other = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    with pytest.raises(NotAuthenticated, match="signature is not that of its key"):
+        verify(forged(HEADER, CLAIMS, other), KEYS)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {**CLAIMS, "exp": "soon"},
+        {**CLAIMS, "may_fly": "TRUE"},
+        {key: value for key, value in CLAIMS.items() if key != "sub"},
+    ],
+)
+def test_claims_that_are_none_of_ours_are_refused(claims: dict[str, Any]) -> None:
+    with pytest.raises(NotAuthenticated, match="no token of Palio's"):
+        verify(forged(HEADER, claims), KEYS)
+
+
+@pytest.mark.parametrize("token", ["", "x", "a.b", "a.b.c", "a.b.c.d", "é.é.é", TOKEN[:-10]])
+def test_what_is_no_token_is_refused(token: str) -> None:
+    with pytest.raises(NotAuthenticated):
+        verify(token, KEYS)
+
+
+@given(st.integers(0, len(TOKEN) - 1), st.characters(codec="ascii"))
+def test_no_changed_token_grants_anything_else(place: int, character: str) -> None:
+    changed = TOKEN[:place] + character + TOKEN[place + 1 :]
+    with suppress(NotAuthenticated):
+        assert verify(changed, KEYS) == ALICE  # the last bits of base64 mean nothing
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_refused_with_the_same_error(text: str) -> None:
+    with pytest.raises(NotAuthenticated):
+        verify(text, KEYS)
+
+
+def test_length_is_limited() -> None:
+    def token(length: int) -> str:
+        return sign(msgspec.structs.replace(ALICE, sub="n" * length), KEY)
+
+    fits = next(n for n in range(MAX_TOKEN_CHARS, 0, -1) if _fits(token, n))
+    assert MAX_TOKEN_CHARS - 4 <= len(token(fits)) <= MAX_TOKEN_CHARS
+    with pytest.raises(LimitExceeded, match="MAX_TOKEN_CHARS"):
+        token(fits + 1)
+    for length, problem in ((MAX_TOKEN_CHARS, "no token"), (MAX_TOKEN_CHARS + 1, "are the most")):
+        with pytest.raises(NotAuthenticated, match=problem):
+            verify("a" * length, KEYS)
+
+
+def _fits(token: Any, length: int) -> bool:
+    if length > 0.75 * MAX_TOKEN_CHARS:
+        return False
+    try:
+        token(length)
+    except LimitExceeded:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"may_hear": "price <"}, "line 1"),
+        ({"may_hear": "price < :limit"}, "the parameter :limit"),
+        ({"exp": 100}, "has expired"),
+        ({"limits": {"bananas": 1}}, "'bananas' is no limit"),
+        ({"limits": {"events_per_s": 0}}, "events_per_s is 0"),
+        ({"sub": ""}, "has a name"),
+        ({"sub": "anyone"}, "those who show no token"),
+    ],
+)
+def test_nobody_signs_what_means_nothing(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        sign(msgspec.structs.replace(ALICE, **change), KEY)
+
+
+# --- keys ---
+
+
+def test_keys_are_files(keys: Path) -> None:
+    private, public = keys / "first", keys / "first.pub"
+    assert private.stat().st_mode & 0o777 == 0o600
+    assert load_public_keys(public) == load_public_keys(keys)
+    assert verify(sign(ALICE, load_private_key(private)), load_public_keys(keys)) == ALICE
+
+
+def test_a_key_is_never_overwritten(keys: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"cannot write the key .*: File exists"):
+        create_key(keys / "first")
+
+
+def test_a_private_key_that_others_may_read_is_refused(keys: Path) -> None:
+    (keys / "first").chmod(0o640)
+    with pytest.raises(InvalidInput, match=r"mode 0640\); chmod 600 it"):
+        load_private_key(keys / "first")
+
+
+def test_a_file_that_is_no_key_is_named(keys: Path) -> None:
+    (keys / "first").write_text("nonsense")
+    (keys / "bad.pub").write_text("nonsense")
+    with pytest.raises(InvalidInput, match="first' holds no private key"):
+        load_private_key(keys / "first")
+    with pytest.raises(InvalidInput, match=r"bad\.pub' holds no public key"):
+        load_public_keys(keys)
+    with pytest.raises(InvalidInput, match=r"cannot read the key .*absent"):
+        load_public_keys(keys / "absent")
+
+
+# --- authority ---
+
+
+def test_an_authority_knows_principals_by_their_tokens(keys: Path) -> None:
+    authority = TokenAuthority(keys)
+    token = sign(ALICE, load_private_key(keys / "first"))
+    alice = authority.authenticate(token, "ignored", at(0))
+    assert alice == ALICE.principal()
+    authority.check(alice, at(0))
+    with pytest.raises(NotAuthenticated, match="'alice' has expired"):
+        authority.authenticate(token, "", at(0, 200))
+    with pytest.raises(NotAuthenticated, match="'alice' has expired"):
+        authority.check(alice, at(0, 200))
+    with pytest.raises(NotAuthenticated, match="which is unknown"):
+        authority.authenticate(TOKEN, "", at(0))
+    with pytest.raises(NotAuthenticated, match="no certificate"):
+        authority.authenticate("", "", at(0))
+
+
+def test_brokers_are_known_by_their_certificates(keys: Path) -> None:
+    north = Principal("north", TRUE, TRUE)
+    authority = TokenAuthority(keys, named={"north": north})
+    assert authority.authenticate("", "north", at(0)) is north
+    authority.check(north, at(0))
+
+
+def test_a_grant_that_cannot_be_read_is_refused(keys: Path) -> None:
+    key = load_private_key(keys / "first")
+    header = {**HEADER, "kid": key_id(key.public_key())}
+    with pytest.raises(NotAuthenticated, match="a grant that cannot be read"):
+        TokenAuthority(keys).authenticate(
+            forged(header, {**CLAIMS, "may_hear": "price <"}, key), "", at(0)
+        )
+
+
+def test_a_revoked_token_ends_within_a_second(keys: Path) -> None:
+    revoked = keys / "revoked"
+    authority = TokenAuthority(keys, revoked=revoked)
+    token = sign(ALICE, load_private_key(keys / "first"))
+    alice = authority.authenticate(token, "", at(0))
+    revoke(revoked, "t0")
+    revoke(revoked, "t1")
+    authority.check(alice, at(LOOK_AGAIN_S / 2))
+    for _ in range(2):
+        with pytest.raises(NotAuthenticated, match="the token of 'alice' was revoked"):
+            authority.check(alice, at(LOOK_AGAIN_S))
+        with pytest.raises(NotAuthenticated, match="was revoked"):
+            authority.authenticate(token, "", at(LOOK_AGAIN_S))
+        revoked.unlink(missing_ok=True)  # who removes the file revokes no less
+
+
+@pytest.mark.parametrize("number", ["", "two words", "line\n"])
+def test_a_number_is_one_word(number: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no token's number"):
+        revoke(tmp_path / "revoked", number)
+
+
+def test_keys_rotate_while_the_broker_runs(keys: Path) -> None:
+    authority = TokenAuthority(keys)
+    old = sign(ALICE, load_private_key(keys / "first"))
+    assert authority.authenticate(old, "", at(0)).name == "alice"
+    create_key(keys / "second")
+    new = sign(ALICE, load_private_key(keys / "second"))
+    with pytest.raises(NotAuthenticated, match="which is unknown"):
+        authority.authenticate(new, "", at(LOOK_AGAIN_S / 2))
+    for token in (old, new):
+        assert authority.authenticate(token, "", at(LOOK_AGAIN_S)).name == "alice"
+    (keys / "first.pub").unlink()
+    with pytest.raises(NotAuthenticated, match="which is unknown"):
+        authority.authenticate(old, "", at(2 * LOOK_AGAIN_S))
+
+
+def test_a_key_that_is_half_written_changes_nothing(keys: Path) -> None:
+    authority = TokenAuthority(keys)
+    token = sign(ALICE, load_private_key(keys / "first"))
+    (keys / "second.pub").write_text("-----BEGIN")
+    assert authority.authenticate(token, "", at(LOOK_AGAIN_S)).name == "alice"
+    with pytest.raises(InvalidInput, match="holds no public key"):
+        TokenAuthority(keys)
+
+
+def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        create_key(tmp_path / "key")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600

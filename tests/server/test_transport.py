@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from palio.node.effects import Close, Effect, Send
+from palio.node.limits import MAX_GREETING_BYTES, PROTOCOL_VERSION
+from palio.node.messages import (
+    Ask,
+    Bye,
+    Deliver,
+    Done,
+    Failed,
+    Failure,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Publish,
+    Welcome,
+)
+from palio.node.wire import Encoder
+from palio.server.limits import WRITE_HIGH_BYTES
+from tests.server.helpers import PATIENCE_S, Peer, Scripted, hello, parcel, publish, serving
+
+
+def echo(link: int, message: Message) -> Sequence[Effect]:
+    match message:
+        case Ping():
+            return [Send(link, Pong())]
+        case Publish():
+            return [Send(link, Deliver(message.parcel))]
+        case Ask(id, "many", about):
+            return [Send(link, Done(number)) for number in range(about)] + [Send(link, Done(id))]
+        case Ask(_, "heavy", about):
+            heavy = Failed(1, Failure("Weight", "x" * about))
+            return [Send(link, heavy)]
+        case Ask(_, "close", _):
+            return [Send(link, Done(1)), Send(link, Bye("closed")), Close(link, "enough")]
+    return ()
+
+
+async def test_frames_in_are_messages_and_messages_out_are_frames() -> None:
+    async with serving(Scripted(echo)) as (server, address):
+        peer = await Peer.client(address)
+        peer.send(Ping(), publish(1, 7, 8))
+        await peer.next(Pong)
+        delivered = await peer.next(Deliver)
+        assert delivered.parcel.batch.to_pydict() == {"x": [7, 8]}
+        assert (server.traffic.messages_in, server.traffic.messages_out) == (3, 3)
+        assert (server.traffic.events_in, server.traffic.events_out) == (2, 2)
+        assert server.traffic.bytes_in > 100
+        assert server.traffic.bytes_out > 100
+        peer.close()
+
+
+async def test_frames_may_come_in_any_pieces() -> None:
+    async with serving(Scripted(echo)) as (_, address):
+        peer = await Peer.connect(address)
+        encoder = Encoder()
+        data = b"".join(
+            bytes(buffer)
+            for message in (hello(), Ping(), publish(1, 5), Ping())
+            for buffer in encoder.encode(message)
+        )
+        for place in range(0, len(data), 7):
+            peer.send_bytes(data[place : place + 7])
+            await asyncio.sleep(0)
+        for kind in (Welcome, Pong, Deliver, Pong):
+            await peer.next(kind)
+        peer.close()
+
+
+class Counting:
+    """A transport that counts calls of the system."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.calls: list[int] = []
+        self.close, self.abort = transport.close, transport.abort
+        self._write = transport.writelines
+
+    def writelines(self, buffers: list[bytes]) -> None:
+        self.calls.append(len(buffers))
+        self._write(buffers)
+
+
+async def test_what_one_turn_sends_goes_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(Scripted(echo)) as (server, address):
+        peer = await Peer.client(address)
+        (connection,) = server._open
+        assert connection._transport is not None
+        counting = Counting(connection._transport)
+        monkeypatch.setattr(connection, "_transport", counting)
+        peer.send(Ask(1_000, "many", 500))
+        while (await peer.next(Done)).id != 1_000:
+            pass
+        assert counting.calls == [501 * 2]
+        peer.close()
+
+
+# --- the greeting ---
+
+
+def sized_hello(size: int) -> bytes:
+    """A greeting whose frame has a body of so many bytes."""
+    for token in range(size):
+        message = hello(token="t" * (size - 100 + token))
+        head, body = Encoder().encode(message)
+        if len(body) == size:
+            return bytes(head + body)
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("size", "refused"),
+    [
+        (MAX_GREETING_BYTES - 1, False),
+        (MAX_GREETING_BYTES, False),
+        (MAX_GREETING_BYTES + 1, True),
+    ],
+)
+async def test_a_stranger_may_not_say_much(size: int, refused: bool) -> None:
+    node = Scripted(echo)
+    async with serving(node) as (server, address):
+        peer = await Peer.connect(address)
+        peer.send_bytes(sized_hello(size))
+        if refused:
+            (said,) = await peer.until_closed()
+            assert isinstance(said, Bye)
+            assert "MAX_FRAME_BYTES" in said.reason
+            assert server.traffic.illegal == 1
+        else:
+            await peer.next(Welcome)
+        peer.close()
+
+
+async def test_after_the_greeting_frames_may_be_large() -> None:
+    async with serving(Scripted(echo)) as (_, address):
+        peer = await Peer.client(address)
+        peer.send(Publish(parcel(1, 10_000), 1))
+        assert len((await peer.next(Deliver)).parcel) == 10_000
+        peer.close()
+
+
+async def test_whoever_does_not_greet_in_time_is_cut_off() -> None:
+    node = Scripted(echo)
+    async with serving(node, greeting_s=0.05) as (server, address):
+        silent = await Peer.connect(address)
+        assert await silent.until_closed() == [Bye("NotAuthenticated", "no greeting came in time")]
+        await node.called("lost")
+        assert server.traffic.late == 1
+        greeted = await Peer.client(address)
+        later = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.15, later.set_result, None)
+        await later
+        greeted.send(Ping())
+        await greeted.next(Pong)
+        greeted.close()
+
+
+# --- endings ---
+
+
+async def test_bytes_that_are_no_message_end_the_connection_and_nothing_else() -> None:
+    node = Scripted(echo)
+    async with serving(node) as (server, address):
+        other = await Peer.client(address, "other")
+        peer = await Peer.client(address)
+        peer.send(Ping())
+        peer.send_bytes(struct.pack("<IB", 3, 99) + b"abc" + b"more")
+        peer.send(Ping())
+        said = await peer.until_closed()
+        assert [type(each) for each in said] == [Pong, Bye]
+        ((_, link, error),) = await node.called("illegal")
+        assert "kind 99" in str(error)
+        assert link not in server.links
+        assert server.traffic.illegal == 1
+        other.send(Ping())
+        await other.next(Pong)
+        other.close()
+
+
+async def test_a_connection_that_the_node_closes_still_gets_what_was_sent() -> None:
+    node = Scripted(echo)
+    async with serving(node) as (server, address):
+        peer = await Peer.client(address)
+        peer.send(Ask(1, "close"), Ping())
+        assert await peer.until_closed() == [Done(1), Bye("closed")]
+        assert not server.links
+        assert not [call for call in node.calls if call[0] == "lost"]
+
+
+async def test_the_node_is_told_of_a_connection_that_broke() -> None:
+    node = Scripted(echo)
+    async with serving(node) as (server, address):
+        peer = await Peer.client(address)
+        (link,) = server.links
+        peer.close()
+        assert await node.called("lost") == [("lost", link)]
+        assert server.connections == 0
+
+
+# --- backpressure ---
+
+
+@pytest.mark.parametrize("role", ["client", "broker"])
+async def test_a_client_that_takes_nothing_is_not_read_from_but_a_broker_is(role: str) -> None:
+    node = Scripted(echo)
+    async with serving(node) as (_, address):
+        peer = await Peer.connect(address)
+        peer.send(Hello(role, "slow", PROTOCOL_VERSION))
+        await peer.next(Welcome)
+        requests = 40
+        for _ in range(requests):
+            peer.send(Ask(1, "heavy", WRITE_HIGH_BYTES))
+            await asyncio.sleep(0.002)
+        if role == "broker":
+            await node.called("receive", requests + 1)
+        else:
+            assert len([call for call in node.calls if call[0] == "receive"]) < requests
+        async with asyncio.timeout(PATIENCE_S):
+            for _ in range(requests):  # what it takes at last
+                await peer.next(Failed)
+        await node.called("receive", requests + 1)
+        peer.close()
