@@ -105,9 +105,7 @@ async def _taken(
             if wait_s == 0:
                 await asyncio.to_thread(archive.roll)
                 continue
-            await asyncio.wait(
-                {end, coming}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait({end, coming}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
             if not coming.done():
                 continue
             group = await _group(coming, parcels, subscription)

@@ -1,4 +1,4 @@
-"""`palio topology`, `palio trace` and `palio top`: what a network looks like and how it is doing."""
+"""`palio topology`, `trace` and `top`: what a network looks like, and how a broker is doing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from palio.cli import inputs
 from palio.cli.networking import Door
@@ -123,9 +123,8 @@ def _hop(hop: Mapping[str, Any]) -> Iterator[str]:
         return
     yield " > ".join(hop["path"])
     for each in hop["matched"]:
-        name = f"{each['subscriber']}/{each['durable']}" if each["durable"] else each["subscriber"]
         values = "".join(f", :{key} = {value!r}" for key, value in each["parameters"].items())
-        yield f"    heard by {name}: {each['filter']}{values}"
+        yield f"    heard by {each['durable'] or each['subscriber']}: {each['filter']}{values}"
     for subscription in hop["kept_for"]:
         yield f"    if durable, kept for {subscription}"
     if hop["forwards"]:
@@ -221,7 +220,7 @@ class Screen:
     def _is_terminal(self) -> bool:
         return self._console.is_terminal
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> Self:
         if self._is_terminal:
             self._live.start()
         return self
@@ -268,7 +267,9 @@ def _plain(now: Mapping[str, Any]) -> Iterator[str]:
 def _sections(now: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
     """What there is to see: headings, each with rows of cells."""
     rates = now["per_second"]
-    counts = [(name, f"{rates[name]:,.0f}/s", f"{now[name]:,} in all") for name in rates]
+    counts: list[tuple[str, ...]] = [
+        (name, f"{rates[name]:,.0f}/s", f"{now[name]:,} in all") for name in rates
+    ]
     yield f"{now['broker']}: events", counts
     yield (
         "clients",

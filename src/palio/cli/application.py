@@ -1,0 +1,90 @@
+"""`app`, the `palio` command, and the options that many of its commands share.
+
+Nothing here or in the modules of commands imports more than typer, so that `palio --help` answers
+at once; each command loads its room when it runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+__all__ = [
+    "DEFAULT_BROKER",
+    "AsJson",
+    "Authorities",
+    "Broker",
+    "ClientName",
+    "ConfigFile",
+    "FilterText",
+    "Parameters",
+    "Source",
+    "TokenFile",
+    "app",
+]
+
+DEFAULT_BROKER: Final = "palio://localhost:7400"
+
+app: Final = typer.Typer(
+    help="Content-based publish/subscribe: filters over typed events.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+FilterText = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILTER", help="A filter, such as \"symbol = 'IBM' AND price < :limit\"."
+    ),
+]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        "-p",
+        metavar="NAME=VALUE",
+        help="The value of a parameter: 10, true, 'text' or text, (1, 2). May be repeated.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, errors too.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as TOML.")
+]
+Broker = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--at",
+        "--to",
+        "--from",
+        metavar="URL",
+        help="A broker: palio://host:port. May be repeated: the first that answers is taken.",
+        show_default="palio://localhost:7400",
+    ),
+]
+Source = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from",
+        "--at",
+        metavar="URL",
+        help="A broker: palio://host:port. May be repeated: the first that answers is taken.",
+        show_default="palio://localhost:7400",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", metavar="FILE", help="Holds a token. Without it, $PALIO_TOKEN may."
+    ),
+]
+Authorities = Annotated[
+    Path | None, typer.Option("--ca", metavar="FILE", help="Certificates to trust, for TLS.")
+]
+ClientName = Annotated[
+    str, typer.Option("--name", help="Whom durable subscriptions and publications belong to.")
+]

@@ -1,0 +1,65 @@
+"""A real broker on a thread of the test's own process, and the command as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from palio.server.assembly import running
+from palio.server.settings import Broker, Configuration, Listen, Peers
+
+PROGRAM: Final = "from palio.cli.main import run; run()"
+
+PATIENCE_S: Final = 30.0
+"""How long a test waits for what must come; none waits so long unless it fails."""
+
+
+@contextmanager
+def broker(name: str = "b1", data: Path | None = None, *peers: str) -> Iterator[str]:
+    """A broker on a free port; its address."""
+    started, addresses = threading.Event(), list[str]()
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+    configuration = Configuration(
+        broker=Broker(name=name, data_dir="" if data is None else str(data)),
+        listen=Listen(port=0),
+        peers=Peers(urls=peers),
+    )
+
+    async def serve() -> None:
+        async with running(configuration) as served:
+            addresses.append(served.addresses["palio"])
+            started.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(PATIENCE_S)
+        yield addresses[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process, which ends with the block whatever happens there."""
+    started = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.communicate()

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import palio
+from palio.cli.archiving import Rolling, Wanted, paced
+from palio.client.archive import Archive, part_files
+from palio.model.events import stamped, to_batches
+from palio.node.messages import Parcel
+from palio.testing import run as run_virtually
+from tests.cli.brokers import PATIENCE_S, broker, process
+from tests.cli.helpers import Palio
+
+NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with broker("b1", tmp_path_factory.mktemp("journal")) as address:
+        yield address
+
+
+@pytest.fixture
+def publisher(url: str) -> Iterator[palio.SyncClient]:
+    with palio.SyncClient(url) as client:
+        yield client
+
+
+def archived(path: Path) -> list[int]:
+    """The attribute `n` of all events in finished files."""
+    files = (pq.ParquetFile(file).read(["n"]) for file in part_files(path))
+    return sorted(int(n) for table in files for n in table.column("n").to_numpy())
+
+
+def await_line(archiver: subprocess.Popen[str]) -> str:
+    """Wait until it is subscribed."""
+    assert archiver.stderr is not None
+    line = archiver.stderr.readline()
+    assert "archiving" in line, line
+    return line
+
+
+def stop(archiver: subprocess.Popen[str]) -> tuple[str, str]:
+    archiver.send_signal(signal.SIGTERM)
+    said = archiver.communicate(timeout=PATIENCE_S)
+    assert archiver.returncode == 0, said
+    return said
+
+
+# --- archive ---
+
+
+def test_what_comes_before_sigterm_is_archived(
+    url: str, publisher: palio.SyncClient, tmp_path: Path
+) -> None:
+    arguments = ("archive", "n < :top", "-p", "top=5", "--from", url, "--to", str(tmp_path))
+    with process(*arguments, "--name", "one", "--json") as archiver:
+        await_line(archiver)
+        publisher.publish([{"n": n} for n in range(10)], durable=True)
+        publisher.publish([{"n": 4, "shape": "other"}], durable=True)
+        settled(url, "one/archive")
+        out, _ = stop(archiver)
+    assert json.loads(out) == {"events": 6, "files": 2, "directory": str(tmp_path)}
+    assert archived(tmp_path) == [0, 1, 2, 3, 4, 4]
+
+
+def settled(url: str, subscription: str) -> None:
+    """Wait until nothing waits for a durable subscription: all of it was acknowledged."""
+    with palio.SyncClient(url) as client:
+        while client.ask("status")["custody_waiting"][subscription]:
+            pass
+
+
+def test_what_is_published_while_it_is_away_is_archived(
+    url: str, publisher: palio.SyncClient, tmp_path: Path
+) -> None:
+    arguments = ("archive", "EXISTS n", "--from", url, "--to", str(tmp_path), "--name", "two")
+    with process(*arguments) as archiver:
+        await_line(archiver)
+        stop(archiver)
+    publisher.publish([{"n": n} for n in range(3)], durable=True)
+    with process(*arguments) as archiver:
+        await_line(archiver)
+        settled(url, "two/archive")
+        out, _ = stop(archiver)
+    assert out.startswith("3 events archived, 1 files written")
+    assert archived(tmp_path) == [0, 1, 2]
+
+
+KILLS: Final = 60 if os.environ.get("PALIO_PROFILE") == "nightly" else 4
+
+
+def test_each_event_is_archived_once_however_often_it_is_killed(
+    url: str, publisher: palio.SyncClient, tmp_path: Path
+) -> None:
+    """Files are so small that many are written between two kills."""
+    draw = random.Random(5)
+    name = f"killed{KILLS}"
+    arguments = ("archive", "EXISTS n", "--from", url, "--to", str(tmp_path), "--name", name)
+    sizes = ("--file-mib", "0.004")
+    n = 0
+    for _ in range(KILLS):
+        with process(*arguments, *sizes) as archiver:
+            await_line(archiver)
+            for _ in range(draw.randrange(1, 60)):
+                count = draw.randrange(1, 20)
+                publisher.publish(
+                    [
+                        {"n": n + each, **draw.choice(({}, {"x": 1}, {"y": "a"}))}
+                        for each in range(count)
+                    ],
+                    durable=True,
+                )
+                n += count
+            archiver.kill()
+            archiver.wait()
+    with process(*arguments, *sizes) as archiver:
+        await_line(archiver)
+        settled(url, f"{name}/archive")
+        stop(archiver)
+    assert archived(tmp_path) == list(range(n))
+    assert len(part_files(tmp_path)) > KILLS
+
+
+def test_mistakes_are_told(palio: Palio, url: str, tmp_path: Path) -> None:
+    nowhere = palio("archive", "x <", "--from", url, "--to", str(tmp_path))
+    assert (nowhere.status, nowhere.err.startswith("palio: ")) == (2, True)
+    assert "cannot name" in palio("archive", "x < 1", "--to", str(tmp_path), "--name", "a/b").err
+    with Archive(tmp_path, "busy"):
+        busy = palio("archive", "x < 1", "--from", url, "--to", str(tmp_path), "--name", "busy")
+    assert "another process" in busy.err
+
+
+@pytest.mark.parametrize(
+    ("rolling", "expected"),
+    [(Rolling(1, 900.0), 0.0), (Rolling(1 << 20, 0.0), 0.0), (Rolling(1 << 20, 1e9), 1e9)],
+)
+def test_a_file_is_due_by_size_or_by_age(tmp_path: Path, rolling: Rolling, expected: float) -> None:
+    with Archive(tmp_path) as archive:
+        assert rolling.wait_s(archive) is None
+        archive.add([Parcel("p", stamped(pa.record_batch({"n": [1]}), 1, 0))])
+        assert rolling.wait_s(archive) == pytest.approx(expected)
+
+
+# --- replay ---
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Path:
+    """Ten events a minute apart, of two shapes and two publishers."""
+    with Archive(tmp_path) as archive:
+        for n in range(10):
+            event: dict[str, Any] = {"n": n} if n % 3 else {"n": n, "name": "IBM"}
+            (batch,) = to_batches([event])
+            time_us = int((NOON + timedelta(minutes=n)).timestamp()) * 1_000_000
+            archive.add([Parcel(f"p{n % 2}", stamped(batch, n, time_us))])
+        archive.roll()
+    return tmp_path
+
+
+def printed(out: str) -> list[int]:
+    return [json.loads(line)["event"]["n"] for line in out.splitlines()]
+
+
+def test_events_are_printed_as_they_were(palio: Palio, past: Path) -> None:
+    outcome = palio("replay", str(past), "--to", "-")
+    assert printed(outcome.out) == list(range(10))
+    assert json.loads(outcome.out.splitlines()[3]) == {
+        "publisher": "p1",
+        "seq": 3,
+        "time": "2026-01-01T12:03:00+00:00",
+        "event": {"n": 3, "name": "IBM"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("n >= 7",), [7, 8, 9]),
+        (("n >= :low AND name = 'IBM'", "-p", "low=4"), [6, 9]),
+        (("--since", "2026-01-01T12:08", "n < 9"), [8]),
+        (("--until", "2026-01-01T13:02+01:00"), [0, 1]),
+        (("--since", "2026-01-02"), []),
+    ],
+)
+def test_some_events_are_printed(
+    palio: Palio, past: Path, arguments: tuple[str, ...], expected: list[int]
+) -> None:
+    assert printed(palio("replay", str(past), *arguments, "--to", "-").out) == expected
+
+
+def test_events_are_published_again_in_order(
+    palio: Palio, url: str, past: Path, publisher: palio.SyncClient
+) -> None:
+    heard = publisher.subscribe("n >= 0 AND n < 100")
+    outcome = palio("replay", str(past), "n > 1", "--to", url, "--as", "past", "--json")
+    assert outcome.document["events"] == 8
+    events = [heard.receive(PATIENCE_S) for _ in range(8)]
+    assert [event["n"] for event in events] == list(range(2, 10))
+    assert dict(events[1]) == {"n": 3, "name": "IBM"}
+    assert {event.publisher for event in events} == {outcome.document["publisher"]}
+    assert outcome.document["publisher"].startswith("past/")
+
+
+def test_replaying_durably_says_how_many(palio: Palio, url: str, past: Path) -> None:
+    assert "10 events published by" in palio("replay", str(past), "--to", url, "--durable").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--speed", "0"), "above 0"),
+        (("--speed", "fast"), "above 0"),
+        (("--speed", "nan"), "above 0"),
+        (("--since", "yesterday"), "no time"),
+        (("n <",), "expected"),
+        (("n < :x",), ":x"),
+    ],
+)
+def test_mistakes_in_what_is_replayed(
+    palio: Palio, past: Path, arguments: tuple[str, ...], problem: str
+) -> None:
+    outcome = palio("replay", str(past), *arguments, "--to", "-")
+    assert outcome.status == 2
+    assert problem in outcome.err
+
+
+def test_no_archive(palio: Palio, tmp_path: Path) -> None:
+    assert "no archive" in palio("replay", str(tmp_path), "--to", "-").err
+
+
+@pytest.mark.parametrize("pace", [1.0, 60.0, 0.5])
+def test_events_keep_their_distances(past: Path, pace: float) -> None:
+    async def times() -> list[tuple[float, int]]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        return [
+            (round(loop.time() - began, 6), n)
+            async for piece in paced(WANTED.pieces(past), pace)
+            for n in piece.column("n").to_numpy().tolist()
+        ]
+
+    assert run_virtually(times()) == [(60 * n / pace, n) for n in range(10)]
+
+
+def test_at_most_speed_nothing_waits(past: Path) -> None:
+    async def pieces() -> int:
+        return sum([piece.num_rows async for piece in paced(WANTED.pieces(past), math.inf)])
+
+    assert run_virtually(pieces()) == 10
+
+
+WANTED: Final = Wanted.of("TRUE", [], "", "")
+
+
+def test_times_without_a_zone_are_utc() -> None:
+    assert Wanted.of("TRUE", [], "2026-01-01T12:00", "2026-01-01T12:00Z")[1:] == (NOON, NOON)

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import io
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import palio
+from palio.cli.watching import Sample, Screen, _hop, _tree, figures
+from tests.cli.brokers import PATIENCE_S, broker, process
+from tests.cli.helpers import Palio
+
+
+@pytest.fixture
+def run(palio: Palio) -> Palio:
+    """The command, under a name that leaves `palio` to the package."""
+    return palio
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Two linked brokers."""
+    with (
+        broker("b1", tmp_path_factory.mktemp("b1")) as one,
+        broker("b2", tmp_path_factory.mktemp("b2"), one) as two,
+    ):
+        with palio.SyncClient(one) as client:
+            while not client.ask("status")["peers"].get("b2", {}).get("up"):
+                pass
+        yield [one, two]
+
+
+@pytest.fixture
+def listener(urls: list[str]) -> Iterator[palio.SyncClient]:
+    """A client of the second broker."""
+    with palio.SyncClient(urls[1], name="ann") as client:
+        yield client
+
+
+# --- topology ---
+
+
+def test_a_topology_is_a_tree(run: Palio, urls: list[str], listener: palio.SyncClient) -> None:
+    listener.subscribe("y > 5", durable="high")
+    listener.settled()
+    assert run("topology", "--at", urls[0]).out.splitlines() == [
+        "b1",
+        "└── b2",
+        "          keeps events for ann/high",
+    ]
+    assert run("topology", "--at", urls[1], "--json").document["asked"] == "b2"
+
+
+def topology_of(**links: str) -> dict[str, Any]:
+    return {
+        name: {
+            "links": to.split(),
+            "reachable": not name.startswith("far"),
+            "durable_subscriptions": ["ann/low"] if name == "b" else [],
+        }
+        for name, to in links.items()
+    }
+
+
+def test_links_beside_the_tree_and_brokers_out_of_reach_are_shown() -> None:
+    ring = topology_of(a="b c", b="a c", c="b a d", d="c far1", far1="d", far2="")
+    assert list(_tree("a", ring)) == [
+        "a",
+        "├── b",
+        "│         keeps events for ann/low",
+        "└── c",
+        "    └── d",
+        "also linked: b - c",
+        "far1  not reachable",
+        "far2  not reachable",
+    ]
+
+
+# --- trace ---
+
+
+def test_a_trace_says_who_would_hear(
+    run: Palio, urls: list[str], listener: palio.SyncClient
+) -> None:
+    listener.subscribe("traced < :top", top=10)
+    listener.subscribe("traced = 1", durable="ones")
+    listener.settled()
+    heard = run("trace", '{"traced": 1}', "--at", urls[0])
+    assert heard.status == 0
+    assert heard.out.splitlines() == [
+        "b1",
+        "    if durable, kept for ann/ones",
+        "    sent on to b2",
+        "b1 > b2",
+        "    heard by ann: traced < :top, :top = 10",
+        "    heard by ann/ones: traced = 1",
+    ]
+    assert run("trace", '{"traced": 1}', "--at", urls[0], "--json").document["heard"] is True
+
+
+def test_a_trace_says_that_nobody_listens(run: Palio, urls: list[str]) -> None:
+    unheard = run("trace", '{"unheard": 2}', "--at", urls[0])
+    assert (unheard.status, unheard.out.splitlines()) == (
+        1,
+        ["b1", "    stops here: nothing matches", "nobody listens"],
+    )
+    assert run("trace", '{"x": 1}\n{"x": 2}', "--at", urls[0]).status == 2
+
+
+def test_a_broker_that_does_not_answer_a_trace_is_named() -> None:
+    (line,) = _hop({"broker": "b3", "unreachable": True})
+    assert line.startswith("b3: not reachable")
+
+
+# --- top ---
+
+
+def status(**changes: Any) -> dict[str, Any]:
+    counts = dict.fromkeys(("published", "routed", "delivered", "dropped"), 1_000)
+    return {
+        "broker": "b1",
+        "epoch": 1,
+        "sessions": 3,
+        "connected": 2,
+        "subscriptions": 7,
+        "durable_subscriptions": 2,
+        "peers": {
+            "b2": {"up": True, "queued_bytes": 0, "unseen_bytes": 2048, "dropped": 0},
+            "b3": {"up": False, "queued_bytes": 5 << 20, "unseen_bytes": 0, "dropped": 9},
+        },
+        **counts,
+        "queued_bytes": 512,
+        "custody_entries": 12,
+        "custody_waiting": {"ann/low": 0, "bob/high": 12},
+        **changes,
+    }
+
+
+def test_rates_are_differences() -> None:
+    now = figures(Sample(1.0, status()), Sample(3.0, status(published=1_500, dropped=1_001)))
+    assert now["per_second"] == {"published": 250, "routed": 0, "delivered": 0, "dropped": 0.5}
+
+
+def test_a_broker_that_was_started_anew_has_no_rates_yet() -> None:
+    now = figures(Sample(1.0, status()), Sample(2.0, status(epoch=2, published=3)))
+    assert now["per_second"]["published"] == 0
+
+
+def test_once_for_scripts(run: Palio, urls: list[str], listener: palio.SyncClient) -> None:
+    listener.subscribe("z > 0")
+    outcome = run("top", "--from", urls[1], "--once", "--interval", "0.05", "--json")
+    document = outcome.document
+    assert document["broker"] == "b2"
+    assert document["peers"]["b1"]["up"] is True
+    assert document["per_second"].keys() == {"published", "routed", "delivered", "dropped"}
+    assert run("top", "--from", urls[1], "--json").status == 2
+
+
+def test_once_for_people(run: Palio, urls: list[str]) -> None:
+    lines = run("top", "--from", urls[0], "--once", "--interval", "0.05").out.splitlines()
+    assert lines[0] == "b1: events"
+    assert next(line.split() for line in lines if "b2" in line)[:2] == ["b2", "up"]
+
+
+def test_a_terminal_shows_everything() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, height=40, color_system=None)
+    with Screen(console) as screen:
+        screen.draw(figures(Sample(0.0, status()), Sample(1.0, status(published=3_500))))
+        shown = out.getvalue()
+        screen.complain("no answer")
+    for text in ("2,500/s", "2 connected, 3 in all", "bob/high", "12 waiting", "DOWN", "5.0 MiB"):
+        assert text in shown
+    assert "no answer" not in shown
+    assert "no answer" in out.getvalue()
+    assert "\x1b[?1049l" in out.getvalue(), "the terminal is as it was"
+
+
+def test_where_there_is_no_terminal_a_look_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with Screen(Console(file=io.StringIO())) as screen:
+        screen.draw(figures(Sample(0.0, status()), Sample(1.0, status(published=3_500))))
+        screen.complain("no answer")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("b1  published 2,500/s  routed 0/s")
+    assert first.endswith("custody 12  down: b3")
+    assert second == "no answer"
+
+
+def test_ctrl_c_ends_it_cleanly(urls: list[str]) -> None:
+    with process("top", "--from", urls[0], "--interval", "0.05") as watcher:
+        assert watcher.stdout is not None
+        for _ in range(3):
+            assert watcher.stdout.readline().startswith("b1  published ")
+        watcher.send_signal(signal.SIGINT)
+        _, err = watcher.communicate(timeout=PATIENCE_S)
+    assert (watcher.returncode, err) == (0, "")
