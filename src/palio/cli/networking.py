@@ -60,7 +60,7 @@ def pub(source: str, door: Door, *, durable: bool, as_json: bool) -> int:
         show(published)
     else:
         level = "on the broker's disk" if durable else "in the broker's memory"
-        events = 'event' if published['events'] == 1 else 'events'
+        events = "event" if published["events"] == 1 else "events"
         show(f"{published['events']:,} {events} published by {published['publisher']}, {level}")
     return 0
 
