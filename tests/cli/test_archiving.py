@@ -7,7 +7,9 @@ import os
 import random
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -101,7 +103,9 @@ def test_what_is_published_while_it_is_away_is_archived(
     assert archived(tmp_path) == [0, 1, 2]
 
 
-KILLS: Final = 60 if os.environ.get("PALIO_PROFILE") == "nightly" else 4
+SMALL: Final = ("--file-mib", "0.004")
+
+KILLS: Final = 60 if os.environ.get("PALIO_PROFILE") == "nightly" else 2
 
 
 def test_each_event_is_archived_once_however_often_it_is_killed(
@@ -111,10 +115,9 @@ def test_each_event_is_archived_once_however_often_it_is_killed(
     draw = random.Random(5)
     name = f"killed{KILLS}"
     arguments = ("archive", "EXISTS n", "--from", url, "--to", str(tmp_path), "--name", name)
-    sizes = ("--file-mib", "0.004")
     n = 0
     for _ in range(KILLS):
-        with process(*arguments, *sizes) as archiver:
+        with process(*arguments, *SMALL) as archiver:
             await_line(archiver)
             for _ in range(draw.randrange(1, 60)):
                 count = draw.randrange(1, 20)
@@ -128,12 +131,79 @@ def test_each_event_is_archived_once_however_often_it_is_killed(
                 n += count
             archiver.kill()
             archiver.wait()
-    with process(*arguments, *sizes) as archiver:
+    with process(*arguments, *SMALL) as archiver:
         await_line(archiver)
         settled(url, f"{name}/archive")
         stop(archiver)
     assert archived(tmp_path) == list(range(n))
     assert len(part_files(tmp_path)) > KILLS
+
+
+class Stream(threading.Thread):
+    """Publishes durably, number after number, until it is told to stop."""
+
+    def __init__(self, client: palio.SyncClient) -> None:
+        super().__init__(daemon=True)
+        self._client = client
+        self._stopped = threading.Event()
+        self.published = 0
+        self.progress = threading.Semaphore(0)
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            self._client.publish([{"n": self.published + n} for n in range(10)], durable=True)
+            self.published += 10
+            self.progress.release()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join(PATIENCE_S)
+        assert not self.is_alive()
+
+
+@pytest.mark.nightly
+def test_each_event_is_archived_once_though_the_broker_is_killed_too(tmp_path: Path) -> None:
+    draw = random.Random(6)
+    address = "127.0.0.1:0"
+    serving = ("serve", "--data", str(tmp_path / "journal"), "--json", "--listen")
+    target = tmp_path / "archive"
+    with ExitStack() as stack:
+
+        def serve() -> tuple[subprocess.Popen[str], str]:
+            started = stack.enter_context(process(*serving, address))
+            assert started.stdout is not None
+            listening = json.loads(started.stdout.readline())["listening"]["palio"]
+            return started, str(listening)
+
+        def archive() -> subprocess.Popen[str]:
+            started = stack.enter_context(
+                process("archive", "EXISTS n", "--from", url, "--to", str(target), *SMALL)
+            )
+            await_line(started)
+            return started
+
+        served, url = serve()
+        address = url.removeprefix("palio://")
+        archiver = archive()
+        stream = Stream(stack.enter_context(palio.SyncClient(url)))
+        stream.start()
+        for _ in range(30):
+            for _ in range(draw.randrange(1, 40)):
+                assert stream.progress.acquire(timeout=PATIENCE_S)
+            victim = draw.choice(("archiver", "broker", "both"))
+            if victim != "broker":
+                archiver.kill()
+                archiver.wait()
+            if victim != "archiver":
+                served.kill()
+                served.wait()
+                served, _ = serve()
+            if victim != "broker":
+                archiver = archive()
+        stream.stop()
+        settled(url, "archive/archive")
+        stop(archiver)
+    assert archived(target) == list(range(stream.published))
 
 
 def test_mistakes_are_told(palio: Palio, url: str, tmp_path: Path) -> None:

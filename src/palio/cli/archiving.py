@@ -158,7 +158,7 @@ class Wanted(NamedTuple):
         """From what was typed.
 
         >>> Wanted.of("x < :top", ["top=3"], "2026-01-31", "").filter
-        <Filter x < 3>
+        palio.parse('x < 3')
         """
         bound = parse_filter(filter).bind(inputs.bindings(parameters))
         return cls(bound, _moment(since), _moment(until))

@@ -249,14 +249,18 @@ def demo(
     network: Annotated[
         bool, typer.Option(help="Also run three brokers, of which one is killed.")
     ] = True,
+    spark: Annotated[
+        bool, typer.Option(help="Also match what they carried again, on Spark.")
+    ] = True,
     as_json: AsJson = False,
 ) -> int:
     """Watch quotes find their subscribers.
 
     First within one process, where subscribers change what they want to hear while quotes come;
-    then through three brokers, one of which is killed and started again. At the end all deliveries
-    are recounted: ends with 1 if what was promised and what was seen disagree.
+    then through three brokers, one of which is killed and started again; then from an archive, on
+    Spark. All deliveries are recounted: ends with 1 if what was promised and what was seen
+    disagree.
     """
     from palio.cli.demo import demo
 
-    return demo(seconds, rate, seed, network=network, as_json=as_json)
+    return demo(seconds, rate, seed, network=network, spark=spark, as_json=as_json)

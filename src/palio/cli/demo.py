@@ -233,7 +233,7 @@ def _in_short(event: Event) -> str:
     return f"{first['symbol']} {first['change']:+.2f}%, then {event['change']:+.2f}%"
 
 
-def demo(seconds: float, rate: int, seed: int, *, network: bool, as_json: bool) -> int:
+def demo(seconds: float, rate: int, seed: int, *, network: bool, spark: bool, as_json: bool) -> int:
     """Run the demo; 0 if all promises were kept."""
     board: Board
     if as_json:
@@ -248,24 +248,33 @@ def demo(seconds: float, rate: int, seed: int, *, network: bool, as_json: bool) 
     state = one.state()
     if not as_json:
         board.sum_up(state)
-    outcomes = _over_the_network(seed, as_json=as_json) if network else ()
+    outcomes = _over_the_network(seed, spark=spark, as_json=as_json) if network else ()
     if as_json:
         brokers = [msgspec.to_builtins(each) for each in outcomes]
         show({"seed": seed, **state.as_dict(), "network": brokers})
     return 1 if state.complaints or not all(each.is_kept for each in outcomes) else 0
 
 
-def _over_the_network(seed: int, *, as_json: bool) -> tuple[Outcome, ...]:
-    """The second part, where what it needs is installed."""
-    if importlib.util.find_spec("prometheus_client") is None:
-        if not as_json:
-            show("\nThe brokers' part is left out: it needs pip install 'palio[server]'.")
+def _over_the_network(seed: int, *, spark: bool, as_json: bool) -> tuple[Outcome, ...]:
+    """The second and third part, where what they need is installed."""
+    missing = [
+        extra
+        for extra, module in (("server", "prometheus_client"), ("spark", "pyspark"))
+        if importlib.util.find_spec(module) is None
+    ]
+    if not as_json:
+        show("\nThe same between processes:")
+        for extra in missing:
+            show(f"  (a part is left out: it needs pip install 'palio[{extra}]')")
+    if "server" in missing:
         return ()
     from palio.cli.demo_network import network_demo, table_of
 
-    if as_json:
-        return network_demo(seed, lambda _: None)
-    show("\nThe same between processes:")
-    outcomes = network_demo(seed, lambda line: show(f"  {line}"))
-    show(table_of(outcomes))
+    def tell(line: str) -> None:
+        if not as_json:
+            show(f"  {line}")
+
+    outcomes = network_demo(seed, tell, spark=spark and "spark" not in missing)
+    if not as_json:
+        show(table_of(outcomes))
     return outcomes

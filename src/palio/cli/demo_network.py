@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -31,6 +32,8 @@ BERLIN, LONDON, TOKYO = "berlin", "london", "tokyo"
 BARGAINS: Final = "price < :limit"
 BIG: Final = "volume > 500"
 ALL_SAP: Final = "symbol = 'SAP'"
+
+ARCHIVE: Final = "archive"
 
 PATIENCE_S: Final = 30.0
 """How long something that was promised may take on a machine that is busy with other things."""
@@ -59,6 +62,14 @@ class Outcome(msgspec.Struct, frozen=True):
         return not (self.missing or self.unwanted or self.doubled)
 
 
+class Standing(msgspec.Struct):
+    """Values of a subscription's parameters, and the time for which they counted."""
+
+    values: dict[str, Any]
+    since: datetime | None
+    until: datetime | None = None
+
+
 class Listener:
     """A subscription, what it should hear, and what it hears. A quote's `id` is its number."""
 
@@ -67,6 +78,8 @@ class Listener:
         self.broker = broker
         self.text = text
         self.values: dict[str, Any] = {}
+        self.history: list[Standing] = []
+        """What it heard by, and when: as long as a promise was made."""
         self.promised: list[int] = []
         self.heard: list[int] = []
         self.gaps: list[Gap] = []
@@ -81,6 +94,7 @@ class Listener:
             self.text, durable=durable, on_gap=self.gaps.append, values=values
         )
         await self._subscription.settled()
+        self.history.append(Standing(dict(values), datetime.now(UTC)))
 
     async def listen(self) -> None:
         """Hear until the connection ends."""
@@ -98,6 +112,12 @@ class Listener:
         await self._subscription.update(**values)
         await self._subscription.settled()
         self.values.update(values)
+        self.rest()
+        self.history.append(Standing(dict(self.values), self.history[-1].until))
+
+    def rest(self) -> None:
+        """From now on nothing is promised."""
+        self.history[-1].until = datetime.now(UTC)
 
     def expect(self, quote: Mapping[str, Any]) -> None:
         """A quote is published: is it for this subscriber?"""
@@ -146,10 +166,12 @@ class NetworkDemo:
         """Everybody who hears."""
         return (self.bargains, self.big, self.ledger)
 
-    async def run(self, folder: Path) -> None:
-        """All acts."""
+    async def run(self, folder: Path, *, archive: bool = False) -> None:
+        """All acts; with an archive in `folder / ARCHIVE` of all that was published."""
         async with Fleet((BERLIN, LONDON, TOKYO), folder) as fleet:
             self._tell(f"three brokers in a mesh: {', '.join(fleet.names)}")
+            if archive:
+                await fleet.archive(BERLIN, folder / ARCHIVE)
             async with (
                 connect(fleet.url(BERLIN), name="exchange") as exchange,
                 connect(fleet.url(LONDON), name="hunter") as london,
@@ -162,8 +184,16 @@ class NetworkDemo:
                 tasks = [group.create_task(each.listen()) for each in self.listeners]
                 await self._trade_and_move(exchange)
                 await self._kill_and_restart(fleet, exchange)
+                if archive:
+                    await self._archived(exchange)
                 for task in tasks:
                     task.cancel()
+
+    async def _archived(self, exchange: Client) -> None:
+        """Wait until the archive has all; it is written when the fleet stops."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (await exchange.ask("status"))["custody_entries"]:  # noqa: ASYNC110  # elsewhere
+                await asyncio.sleep(0.05)
 
     async def _trade_and_move(self, exchange: Client) -> None:
         await self._publish(exchange)
@@ -177,8 +207,9 @@ class NetworkDemo:
     async def _kill_and_restart(self, fleet: Fleet, exchange: Client) -> None:
         """Live subscribers of a dead broker are promised nothing while it is away."""
         await fleet.kill(TOKYO)
+        self.big.rest()
         before = len(self.ledger.promised)
-        await self._publish(exchange, durable=True, but=(self.big,))
+        await self._publish(exchange, but=(self.big,))
         await self._all_heard((self.bargains,))
         waiting = len(self.ledger.promised) - before
         self._tell(f"{TOKYO} was killed; {LONDON} heard on, {waiting} quotes wait for the ledger")
@@ -186,16 +217,14 @@ class NetworkDemo:
         await self._all_heard((self.ledger,))
         self._tell(f"{TOKYO} started again with its disk, and its ledger has all {waiting}")
 
-    async def _publish(
-        self, exchange: Client, *, durable: bool = False, but: tuple[Listener, ...] = ()
-    ) -> None:
+    async def _publish(self, exchange: Client, *, but: tuple[Listener, ...] = ()) -> None:
         """Some rounds, each acknowledged before the next."""
         for _ in range(ROUNDS):
             for _, quotes in self._market.tick():
                 for quote in quotes:
                     quote["id"] = self._next_id
                     self._next_id += 1
-                await exchange.publish(quotes, durable=durable)
+                await exchange.publish(quotes, durable=True)
                 for listener in self.listeners:
                     if listener not in but:
                         for quote in quotes:
@@ -206,12 +235,22 @@ class NetworkDemo:
             await listener.hear_all()
 
 
-def network_demo(seed: int, tell: Teller) -> tuple[Outcome, ...]:
-    """Run it in a folder of its own, which is gone afterwards."""
+def network_demo(seed: int, tell: Teller, *, spark: bool = False) -> tuple[Outcome, ...]:
+    """Run it in a folder of its own, which is gone afterwards.
+
+    With `spark` what the brokers carried is archived and matched again, by a job on Spark, with the
+    parameters of the time: it must find what was promised.
+    """
     with TemporaryDirectory(prefix="palio-demo-") as folder:
         demo = NetworkDemo(seed, tell)
-        asyncio.run(demo.run(Path(folder)))
-    return tuple(listener.outcome for listener in demo.listeners)
+        asyncio.run(demo.run(Path(folder), archive=spark))
+        outcomes = tuple(listener.outcome for listener in demo.listeners)
+        if spark:
+            from palio.cli.demo_spark import backtest
+
+            tell("the archive of all quotes is matched again on Spark, limits as they were")
+            outcomes += backtest(Path(folder) / ARCHIVE, demo.listeners)
+    return outcomes
 
 
 def table_of(outcomes: tuple[Outcome, ...]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from palio.client.connection import connect
 from palio.errors import Unreachable
 
 __all__ = ["Fleet"]
@@ -21,12 +22,14 @@ READY_S: Final = 30.0
 
 
 class Fleet:
-    """Brokers of one network, each linked with those before it."""
+    """Brokers of one network, each linked with all before it, or (no mesh) with the one before."""
 
-    def __init__(self, names: tuple[str, ...], folder: Path) -> None:
+    def __init__(self, names: tuple[str, ...], folder: Path, *, mesh: bool = True) -> None:
         self._folder = folder
+        self._mesh = mesh
         self._ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self._running: dict[str, Process] = {}
+        self._archive: Process | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -40,9 +43,9 @@ class Fleet:
     async def start(self, name: str) -> None:
         """Start a broker, with whatever is on its disk; return once it listens."""
         names = self.names
-        peers = [
-            each for other in names[: names.index(name)] for each in ("--peer", self.url(other))
-        ]
+        place = names.index(name)
+        before = names[:place] if self._mesh else names[max(0, place - 1) : place]
+        peers = [each for other in before for each in ("--peer", self.url(other))]
         process = self._running[name] = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -71,6 +74,26 @@ class Fleet:
         if not line or json.loads(line)["broker"] != name:
             raise Unreachable(f"broker {name} does not start; try palio serve --name {name}")
 
+    async def archive(self, name: str, to: Path) -> None:
+        """Archive all that is published, from now on, by a process of its own."""
+        self._archive = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "palio",
+            "archive",
+            "TRUE",
+            "--from",
+            self.url(name),
+            "--to",
+            str(to),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        async with asyncio.timeout(READY_S), connect(self.url(name)) as client:
+            while not (await client.ask("status"))["durable_subscriptions"]:  # noqa: ASYNC110  # elsewhere
+                await asyncio.sleep(0.05)
+
     async def kill(self, name: str) -> None:
         """Stop a broker with SIGKILL: it has no time for anything."""
         process = self._running.pop(name)
@@ -95,18 +118,11 @@ class Fleet:
         await self.stop()
 
     async def stop(self) -> None:
-        """Drain all that run, and wait until they are gone."""
-        processes = list(self._running.values())
-        for process in processes:
-            if process.returncode is None:
-                process.send_signal(signal.SIGTERM)
-        for process in processes:
-            try:
-                async with asyncio.timeout(READY_S):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+        """Let the archive finish, then drain all brokers, and wait until they are gone."""
+        if self._archive is not None:
+            await _end([self._archive])
+            self._archive = None
+        await _end(list(self._running.values()))
         self._running.clear()
 
     def _configuration(self) -> Path:
@@ -117,6 +133,19 @@ class Fleet:
             encoding="utf-8",
         )
         return path
+
+
+async def _end(processes: list[Process]) -> None:
+    for process in processes:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+    for process in processes:
+        try:
+            async with asyncio.timeout(READY_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
 
 
 def _free_ports(count: int) -> list[int]:

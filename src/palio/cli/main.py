@@ -16,14 +16,14 @@ from typing import Annotated, Final, cast
 import typer
 
 from palio import __version__
-from palio.cli import commands_broker, commands_local, commands_network
+from palio.cli import commands_broker, commands_local, commands_network, commands_spark
 from palio.cli.application import AsJson, app
 from palio.cli.reporting import show, show_error
 from palio.errors import PalioError
 
 __all__ = ["COMMANDS", "app", "run"]
 
-COMMANDS: Final = (commands_local, commands_network, commands_broker)
+COMMANDS: Final = (commands_local, commands_network, commands_broker, commands_spark)
 """Where the commands are; importing them is what registers them."""
 
 INTERRUPTED: Final = 130
