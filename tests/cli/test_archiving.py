@@ -91,9 +91,9 @@ def test_what_is_published_while_it_is_away_is_archived(
     url: str, publisher: palio.SyncClient, tmp_path: Path
 ) -> None:
     arguments = ("archive", "EXISTS n", "--from", url, "--to", str(tmp_path), "--name", "two")
-    with process(*arguments) as archiver:
-        await_line(archiver)
-        stop(archiver)
+    with palio.SyncClient(url, name="two") as away:
+        away.subscribe("EXISTS n", durable="archive")
+        away.settled()
     publisher.publish([{"n": n} for n in range(3)], durable=True)
     with process(*arguments) as archiver:
         await_line(archiver)
@@ -177,17 +177,17 @@ def test_each_event_is_archived_once_though_the_broker_is_killed_too(tmp_path: P
 
         def archive() -> subprocess.Popen[str]:
             started = stack.enter_context(
-                process("archive", "EXISTS n", "--from", url, "--to", str(target), *SMALL)
+                process("archive", "EXISTS n", "--from", where, "--to", str(target), *SMALL)
             )
             await_line(started)
             return started
 
-        served, url = serve()
-        address = url.removeprefix("palio://")
+        served, where = serve()
+        address = where.removeprefix("palio://")
         archiver = archive()
-        stream = Stream(stack.enter_context(palio.SyncClient(url)))
+        stream = Stream(stack.enter_context(palio.SyncClient(where)))
         stream.start()
-        for _ in range(30):
+        for _ in range(10):
             for _ in range(draw.randrange(1, 40)):
                 assert stream.progress.acquire(timeout=PATIENCE_S)
             victim = draw.choice(("archiver", "broker", "both"))
@@ -201,7 +201,7 @@ def test_each_event_is_archived_once_though_the_broker_is_killed_too(tmp_path: P
             if victim != "broker":
                 archiver = archive()
         stream.stop()
-        settled(url, "archive/archive")
+        settled(where, "archive/archive")
         stop(archiver)
     assert archived(target) == list(range(stream.published))
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import io
 import signal
 from collections.abc import Iterator
@@ -9,7 +10,9 @@ import pytest
 from rich.console import Console
 
 import palio
-from palio.cli.watching import Sample, Screen, _hop, _tree, figures
+from palio.cli.watching import Sample, Screen, _hop, _sample, _tree, figures
+from palio.errors import Unreachable
+from palio.testing import run as run_virtually
 from tests.cli.brokers import PATIENCE_S, broker, process
 from tests.cli.helpers import Palio
 
@@ -163,6 +166,18 @@ def test_once_for_people(run: Palio, urls: list[str]) -> None:
     lines = run("top", "--from", urls[0], "--once", "--interval", "0.05").out.splitlines()
     assert lines[0] == "b1: events"
     assert next(line.split() for line in lines if "b2" in line)[:2] == ["b2", "up"]
+
+
+def test_a_broker_that_does_not_answer_is_waited_for_so_long() -> None:
+    class Silent:
+        broker = "b1"
+
+        async def ask(self, _what: str) -> None:
+            await asyncio.Event().wait()
+
+    client: Any = Silent()
+    with pytest.raises(Unreachable, match="no answer from b1 for 5 s"):
+        run_virtually(_sample(client))
 
 
 def test_a_terminal_shows_everything() -> None:

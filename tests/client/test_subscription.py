@@ -13,6 +13,16 @@ from tests.client.helpers import NOON, drain, plain, seqs, stopped_clock
 QUOTES = [{"price": price} for price in (5, 15, 25)]
 
 
+async def test_batches_come_with_their_publishers() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("price > 10")
+        await bus.publish(QUOTES, publisher="nyse")
+        parcel = await anext(sub.parcels())
+        assert parcel.publisher == "nyse"
+        assert parcel.batch.column(SEQ).to_pylist() == [2, 3]
+    assert [each async for each in sub.parcels()] == []
+
+
 # --- update ---------------------------------------------------------------------------------------
 
 

@@ -34,6 +34,9 @@ __all__ = ["Rolling", "Wanted", "archive", "paced", "replay"]
 DURABLE: Final = "archive"
 """The name of the durable subscription; whose it is tells archives apart."""
 
+CAPACITY: Final = 200_000
+"""Events that wait while a file is written; of those that are not durable, more are lost."""
+
 GROUP_BYTES: Final = 8 << 20
 """Events that are synced to the disk at once."""
 
@@ -82,7 +85,12 @@ async def _archive(
     try:
         async with door.connect() as client:
             subscription = await client.subscribe(
-                filter, durable=DURABLE, acknowledge="explicit", values=values, on_gap=_tell_gap
+                filter,
+                capacity=CAPACITY,
+                durable=DURABLE,
+                acknowledge="explicit",
+                values=values,
+                on_gap=_tell_gap,
             )
             _tell(f"archiving {subscription.filter} from {client.broker} to {archive.path}")
             async for _ in _taken(subscription, archive, rolling, stopped):

@@ -101,7 +101,7 @@ def _written(
 ) -> dict[str, Any]:
     """Run the job; how many rows there are in what it wrote."""
     import pyarrow.parquet as pq
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships no types
     from pyspark.errors import PySparkException
 
     import palio.spark

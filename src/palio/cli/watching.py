@@ -329,7 +329,7 @@ def _table(rows: Sequence[tuple[str, ...]]) -> Table:
 
     table = Table.grid(padding=(0, 2), pad_edge=True)
     table.add_column(style="cyan", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     for row in rows:
         style = "red" if "DOWN" in row else ""

@@ -25,6 +25,7 @@ import struct
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -145,6 +146,8 @@ class Archive:
         """Parquet files written since then."""
         self._staging = self.path / STAGING / name
         self._staging.mkdir(parents=True, exist_ok=True)
+        for folder in (self.path.parent, self.path, self._staging.parent):
+            _sync_directory(folder)
         self._lock = self._locked()
         self._recent = Recent()
         self._segment = -1
@@ -199,9 +202,9 @@ class Archive:
     def _remember_file(self, file: Path) -> None:
         table = pq.ParquetFile(file).read([PUBLISHER, SEQ])
         publishers = table.column(PUBLISHER)
-        for publisher in pc.unique(publishers).to_pylist():
+        for publisher in publishers.unique():
             rows = table.filter(pc.equal(publishers, publisher))
-            self._recent.add(publisher, rows.column(SEQ).to_numpy())
+            self._recent.add(str(publisher.as_py()), rows.column(SEQ).to_numpy())
 
     # --- taking ---
 
@@ -219,8 +222,7 @@ class Archive:
                 count += batch.num_rows
         if count:
             records = [
-                _record(publisher, pa.concat_batches(batches))
-                for (publisher, _), batches in by_shape.items()
+                _record(publisher, _joined(batches)) for (publisher, _), batches in by_shape.items()
             ]
             self._append(b"".join(records))
         self.events += count
@@ -310,6 +312,11 @@ def _newest(path: Path, name: str) -> list[Path]:
 # --- records ---
 
 
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
 def _record(publisher: str, batch: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     schema = batch.schema.with_metadata({PUBLISHER: publisher})
@@ -344,8 +351,8 @@ def _parts(records: Iterable[tuple[int, str, pa.RecordBatch]]) -> Iterator[tuple
     by_shape: dict[tuple[Any, ...], list[pa.Table]] = {}
     for _, publisher, batch in records:
         names = sorted(set(batch.schema.names) - {SEQ, TIME})
-        columns = [pa.repeat(pa.scalar(publisher, pa.utf8()), batch.num_rows)]
-        columns += [batch.column(name) for name in (SEQ, TIME, *names)]
+        publishers: pa.Array[Any] = pa.repeat(pa.scalar(publisher, pa.utf8()), batch.num_rows)
+        columns = [publishers, *(batch.column(name) for name in (SEQ, TIME, *names))]
         table = pa.table(columns, names=[PUBLISHER, SEQ, TIME, *names])
         shape = tuple((field.name, str(field.type)) for field in table.schema)
         by_shape.setdefault(shape, []).append(table)
@@ -358,7 +365,7 @@ def _by_day(tables: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
     table = together.sort_by([(name, "ascending") for name in (TIME, PUBLISHER, SEQ)])
     days = table.column(TIME).cast(pa.timestamp("us", "UTC")).to_numpy().astype("datetime64[D]")
     starts = [0, *(np.flatnonzero(days[1:] != days[:-1]) + 1).tolist(), len(days)]
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         yield str(days[start]), table.slice(start, end - start)
 
 

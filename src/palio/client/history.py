@@ -9,7 +9,8 @@ decided exactly by the matching engine.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from itertools import groupby, pairwise
@@ -32,6 +33,7 @@ from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.model.expressions import Literal
 from palio.model.filters import TRUE, Conjunction, Filter
 from palio.model.operators import Op
+from palio.model.values import Value
 
 __all__ = ["history", "pushed_down"]
 
@@ -91,7 +93,7 @@ class _Selection:
         for batch in dataset.to_batches(filter=wanted, batch_size=PIECE_ROWS, batch_readahead=1):
             rows = np.unique(self._engine.match(batch).rows)
             if len(rows):
-                yield batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+                yield batch if len(rows) == batch.num_rows else batch.take(rows)
 
 
 def pushed_down(filter: Filter, schema: pa.Schema) -> pc.Expression | None:
@@ -108,7 +110,7 @@ def pushed_down(filter: Filter, schema: pa.Schema) -> pc.Expression | None:
     for conjunction in filter.conjunctions:
         parts = _parts_of(conjunction, schema)
         if parts is not None:
-            ways.append(reduce(and_, parts) if parts else pc.scalar(True))  # noqa: FBT003  # a value
+            ways.append(reduce(and_, parts) if parts else pc.scalar(True))
     return reduce(or_, ways) if ways else None
 
 
@@ -133,38 +135,45 @@ _TYPES: Final[dict[type, pa.DataType]] = {
 
 
 def _condition(constraint: Constraint, column: pa.DataType) -> pc.Expression | None:
-    """A constraint as Arrow has it; None where the two could differ, as in comparing an integer
-    with a float.
-    """
-    field, op, operand = pc.field(constraint.name), constraint.op, constraint.operand
-    if op is Op.EXISTS:
-        return field.is_valid()
+    """A constraint as Arrow has it; None where the two could differ."""
+    field: Any = pc.field(constraint.name)  # whose stubs take what it makes for booleans
+    op, operand = constraint.op, constraint.operand
     listed = operand if isinstance(operand, tuple) else (operand,)
-    values = [each.value for each in listed if isinstance(each, Literal)]
-    if constraint.ignore_case or len(values) < len(listed):
-        return None
-    if any(_TYPES.get(type(value)) != column or _is_nan(value) for value in values):
-        return None
-    scalars = [pa.scalar(value, column) for value in values]
-    match op:
-        case Op.EQ:
-            return field == scalars[0]
-        case Op.LT:
-            return field < scalars[0]
-        case Op.LE:
-            return field <= scalars[0]
-        case Op.GT:
-            return field > scalars[0]
-        case Op.GE:
-            return field >= scalars[0]
-        case Op.IN:
-            return field.isin(pa.array(values, column))
-        case _:
-            return None
+    values = [_fitting(each.value, column) for each in listed if isinstance(each, Literal)]
+    condition: pc.Expression | None = None
+    if op is Op.EXISTS:
+        condition = field.is_valid()
+    elif constraint.ignore_case or len(values) < len(listed) or None in values:
+        condition = None
+    elif op is Op.IN:
+        condition = field.isin(pa.array(values, column))
+    elif op in _COMPARISONS:
+        condition = _COMPARISONS[op](field, pa.scalar(values[0], column))
+    return condition
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+_COMPARISONS: Final[dict[Op, Callable[[Any, Any], pc.Expression]]] = {
+    Op.EQ: operator.eq,
+    Op.LT: operator.lt,
+    Op.LE: operator.le,
+    Op.GT: operator.gt,
+    Op.GE: operator.ge,
+}
+
+
+def _fitting(value: Value, column: pa.DataType) -> Value | None:
+    """A constant of a column's own type, None where there is none that compares the same.
+
+    >>> _fitting(5, pa.float64()), _fitting(2**53 + 1, pa.float64()), _fitting(2.5, pa.int64())
+    (5.0, None, None)
+    """
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if _TYPES.get(type(value)) == column:
+        return value
+    if type(value) is int and column == pa.float64() and int(float(value)) == value:
+        return float(value)
+    return None
 
 
 # --- merging ---
@@ -186,9 +195,7 @@ class _Cursor:
         """Read on until the piece ends later than it begins, or the file does; False at its end."""
         if self._pieces is None:
             self._pieces = self._selection.pieces(self._path)
-        while not self._is_last and (
-            not len(self._times) or self._times[0] == self._times[-1]
-        ):
+        while not self._is_last and (not len(self._times) or self._times[0] == self._times[-1]):
             piece = next(self._pieces, None)
             if piece is None:
                 self._is_last = True
@@ -197,6 +204,11 @@ class _Cursor:
             self._table = pa.concat_tables([*tables, pa.Table.from_batches([piece])])
             self._times = self._table.column(TIME).cast(pa.int64()).to_numpy()
         return len(self._times) > 0
+
+    @property
+    def first(self) -> int:
+        """When the first event in memory was published."""
+        return int(self._times[0])
 
     @property
     def known_until(self) -> float:
@@ -230,22 +242,25 @@ def _merged(cursors: list[_Cursor]) -> Iterator[pa.RecordBatch]:
     opened: list[_Cursor] = []
     while closed or opened:
         opened = [each for each in opened if each.fill()]
-        before = min((each.known_until for each in opened), default=-math.inf)
-        while closed and (not opened or closed[-1].begins < before):
-            cursor = closed.pop()
-            if cursor.fill():
-                opened.append(cursor)
-                before = min(each.known_until for each in opened)
-        if opened:
-            yield from _in_order([each.take(before) for each in opened])
+        before = min((each.known_until for each in opened), default=math.inf)
+        if closed and closed[-1].begins < before:
+            before = closed[-1].begins
+            if all(each.first >= before for each in opened):
+                opened.append(closed.pop())
+                continue
+        yield from _in_order([each.take(before) for each in opened])
 
 
 def _in_order(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
     """The rows of some tables by time, publisher and number, as batches of one shape."""
+    filled = [table for table in tables if table.num_rows]
+    if len(filled) < 2:  # a file is in order by itself
+        for table in filled:
+            yield from table.combine_chunks().to_batches()
+        return
     by_shape: dict[pa.Schema, list[pa.Table]] = {}
-    for table in tables:
-        if table.num_rows:
-            by_shape.setdefault(table.schema, []).append(table)
+    for table in filled:
+        by_shape.setdefault(table.schema, []).append(table)
     shapes = [pa.concat_tables(each).combine_chunks() for each in by_shape.values()]
     places = pa.concat_tables(
         pa.table(
