@@ -1,8 +1,11 @@
 """What routing costs: covering, simulator steps, many subscriptions, updates and re-subscription.
 
-    python -m benchmarks.routing [--size 100000] [--json results.json] [--only index,steps]
+    python -m benchmarks.routing [--size 100000] [--only index,steps]
+    python -m benchmarks.routing --only parameters [--quick] --images docs/images
 
-Fixed seeds; CPU seconds of this process, because other work on the machine should not count.
+Fixed seeds; CPU seconds of this process, because other work on the machine should not count. With
+`--json` the parts that ran replace their like in that file; `--quick` is for the sweep of
+`parameters`, which takes some ten minutes in full.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.routing_parameters import WAYS, draw, factors, run, workloads
+from benchmarks.routing_parameters import US_PER_MS, USUAL_SERVICE_US, factors, points, run
 from palio.model.filters import Conjunction, Constraint, Filter
 from palio.routing.acyclic import Acyclic
 from palio.routing.forwarding import Forwarding
@@ -154,44 +157,55 @@ def settle(size: int) -> list[Row]:
     ]
 
 
-def parameters(_size: int) -> list[Row]:
+def parameters(*, quick: bool) -> dict[str, list[Row]]:
     """Parametric updates against both orders of re-subscription (see `routing_parameters`)."""
-    return [
-        run(workload, rate, way)
-        for workload in workloads()
-        for rate in workload.rates
-        for way in WAYS
-    ]
+    rows = []
+    for point in points(quick=quick):
+        rows.append(run(point))
+        print(" ".join(map(str, rows[-1].values())), flush=True)
+    return {"parameters": rows, "factors": factors(rows)}
 
 
-PARTS: Final = {"index": index, "steps": steps, "settle": settle, "parameters": parameters}
+def draw(results: dict[str, list[Row]], folder: Path) -> None:
+    """The figures of a sweep."""
+    from benchmarks.routing_figures import draw_factors, draw_measures
+
+    usual_ms = USUAL_SERVICE_US / US_PER_MS
+    draw_measures(results["parameters"], usual_ms, folder / "routing-parameters.png")
+    draw_factors(results["factors"], folder / "routing-factors.png")
+
+
+PARTS: Final = {"index": index, "steps": steps, "settle": settle}
 
 
 def show(name: str, rows: list[Row]) -> None:
     columns = list(rows[0])
-    print(f"\n{name}\n" + "  ".join(f"{each:>22}" for each in columns))
+    print(f"\n{name}\n" + "  ".join(f"{each:>16}" for each in columns))
     for row in rows:
-        print("  ".join(f"{row[each]!s:>22}" for each in columns))
+        print("  ".join(f"{row[each]!s:>16}" for each in columns))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=100_000)
-    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--only", default="index,steps,settle,parameters")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--image", type=Path, help="where to draw the figure of `parameters`")
+    parser.add_argument("--images", type=Path, help="a folder for the figures of `parameters`")
     options = parser.parse_args()
     results: dict[str, list[Row]] = {}
     for name in options.only.split(","):
-        results[name] = PARTS[name](options.size)
-        show(name, results[name])
-    if "parameters" in results:
-        results["factors"] = factors(results["parameters"])
-        show("factors", results["factors"])
-        if options.image is not None:
-            draw(results["parameters"], options.image)
+        if name == "parameters":
+            results |= parameters(quick=options.quick)
+        else:
+            results[name] = PARTS[name](options.size)
+    for name, rows in results.items():
+        show(name, rows)
+    if "parameters" in results and options.images is not None:
+        draw(results, options.images)
     if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=2))
+        known = json.loads(options.json.read_text()) if options.json.exists() else {}
+        options.json.write_text(json.dumps(known | results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,10 @@ COMMAND: Final = [sys.executable, "-c", "from palio.cli.main import run; run()"]
 HEAVY: Final = {"asyncio", "lark", "msgspec", "numba", "numpy", "pyarrow", "rich"}
 """What an answer that needs none of it must not load."""
 
-COMMANDS: Final = ("test", "explain", "convert", "demo", "bench", "warm")
+COMMANDS: Final = (
+    *("test", "explain", "convert", "match", "bench", "warm", "simulate", "demo"),
+    *("pub", "sub", "topology", "trace", "top", "archive", "replay", "serve"),
+)
 
 SECONDS: Final = 60
 

@@ -499,7 +499,7 @@ def test_a_trace_tells_every_hop() -> None:
     assert by_broker["b2"]["matched"] == [
         {"subscriber": "near", "filter": "x > 0", "parameters": {}, "durable": ""}
     ]
-    assert [each["durable"] for each in by_broker["b3"]["matched"]] == ["d"]
+    assert [each["durable"] for each in by_broker["b3"]["matched"]] == ["far/d"]
     nobody = answer(world, asker, asker.ask(lambda id: Ask(id, "trace", {"x": 0})))
     assert isinstance(nobody, Answer)
     assert [hop["broker"] for hop in nobody.data["hops"]] == ["b1"]

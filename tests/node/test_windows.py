@@ -47,12 +47,23 @@ def test_publishers_do_not_share_numbers() -> None:
     assert windows.fresh("q", numbers(1)).all()
 
 
-def test_neighbouring_numbers_are_one_range() -> None:
+def test_a_block_takes_a_bit_a_number_however_they_come() -> None:
     windows = Windows()
-    windows.add("p", numbers(1))
-    windows.add("p", numbers(3))
-    (write,) = windows.add("p", numbers(2))
-    assert len(write.ranges) == 2 * 8
+    for number in range(0, BLOCK, 2):
+        writes = windows.add("p", numbers(number))
+        assert sum(len(write.ranges) for write in writes) <= BLOCK // 8
+
+
+def test_what_could_not_be_written_is_taken_back() -> None:
+    windows = Windows()
+    first = windows.add("p", numbers(1, 2, BLOCK))
+    second = windows.add("p", numbers(3))
+    back = windows.take_back("p", numbers(1, 2, BLOCK))
+    everything = numbers(1, 2, 3, BLOCK)
+    assert windows.fresh("p", everything).tolist() == [True, True, False, True]
+    again = Windows(stored([*second, *back]))
+    assert again.fresh("p", everything).tolist() == [True, True, False, True]
+    assert first
 
 
 def test_the_newest_blocks_are_remembered() -> None:
@@ -68,7 +79,9 @@ def test_the_newest_blocks_are_remembered() -> None:
         False,
         False,
     ]
-    assert [write.key for write in stored(writes)] == ["p#1", "p#2"]
+    assert [write.key for write in stored(writes)] == [
+        f"p#{block}" for block in range(1, WINDOW_BLOCKS + 1)
+    ]
 
 
 def test_the_publisher_heard_of_longest_ago_is_forgotten(

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
+from msgspec import structs
+
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.flooded import Flooded
@@ -14,8 +16,10 @@ from palio.routing.forwarding import Forwarding
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.ledger import Ledger
-from palio.routing.messages import Batch, Flood, LinkState
+from palio.routing.messages import Batch, Flood, LinkState, Subscribe
 from palio.routing.peering import Broker
+from palio.routing.poset import SUBSCRIPTIONS
+from palio.routing.source_trees import SourceTrees
 from palio.simulation.network import RouterFactory
 
 __all__ = ["MUTATIONS", "Mutation"]
@@ -241,6 +245,69 @@ def _flood_stops_at_the_first(right: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
+def _to_the_first_neighbour_only(right: Callable[..., Any]) -> Callable[..., Any]:
+    def wrong(self: SourceTrees, flood: Flood, sender: Any, wave: Any) -> Any:
+        return right(self, flood, sender, wave)[:1]
+
+    return wrong
+
+
+def _old_trees(right: Callable[..., Any]) -> Callable[..., Any]:
+    """Trees are not worked out anew when links change elsewhere."""
+
+    def wrong(self: SourceTrees, sender: Any, state: LinkState) -> Any:
+        trees = dict(self._trees)
+        sends = right(self, sender, state)
+        self._trees.update(trees)
+        return sends
+
+    return wrong
+
+
+def _no_summaries_for_the_new(right: Callable[..., Any]) -> Callable[..., Any]:
+    """A new neighbour is told of links, but not what others ask for."""
+
+    def wrong(self: SourceTrees, peer: Any) -> Any:
+        return [
+            each
+            for each in right(self, peer)
+            if not isinstance(each.message, Flood) or each.message.origin == self.name
+        ]
+
+    return wrong
+
+
+def _covering_across_origins(right: Callable[..., Any]) -> Callable[..., Any]:
+    """What another origin's wish covers is passed over, though that one may lie elsewhere."""
+
+    def wrong(self: SourceTrees, sender: Any, flood: Flood) -> Any:
+        others = [
+            entry.bound
+            for peer, entries in self._world.entries.items()
+            if peer.name != flood.origin
+            for entry in entries.values()
+        ]
+        kept = tuple(
+            each
+            for each in flood.requests
+            if not isinstance(each, Subscribe)
+            or not any(SUBSCRIPTIONS(other, each.filter) for other in others)
+        )
+        return right(self, sender, structs.replace(flood, requests=kept))
+
+    return wrong
+
+
+def _summary_of_before(right: Callable[..., Any]) -> Callable[..., Any]:
+    """A fresh summary is added to the one from before instead of taking its place."""
+
+    def wrong(self: SourceTrees, sender: Any, flood: Flood) -> Any:
+        with patch.object(self._world, "forget", lambda *_: None):
+            return right(self, sender, flood)
+
+    return wrong
+
+
 MUTATIONS: Final = [
     Mutation("skip a forward", Ledger, "outgoing", _skip_every_third_forward),
     Mutation("drop NST", Forwarding, "_eligible", _no_nst),
@@ -263,4 +330,11 @@ MUTATIONS: Final = [
     Mutation("old link states win", General, "_learn", _older_link_states_win, General),
     Mutation("link states not flooded", General, "_learn", _link_states_not_flooded, General),
     Mutation("flood to one only", Flooded, "_pass_on", _flood_stops_at_the_first, Flooded),
+    Mutation("flood one way", SourceTrees, "_spread", _to_the_first_neighbour_only, SourceTrees),
+    Mutation("keep old trees", SourceTrees, "_learn", _old_trees, SourceTrees),
+    Mutation(
+        "links only for the new", SourceTrees, "attach", _no_summaries_for_the_new, SourceTrees
+    ),
+    Mutation("cover across origins", SourceTrees, "_hear", _covering_across_origins, SourceTrees),
+    Mutation("add up summaries", SourceTrees, "_hear", _summary_of_before, SourceTrees),
 ]

@@ -17,8 +17,9 @@ from palio.model.relations import covers, covers_advertisement
 from palio.model.values import Bindings
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
-from palio.routing.messages import Subscribe
+from palio.routing.messages import Flood, Subscribe
 from palio.routing.peering import Broker
+from palio.routing.source_trees import SourceTrees
 from palio.simulation import (
     Client,
     Link,
@@ -324,6 +325,7 @@ class Storm:
         self.network.run()
         self.check_storm()
         self.check_tables()
+        self.check_summaries()
         for _ in range(8):
             self.check_probe()
         for client in self.clients:
@@ -364,6 +366,13 @@ class Storm:
             if isinstance(broker, Advertised):
                 broker.advertisements.table.check()
 
+    def check_summaries(self) -> None:
+        """Of source trees: every broker knows the very summary that every other one has said."""
+        routers = [r for r in self.network.routers.values() if isinstance(r, SourceTrees)]
+        for origin in routers:
+            said = {_facts(each._summary(origin.name)) for each in routers}
+            assert len(said) == 1, (origin.name, said)
+
     def check_empty(self) -> None:
         for router in self.network.routers.values():
             broker = router.inner if isinstance(router, General) else router
@@ -371,6 +380,11 @@ class Storm:
                 assert set(broker.subscriptions.table.nodes) <= {TRUE}  # a gateway's own
             if isinstance(broker, Advertised):
                 assert not broker.advertisements.table.nodes
+
+
+def _facts(summary: Flood) -> tuple[int, frozenset[tuple[int, Filter]]]:
+    asked = [each for each in summary.requests if isinstance(each, Subscribe)]
+    return summary.version, frozenset((each.key, each.filter) for each in asked)
 
 
 def random_advertisement(random: Randomness) -> Filter:

@@ -6,18 +6,20 @@ from typing import Final
 
 from palio.errors import PalioError
 from palio.routing.general import General
+from palio.routing.source_trees import SourceTrees
 from tests.conftest import NIGHTLY
 from tests.routing.mutations import MUTATIONS, Mutation
 from tests.routing.scenarios import Storm
 
 TRIES: Final = 10_000 if NIGHTLY else 100
+ON_GRAPHS: Final = (General, SourceTrees)
 
 
 def is_caught(mutation: Mutation) -> bool:
     with mutation.planted():
         for seed in range(TRIES):
             try:
-                Storm(seed, mutation.routing, graph=mutation.routing is General).run()
+                Storm(seed, mutation.routing, graph=mutation.routing in ON_GRAPHS).run()
             except (AssertionError, PalioError, LookupError, RuntimeError):
                 return True
     return False

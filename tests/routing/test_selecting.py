@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
+from palio.matching.index import Index
+from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.model.events import to_batches
 from palio.model.filters import Filter
 from palio.model.values import Value
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, Subscribe, Update
-from palio.routing.protocol import Events, Matching
+from palio.routing.protocol import Events, Matching, Selector
 from palio.routing.selecting import Rows
 from palio.simulation import Randomness
 from tests.routing.helpers import ALICE, BOB, attached, parse
-from tests.routing.scenarios import random_event, random_filter
+from tests.routing.scenarios import Storm, random_event, random_filter
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -56,10 +61,48 @@ def test_nan_null_and_other_kinds_are_outside_every_interval() -> None:
     }
 
 
-def test_an_engine_of_the_matching_room_may_take_its_place() -> None:
-    broker = attached(Acyclic("b1", lambda: Matching(Reference())), ALICE, BOB)
+@pytest.mark.parametrize("engine", [Reference, Index], ids=["reference", "index"])
+def test_an_engine_of_the_matching_room_may_take_its_place(
+    engine: Callable[[], Matcher],
+) -> None:
+    broker = attached(Acyclic("b1", lambda: Matching(engine())), ALICE, BOB)
     broker.receive(ALICE, Batch((Subscribe(0, parse("a < :x"), {"x": 3}),)))
     broker.receive(ALICE, Batch((Update(0, {"x": 5}, 1),)))
     (batch,) = to_batches([{"a": 4}, {"a": 5}])
     found = broker.route(BOB, Events("bob", (0, 1), batch=batch))
     assert {peer: mask.tolist() for peer, mask in found.items()} == {ALICE: [True, False]}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_index_and_rows_select_the_same_through_any_changes(seed: int) -> None:
+    """Filters come, change and go between batches; a batch may be of several shapes."""
+    random = Randomness(seed)
+    selectors: list[Selector] = [Rows(), Matching(Index())]
+    known: dict[int, dict[str, Value]] = {}
+    for key in range(60):
+        values: dict[str, Value] = {}
+        filter = random_filter(random, values)
+        known[key] = values
+        for each in selectors:
+            each.add(key, filter, values, key % 5)
+        if key > 10 and random.chance(0.4):
+            gone = random.choice(sorted(known))
+            del known[gone]
+            for each in selectors:
+                each.remove(gone)
+        changed = random.choice(sorted(known))
+        known[changed].update(dict.fromkeys(known[changed], random.below(8)))
+        for each in selectors:
+            each.bind(changed, known[changed])
+        if key % 6 == 0:
+            events = Events.of("p", [random_event(random) for _ in range(random.between(1, 9))])
+            rows, index = (
+                {to: mask.tolist() for to, mask in sorted(each.route(events).items())}
+                for each in selectors
+            )
+            assert rows == index
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_storm_with_the_index_for_a_selector(seed: int) -> None:
+    Storm(seed, partial(Acyclic, selector=lambda: Matching(Index()))).run()

@@ -187,14 +187,20 @@ class Node:
         """Time has passed."""
         core = self._core
         core.at = at
+        late = max(0.0, at.now - self.wake_at)
         self.wake_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
         for link, state in list(self._links.items()):
+            # Nobody can be heard while this broker itself is busy.
+            state.heard = min(at.now, state.heard + late)
             self._watch(link, state)
         for session in list(core.sessions.values()):
             if session.link is None and self._is_over(session, core.settings.client_grace_s):
                 self._end_session(session)
         for neighbour in list(core.neighbours.values()):
-            if neighbour.link is None and self._is_over(neighbour, core.settings.peer_grace_s):
+            is_over = neighbour.link is None and self._is_over(
+                neighbour, core.settings.peer_grace_s
+            )
+            if is_over or neighbour.must_begin_anew:
                 self._end_neighbour(neighbour)
         for subject, durable in list(core.durability.here.items()):
             away = durable.session is None and at.now - durable.away_since > durable.lease_s
@@ -323,7 +329,8 @@ class Node:
         """A broker that we dialed has answered."""
         core = self._core
         known = core.neighbours.get(welcome.name)
-        if welcome.resumed and known is not None and known.stream.knows(welcome.received):
+        is_known = known is not None and known.id == welcome.session
+        if welcome.resumed and is_known and known.stream.knows(welcome.received):
             return self._bind(link, state, known, welcome.received)
         if welcome.resumed:
             raise IllegalMessage(welcome.name, "it resumes a session that is none")

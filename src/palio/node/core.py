@@ -7,6 +7,7 @@ turns them into effects, until there is nothing left to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from palio.node.authority import Authority
 from palio.node.durability import Durability, MatcherFactory
@@ -18,6 +19,10 @@ from palio.routing.messages import Batch, Settled
 from palio.routing.protocol import Peer, Router, Send
 
 __all__ = ["Core", "failure"]
+
+
+_Promise: TypeAlias = tuple[Callable[[], None], Callable[[str], None]]
+"""What to do once something is on the disk, and what if it cannot be written."""
 
 
 class Core:
@@ -49,7 +54,9 @@ class Core:
         self._waves: dict[int, _Wave] = {}
         self._next_wave = 1
         self._next_ticket = 1
-        self._promises: dict[int, tuple[Callable[[], None], Callable[[str], None]]] = {}
+        self._promises: dict[int, list[_Promise]] = {}
+        self.failures = 0
+        """Appends that could not be written."""
 
     def report(self, level: str, event: str, **details: object) -> None:
         """Tell people."""
@@ -63,38 +70,52 @@ class Core:
         then: Callable[[], None] | None = None,
         otherwise: Callable[[str], None] | None = None,
     ) -> None:
-        """Write, and do something once it is on the disk, or if it cannot be written."""
+        """Write, and do something once it is on the disk, or if it cannot be written.
+
+        Where nothing is to be written it waits for what is being written: what it depends on may
+        be among that.
+        """
         written = tuple(operations)
-        if not written:
-            if then is not None:
-                then()
-            return
-        ticket = self._next_ticket
-        self._next_ticket += 1
-        self._promises[ticket] = (then or _nothing, otherwise or _never_mind)
-        self.out.append(Append(ticket, written))
+        promise = (then or _nothing, otherwise or _never_mind)
+        if written:
+            self._promises[self._next_ticket] = [promise]
+            self.out.append(Append(self._next_ticket, written))
+            self._next_ticket += 1
+        elif self._promises:
+            self._promises[next(reversed(self._promises))].append(promise)
+        else:
+            promise[0]()
 
     def stored(self, ticket: int) -> None:
         """See `Node.stored`."""
-        self._promises.pop(ticket)[0]()
+        for then, _ in self._promises.pop(ticket):
+            then()
 
     def failed(self, ticket: int, reason: str) -> None:
         """See `Node.failed`."""
         self.report("error", "journal_failed", reason=reason)
-        self._promises.pop(ticket)[1](reason)
+        self.failures += 1
+        for _, otherwise in self._promises.pop(ticket):
+            otherwise(reason)
 
     # --- waves ---
 
     def settle(self, session: Session, id: int) -> None:
-        """Answer a client once all it asked for is in force everywhere."""
+        """Answer a client once all it asked for is in force everywhere, and on the disk here."""
         wave = self._next_wave
         self._next_wave += 1
         self._waves[wave] = _Wave(session, id)
         self.durability.registry.settle(wave)
         self.route(self.router.receive(session.peer, Batch((), wave=wave)))
 
+        def on_disk(_reason: str = "") -> None:
+            """What could not be written was refused by itself."""
+            self._answered(wave, ())
+
+        self.append((), on_disk, on_disk)
+
     def _answered(self, wave: int, unreached: Iterable[str]) -> None:
-        """One of the two halves, routing tables and registry, has been answered."""
+        """Routing tables, registry or disk: one of the three has answered."""
         state = self._waves.get(wave)
         if state is None:
             return
@@ -136,9 +157,19 @@ class Core:
             settled, registry.settled = registry.settled, []
             for wave, unreached in settled:
                 self._answered(wave, unreached)
-        custody.reroute(registry.next_hop)
+        custody.reroute(registry.next_hop, registry.ways)
         for neighbour in self.neighbours.values():
             self.pump_neighbour(neighbour)
+        if custody.damaged:
+            self._tell_damage()
+
+    def _tell_damage(self) -> None:
+        """Entries that nobody can read any more are told of and written off."""
+        custody = self.durability.custody
+        damaged, custody.damaged = custody.damaged, []
+        for entry, homes in damaged:
+            self.report("error", "entry_lost", entry=entry, homes=list(homes))
+        self.dismiss(entry for entry, _ in damaged)
 
     def _write_facts(self, operations: Iterable[Operation], version: int) -> None:
         def tell(_reason: str = "") -> None:
@@ -172,6 +203,7 @@ class Core:
     def _carry_on(self, entries: Sequence[int], operations: Iterable[Operation]) -> None:
         def carry() -> None:
             for entry in entries:
+                self.durability.custody.release(entry, ())
                 self.durability.custody.dispatch(entry, self.durability.registry.next_hop)
 
         self.append(operations, carry)
@@ -225,14 +257,14 @@ class Core:
 
 
 class _Wave:
-    """A client's question, open until the routing tables and the registry have answered."""
+    """A client's question, open until routing tables, registry and disk have answered."""
 
     __slots__ = ("id", "open", "session", "unreached")
 
     def __init__(self, session: Session, id: int) -> None:
         self.session = session
         self.id = id
-        self.open = 2
+        self.open = 3
         self.unreached: dict[str, None] = {}
 
 

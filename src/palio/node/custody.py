@@ -41,12 +41,23 @@ NextHop = Callable[[str], "str | None"]
 
 
 class _Cache:
-    """The newest parcels, by entry."""
+    """The newest parcels, by entry, and all that are not on the disk yet."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._parcels: OrderedDict[int, Parcel] = OrderedDict()
+        self._unwritten: dict[int, Parcel] = {}
         self._bytes = 0
+
+    def hold(self, entry: int, parcel: Parcel) -> None:
+        """Keep a parcel until it is `written`."""
+        self._unwritten[entry] = parcel
+
+    def written(self, entry: int) -> None:
+        """An entry can be read from the journal from now on."""
+        parcel = self._unwritten.pop(entry, None)
+        if parcel is not None:
+            self.put(entry, parcel)
 
     def put(self, entry: int, parcel: Parcel) -> None:
         self._parcels[entry] = parcel
@@ -57,7 +68,7 @@ class _Cache:
 
     def get(self, entry: int, after: Iterable[int]) -> Parcel | None:
         """A parcel; `after` are entries likely to be asked for next. None for a damaged one."""
-        found = self._parcels.get(entry)
+        found = self._parcels.get(entry) or self._unwritten.get(entry)
         if found is not None:
             return found
         numbers = [each for each in (entry, *after) if each not in self._parcels]
@@ -75,6 +86,7 @@ class _Cache:
         return found
 
     def drop(self, entry: int) -> None:
+        self._unwritten.pop(entry, None)
         parcel = self._parcels.pop(entry, None)
         if parcel is not None:
             self._bytes -= parcel.nbytes
@@ -83,10 +95,12 @@ class _Cache:
 class _Line:
     """What waits for one durable subscription, in order, and how much of it is with its owner."""
 
-    __slots__ = ("entries", "in_flight", "sizes")
+    __slots__ = ("entries", "first", "in_flight", "sizes")
 
-    def __init__(self, entries: Iterable[int] = ()) -> None:
+    def __init__(self, entries: Iterable[int] = (), first: int = 0) -> None:
         self.entries = deque(entries)
+        self.first = first
+        """Entries before this one are none of its own."""
         self.sizes: deque[int] = deque()
         """Bytes of those at its head that were sent and not acknowledged."""
         self.in_flight = 0
@@ -107,7 +121,11 @@ class Custody:
         self._queues: dict[str, deque[int]] = {}
         self._next_flight = 0
         self._stranded: dict[int, None] = {}
+        self._ways = -1
         self._rows: dict[tuple[str, int], bytes | None] = {}
+        self.damaged: list[tuple[int, tuple[str, ...]]] = []
+        """Entries on the way to other homes that the journal cannot give back, with those homes.
+        Whoever reports it takes it out."""
         self._lines = {name: _Line(entries) for name, entries in stored.waiting.items()}
         for line in self._lines.values():
             for entry in line.entries:
@@ -140,20 +158,23 @@ class Custody:
             self._homes[entry] = away
         if assigned:
             self._claims[entry] = len(assigned)
-        self._cache.put(entry, parcel)
+        self._cache.hold(entry, parcel)
         return entry, operations
 
     def release(self, entry: int, subscriptions: Iterable[str]) -> None:
         """The entry is on the disk: it joins the lines of the subscriptions it was assigned to."""
+        self._cache.written(entry)
         for subscription in subscriptions:
             line = self._lines.get(subscription)
-            if line is not None:
+            if line is not None and entry >= line.first:
                 line.entries.append(entry)
-            else:
-                self._unclaim(entry)
+            else:  # it has ended meanwhile, and perhaps begun anew
+                self._leave(subscription, entry)
 
-    def abandon(self, entry: int) -> None:
+    def abandon(self, entry: int, subscriptions: Iterable[str]) -> None:
         """The entry could not be written: it is nobody's."""
+        for subscription in subscriptions:
+            self._rows.pop((subscription, entry), None)
         self._homes.pop(entry, None)
         self._claims.pop(entry, None)
         self._cache.drop(entry)
@@ -190,6 +211,9 @@ class Custody:
             parcel = self._cache.get(entry, ahead)
             if parcel is not None:
                 return Carry(parcel, number, homes)
+            if entry in self._homes:  # and was not abandoned
+                self.damaged.append((entry, homes))
+            self.took(neighbour, (number,))
         return None
 
     def took(self, neighbour: str, flights: Iterable[int]) -> list[int]:
@@ -219,8 +243,11 @@ class Custody:
         else:
             table.pop(entry, None)
 
-    def reroute(self, next_hop: NextHop) -> None:
-        """Ways have changed: what had none may have one now."""
+    def reroute(self, next_hop: NextHop, ways: int) -> None:
+        """What has no way may have one now, if the ways (by their version) have changed."""
+        if ways == self._ways:
+            return
+        self._ways = ways
         stranded, self._stranded = sorted(self._stranded), {}
         for entry in stranded:
             self.dispatch(entry, next_hop)
@@ -229,7 +256,7 @@ class Custody:
 
     def open(self, subscription: str) -> None:
         """A durable subscription lives here."""
-        self._lines.setdefault(subscription, _Line())
+        self._lines.setdefault(subscription, _Line(first=self._next_entry))
 
     def rewind(self, subscription: str) -> None:
         """Its owner is here anew: what was not acknowledged is sent again."""
@@ -270,15 +297,22 @@ class Custody:
         """What waits for a durable subscription, up to an entry."""
         return list(takewhile(lambda each: each <= entry, self._lines[subscription].entries))
 
-    def close(self, subscription: str) -> None:
-        """A durable subscription has ended, with all that waits for it."""
-        line = self._lines.pop(subscription, None)
-        for entry in line.entries if line is not None else ():
+    def close(self, subscription: str) -> list[int]:
+        """A durable subscription has ended, with all that waits for it, which is returned."""
+        line = self._lines.pop(subscription, _Line())
+        for entry in line.entries:
             self._leave(subscription, entry)
+        return list(line.entries)
 
     def waiting(self, subscription: str) -> list[Entry]:
-        """All that waits for a durable subscription, in order."""
-        return self._store.entries(list(self._lines[subscription].entries))
+        """All that waits for a durable subscription, in order, but for what is damaged."""
+        found: list[Entry] = []
+        for entry in self._lines[subscription].entries:
+            try:
+                found += self._store.entries([entry])
+            except JournalDamaged:
+                self.damaged.append((entry, ()))
+        return found
 
     def line(self, subscription: str) -> int:
         """How many entries wait for a durable subscription."""

@@ -16,7 +16,7 @@ from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
 from palio.matching.protocol import Matcher, RowMask
 from palio.model.events import SEQ
-from palio.model.filters import Filter
+from palio.model.filters import TRUE, Filter
 from palio.node.custody import Custody
 from palio.node.effects import (
     DropSubscription,
@@ -102,12 +102,16 @@ class Durability:
     def drop(self, subject: str, *, moved_to: str = "") -> list[Operation]:
         """A durable subscription of this broker has ended, or lives elsewhere now."""
         durable = self.here.pop(subject)
-        self.custody.close(subject)
+        lined_up = self.custody.close(subject)
         if moved_to:
             self.registry.announce(subject, filter=str(durable.bound), moved_to=moved_to)
         else:
             self.registry.announce(subject)
-        return [DropSubscription(subject), *self._windows.forget(f"{subject}\n")]
+        return [
+            DropSubscription(subject),
+            *self.custody.drop(lined_up),
+            *self._windows.forget(f"{subject}\n"),
+        ]
 
     def was_here(self, subject: str) -> bool:
         """Whether a durable subscription of this name lived here once and has ended."""
@@ -143,6 +147,15 @@ class Durability:
             return 0, (), operations
         entry, puts = self.custody.take(parcel, homes, assigned, wall_us)
         return entry, tuple(assigned), [*puts, *operations]
+
+    def take_back(self, parcel: Parcel, assigned: Iterable[str]) -> list[Operation]:
+        """What was taken could not be written: it may come again, and is not there before."""
+        numbers = parcel.batch.column(SEQ).to_numpy()
+        return [
+            write
+            for subject in assigned
+            for write in self._windows.take_back(f"{subject}\n{parcel.publisher}", numbers)
+        ]
 
     def _assign(
         self, parcel: Parcel
@@ -297,6 +310,7 @@ def _readable(text: str) -> Filter | None:
     if not text:
         return None
     try:
-        return parse_filter(text)
+        filter = parse_filter(text)
     except InvalidInput:
-        return parse_filter("TRUE")
+        return TRUE
+    return TRUE if filter.variables else filter

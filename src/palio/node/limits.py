@@ -20,6 +20,9 @@ MAX_GREETING_BYTES: Final = 16 << 10
 GREETING_S: Final = 2.0
 """How long a connection may take to show who it is."""
 
+MAX_NUMBER: Final = 1 << 62
+"""A number in a message. Added to another it is an int64 still."""
+
 MAX_NAME_BYTES: Final = 200
 """A client's, a broker's or a durable subscription's name."""
 
@@ -59,5 +62,5 @@ LEASE_S: Final = 7 * 86_400.0
 MAX_PUBLISHERS: Final = 100_000
 """Publishers whose numbers are remembered; beyond, the one heard of longest ago is forgotten."""
 
-WINDOW_BLOCKS: Final = 2
+WINDOW_BLOCKS: Final = 16
 """Blocks of numbers (see `windows`) that are remembered of one publisher of durable events."""

@@ -76,6 +76,10 @@ class MemoryStore:
             case PutFacts(facts):
                 self._facts.update({(fact.origin, fact.subject): fact for fact in facts})
 
+    def held(self) -> list[Entry]:
+        """All entries, in order."""
+        return [entry for _, entry in sorted(self._entries.items())]
+
     def load(self) -> Stored:
         """See `Store`."""
         self._epoch += 1

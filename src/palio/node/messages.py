@@ -31,7 +31,7 @@ ends the connection; a message that is not legal does, and changes nothing.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -40,6 +40,7 @@ import pyarrow as pa
 
 from palio.matching.protocol import RowMask
 from palio.model.values import NO_VALUES
+from palio.node.limits import MAX_NUMBER
 from palio.routing.messages import Control, Values
 
 __all__ = [
@@ -87,6 +88,10 @@ __all__ = [
 ]
 
 
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+"""A number that came from outside may be reckoned with: what is none is refused by the codec."""
+
+
 class Parcel:
     """Events of one publisher in its order and of one shape, with their encoded form once it is
     made.
@@ -94,12 +99,13 @@ class Parcel:
     At and after the publisher's own broker the batch has the system columns `$seq` and `$time`.
     """
 
-    __slots__ = ("_payload", "batch", "publisher")
+    __slots__ = ("_nbytes", "_payload", "batch", "publisher")
 
     def __init__(self, publisher: str, batch: pa.RecordBatch, payload: Any = None) -> None:
         self.publisher = publisher
         self.batch = batch
         self._payload = payload
+        self._nbytes = -1
 
     @property
     def payload(self) -> Any:
@@ -110,8 +116,13 @@ class Parcel:
 
     @property
     def nbytes(self) -> int:
-        """About what it takes on the wire and in a queue."""
-        return self.payload.size if self._payload is not None else self.batch.nbytes + 256
+        """About what it takes on the wire and in a queue. It never changes, so that what is added
+        to an account is what is taken from it.
+        """
+        if self._nbytes < 0:
+            encoded = self._payload
+            self._nbytes = self.batch.nbytes + 256 if encoded is None else encoded.size
+        return self._nbytes
 
     def select(self, mask: RowMask) -> Parcel:
         """The events of some rows; this very parcel if that is all of them."""
@@ -152,14 +163,14 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     role: str
     """`client` or `broker`."""
     name: str
-    version: int
+    version: Number
     token: str = ""
     incarnation: str = ""
     """Drawn by a client once in its life: its publications are numbered under `name/incarnation`,
     whatever becomes of its sessions."""
     session: str = ""
     """The session to resume; empty for a new one."""
-    received: int = 0
+    received: Number = 0
     """Counted messages of that session that arrived here."""
 
 
@@ -169,7 +180,7 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     name: str
     session: str
     resumed: bool
-    received: int
+    received: Number
     """Counted messages of the resumed session that arrived here."""
     publisher: str = ""
     """The name that events published in this session bear."""
@@ -187,7 +198,7 @@ class Bye(msgspec.Struct, frozen=True, tag=True):
 class Seen(msgspec.Struct, frozen=True, tag=True):
     """So many counted messages have arrived in this session: they need not be kept any longer."""
 
-    count: int
+    count: Number
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):
@@ -204,19 +215,19 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
 class Subscribe(msgspec.Struct, frozen=True, tag=True):
     """Hear what matches. `durable` names a subscription that outlives its session."""
 
-    id: int
-    key: int
+    id: Number
+    key: Number
     filter: str
     values: Values = NO_VALUES
     durable: str = ""
-    lease_s: float = 0.0
+    lease_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
 
 
 class Replace(msgspec.Struct, frozen=True, tag=True):
     """Another filter under the same key: identity, position and grants stay."""
 
-    id: int
-    key: int
+    id: Number
+    key: Number
     filter: str
     values: Values = NO_VALUES
 
@@ -224,32 +235,32 @@ class Replace(msgspec.Struct, frozen=True, tag=True):
 class Update(msgspec.Struct, frozen=True, tag=True):
     """New values for some variables."""
 
-    id: int
-    key: int
+    id: Number
+    key: Number
     values: Values
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, tag=True):
     """Hear nothing more. A durable subscription waits for its owner, unless `forget` ends it."""
 
-    id: int
-    key: int
+    id: Number
+    key: Number
     forget: bool = False
 
 
 class Advertise(msgspec.Struct, frozen=True, tag=True):
     """Announce what will be published."""
 
-    id: int
-    key: int
+    id: Number
+    key: Number
     filter: str
 
 
 class Unadvertise(msgspec.Struct, frozen=True, tag=True):
     """Withdraw an announcement."""
 
-    id: int
-    key: int
+    id: Number
+    key: Number
 
 
 class Settle(msgspec.Struct, frozen=True, tag=True):
@@ -258,28 +269,28 @@ class Settle(msgspec.Struct, frozen=True, tag=True):
     Answered by `Done`, which names brokers that could not be told.
     """
 
-    id: int
+    id: Number
 
 
 class Publish(msgspec.Struct, frozen=True, tag=True):
     """Events numbered on from `first_seq`, without system columns."""
 
     parcel: Parcel
-    first_seq: int
+    first_seq: Number
     durable: bool = False
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag=True):
     """The durable subscription has dealt with everything up to an entry."""
 
-    key: int
-    entry: int
+    key: Number
+    entry: Number
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):
     """A question about the broker: `topology`, `status`, `trace`, `catalogue`."""
 
-    id: int
+    id: Number
     what: str
     about: Any = None
 
@@ -298,21 +309,21 @@ class Failure(msgspec.Struct, frozen=True):
 class Done(msgspec.Struct, frozen=True, tag=True):
     """The request is in force at this broker (for `Settle`: everywhere but at `unreached`)."""
 
-    id: int
+    id: Number
     unreached: tuple[str, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """The request was refused and changed nothing."""
 
-    id: int
+    id: Number
     failure: Failure
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
     """What an `Ask` asked for."""
 
-    id: int
+    id: Number
     data: Any
 
 
@@ -326,7 +337,7 @@ class Accepted(msgspec.Struct, frozen=True, tag=True):
 class Refused(msgspec.Struct, frozen=True, tag=True):
     """Events that were not published, and why."""
 
-    first_seq: int
+    first_seq: Number
     last_seq: int
     failure: Failure
 
@@ -341,16 +352,16 @@ class Deliver(msgspec.Struct, frozen=True, tag=True):
     parcel: Parcel
     rows: bytes | None = None
     key: int = -1
-    entry: int = 0
+    entry: Number = 0
 
 
 class Gap(msgspec.Struct, frozen=True):
     """Events of one publisher that a session lost."""
 
     publisher: str
-    first_seq: int
+    first_seq: Number
     last_seq: int
-    count: int
+    count: Number
     key: int = -1
     """The durable subscription that lost them, or -1."""
 
@@ -383,7 +394,7 @@ class Carry(msgspec.Struct, frozen=True, tag=True):
     """Durable events for durable subscriptions at some brokers, until `Took`."""
 
     parcel: Parcel
-    flight: int
+    flight: Number
     """The sender's number for this carriage, never used twice."""
     homes: tuple[str, ...]
 
@@ -391,21 +402,21 @@ class Carry(msgspec.Struct, frozen=True, tag=True):
 class Took(msgspec.Struct, frozen=True, tag=True):
     """What came in these flights is on the disk of the sender of this message."""
 
-    flights: tuple[int, ...]
+    flights: tuple[Number, ...]
 
 
 class Fact(msgspec.Struct, frozen=True):
     """One thing that a broker tells all others about itself; the newest version counts."""
 
     origin: str
-    version: int
+    version: Number
     subject: str
     """`links`, or the name of a durable subscription."""
     links: tuple[str, ...] = ()
     """The neighbours; or, for a durable subscription that has moved, its new home."""
     filter: str = ""
     """A durable subscription's filter with its values; empty once it has ended."""
-    claimed_us: int = 0
+    claimed_us: Number = 0
     """When it came to live here: of two homes that claim it the later one has it."""
 
 
@@ -418,21 +429,21 @@ class Facts(msgspec.Struct, frozen=True, tag=True):
 class Known(msgspec.Struct, frozen=True, tag=True):
     """By origin, the newest version that the sender has: what it lacks is sent to it."""
 
-    versions: dict[str, int]
+    versions: dict[str, Number]
 
 
 class Echo(msgspec.Struct, frozen=True, tag=True):
     """Facts of an origin up to a version are known beyond the sender, but for some brokers."""
 
     origin: str
-    version: int
+    version: Number
     unreached: tuple[str, ...] = ()
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
     """Where would this event go from here? Nobody receives it."""
 
-    id: int
+    id: Number
     parcel: Parcel
     path: tuple[str, ...]
 
@@ -440,7 +451,7 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
 class Probed(msgspec.Struct, frozen=True, tag=True):
     """What became of a probe at one broker and beyond it."""
 
-    id: int
+    id: Number
     hops: tuple[dict[str, Any], ...]
 
 

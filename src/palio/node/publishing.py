@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, PalioError
 from palio.matching.protocol import RowMask
-from palio.model.events import SEQ, conform, stamped
+from palio.model.events import SEQ, TIME, TIMESTAMP, conform, stamped
 from palio.model.filters import FALSE, TRUE
 from palio.node.authority import hearable, publishable
 from palio.node.core import Core, failure
@@ -33,7 +33,7 @@ from palio.node.messages import (
 from palio.node.sessions import Neighbour, Party, Session
 from palio.routing.protocol import Events, Peer
 
-__all__ = ["Publishing"]
+__all__ = ["Publishing", "check_numbered"]
 
 COPY_SHARE: Final = 4
 """Rows are copied where no more than one in so many is wanted; else the frame goes as it is."""
@@ -170,6 +170,7 @@ class Publishing:
 
     def forward(self, neighbour: Neighbour, message: Forward) -> None:
         """A neighbour sends events for those who listen beyond."""
+        check_numbered(neighbour, message.parcel)
         parcel = message.parcel.select(unpack_mask(message.rows, len(message.parcel)))
         parcel = self._admitted(neighbour, parcel)
         if len(parcel):
@@ -178,6 +179,9 @@ class Publishing:
     def carry(self, neighbour: Neighbour, message: Carry) -> None:
         """A neighbour gives events into our custody; it is told once they are on the disk."""
         core = self._core
+        check_numbered(neighbour, message.parcel)
+        if neighbour.must_begin_anew:
+            return  # not before that which could not be written
         parcel = self._admitted(neighbour, message.parcel)
         took = Took((message.flight,))
 
@@ -186,7 +190,8 @@ class Publishing:
                 neighbour.say(core.out, took)
 
         def refused(_reason: str) -> None:
-            """It stays where it is, and comes again when the link does."""
+            """It stays where it is, and comes again in the neighbour's next session."""
+            neighbour.must_begin_anew = True
 
         self._into_custody(parcel, message.homes, done, refused)
 
@@ -221,10 +226,14 @@ class Publishing:
         core = self._core
         entry, assigned, operations = core.durability.take(parcel, homes, core.at.wall_us)
         custody = core.durability.custody
+        failures = core.failures
         if entry:
             custody.dispatch(entry, core.durability.registry.next_hop)
 
         def on_disk() -> None:
+            if not entry and core.failures > failures:
+                # It had come before, but that was not on the disk yet and never got there.
+                return refused("what came before could not be written")
             for subject in assigned:
                 if subject not in core.durability.here:
                     core.follow(subject, Entry(entry, parcel, homes, core.at.wall_us))
@@ -235,9 +244,11 @@ class Publishing:
                 if durable is not None:
                     core.pump(durable)
             core.dismiss([entry])
+            return None
 
         def off_disk(reason: str) -> None:
-            custody.abandon(entry)
+            custody.abandon(entry, assigned)
+            core.append(core.durability.take_back(parcel, assigned))
             refused(reason)
 
         core.append(operations, on_disk, off_disk)
@@ -250,7 +261,7 @@ class Publishing:
         core = self._core
         self.routed += len(parcel)
         seqs: npt.NDArray[np.int64] = parcel.batch.column(SEQ).to_numpy()
-        events = Events(parcel.publisher, seqs.tolist(), batch=parcel.batch)
+        events = Events(parcel.publisher, seqs, batch=parcel.batch)
         for peer, mask in core.router.route(sender, events).items():
             if peer.is_client:
                 self._deliver(peer, parcel, mask, durable=durable)
@@ -279,6 +290,18 @@ class Publishing:
         sent, rows = _part(neighbour, parcel, mask)
         message = Forward(sent, rows, durable)
         neighbour.offer(self._core.out, message, self._core.settings.queue_bytes)
+
+
+def check_numbered(neighbour: Neighbour, parcel: Parcel) -> None:
+    """Refuse events that no broker can have numbered."""
+    schema, batch = parcel.batch.schema, parcel.batch
+    for name, kind in ((SEQ, pa.int64()), (TIME, TIMESTAMP)):
+        places = schema.get_all_field_indices(name)
+        if len(places) != 1 or schema.types[places[0]] != kind or batch[places[0]].null_count:
+            raise IllegalMessage(neighbour.name, f"events without {name}")
+    numbers = batch.column(SEQ).to_numpy()
+    if not len(numbers) or numbers[0] < 0 or (np.diff(numbers) <= 0).any():
+        raise IllegalMessage(neighbour.name, f"events whose {SEQ} does not grow from 0 on")
 
 
 def _part(party: Party, parcel: Parcel, mask: RowMask) -> tuple[Parcel, bytes | None]:

@@ -7,13 +7,15 @@ the neighbours it would have sent it to, and answers for all beyond once they ha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from palio.errors import InvalidInput
-from palio.model.events import stamped, to_batch
+from palio.language.parsing import parse_filter
+from palio.model.events import rows, stamped, to_batch
 from palio.node.core import Core
-from palio.node.messages import Answer, Parcel, Probe, Probed
-from palio.node.publishing import Publishing
+from palio.node.messages import Answer, Fact, Parcel, Probe, Probed
+from palio.node.publishing import Publishing, check_numbered
 from palio.node.sessions import Neighbour, Session
 from palio.routing.protocol import Events, Peer
 
@@ -97,7 +99,7 @@ class Questions:
         registry = self._core.durability.registry
         durable: dict[str, list[str]] = {}
         for fact in registry.facts():
-            if fact.filter:
+            if _lives(fact):
                 durable.setdefault(fact.origin, []).append(fact.subject)
         return {
             "asked": self._core.name,
@@ -139,6 +141,7 @@ class Questions:
 
     def probe(self, neighbour: Neighbour, message: Probe) -> None:
         """A neighbour asks what would become of an event here and beyond."""
+        check_numbered(neighbour, message.parcel)
         self._probe(neighbour, message.id, message.parcel, message.path)
 
     def _probe(
@@ -150,12 +153,14 @@ class Questions:
         state = self._open[mine] = _Open(asker, id)
         here = (*path, core.name)
         hop: dict[str, Any] = {"broker": core.name, "path": list(here)}
-        hop["sessions"], hop["forwards"], hop["durable"] = [], [], []
+        hop |= {name: [] for name in ("sessions", "matched", "forwards", "durable", "kept_for")}
         events = Events(parcel.publisher, [0], batch=parcel.batch)
         sender = core.outlet(asker) if isinstance(asker, Session) else asker.peer
         for peer in core.router.route(sender, events):
             self._would_send(peer, hop, state, Probe(mine, parcel, here))
-        hop["durable"] = sorted(core.durability.homes(parcel)) if not path else []
+        if not path:
+            hop["durable"] = sorted(core.durability.homes(parcel))
+            hop["kept_for"] = self._keepers(_event(parcel)) if hop["durable"] else []
         state.hops.append(hop)
         self._conclude(mine)
 
@@ -165,12 +170,22 @@ class Questions:
             place = core.by_peer.get(peer)
             if place is not None:
                 hop["sessions"].append(place[0].owner)
+                hop["matched"] += _matched(*place, _event(message.parcel))
             return
         neighbour = core.neighbours.get(peer.name)
         if neighbour is not None:
             hop["forwards"].append(peer.name)
             state.waiting[peer.name] = None
             neighbour.say(core.out, message)
+
+    def _keepers(self, event: Mapping[str, Any]) -> list[str]:
+        """The durable subscriptions of the network that an event matches."""
+        found = []
+        for fact in self._core.durability.registry.facts():
+            with suppress(InvalidInput):  # of a later version of the language
+                if _lives(fact) and parse_filter(fact.filter).matches(event):
+                    found.append(fact.subject)
+        return sorted(found)
 
     def probed(self, neighbour: Neighbour, message: Probed) -> None:
         """A neighbour answers for itself and all beyond."""
@@ -198,3 +213,27 @@ class Questions:
             asker.say(out, Answer(state.id, {"hops": state.hops}))
         else:
             asker.say(out, Probed(state.id, tuple(state.hops)))
+
+
+def _lives(fact: Fact) -> bool:
+    """Whether a fact is about a durable subscription that lives at its origin."""
+    return bool(fact.filter) and not fact.links
+
+
+def _event(parcel: Parcel) -> dict[str, Any]:
+    return next(rows(parcel.batch))
+
+
+def _matched(session: Session, key: int, event: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The subscriptions of a session that an event matches; `key` is that of a durable one."""
+    return [
+        {
+            "subscriber": session.owner,
+            "filter": str(each.filter),
+            "parameters": dict(each.values),
+            "durable": each.durable,
+        }
+        for number, each in session.subscriptions.items()
+        if (number == key if key >= 0 else not each.durable)
+        and each.filter.matches(event, each.values)
+    ]

@@ -90,6 +90,8 @@ class Registry:
         self._neighbours: dict[str, _Neighbour] = {}
         self._debts: dict[str, deque[_Debt]] = {}
         self._hops: dict[str, str] | None = None
+        self.ways = 0
+        """Grows whenever `next_hop` may answer differently."""
         self._untold: dict[int, Fact] = {}
         """Facts of this broker that are not yet on its disk."""
         for fact in sorted(facts, key=lambda each: each.version):
@@ -130,6 +132,10 @@ class Registry:
         if self._hops is None:
             self._hops = self._compute_hops()
         return self._hops.get(home)
+
+    def _change_ways(self) -> None:
+        self._hops = None
+        self.ways += 1
 
     def _compute_hops(self) -> dict[str, str]:
         """Breadth first over links that both ends list, neighbours by name."""
@@ -220,7 +226,7 @@ class Registry:
                 self._echoed(neighbour, message)
 
     def _links_changed(self) -> None:
-        self._hops = None
+        self._change_ways()
         names = tuple(sorted(self._neighbours))
         if names != self.links(self.name):
             self._announce(Fact(self.name, self._next_version(), LINKS, names))
@@ -240,7 +246,7 @@ class Registry:
         if lacking:
             lacking.sort(key=lambda fact: fact.version)
             self.outbox.append((neighbour, Facts(tuple(lacking))))
-        self._hops = None
+        self._change_ways()
         for origin in list(self._debts):
             self._pay(origin)
 
@@ -278,7 +284,7 @@ class Registry:
         self._facts[fact.origin, fact.subject] = fact
         self._versions[fact.origin] = max(fact.version, self._versions.get(fact.origin, 0))
         if fact.subject == LINKS:
-            self._hops = None
+            self._change_ways()
 
     def _flood(self, facts: Sequence[Fact], source: str | None) -> None:
         for name, state in self._neighbours.items():

@@ -56,25 +56,35 @@ class Desk:
         except (PalioError, IllegalMessage) as error:
             session.say(self._core.out, Failed(request.id, failure(error)))
         else:
-            durable = isinstance(request, Subscribe) and request.durable
-            if not durable:
+            if not self._is_answered_later(session, request):
                 session.say(self._core.out, Done(request.id))
         return None
+
+    @staticmethod
+    def _is_answered_later(session: Session, request: ClientRequest) -> bool:
+        """Whether it is about a durable subscription, and in force once it is on the disk."""
+        match request:
+            case Subscribe():
+                return bool(request.durable)
+            case Replace() | Update():
+                return bool(session.subscriptions[request.key].durable)
+            case _:
+                return False
 
     def _serve(self, session: Session, request: ClientRequest) -> None:
         match request:
             case Subscribe():
                 self._subscribe(session, request)
-            case Replace(_, key, text, values):
-                self._change(session, key, parse_filter(text), values)
-            case Update(_, key, values):
+            case Replace(id, key, text, values):
+                self._change(session, id, key, parse_filter(text), values)
+            case Update(id, key, values):
                 known = self._known(session, key)
                 unknown = sorted(set(values) - known.filter.variables)
                 if unknown:
                     raise InvalidBinding(
                         f"the filter of key {key} has no parameter :{unknown[0]}", name=unknown[0]
                     )
-                self._change(session, key, known.filter, {**known.values, **values})
+                self._change(session, id, key, known.filter, {**known.values, **values})
             case Unsubscribe(_, key, forget):
                 self._unsubscribe(session, key, forget=forget)
             case Advertise(_, key, text):
@@ -142,9 +152,10 @@ class Desk:
             core.pump(durable)
 
         def undo(reason: str) -> None:
-            core.release(durable)
-            if known is None:
-                core.append(core.durability.drop(subject))
+            if durable.session is session and durable.key == request.key:
+                core.release(durable)
+                if known is None:
+                    core.append(core.durability.drop(subject))
             error = PalioError(f"the broker could not write to its disk: {reason}")
             session.say(core.out, Failed(request.id, failure(error)))
 
@@ -156,9 +167,10 @@ class Desk:
         wall_us = self._core.at.wall_us
         return self._core.durability.put(subject, session.owner, filter, values, lease_s, wall_us)
 
-    def _change(self, session: Session, key: int, filter: Filter, values: Bindings) -> None:
+    def _change(
+        self, session: Session, id: int, key: int, filter: Filter, values: Bindings
+    ) -> None:
         """Another filter or other values under the same key; all of it or nothing."""
-        core = self._core
         known = self._known(session, key)
         own = {name: value for name, value in values.items() if name in filter.variables}
         narrowed = narrow(filter, own, session.principal)
@@ -169,17 +181,39 @@ class Desk:
             change = routing.Subscribe(key, narrowed, own)
             known.version = 0
         if known.durable:
-            durable = core.durability.here[known.durable]
-            _, operations = self._put(known.durable, session, narrowed, own, durable.lease_s)
-            core.append(operations)
+            self._change_durable(session, id, key, narrowed, own)
             if isinstance(change, routing.Update):
                 change = routing.Update(0, own, known.version)
             else:
                 change = routing.Subscribe(0, narrowed, own)
-            self._tell_router(durable.peer, change)
+            self._tell_router(self._core.durability.here[known.durable].peer, change)
         else:
             self._tell_router(session.peer, change)
         known.filter, known.values = filter, own
+
+    def _change_durable(
+        self, session: Session, id: int, key: int, narrowed: Filter, values: Bindings
+    ) -> None:
+        """Write a change; answered when it is on the disk, undone if it cannot be written."""
+        core = self._core
+        known = session.subscriptions[key]
+        subject, before = known.durable, (known.filter, known.values)
+        durable = core.durability.here[subject]
+        was = (durable.filter, durable.values)
+        _, operations = self._put(subject, session, narrowed, values, durable.lease_s)
+
+        def undo(reason: str) -> None:
+            error = PalioError(f"the broker could not write to its disk: {reason}")
+            session.say(core.out, Failed(id, failure(error)))
+            is_ours = session.subscriptions.get(key) is known and durable.session is session
+            if is_ours and durable.filter is narrowed and durable.values == values:
+                known.filter, known.values = before
+                _, operations = self._put(subject, session, *was, durable.lease_s)
+                core.append(operations)
+                self._tell_router(durable.peer, routing.Subscribe(0, *was))
+                known.version = 0
+
+        core.append(operations, lambda: session.say(core.out, Done(id)), undo)
 
     def _unsubscribe(self, session: Session, key: int, *, forget: bool) -> None:
         known = session.subscriptions.pop(key, None)

@@ -173,6 +173,10 @@ class Session(Party):
 class Neighbour(Party):
     """A broker at the other end of a link."""
 
+    must_begin_anew = False
+    """Something that it carried could not be written: its session ends with the next `tick`, and
+    in a new one that is carried again."""
+
     @property
     def name(self) -> str:
         """The broker's name."""

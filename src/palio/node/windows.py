@@ -1,13 +1,13 @@
 """`Windows`: which durable events have come here, so that each is handed on once.
 
-Remembered are the numbers themselves, as ranges, for the newest blocks of each publisher. What is
-older than that is let through: rather twice than never. A block is written to the journal whenever
-a number is added to it, in the same step as the events.
+Remembered are the numbers themselves, a bit for each, for the newest blocks of each publisher. What
+is older than that is let through: rather twice than never. A block is written to the journal
+whenever a number is added to it, in the same step as the events; if that step fails, the numbers
+are taken back.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -20,40 +20,44 @@ from palio.node.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
 
 __all__ = ["Windows"]
 
-BLOCK: Final = 1 << 16
-"""Numbers of one block."""
+BLOCK: Final = 1 << 12
+"""Numbers of one block: what a single number costs the journal is a bit for each."""
+
+_FULL: Final = (1 << BLOCK) - 1
+"""The one object that all complete blocks share."""
 
 
 class _Block:
-    """Sorted ranges that neither meet nor overlap."""
+    """Which numbers of a block have come, as the bits of an integer."""
 
-    __slots__ = ("firsts", "lasts")
+    __slots__ = ("bits",)
 
-    def __init__(self, firsts: list[int] | None = None, lasts: list[int] | None = None) -> None:
-        self.firsts = firsts or []
-        self.lasts = lasts or []
+    def __init__(self, bits: int = 0) -> None:
+        self.bits = bits
 
     def __contains__(self, number: int) -> bool:
-        at = bisect_right(self.firsts, number) - 1
-        return at >= 0 and number <= self.lasts[at]
+        return bool(self.bits >> number % BLOCK & 1)
 
     def add(self, first: int, last: int) -> None:
-        """Take in a range, joined with those that it meets."""
-        low = bisect_right(self.lasts, first - 2)
-        high = bisect_right(self.firsts, last + 1)
-        if low < high:
-            first = min(first, self.firsts[low])
-            last = max(last, self.lasts[high - 1])
-        self.firsts[low:high] = [first]
-        self.lasts[low:high] = [last]
+        """Take in a range."""
+        bits = self.bits | _range(first, last)
+        self.bits = _FULL if bits == _FULL else bits
+
+    def remove(self, first: int, last: int) -> None:
+        """Leave out a range."""
+        self.bits &= ~_range(first, last)
 
     def packed(self) -> bytes:
-        return np.array([self.firsts, self.lasts], np.int64).tobytes()
+        return self.bits.to_bytes((self.bits.bit_length() + 7) // 8, "little")
 
     @classmethod
     def unpacked(cls, packed: bytes) -> _Block:
-        firsts, lasts = np.frombuffer(packed, np.int64).reshape(2, -1).tolist()
-        return cls(firsts, lasts)
+        bits = int.from_bytes(packed, "little")
+        return cls(_FULL if bits == _FULL else bits)
+
+
+def _range(first: int, last: int) -> int:
+    return ((1 << last - first + 1) - 1) << first % BLOCK
 
 
 class Windows:
@@ -99,6 +103,19 @@ class Windows:
             del blocks[place]
             writes.append(PutWindow(f"{publisher}#{place}", b""))
         return writes + self._forgotten()
+
+    def take_back(self, publisher: str, numbers: npt.NDArray[np.int64]) -> list[PutWindow]:
+        """What was added is not on the disk after all, and what to write for it: a later step
+        may have written a block with these numbers in it.
+        """
+        blocks = self._blocks.get(publisher, {})
+        changed: dict[int, _Block] = {}
+        for first, last in _runs(numbers):
+            block = blocks.get(first // BLOCK)
+            if block is not None:
+                block.remove(first, last)
+                changed[first // BLOCK] = block
+        return [PutWindow(f"{publisher}#{place}", each.packed()) for place, each in changed.items()]
 
     def forget(self, prefix: str) -> list[PutWindow]:
         """Forget all publishers whose name begins so, and what to write for it."""

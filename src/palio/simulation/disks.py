@@ -49,6 +49,10 @@ class Disk:
         """A bit of an entry turns round."""
         self._flipped[entry] = None
 
+    def held(self) -> list[Entry]:
+        """The entries that are safe, damaged or not."""
+        return self._synced.held()
+
     # --- Store ---
 
     def load(self) -> Stored:

@@ -1,0 +1,242 @@
+"""How fast brokers are on loopback, each figure beside a raw framed echo in the same run.
+
+    python -m benchmarks.network [--json] [--seconds 3] [--filters 10000]
+
+Brokers are processes of their own (`palio serve`); this process is publisher and subscriber.
+Throughput is measured with a client of bare frames, so that it is the broker's; single publishes
+and latency with `palio.connect`, as an application has them. Every event of the workload matches
+some filter, so every event is delivered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from time import perf_counter
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.matching_results import Bar, Results, text
+from benchmarks.network_ends import EchoClient, Wire, broker, echo
+from palio.client.connection import connect
+
+ATTRIBUTES: Final = 10
+VALUES: Final = 10
+SEED: Final = 1
+BATCH_ROWS: Final = 1_000
+DURABLE_ROWS: Final = 100
+OUTSTANDING: Final = 32
+"""Batches that were published and not yet delivered: fewer bytes than a window, for a subscriber
+that falls behind by more loses the oldest, and the count would wait for them."""
+
+
+def filters(count: int) -> list[str]:
+    """podc10 with ten attributes: attribute i is tested with p = 0.98 * 0.85**i, values Zipf."""
+    rng = np.random.default_rng(SEED)
+    tested = rng.random((count, ATTRIBUTES)) < 0.98 * 0.85 ** np.arange(ATTRIBUTES)
+    weights = 1 / np.arange(1, VALUES + 1)
+    constants = rng.choice(VALUES, size=(count, ATTRIBUTES), p=weights / weights.sum())
+    texts = [
+        " AND ".join(f"a{at} = {constants[row, at]}" for at in np.flatnonzero(tested[row]))
+        for row in range(count)
+    ]
+    return [each or "EXISTS a0" for each in texts[:-1]] + ["a0 >= 0"]
+
+
+def batches(rows: int, count: int = 16) -> list[pa.RecordBatch]:
+    """Uniform events."""
+    rng = np.random.default_rng(SEED + 1)
+    return [
+        pa.record_batch({f"a{at}": rng.integers(0, VALUES, rows) for at in range(ATTRIBUTES)})
+        for _ in range(count)
+    ]
+
+
+async def throughput(
+    publisher: Wire, subscriber: Wire, rows: int, seconds: float, *, durable: bool = False
+) -> float:
+    """Events a second, from the first publication to the last delivery, after a warm-up."""
+    ready = batches(rows)
+    base, events = publisher.accepted + 1, subscriber.events
+
+    async def publish(seq: int, until: float) -> int:
+        while perf_counter() < until:
+            publisher.publish(ready[(seq // rows) % len(ready)], seq, durable=durable)
+            seq += rows
+            enough = seq - base - OUTSTANDING * rows
+            await subscriber.until(lambda: subscriber.events - events >= enough)  # noqa: B023  # awaited here
+        await subscriber.until(lambda: subscriber.events - events >= seq - base)
+        return seq
+
+    first = await publish(base, perf_counter() + seconds)
+    started = perf_counter()
+    last = await publish(first, started + seconds)
+    return (last - first) / (perf_counter() - started)
+
+
+async def single_publishes(url: str, seconds: float) -> float:
+    """Calls of `publish` a second, a thousand at a time."""
+    async with connect(url, name="single") as client:
+        event = {f"a{at}": at for at in range(ATTRIBUTES)}
+        await client.publish(event)
+        started, calls = perf_counter(), 0
+        while perf_counter() - started < seconds:
+            await asyncio.gather(*(client.publish_nowait(event) for _ in range(1_000)))
+            calls += 1_000
+        return calls / (perf_counter() - started)
+
+
+async def latencies(url: str, count: int = 1_000) -> list[float]:
+    """Seconds from publishing one event to its delivery, with nothing else going on."""
+    found = []
+    async with connect(url, name="quiet publisher") as one, connect(url, name="quiet") as other:
+        subscription = await other.subscribe("quiet = true")
+        for number in range(count + 100):
+            started = perf_counter()
+            receipt = one.publish_nowait({"quiet": True, "number": number})
+            await subscription.receive()
+            if number >= 100:
+                found.append(perf_counter() - started)
+            await receipt
+    return found
+
+
+async def measure(results: Results, seconds: float, count: int) -> None:
+    """Run everything; each part with processes of its own."""
+    for part in (raw, one_broker, quiet, line, on_disk):
+        await part(results, seconds, count)
+
+
+async def raw(results: Results, seconds: float, count: int) -> None:  # noqa: ARG001  # a part
+    with echo() as port:
+        client = await EchoClient.connect(port)
+        size = batches(BATCH_ROWS, 1)[0].serialize().size
+        for name, bytes_each, frames, window, scale in (
+            ("raw echo, 1000-row frames, events/s", size, 3_000, OUTSTANDING, BATCH_ROWS),
+            ("raw echo, small frames/s", 100, 100_000, 1_000, 1),
+        ):
+            started = perf_counter()
+            await client.exchange(bytes_each, frames, window=window)
+            results.facts[name] = frames * scale / (perf_counter() - started)
+        trips = []
+        for _ in range(2_000):
+            started = perf_counter()
+            await client.exchange(100, 1, window=1)
+            trips.append(perf_counter() - started)
+        results.facts["raw echo round trip, p50 us"] = float(np.median(trips) * 1e6)
+        results.facts["raw echo round trip, p99 us"] = float(np.percentile(trips, 99) * 1e6)
+
+
+async def one_broker(results: Results, seconds: float, count: int) -> None:
+    with broker("b1") as url:
+        subscriber, publisher = await Wire.connect(url, "hears"), await Wire.connect(url, "says")
+        started = perf_counter()
+        await subscriber.subscribe(filters(count))
+        results.facts[f"{count} subscriptions in force, s"] = perf_counter() - started
+        rate = await throughput(publisher, subscriber, BATCH_ROWS, seconds)
+        add(results, f"1000-row batches, {count} filters", 1_000_000, rate, "events/s")
+        results.facts["one broker, events/s"] = rate
+        subscriber.close()
+        publisher.close()
+
+
+async def quiet(results: Results, seconds: float, count: int) -> None:  # noqa: ARG001  # a part
+    with broker("b1") as url:
+        rate = await single_publishes(url, seconds)
+        add(results, "single publish calls, pipelined", 60_000, rate, "calls/s")
+        found = np.array(await latencies(url)) * 1e6
+        trip = results.facts["raw echo round trip, p50 us"]
+        assert isinstance(trip, float)
+        p50, p99 = float(np.median(found)), float(np.percentile(found, 99))
+        results.facts["publish to delivery, p50 us"] = p50
+        add(results, "quiet, p50 over the raw round trip", 10, p50 / trip, "times", at_least=False)
+        add(results, "quiet, p99", 3, p99 / 1_000, "ms", at_least=False)
+
+
+async def line(results: Results, seconds: float, count: int) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(broker("b1"))
+        second = stack.enter_context(broker("b2", "--peer", first))
+        third = stack.enter_context(broker("b3", "--peer", second))
+        subscriber, publisher = (
+            await Wire.connect(third, "hears"),
+            await Wire.connect(first, "says"),
+        )
+        await reachable(third, 3)
+        await reachable(first, 3)
+        await subscriber.subscribe(filters(count))
+        rate = await throughput(publisher, subscriber, BATCH_ROWS, seconds)
+        one = results.facts["one broker, events/s"]
+        assert isinstance(one, float)
+        results.facts["three brokers in a line, events/s"] = rate
+        add(results, "three brokers in a line, of one", 0.6, rate / one, "")
+        subscriber.close()
+        publisher.close()
+
+
+async def reachable(url: str, brokers: int) -> None:
+    """Wait until a broker knows the way to all."""
+    async with connect(url, name="asks") as client:
+        while True:
+            known = (await client.ask("topology"))["brokers"].values()
+            if sum(each["reachable"] for each in known) == brokers:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def on_disk(results: Results, seconds: float, count: int) -> None:  # noqa: ARG001  # a part
+    with tempfile.TemporaryDirectory() as directory, broker("b1", "--data", directory) as url:
+        subscriber, publisher = await Wire.connect(url, "hears"), await Wire.connect(url, "says")
+        await subscriber.subscribe(["a0 >= 0"], durable="all")
+        rate = await throughput(publisher, subscriber, DURABLE_ROWS, seconds, durable=True)
+        add(results, "durable, 100-row batches", 50_000, rate, "events/s")
+        subscriber.close()
+        publisher.close()
+
+
+def add(
+    results: Results, name: str, target: float, measured: float, unit: str, *, at_least: bool = True
+) -> None:
+    results.bars.append(Bar(1, name, target, measured, unit, "wall", at_least))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--full", action="store_true", help="longer")
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--filters", type=int, default=10_000)
+    options = parser.parse_args()
+    seconds = 10.0 if options.full else options.seconds
+    results = Results(
+        "full" if options.full else "quick",
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        os.getloadavg()[0],
+    )
+    for program, peer in (("rabbitmq-server", "RabbitMQ"), ("nats-server", "NATS")):
+        if shutil.which(program) is None:
+            results.left_out.append(f"{peer}: {program} is not installed")
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(measure(results, seconds, options.filters))
+    print(msgspec.json.encode(results).decode() if options.json else text(results))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+if __name__ == "__main__":
+    main()

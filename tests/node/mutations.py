@@ -1,0 +1,168 @@
+"""Deliberate bugs of one broker, each a change that a tired programmer could make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+
+from palio.node.broker import Node
+from palio.node.core import Core
+from palio.node.custody import Custody
+from palio.node.durability import Durability
+from palio.node.publishing import Publishing
+from palio.node.registry import Registry
+from palio.node.streams import Stream
+from palio.node.windows import Windows
+
+__all__ = ["MUTATIONS", "Mutation"]
+
+Wrong = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Mutation(NamedTuple):
+    """A bug: what to replace by what."""
+
+    name: str
+    owner: type
+    attribute: str
+    wrong: Wrong
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        right = getattr(self.owner, self.attribute)
+        with patch.object(self.owner, self.attribute, self.wrong(right)):
+            yield
+
+
+def _nothing(_: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *_args, **_named: None
+
+
+def _no_operations(right: Callable[..., Any]) -> Callable[..., Any]:
+    def wrong(*args: Any) -> list[Any]:
+        right(*args)
+        return []
+
+    return wrong
+
+
+def _all_fresh(_: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda _self, _publisher, numbers: np.ones(len(numbers), np.bool_)
+
+
+def _promised_before_it_is_written(right: Callable[..., Any]) -> Callable[..., Any]:
+    """Acknowledge from memory what was called durable."""
+
+    def wrong(self: Core, operations: Any, then: Any = None, otherwise: Any = None) -> None:
+        right(self, operations, None, otherwise)
+        if then is not None:
+            then()
+
+    return wrong
+
+
+def _nothing_stranded(right: Callable[..., Any]) -> Callable[..., Any]:
+    """A neighbour's death takes with it what it had not taken."""
+
+    def wrong(self: Custody, neighbour: str) -> None:
+        right(self, neighbour)
+        self._stranded.clear()
+
+    return wrong
+
+
+def _never_resumes(right: Callable[..., Any]) -> Callable[..., Any]:
+    def wrong(self: Stream, count: int) -> list[Any]:
+        right(self, count)
+        return []
+
+    return wrong
+
+
+def _resumes_all(right: Callable[..., Any]) -> Callable[..., Any]:
+    """Send again what had arrived."""
+
+    def wrong(self: Stream, count: int) -> list[Any]:
+        kept = [message for message, _ in self._unseen]
+        right(self, count)
+        return kept
+
+    return wrong
+
+
+def _one_home_only(right: Callable[..., Any]) -> Callable[..., Any]:
+    def wrong(self: Durability, parcel: Any) -> dict[str, Any]:
+        return dict(list(right(self, parcel).items())[:1])
+
+    return wrong
+
+
+def _acknowledges_all(right: Callable[..., Any]) -> Callable[..., Any]:
+    """The first word of a subscription clears its whole line."""
+
+    def wrong(self: Custody, subscription: str, _entry: int) -> Any:
+        return right(self, subscription, 1 << 60)
+
+    return wrong
+
+
+def _newest_first(right: Callable[..., Any]) -> Callable[..., Any]:
+    def wrong(self: Custody, entry: int, next_hop: Any) -> None:
+        before = {hop: len(queue) for hop, queue in self._queues.items()}
+        right(self, entry, next_hop)
+        for hop, queue in self._queues.items():
+            if len(queue) > before.get(hop, 0):
+                queue.rotate(1)
+
+    return wrong
+
+
+def _homes_forgotten_at_the_start(right: Callable[..., Any]) -> Callable[..., Any]:
+    def wrong(self: Custody, name: str, store: Any, stored: Any) -> None:
+        right(self, name, store, stored._replace(pending=[]))
+
+    return wrong
+
+
+def _windows_forgotten_at_the_start(right: Callable[..., Any]) -> Callable[..., Any]:
+    def wrong(self: Windows, _stored: Any = ()) -> None:
+        right(self)
+
+    return wrong
+
+
+def _taken_at_once(right: Callable[..., Any]) -> Callable[..., Any]:
+    """Whoever took the events for one home has taken them for all."""
+
+    def wrong(table: dict[int, Any], entry: int, _homes: Any) -> None:
+        right(table, entry, table.get(entry, ()))
+
+    return staticmethod(wrong)  # type: ignore[return-value]  # as the right one is
+
+
+MUTATIONS: Final = (
+    Mutation("acknowledged before it is written", Core, "append", _promised_before_it_is_written),
+    Mutation("numbers that came are not known", Windows, "fresh", _all_fresh),
+    Mutation("windows are not written", Windows, "add", _no_operations),
+    Mutation("windows are forgotten", Windows, "__init__", _windows_forgotten_at_the_start),
+    Mutation("custody is forgotten", Custody, "__init__", _homes_forgotten_at_the_start),
+    Mutation("what was not taken is dropped", Custody, "detach", _nothing_stranded),
+    Mutation("new ways are not taken", Custody, "reroute", _nothing),
+    Mutation("unacknowledged is not sent again", Custody, "rewind", _nothing),
+    Mutation("one word clears the line", Custody, "acknowledge", _acknowledges_all),
+    Mutation("the newest goes first", Custody, "dispatch", _newest_first),
+    Mutation("taken for one is taken for all", Custody, "_shrink", _taken_at_once),
+    Mutation("nothing leaves the disk", Core, "dismiss", _nothing),
+    Mutation("only one home", Durability, "homes", _one_home_only),
+    Mutation("nothing is passed on", Core, "follow", _nothing),
+    Mutation("a session resumes with nothing", Stream, "resume", _never_resumes),
+    Mutation("a session resumes with too much", Stream, "resume", _resumes_all),
+    Mutation("what is taken is not said", Publishing, "took", _nothing),
+    Mutation("facts are not passed on", Registry, "_flood", _nothing),
+    Mutation("lost links are kept", Node, "lost", lambda _: lambda *_args: []),
+)
+"""What the storms must notice."""

@@ -1,0 +1,22 @@
+"""Whatever changes and whatever fails: what is owed is heard, once, or its loss is told."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import pytest
+
+from tests.node.tempests import Tempest
+
+NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
+FIRST: Final = int(os.environ.get("PALIO_SEED", "0")) if NIGHTLY else 0
+SEEDS: Final = 2_000 if NIGHTLY else 20
+AT_ONCE: Final = 5
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, AT_ONCE))
+@pytest.mark.parametrize("disks", [False, True], ids=["links", "disks"])
+def test_what_is_owed_is_heard(first: int, disks: bool) -> None:
+    for seed in range(first, first + AT_ONCE):
+        Tempest(seed, disks=disks).run()

@@ -1,0 +1,116 @@
+"""Link states, the trees they give, and the numbers of publishers."""
+
+from __future__ import annotations
+
+import pytest
+
+from palio.routing.general import General
+from palio.routing.graphs import LinkStates, News, Numbers, breadth_first, spanning_tree
+from palio.routing.messages import LinkState
+from palio.routing.protocol import Events
+from palio.routing.source_trees import SourceTrees
+from palio.simulation import Network, Randomness, Topology, connected_random
+from palio.simulation.network import RouterFactory
+from tests.routing.test_general import survivors_are_served
+
+
+def links_of(topology: Topology) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {broker: [] for broker in topology.brokers}
+    for one, other in topology.edges:
+        found[one].append(other)
+        found[other].append(one)
+    return {broker: tuple(others) for broker, others in found.items()}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_brokers_see_the_same_trees(seed: int) -> None:
+    """Whatever order link states were heard in, and each one way is a shortest one."""
+    random = Randomness(seed)
+    topology = connected_random(random.between(2, 12), random.below(12), random)
+    links = links_of(topology)
+    shuffled = list(links)
+    random.shuffle(shuffled)
+    again = {broker: tuple(reversed(links[broker])) for broker in shuffled}
+    trees = {spanning_tree(links, each) for each in links}
+    assert len(trees | {spanning_tree(again, shuffled[0])}) == 1
+    for root in links:
+        parents = breadth_first(links, root)
+        assert parents == breadth_first(again, root)
+        hops = {root: 0}
+        for broker in list(parents)[1:]:
+            hops[broker] = hops[parents[broker]] + 1
+        assert set(hops) == set(links)
+        assert all(abs(hops[one] - hops[other]) <= 1 for one, other in topology.edges)
+
+
+def test_a_link_counts_when_both_ends_list_it() -> None:
+    links = {"a": ("b", "c"), "b": ("a",), "c": ()}
+    assert breadth_first(links, "a") == {"a": "a", "b": "a"}
+    assert spanning_tree(links, "b") == {("a", "b")}
+    assert spanning_tree(links, "c") == frozenset()
+
+
+def test_only_newer_states_are_news() -> None:
+    states = LinkStates("b1")
+    assert states.learn(LinkState("b2", 2, ("b1",))) is News.NEW
+    assert states.learn(LinkState("b2", 2, ())) is News.OLD
+    assert states.learn(LinkState("b2", 1, ())) is News.OLD
+    assert states.links == {"b1": (), "b2": ("b1",)}
+    assert states.others() == [LinkState("b2", 2, ("b1",))]
+
+
+@pytest.mark.parametrize(
+    ("version", "neighbours", "news"),
+    [
+        (1, ("b9",), News.OLD),
+        (2, ("b2", "b3"), News.OLD),
+        (2, ("b2", "b9"), News.MINE),
+        (5, ("b2", "b3"), News.MINE),
+    ],
+    ids=["older", "the very same", "same version, other links", "newer"],
+)
+def test_a_state_of_ones_own_earlier_life(
+    version: int, neighbours: tuple[str, ...], news: News
+) -> None:
+    states = LinkStates("b1")
+    states.renew(["b2"])
+    states.renew(["b3", "b2"])
+    assert states.learn(LinkState("b1", version, neighbours)) is news
+    renewed = states.renew(["b2", "b3"])
+    assert renewed.version > version
+    assert renewed.neighbours == ("b2", "b3")
+
+
+@pytest.mark.parametrize("routing", [General, SourceTrees], ids=["general", "source_trees"])
+def test_a_broker_that_returns_with_other_links_is_heard(routing: RouterFactory) -> None:
+    """Its new state has the version of its old one, which everybody else still has."""
+    network = Network(seed=1)
+    for name in ("b1", "b2", "b3", "b4"):
+        network.add_broker(name, routing)
+    for one, other in (("b1", "b2"), ("b1", "b3"), ("b2", "b3")):
+        network.connect(one, other)
+    network.run()
+    network.crash("b1")
+    network.cut("b1", "b2")
+    network.connect("b1", "b4")
+    network.run()
+    network.restart("b1")
+    for broker in ("b1", "b2", "b3", "b4"):
+        network.client(f"at-{broker}", broker)
+    network.run()
+    survivors_are_served(network)
+
+
+def test_numbers_must_grow_within_and_between_batches() -> None:
+    numbers = Numbers()
+    assert numbers.news(Events("p", (3, 1, 4, 4, 5))).tolist() == [True, False, True, False, True]
+    assert numbers.news(Events("p", (5, 6, 2))).tolist() == [False, True, False]
+    assert numbers.news(Events("q", (0,))).tolist() == [True]
+
+
+def test_a_greater_epoch_begins_anew_and_a_lesser_one_is_over() -> None:
+    numbers = Numbers()
+    numbers.news(Events("p", (7,), epoch=1))
+    assert numbers.news(Events("p", (0, 1), epoch=2)).tolist() == [True, True]
+    assert numbers.news(Events("p", (8, 9), epoch=1)).tolist() == [False, False]
+    assert numbers.news(Events("p", (2,), epoch=2)).tolist() == [True]

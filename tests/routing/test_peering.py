@@ -1,0 +1,90 @@
+"""What the brokers of subscription forwarding have in common: beginnings, order, refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from palio.routing.acyclic import Acyclic
+from palio.routing.messages import Batch, LinkState, Settled, Subscribe, Unsubscribe
+from palio.routing.protocol import Events, IllegalMessage, Peer, Send
+from tests.routing.helpers import ALICE, BOB, ONE, TWO, ask, attached, filters, parse, said
+
+
+def test_the_first_batch_to_a_neighbour_is_fresh_and_says_all() -> None:
+    broker = attached(Acyclic("b1"), ALICE)
+    ask(broker, ALICE, Subscribe(0, parse("a = 1")), Subscribe(1, parse("b = 1")))
+    assert broker.attach(ONE) == [
+        (ONE, Batch((Subscribe(0, parse("a = 1")), Subscribe(1, parse("b = 1"))), fresh=True))
+    ]
+
+
+def test_a_neighbour_says_its_first_word_fresh() -> None:
+    broker = Acyclic("b1")
+    broker.attach(ONE)
+    with pytest.raises(IllegalMessage, match="must be fresh"):
+        broker.receive(ONE, Batch((Subscribe(0, parse("a = 1")),)))
+    assert filters(broker) == []
+
+
+def test_a_fresh_batch_stands_for_all_that_was_before() -> None:
+    broker = attached(Acyclic("b1"), ONE, TWO)
+    ask(broker, ONE, Subscribe(0, parse("a = 1")), Subscribe(1, parse("b = 1")))
+    broker.receive(ONE, Batch((Subscribe(0, parse("c = 1")),), fresh=True))
+    assert filters(broker) == ["c = 1"]
+
+
+def test_many_requests_are_one_batch_to_each_neighbour() -> None:
+    broker = attached(Acyclic("b1"), ALICE, ONE, TWO)
+    requests = [Subscribe(key, parse(f"a = {key}")) for key in range(50)]
+    sends = ask(broker, ALICE, *requests)
+    assert [(to, len(said([Send(to, batch)]))) for to, batch in sends] == [(ONE, 50), (TWO, 50)]
+
+
+def test_requests_that_undo_each_other_are_not_told() -> None:
+    broker = attached(Acyclic("b1"), ALICE, ONE)
+    assert ask(broker, ALICE, Subscribe(0, parse("a = 1")), Unsubscribe(0)) == []
+
+
+def test_whoever_leaves_is_withdrawn_from_all_others() -> None:
+    broker = attached(Acyclic("b1"), ONE, TWO, ALICE)
+    ask(broker, ONE, Subscribe(0, parse("a = 1")))
+    ask(broker, ALICE, Subscribe(0, parse("b = 1")))
+    assert said(broker.detach(ONE)) == [("s2", "Unsubscribe")]
+    assert said(broker.detach(ALICE)) == [("s2", "Unsubscribe")]
+    assert filters(broker) == []
+
+
+def test_events_go_to_all_who_asked_but_never_back() -> None:
+    broker = attached(Acyclic("b1"), ALICE, BOB, ONE)
+    for peer in (ALICE, BOB, ONE):
+        ask(broker, peer, Subscribe(0, parse("a > 1")))
+    found = broker.route(ONE, Events.of("p", [{"a": 0}, {"a": 2}]))
+    assert {peer: mask.tolist() for peer, mask in found.items()} == {
+        ALICE: [False, True],
+        BOB: [False, True],
+    }
+
+
+@pytest.mark.parametrize(
+    ("sender", "message", "reason"),
+    [
+        (Peer.broker("s9"), Batch(()), "not attached"),
+        (ONE, LinkState("s1", 1, ()), "no meaning"),
+        (ONE, Settled(3), "wave 3"),
+    ],
+)
+def test_an_illegal_message_names_its_sender(
+    sender: Peer, message: Batch | LinkState | Settled, reason: str
+) -> None:
+    broker = attached(Acyclic("b1"), ONE)
+    with pytest.raises(IllegalMessage, match=reason) as caught:
+        broker.receive(sender, message)
+    assert caught.value.sender == sender
+
+
+def test_attaching_twice_and_detaching_a_stranger_are_mistakes_of_the_shell() -> None:
+    broker = attached(Acyclic("b1"), ONE)
+    with pytest.raises(ValueError, match="attached already"):
+        broker.attach(ONE)
+    with pytest.raises(ValueError, match="not attached"):
+        broker.detach(TWO)
