@@ -14,8 +14,8 @@ was full at 1,500 requests a second of its own clients alone, 0.67 ms each. The 
 half its throughput at ten times that rate, 0.07 ms. Hence the sweep from 0.1 to 1 ms.
 
 Brokers that are compared with do without any parametric machinery: they know SUB and USUB only, and
-join no batches that wait. A re-subscription is charged like two updates, although in the paper (and
-here) it costs a broker more than that: what the table shows is protocol only.
+join no batches that wait. A re-subscription is charged like two updates, although in the paper's
+brokers it costs more than that: what the table shows is protocol only.
 """
 
 from __future__ import annotations

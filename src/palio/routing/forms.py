@@ -20,7 +20,18 @@ from palio.model.filters import Conjunction, Filter
 from palio.model.merging import merged
 from palio.model.values import TOP, Kind, coordinate, kind_of, successor
 
-__all__ = ["ANY_KIND", "Bounds", "Box", "Form", "Plain", "Test", "Token", "form_of", "measure"]
+__all__ = [
+    "ANY_KIND",
+    "Bounds",
+    "Box",
+    "Form",
+    "Plain",
+    "Sides",
+    "Test",
+    "Token",
+    "form_of",
+    "measure",
+]
 
 Token: TypeAlias = tuple[str, int, Any]
 """Attribute, kind, and the value if there is only one."""

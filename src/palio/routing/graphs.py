@@ -134,7 +134,7 @@ class Numbers:
             seq = events.seqs[0]
             self._remember(events, max(last, seq))
             return ALL_NEW if seq > last else NONE_NEW
-        seqs = np.asarray(events.seqs, np.int64)
+        seqs = events.numbers
         new: RowMask = seqs > np.maximum.accumulate(np.concatenate([[last], seqs[:-1]]))
         self._remember(events, max(last, int(seqs.max(initial=-1))))
         return new

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import IllegalMessage
@@ -107,12 +108,12 @@ class Events:
     ([2], (0, 1))
     """
 
-    __slots__ = ("_batch", "_rows", "epoch", "publisher", "seqs", "source")
+    __slots__ = ("_batch", "_numbers", "_rows", "_seqs", "epoch", "publisher", "source")
 
     def __init__(
         self,
         publisher: str,
-        seqs: Sequence[int],
+        seqs: Sequence[int] | npt.NDArray[np.int64],
         *,
         rows: Sequence[Mapping[str, Any]] | None = None,
         batch: pa.RecordBatch | None = None,
@@ -124,7 +125,8 @@ class Events:
         """The broker where they were published, if the shell says."""
         self.epoch = epoch
         """Grows whenever the publisher starts numbering anew."""
-        self.seqs = tuple(seqs)
+        self._numbers = seqs if isinstance(seqs, np.ndarray) else None
+        self._seqs = None if isinstance(seqs, np.ndarray) else tuple(seqs)
         self._rows = rows
         self._batch = batch
 
@@ -133,6 +135,21 @@ class Events:
         """Rows numbered from `first_seq`."""
         listed = list(rows)
         return cls(publisher, range(first_seq, first_seq + len(listed)), rows=listed)
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        """Their numbers."""
+        if self._seqs is None:
+            assert self._numbers is not None
+            self._seqs = tuple(self._numbers.tolist())
+        return self._seqs
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """Their numbers as an array."""
+        if self._numbers is None:
+            self._numbers = np.asarray(self._seqs, np.int64)
+        return self._numbers
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
@@ -175,7 +192,7 @@ class Events:
         )
 
     def __len__(self) -> int:
-        return len(self.seqs)
+        return len(self.numbers if self._seqs is None else self._seqs)
 
     def __repr__(self) -> str:
         return f"Events({self.publisher!r}, {self.seqs})"
