@@ -34,8 +34,8 @@ VALUES: Final = 10
 SEED: Final = 1
 BATCH_ROWS: Final = 1_000
 DURABLE_ROWS: Final = 100
-OUTSTANDING: Final = 32
-"""Batches that were published and not yet delivered: fewer bytes than a window, for a subscriber
+OUTSTANDING: Final = 32_000
+"""Events that were published and not yet delivered: fewer bytes than a window, for a subscriber
 that falls behind by more loses the oldest, and the count would wait for them."""
 
 
@@ -72,7 +72,7 @@ async def throughput(
         while perf_counter() < until:
             publisher.publish(ready[(seq // rows) % len(ready)], seq, durable=durable)
             seq += rows
-            enough = seq - base - OUTSTANDING * rows
+            enough = seq - base - OUTSTANDING
             await subscriber.until(lambda: subscriber.events - events >= enough)  # noqa: B023  # awaited here
         await subscriber.until(lambda: subscriber.events - events >= seq - base)
         return seq
@@ -121,7 +121,13 @@ async def raw(results: Results, seconds: float, count: int) -> None:  # noqa: AR
         client = await EchoClient.connect(port)
         size = batches(BATCH_ROWS, 1)[0].serialize().size
         for name, bytes_each, frames, window, scale in (
-            ("raw echo, 1000-row frames, events/s", size, 3_000, OUTSTANDING, BATCH_ROWS),
+            (
+                "raw echo, 1000-row frames, events/s",
+                size,
+                3_000,
+                OUTSTANDING // BATCH_ROWS,
+                BATCH_ROWS,
+            ),
             ("raw echo, small frames/s", 100, 100_000, 1_000, 1),
         ):
             started = perf_counter()

@@ -9,7 +9,6 @@ from unittest.mock import patch
 
 import numpy as np
 
-from palio.node.broker import Node
 from palio.node.core import Core
 from palio.node.custody import Custody
 from palio.node.durability import Durability
@@ -141,7 +140,7 @@ def _taken_at_once(right: Callable[..., Any]) -> Callable[..., Any]:
     def wrong(table: dict[int, Any], entry: int, _homes: Any) -> None:
         right(table, entry, table.get(entry, ()))
 
-    return staticmethod(wrong)  # type: ignore[return-value]  # as the right one is
+    return staticmethod(wrong)
 
 
 MUTATIONS: Final = (
@@ -158,11 +157,9 @@ MUTATIONS: Final = (
     Mutation("taken for one is taken for all", Custody, "_shrink", _taken_at_once),
     Mutation("nothing leaves the disk", Core, "dismiss", _nothing),
     Mutation("only one home", Durability, "homes", _one_home_only),
-    Mutation("nothing is passed on", Core, "follow", _nothing),
     Mutation("a session resumes with nothing", Stream, "resume", _never_resumes),
     Mutation("a session resumes with too much", Stream, "resume", _resumes_all),
     Mutation("what is taken is not said", Publishing, "took", _nothing),
     Mutation("facts are not passed on", Registry, "_flood", _nothing),
-    Mutation("lost links are kept", Node, "lost", lambda _: lambda *_args: []),
 )
 """What the storms must notice."""

@@ -10,6 +10,7 @@ import pytest
 from palio.errors import NotAuthenticated
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE
+from palio.node import broker
 from palio.node.authority import Limits, Principal
 from palio.node.effects import Moment
 from palio.node.limits import MAX_NAME_BYTES
@@ -628,3 +629,58 @@ def test_a_session_is_not_resumed_under_another_grant() -> None:
     publisher.publish({"x": 9}, {"x": 3})
     world.run(1.0)
     assert heard(reader) == [3]
+
+
+def test_whoever_asks_on_and_on_and_sees_nothing_is_parted_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker, "UNSEEN_BYTES", 2_000)
+    world = world_of(1)
+    node, at = world.nodes["b1"], world.at
+    node.accept(900, at)
+    node.receive(900, Hello("client", "greedy", 1), at)
+    closed = [
+        number
+        for number in range(20)
+        if any(
+            type(each).__name__ == "Close" for each in node.receive(900, Ask(number, "status"), at)
+        )
+    ]
+    assert len(closed) == 1
+    assert closed[0] > 1
+    assert node.status()["sessions"] == 0
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        Hello("client", "a/b", 1),
+        Hello("client", "a\nb", 1),
+        Hello("client", "a", 1, incarnation="b/c"),
+        Hello("client", "a", 1, incarnation="b" * (MAX_NAME_BYTES + 1)),
+    ],
+)
+def test_no_name_can_be_taken_for_two(hello: Hello) -> None:
+    world = world_of(1)
+    node, at = world.nodes["b1"], world.at
+    node.accept(900, at)
+    assert type(node.receive(900, hello, at)[-1]).__name__ == "Close"
+
+
+def test_what_waited_under_a_wider_grant_is_not_heard_under_a_narrower_one() -> None:
+    world, names = guarded(
+        Principal("reader", may_hear=TRUE), Principal("writer", may_publish=TRUE)
+    )
+    reader, writer = world.client("reader", "b1"), world.client("writer", "b1")
+    reader.token, writer.token = "reader", "writer"
+    reader.subscribe("x > 0", durable="d")
+    world.run(2.0)
+    reader.broker = "nowhere"
+    reader.cut()
+    writer.publish({"x": 3}, {"x": 9}, durable=True)
+    world.run(QUICK.client_grace_s + 2.0)
+    names.known["reader"] = Principal("reader", may_hear=parse_filter("x < 5"))
+    reader.broker = "b1"
+    world.run(2.0)
+    assert heard(reader) == [3]
+    assert world.nodes["b1"].status()["custody_entries"] == 0

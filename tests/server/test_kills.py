@@ -43,8 +43,10 @@ class Load:
         """Wait until each publisher has had some more acknowledged."""
         before = {who: len(accepted) for who, accepted in self.accepted.items()}
         async with asyncio.timeout(PATIENCE_S):
-            while any(len(self.accepted[who]) < count + 5 for who, count in before.items()):
-                await asyncio.sleep(0.01)  # noqa: ASYNC110  # there is no event
+            while any(  # noqa: ASYNC110  # there is no event
+                len(self.accepted[who]) < count + 5 for who, count in before.items()
+            ):
+                await asyncio.sleep(0.01)
 
     async def listen(self, subscription: Subscription, name: str) -> None:
         """Note what comes."""
@@ -103,7 +105,7 @@ async def live_through(folder: Path, *, mesh: bool, kills: int, seed: int) -> Lo
             async with asyncio.timeout(PATIENCE_S):
                 await asyncio.gather(*publishing)
             quiet = asyncio.get_running_loop().time() + PATIENCE_S
-            while load.missing() and asyncio.get_running_loop().time() < quiet:
+            while load.missing() and asyncio.get_running_loop().time() < quiet:  # noqa: ASYNC110  # as above
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.3)  # what comes twice comes late
             for task in listening:

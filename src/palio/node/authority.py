@@ -118,6 +118,16 @@ class Principal:
         return _Rows(self.may_hear, self.deny_hear)
 
     @property
+    def hears_all(self) -> bool:
+        """Whether nothing is withheld from it."""
+        return self.may_hear == TRUE and self.deny_hear == FALSE
+
+    @property
+    def publishes_all(self) -> bool:
+        """Whether it may publish anything."""
+        return self.may_publish == TRUE and self.deny_publish == FALSE
+
+    @property
     def grants(self) -> tuple[Filter, ...]:
         """What it may do, apart from who it is and for how long."""
         return (self.may_publish, self.may_hear, self.deny_publish, self.deny_hear)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from palio.errors import IllegalMessage, NotAuthenticated, PalioError
+from palio.errors import IllegalMessage, LimitExceeded, NotAuthenticated, PalioError
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.node.authority import Authority, OpenAuthority, Principal
 from palio.node.core import Core, failure
 from palio.node.effects import Close, Effect, Moment, Send, Store
-from palio.node.limits import MAX_NAME_BYTES, PROTOCOL_VERSION
+from palio.node.limits import MAX_NAME_BYTES, PROTOCOL_VERSION, UNSEEN_BYTES
 from palio.node.messages import (
     UNCOUNTED,
     Ask,
@@ -271,6 +271,9 @@ class Node:
     def _greet_client(self, link: int, state: _Link, hello: Hello, principal: Principal) -> None:
         core = self._core
         owner = hello.name if self._is_open(state) else principal.name
+        for name in (owner, hello.incarnation):
+            if not _is_plain(name):
+                raise NotAuthenticated(f"{name!r:.80} is no name: it has a / or does not print")
         session = core.sessions.get(hello.session)
         if (
             session is not None
@@ -329,8 +332,12 @@ class Node:
         """A broker that we dialed has answered."""
         core = self._core
         known = core.neighbours.get(welcome.name)
-        is_known = known is not None and known.id == welcome.session
-        if welcome.resumed and is_known and known.stream.knows(welcome.received):
+        if (
+            welcome.resumed
+            and known is not None
+            and known.id == welcome.session
+            and known.stream.knows(welcome.received)
+        ):
             return self._bind(link, state, known, welcome.received)
         if welcome.resumed:
             raise IllegalMessage(welcome.name, "it resumes a session that is none")
@@ -413,10 +420,20 @@ class Node:
             case Session():
                 party.stream.arrive(message)
                 self._from_client(party, message)
+                self._check_patience(party)
             case Neighbour():
                 party.stream.arrive(message)
                 self._from_broker(party, message)
         party.word(self._core.out)
+
+    def _check_patience(self, session: Session) -> None:
+        """Part with a client that goes on asking and never says that it got an answer."""
+        if session.stream.unseen_bytes > UNSEEN_BYTES and session.link is not None:
+            what = "what a session was sent and has not seen"
+            self._hang_up(
+                session.link, LimitExceeded(what, limit="UNSEEN_BYTES", maximum=UNSEEN_BYTES)
+            )
+            self._end_session(session)
 
     def _from_client(self, session: Session, message: Message) -> None:
         match message:
@@ -517,6 +534,11 @@ class Node:
     def status(self) -> dict[str, Any]:
         """Counts for people and metrics."""
         return self._questions.status()
+
+
+def _is_plain(name: str) -> bool:
+    """Whether names made of this one by adding `/` and more are nobody else's."""
+    return name.isprintable() and "/" not in name and len(name.encode()) <= MAX_NAME_BYTES
 
 
 def _counter() -> Callable[[], str]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from palio.node.authority import Authority
+from palio.node.authority import Authority, hearable
 from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report, Store
-from palio.node.messages import Done, Failure, Gap, Gaps, Route
+from palio.node.messages import Deliver, Done, Echo, Failure, Gap, Gaps, Route, unpack_mask
+from palio.node.registry import LINKS
 from palio.node.sessions import Budget, Durable, Neighbour, Session
 from palio.node.settings import Settings
 from palio.routing.messages import Batch, Settled
@@ -144,16 +145,18 @@ class Core:
         registry, custody = self.durability.registry, self.durability.custody
         while registry.outbox or registry.news or registry.settled:
             outbox, registry.outbox = registry.outbox, []
-            for name, message in outbox:
-                neighbour = self.neighbours.get(name)
-                if neighbour is not None:
-                    neighbour.say(self.out, message)
             news, registry.news = registry.news, []
             if news:
                 operations, moved = self.durability.learn(news)
                 mine = [fact.version for fact in news if fact.origin == self.name]
                 self._write_facts(operations, max(mine, default=0))
                 self.move(moved)
+            for name, message in outbox:
+                neighbour = self.neighbours.get(name)
+                if neighbour is not None and isinstance(message, Echo):
+                    self._echo(neighbour, message)
+                elif neighbour is not None:
+                    neighbour.say(self.out, message)
             settled, registry.settled = registry.settled, []
             for wave, unreached in settled:
                 self._answered(wave, unreached)
@@ -171,12 +174,23 @@ class Core:
             self.report("error", "entry_lost", entry=entry, homes=list(homes))
         self.dismiss(entry for entry, _ in damaged)
 
-    def _write_facts(self, operations: Iterable[Operation], version: int) -> None:
-        def tell(_reason: str = "") -> None:
-            """A full disk does not keep a broker from telling of its links."""
-            self.durability.registry.tell(version)
+    def _echo(self, neighbour: Neighbour, echo: Echo) -> None:
+        """Answer for facts once they are on our own disk: after a crash we still know them."""
 
-        self.append(operations, tell, tell)
+        def answer(_reason: str = "") -> None:
+            if self.neighbours.get(neighbour.name) is neighbour:
+                neighbour.say(self.out, echo)
+
+        self.append((), answer, answer)
+
+    def _write_facts(self, operations: Iterable[Operation], version: int) -> None:
+        registry = self.durability.registry
+
+        def untold(_reason: str) -> None:
+            """A full disk does not keep a broker from telling of its links."""
+            registry.tell(version, only=LINKS)
+
+        self.append(operations, lambda: registry.tell(version), untold)
 
     def move(self, moved: Iterable[tuple[str, str]]) -> None:
         """Durable subscriptions of ours live elsewhere now."""
@@ -249,7 +263,9 @@ class Core:
                 return
             if isinstance(delivery, Gaps):
                 self.report("error", "entry_lost", subscription=durable.subject)
-            session.say(self.out, delivery)
+                session.say(self.out, delivery)
+            else:
+                session.say(self.out, _permitted(session, delivery))
 
     def dismiss(self, entries: Iterable[int]) -> None:
         """Write off entries that nobody needs any longer."""
@@ -266,6 +282,17 @@ class _Wave:
         self.id = id
         self.open = 3
         self.unreached: dict[str, None] = {}
+
+
+def _permitted(session: Session, delivery: Deliver) -> Deliver:
+    """A delivery without rows that its receiver may not hear, now that it is sent: what waited may
+    have been assigned under a wider grant.
+    """
+    if session.principal.hears_all:
+        return delivery
+    parcel = delivery.parcel
+    mask = unpack_mask(delivery.rows, len(parcel)) & hearable(session.principal, parcel.batch)
+    return Deliver(parcel.select(mask), None, delivery.key, delivery.entry)
 
 
 def failure(error: Exception) -> Failure:

@@ -38,11 +38,17 @@ MAX_SESSIONS: Final = 100_000
 WINDOW_BYTES: Final = 4 << 20
 """What may be on its way to one receiver before it has said that it has got it."""
 
+UNSEEN_BYTES: Final = 16 << 20
+"""What a client may have been sent, answers among it, without having said that it got any of it."""
+
 QUEUE_BYTES: Final = 8 << 20
 """What waits for one slow receiver beyond the window; then the oldest events are dropped."""
 
 MEMORY_BYTES: Final = 1 << 30
 """What all queues of a broker may hold together; the longest queue loses first."""
+
+MAX_GAPS: Final = 1_000
+"""Publishers of whose lost events a receiver is told one by one; others are counted together."""
 
 SEEN_EVERY_BYTES: Final = 256 << 10
 """A receiver says what it has got at least this often, and when it falls idle."""

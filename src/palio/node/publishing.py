@@ -13,7 +13,6 @@ import pyarrow as pa
 from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, PalioError
 from palio.matching.protocol import RowMask
 from palio.model.events import SEQ, TIME, TIMESTAMP, conform, stamped
-from palio.model.filters import FALSE, TRUE
 from palio.node.authority import hearable, publishable
 from palio.node.core import Core, failure
 from palio.node.effects import Entry
@@ -112,7 +111,7 @@ class Publishing:
     def _permitted(self, session: Session, parcel: Parcel) -> Parcel:
         """What the principal may publish; the rest is refused."""
         principal = session.principal
-        if principal.may_publish == TRUE and principal.deny_publish == FALSE:
+        if principal.publishes_all:
             return parcel
         mask = publishable(principal, parcel.batch)
         if mask.all():
@@ -203,7 +202,7 @@ class Publishing:
     def _admitted(self, neighbour: Neighbour, parcel: Parcel) -> Parcel:
         """What the neighbour may bring here."""
         principal = neighbour.principal
-        if principal.may_publish == TRUE and principal.deny_publish == FALSE:
+        if principal.publishes_all:
             return parcel
         mask = publishable(principal, parcel.batch)
         if not mask.all():
@@ -283,7 +282,7 @@ class Publishing:
         self, neighbour: Neighbour, parcel: Parcel, mask: RowMask, *, durable: bool
     ) -> None:
         principal = neighbour.principal
-        if principal.may_hear != TRUE or principal.deny_hear != FALSE:
+        if not principal.hears_all:
             mask = mask & hearable(principal, parcel.batch)
             if not mask.any():
                 return
@@ -312,8 +311,7 @@ def _part(party: Party, parcel: Parcel, mask: RowMask) -> tuple[Parcel, bytes | 
     if mask.all():
         return parcel, None
     wanted = int(mask.sum())
-    trusted = party.principal.may_hear == TRUE and party.principal.deny_hear == FALSE
-    if trusted and wanted * COPY_SHARE > len(parcel):
+    if party.principal.hears_all and wanted * COPY_SHARE > len(parcel):
         return parcel, pack_mask(mask)
     return parcel.select(mask), None
 

@@ -180,9 +180,13 @@ class Registry:
     def _next_version(self) -> int:
         return self._versions.get(self.name, 0) + 1
 
-    def tell(self, version: int) -> None:
-        """What this broker has announced up to a version is on its disk: the others may know."""
-        told = [self._untold.pop(each) for each in list(self._untold) if each <= version]
+    def tell(self, version: int, *, only: str = "") -> None:
+        """What this broker has announced up to a version is on its disk: the others may know.
+
+        Or it could not be written: then they know of one subject only.
+        """
+        done = [self._untold.pop(each) for each in list(self._untold) if each <= version]
+        told = [fact for fact in done if not only or fact.subject == only]
         if told:
             self._flood(told, None)
 

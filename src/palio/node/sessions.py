@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 
+from palio.model.events import SEQ
 from palio.model.filters import Filter
 from palio.node.authority import Allowance, Principal
 from palio.node.effects import Effect, Send
-from palio.node.messages import Deliver, Forward, Gap, Gaps, Message, Seen
+from palio.node.limits import MAX_GAPS
+from palio.node.messages import Deliver, Forward, Gap, Gaps, Message, Seen, unpack_mask
 from palio.node.streams import Stream, size_of
 from palio.routing.protocol import Peer
 
@@ -115,14 +117,17 @@ class Party:
 
     def _lose(self, message: Deliver | Forward) -> None:
         parcel = message.parcel
-        seqs = parcel.batch.column("$seq")
-        first, last = seqs[0].as_py(), seqs[-1].as_py()
-        known = self._gaps.get(parcel.publisher)
-        count = len(parcel) + (known.count if known else 0)
-        self._gaps[parcel.publisher] = Gap(
-            parcel.publisher, known.first_seq if known else first, last, count
-        )
-        self.dropped += len(parcel)
+        numbers = parcel.batch.column(SEQ).to_numpy()
+        numbers = numbers[unpack_mask(message.rows, len(parcel))]
+        publisher, first, last = parcel.publisher, int(numbers[0]), int(numbers[-1])
+        if publisher not in self._gaps and len(self._gaps) >= MAX_GAPS:
+            publisher, first, last = "*", 0, 0
+        known = self._gaps.get(publisher)
+        if known is not None:
+            first = known.first_seq
+        count = len(numbers) + (known.count if known else 0)
+        self._gaps[publisher] = Gap(publisher, first, last, count)
+        self.dropped += len(numbers)
 
     def _tell_gaps(self, out: list[Effect]) -> None:
         if self._gaps:

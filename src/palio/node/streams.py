@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+import msgspec
+
 from palio.errors import IllegalMessage
 from palio.node.limits import SEEN_EVERY_BYTES, WINDOW_BYTES
-from palio.node.messages import UNCOUNTED, EventMessage, Message, Seen
+from palio.node.messages import UNCOUNTED, Answer, EventMessage, Message, Seen
 
 __all__ = ["Stream", "size_of"]
 
@@ -23,7 +25,11 @@ _CONTROL_BYTES = 128
 
 def size_of(message: Message) -> int:
     """About how many bytes a message takes."""
-    return message.parcel.nbytes if isinstance(message, EventMessage) else _CONTROL_BYTES
+    if isinstance(message, EventMessage):
+        return message.parcel.nbytes
+    if isinstance(message, Answer):
+        return _CONTROL_BYTES + len(msgspec.msgpack.encode(message.data))
+    return _CONTROL_BYTES
 
 
 class Stream:

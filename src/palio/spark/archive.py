@@ -1,0 +1,197 @@
+"""Reading an archive: Parquet files of events in directories by day, filtered by Palio's filters.
+
+An archive's columns are the attributes of its events and `$publisher`, `$seq` and `$time`; files
+need not have the same. Whole row groups are passed over where their statistics show that nothing
+in them can match: these are a filter too, and both together contradict themselves. What is left is
+matched by the index, batch by batch, in the worker that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import Filter as SparkFilter
+
+from palio.errors import InvalidInput
+from palio.matching.index import Index
+from palio.model.constraints import Constraint
+from palio.model.filters import TRUE, Conjunction, Filter
+from palio.spark.attributes import fit, is_attribute
+from palio.spark.pushdown import push
+from palio.spark.reshaping import reshaped
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["ArchiveReader", "Stretch", "archive_schema", "may_match"]
+
+BATCH_ROWS: Final = 65_536
+"""Rows that a worker reads at once."""
+
+STRETCH_BYTES: Final = 64 << 20
+"""Row groups that lie together are read by one task up to about so much."""
+
+
+@dataclass(frozen=True)
+class Stretch(InputPartition):
+    """Row groups of one file, for one task."""
+
+    path: str
+    groups: tuple[int, ...]
+
+
+class ArchiveReader(DataSourceReader):
+    """Reads what matches: `filter`, and what Spark pushes down besides."""
+
+    def __init__(self, path: str, schema: StructType, filter: Filter = TRUE) -> None:
+        self.path = path
+        self.schema = schema
+        self.filter = filter
+
+    def pushFilters(  # noqa: N802  # Spark's name
+        self, filters: list[SparkFilter]
+    ) -> Iterable[SparkFilter]:
+        """Take over those that mean the same in Palio; the others are Spark's."""
+        pushed = push(filters, self.schema)
+        self.filter = self.filter & pushed.filter
+        return pushed.left
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The row groups in which something may match, in stretches."""
+        found: list[Stretch] = []
+        for file in _files(self.path):
+            with _opened(file) as opened:
+                metadata = opened.metadata
+            groups: list[int] = []
+            size = 0
+            for number in range(metadata.num_row_groups):
+                group = metadata.row_group(number)
+                if not may_match(self.filter, group):
+                    continue
+                groups.append(number)
+                size += group.total_byte_size
+                if size >= STRETCH_BYTES:
+                    found.append(Stretch(str(file), tuple(groups)))
+                    groups, size = [], 0
+            if groups:
+                found.append(Stretch(str(file), tuple(groups)))
+        # With no partitions at all Spark would make one of its own.
+        return found or [Stretch("", ())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The events of a stretch that match, in Spark's schema."""
+        assert isinstance(partition, Stretch)
+        if not partition.groups:
+            return
+        wanted = {*self._target.names, *self.filter.attributes}
+        with _opened(Path(partition.path)) as file:
+            columns = [name for name in file.schema_arrow.names if name in wanted]
+            for batch in file.iter_batches(
+                BATCH_ROWS,
+                row_groups=list(partition.groups),
+                columns=columns or file.schema_arrow.names[:1],
+                use_threads=False,
+            ):
+                kept = self._matching(batch)
+                if kept.num_rows:
+                    yield reshaped(kept, self._target, partition.path)
+
+    @cached_property
+    def _target(self) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+    def _matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.filter == TRUE:
+            return batch
+        index = Index()
+        index.add(0, self.filter)
+        names = [
+            field.name
+            for field in batch.schema
+            if field.name in self.filter.attributes and is_attribute(field.type)
+        ]
+        if names:
+            events = fit(batch.select(names)).events
+        else:  # a column of nulls is no attribute, but it has a length
+            events = fit(pa.record_batch({"absent": pa.nulls(batch.num_rows)})).events
+        rows, _ = index.match(events)
+        return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
+
+
+def archive_schema(path: str) -> StructType:
+    """The columns of all files of an archive."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    columns: dict[str, pa.DataType] = {}
+    origin: dict[str, Path] = {}
+    for file in _files(path):
+        with _opened(file) as opened:
+            fields = list(opened.schema_arrow)
+        for field in fields:
+            known = columns.setdefault(field.name, field.type)
+            if known != field.type:
+                raise InvalidInput(
+                    f"column {field.name!r} is {known} in {str(origin[field.name])!r} and "
+                    f"{field.type} in {str(file)!r}; say with .schema(...) which it is to be"
+                )
+            origin.setdefault(field.name, file)
+    return from_arrow_schema(pa.schema(list(columns.items())))
+
+
+def may_match(filter: Filter, group: pq.RowGroupMetaData) -> bool:
+    """Whether a filter may be true of an event in a row group, by the bounds of its columns.
+
+    A column with nulls in it says nothing: an absent attribute may be just what is asked for.
+    """
+    bounds: list[Constraint] = []
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema in filter.attributes:
+            bounds += _bounds(column)
+    both = Filter.of([Conjunction.of(bounds)]) & filter
+    return not all(each.is_contradiction for each in both.conjunctions)
+
+
+def _bounds(column: Any) -> list[Constraint]:
+    statistics = column.statistics
+    if statistics is None or not statistics.has_min_max or statistics.null_count != 0:
+        return []
+    name = column.path_in_schema
+    try:
+        return [
+            Constraint.of(name, ">=", statistics.min),
+            Constraint.of(name, "<=", statistics.max),
+        ]
+    except (InvalidInput, pa.ArrowException, ValueError, OverflowError):
+        return []  # of a type that is no attribute's, or beyond what the model holds
+
+
+def _files(path: str) -> list[Path]:
+    root = Path(path)
+    if root.is_file():
+        return [root]
+    found = sorted(
+        each
+        for each in root.rglob("*.parquet")
+        if not any(part.startswith(("_", ".")) for part in each.relative_to(root).parts)
+    )
+    if not found:
+        what = "no Parquet files in it" if root.is_dir() else "no such file or directory"
+        raise InvalidInput(f"cannot read the archive {path!r}: there is {what}")
+    return found
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidInput(f"cannot read {str(path)!r}: {error}") from None

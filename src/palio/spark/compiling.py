@@ -1,0 +1,248 @@
+"""From a roster to a compiled index: many texts at once, and no bad one spoils the others.
+
+Texts are read by their shapes (`palio.language.bulk`), each shape a table: a skeleton filter with
+a column for each constant, each parameter, and the bounds of the time that a row holds for. Rows
+whose parameters are of other types make tables of their own, because a column has one type. What
+does not go into a table is added one by one, and what cannot be added is rejected with its reason.
+
+*As of*: with a `time` column, a row that holds from t1 to t2 has two more constraints,
+`time >= t1 AND time < t2`. A table drops a constraint whose value is null, so that one skeleton
+serves rows without a beginning or an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC
+from math import isfinite
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from palio.errors import InvalidBinding, InvalidInput
+from palio.language.bulk import Group, parse_many
+from palio.matching.index import Index
+from palio.matching.subscriptions import Table
+from palio.model.binding import unbound
+from palio.model.constraints import Constraint
+from palio.model.expressions import Variable
+from palio.model.filters import Conjunction, Filter
+from palio.model.limits import MAX_STRING_CHARS
+from palio.model.values import INT64_MAX, INT64_MIN
+
+__all__ = ["Compiled", "compile_rows"]
+
+BOUNDS: Final = {"valid_from": ">=", "valid_to": "<"}
+"""The columns that say when a row holds, each with what the event's time must be to it."""
+
+MIN_TABLE_ROWS: Final = 4
+"""Fewer rows of one shape are cheaper as single filters."""
+
+Row: TypeAlias = dict[str, Any]
+
+
+class Compiled(NamedTuple):
+    """An index by row, the attributes that its filters name, and rows that are in it no more."""
+
+    engine: Index
+    attributes: frozenset[str]
+    rejects: list[tuple[int, str]]
+
+
+def compile_rows(table: pa.Table, rows: npt.NDArray[np.int64], time: str | None = None) -> Compiled:
+    """Compile some rows of a roster's table; their numbers are the keys of the index.
+
+    >>> from palio.spark.reading import read
+    >>> roster = read([{"id": "a", "filter": "x < 5"}, {"id": "b", "filter": "x <"}])
+    >>> compiled = compile_rows(roster.table, np.arange(2))
+    >>> len(compiled.engine), sorted(compiled.attributes), [row for row, _ in compiled.rejects]
+    (1, ['x'], [1])
+    """
+    return _Compiler(table.take(pa.array(rows, pa.int64())), rows, time).compiled()
+
+
+class _Compiler:
+    def __init__(self, table: pa.Table, rows: npt.NDArray[np.int64], time: str | None) -> None:
+        self.keys = rows
+        self.time = time
+        self.texts: list[Any] = table["filter"].to_pylist()
+        self.parameters = self._column(table, "parameters")
+        self.bounds = {
+            name: self._column(table, name)
+            for name in BOUNDS
+            if time is not None and name in table.column_names
+        }
+        self.index = Index()
+        self.attributes: set[str] = set()
+        self.rejects: list[tuple[int, str]] = []
+
+    @staticmethod
+    def _column(table: pa.Table, name: str) -> list[Any] | None:
+        return table[name].to_pylist() if name in table.column_names else None
+
+    def compiled(self) -> Compiled:
+        bulk = parse_many(self.texts)
+        self.rejects += [(int(self.keys[place]), str(error)) for place, error in bulk.rejects]
+        batches: list[_Batch] = []
+        singles = list(bulk.singles)
+        for group in bulk.groups:
+            if len(group.places) < MIN_TABLE_ROWS:
+                singles += group.filters()
+            else:
+                batches += self._batches(group)
+        self._add_tables(batches)
+        for place, filter_ in singles:
+            self._add(place, filter_)
+        return Compiled(self.index, frozenset(self.attributes), self.rejects)
+
+    # -- tables -----------------------------------------------------------------------------------
+
+    def _batches(self, group: Group) -> list[_Batch]:
+        """The rows of one template, split by the types of their constants and parameters."""
+        skeleton, own = group.template.skeleton, _own_variables(group)
+        rows = list(zip(*group.columns, strict=True)) if group.columns else [()] * len(group.places)
+        split: dict[tuple[type, ...], _Batch] = {}
+        for at, (place, constants) in enumerate(zip(group.places, rows, strict=True)):
+            values = constants
+            if own:
+                given = self._values(place)
+                if given is None or not all(_goes_in_column(given.get(name)) for name in own):
+                    self._add(place, group.template.fill(constants))
+                    continue
+                values = (*constants, *(given[name] for name in own))
+            kinds = tuple(map(type, values))
+            if kinds not in split:
+                names = [*map(str, range(len(constants))), *own]
+                split[kinds] = _Batch(skeleton, names, group, [], [], [])
+            split[kinds].add(place, at, values)
+        return list(split.values())
+
+    def _add_tables(self, batches: list[_Batch]) -> None:
+        """Add all as tables at once; if one of them is refused, each for itself."""
+        tables = [self._table(batch) for batch in batches]
+        try:
+            self.index.add_tables(tables)
+        except InvalidInput:
+            for batch, table in zip(batches, tables, strict=True):
+                try:
+                    self.index.add_tables([table])
+                except InvalidInput:
+                    for place, filter_ in batch.filters():
+                        self._add(place, filter_)
+        for table in tables:
+            self.attributes |= table.skeleton.attributes
+
+    def _table(self, batch: _Batch) -> Table:
+        columns: dict[str, Any] = (
+            {
+                name: pa.array(values)
+                for name, values in zip(batch.names, zip(*batch.values, strict=True), strict=True)
+            }
+            if batch.names
+            else {}
+        )
+        skeleton = batch.skeleton
+        if self.time is not None:
+            for bound, values in self.bounds.items():
+                assert values is not None
+                here = [values[place] for place in batch.places]
+                if any(each is not None for each in here):
+                    name = _unused(bound, skeleton)
+                    columns[name] = pa.array(here, pa.timestamp("us", tz="UTC"))
+                    skeleton = skeleton & _bound(self.time, bound, name)
+        return Table.of(self.keys[batch.places], skeleton, columns)
+
+    # -- one by one -------------------------------------------------------------------------------
+
+    def _add(self, place: int, filter_: Filter) -> None:
+        key = int(self.keys[place])
+        values: dict[str, Any] = {}
+        try:
+            given = self._values(place) or {}
+            for name in sorted(filter_.variables):
+                if given.get(name) is None:
+                    raise unbound(name)
+                values[name] = _plain(given[name])
+            for bound, column in self.bounds.items():
+                assert column is not None
+                if self.time is not None and column[place] is not None:
+                    name = _unused(bound, filter_)
+                    filter_ = filter_ & _bound(self.time, bound, name)
+                    values[name] = column[place].astimezone(UTC)
+            self.index.add(key, filter_, values)
+        except InvalidInput as error:
+            self.rejects.append((key, str(error)))
+        else:
+            self.attributes |= filter_.attributes
+
+    def _values(self, place: int) -> Mapping[str, Any] | None:
+        """The parameters of a row."""
+        packed = None if self.parameters is None else self.parameters[place]
+        return None if packed is None else msgspec.msgpack.decode(packed)
+
+
+class _Batch(NamedTuple):
+    """Rows that make one table, with the group they come from."""
+
+    skeleton: Filter
+    names: list[str]
+    group: Group
+    places: list[int]
+    members: list[int]
+    values: list[tuple[Any, ...]]
+
+    def add(self, place: int, member: int, values: tuple[Any, ...]) -> None:
+        self.places.append(place)
+        self.members.append(member)
+        self.values.append(values)
+
+    def filters(self) -> list[tuple[int, Filter]]:
+        """The rows one by one, their own variables kept."""
+        slots = range(len(self.group.columns))
+        return [
+            (place, self.group.template.fill([self.group.columns[slot][member] for slot in slots]))
+            for place, member in zip(self.places, self.members, strict=True)
+        ]
+
+
+def _own_variables(group: Group) -> list[str]:
+    """The variables that the texts themselves name, besides the slots of their constants."""
+    slots = {str(slot) for slot in range(len(group.columns))}
+    return sorted(group.template.skeleton.variables - slots)
+
+
+def _goes_in_column(value: Any) -> bool:
+    """Whether a parameter needs no second look: any number or text that can be an operand."""
+    kind = type(value)
+    if kind is int:
+        return bool(INT64_MIN <= value <= INT64_MAX)
+    if kind is float:
+        return isfinite(value)
+    return kind is str and len(value) <= MAX_STRING_CHARS and value.isascii()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        raise InvalidBinding(
+            "a parameter is a single value or a list, not an object", name="parameters"
+        )
+    return (
+        tuple(value)
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        else value
+    )
+
+
+def _unused(name: str, filter_: Filter) -> str:
+    while name in filter_.variables:
+        name += "_"
+    return name
+
+
+def _bound(time: str, bound: str, variable: str) -> Filter:
+    """`time >= :valid_from`, or `time < :valid_to`."""
+    constraint = Constraint.of(time, BOUNDS[bound], Variable(variable))
+    return Filter.of([Conjunction.of([constraint])])

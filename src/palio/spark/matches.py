@@ -1,0 +1,212 @@
+"""`match`: which subscriptions do the events of a DataFrame, a stream or an archive satisfy.
+
+The driver looks at two schemas and plans one `mapInArrow`; all the work is in workers.py. What
+crosses between the JVM and Python decides the speed: only attributes that some filter names, and
+the columns that are to come back.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from palio.errors import InvalidInput
+from palio.spark.attributes import attributes_of
+from palio.spark.events import FILE, ROW, FrameEvents, ParquetEvents
+from palio.spark.reading import Source
+from palio.spark.sessions import session
+from palio.spark.sets import SubscriptionSet
+from palio.spark.sets import subscriptions as compiled_set
+from palio.spark.workers import MatchTask, RejectsTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["HOWS", "match", "rejects"]
+
+HOWS: Final = ("pairs", "any", "count", "route")
+
+EventSource: TypeAlias = "DataFrame | str | Path"
+"""A DataFrame, or the path of a Parquet file or of a directory of them."""
+
+
+def match(
+    events: EventSource,
+    subscriptions: Source | SubscriptionSet,
+    how: str = "pairs",
+    columns: Sequence[str] | None = None,
+    *,
+    time: str | None = None,
+    attributes: Sequence[str] | None = None,
+) -> DataFrame:
+    """Match events with subscriptions.
+
+    `how` says what comes back:
+
+    - `"pairs"`: one row for each event and subscription it matches: the event's `columns`, then
+      `subscription`, the id, and `subscriber` if subscriptions have them;
+    - `"any"`: the `columns` of events that match at least one subscription;
+    - `"count"`: `subscription` and `count`, for subscriptions that match any event;
+    - `"route"`: one row for each event and subscriber with a subscription that it matches: the
+      event's `columns`, then `subscriber` (the subscription's id where there are no subscribers).
+
+    `columns` are those of the event that come back, by default all; naming the few that are needed
+    (a key, say) is what makes a job fast. For events in Parquet files given by path there are also
+    `$file` and `$row`. `time` names the column that subscriptions' `valid_from` and `valid_to` are
+    about (see `palio.spark.subscriptions`).
+
+    A stream sends all its attributes to the workers, so that subscriptions put in force later may
+    name any; `attributes` says which will do, and makes it faster.
+
+    >>> palio.spark.match(quotes, "subscriptions.parquet", columns=["id"])  # doctest: +SKIP
+    """
+    if how not in HOWS:
+        raise InvalidInput(f"how={how!r} is none of {', '.join(HOWS)}")
+    source = _source(events)
+    standing = compiled_set(subscriptions, time=time)
+    _check_time(standing, time, source)
+    meta = standing.meta
+    if meta.rejected and not isinstance(subscriptions, SubscriptionSet):
+        warnings.warn(
+            f"{meta.rejected} subscriptions were rejected and match nothing; "
+            "palio.spark.subscriptions(...).rejects says which, and why",
+            stacklevel=2,
+        )
+    known = attributes_of(source.schema)
+    named = set(known if source.is_streaming else meta.attributes)
+    if attributes is not None:
+        named &= set(attributes)
+    _tell_unusable(source, meta.attributes)
+    wanted = _columns(source, columns, how)
+    layout = source.layout(sorted(named), wanted)
+    result = _result(source, wanted, how, meta)
+    task = MatchTask(
+        str(standing.path),
+        None if source.is_streaming else standing.version,
+        how,
+        layout.slots,
+        _arrow(result),
+        frozenset(known) - named,
+    )
+    if attributes is not None and not source.is_streaming:
+        _check_attributes(task.withheld, meta.attributes)
+    found = source.run(task, layout, result)
+    if how != "count":
+        return found
+    from pyspark.sql import functions
+
+    return found.groupBy("subscription").agg(functions.sum("count").alias("count"))
+
+
+def rejects(events: EventSource, columns: Sequence[str] | None = None) -> DataFrame:
+    """Values of events that no attribute can hold, which make their events match nothing.
+
+    One row for each: the event's `columns` (by default all), then `attribute`, `value` as text and
+    `reason`. docs/spark.md lists what is exact, and so never rejected.
+    """
+    from pyspark.sql.types import StringType, StructField
+
+    source = _source(events)
+    wanted = _columns(source, columns, "any")
+    layout = source.layout(sorted(attributes_of(source.schema)), wanted)
+    result = source.types(wanted)
+    for name in ("attribute", "value", "reason"):
+        result.add(StructField(name, StringType()))
+    return source.run(RejectsTask(layout.slots, _arrow(result)), layout, result)
+
+
+def _source(events: Any) -> FrameEvents | ParquetEvents:
+    if isinstance(events, str | Path):
+        return ParquetEvents(events, session())
+    return FrameEvents(events)
+
+
+def _check_time(
+    standing: SubscriptionSet, time: str | None, source: FrameEvents | ParquetEvents
+) -> None:
+    """The set was compiled for the time column that is asked for, and the events have it."""
+    compiled = standing.meta.time
+    if time is not None and compiled != time:
+        raise InvalidInput(
+            f"this set was compiled with time={compiled!r}, not {time!r}; "
+            f"compile it with palio.spark.subscriptions(..., time={time!r})"
+        )
+    if compiled is not None and compiled not in attributes_of(source.schema):
+        raise InvalidInput(
+            f"subscriptions hold at some time of {compiled!r}, and the events have no such column; "
+            f"they have {', '.join(source.columns)}"
+        )
+
+
+def _check_attributes(withheld: frozenset[str], named: Sequence[str]) -> None:
+    missing = withheld.intersection(named)
+    if missing:
+        raise InvalidInput(
+            f"attributes leaves out {', '.join(sorted(missing))}, which filters name"
+        )
+
+
+def _tell_unusable(source: FrameEvents | ParquetEvents, named: Sequence[str]) -> None:
+    """Warn of columns that filters name and whose type is no attribute's."""
+    known = attributes_of(source.schema)
+    unusable = [name for name in named if name in source.columns and name not in known]
+    if unusable:
+        shown = ", ".join(f"{name} ({source.schema.field(name).type})" for name in unusable)
+        warnings.warn(
+            f"filters name {shown}, which holds no single values: there it is absent",
+            stacklevel=3,
+        )
+
+
+def _columns(
+    source: FrameEvents | ParquetEvents, columns: Sequence[str] | None, how: str
+) -> list[str]:
+    """The columns to give back, checked."""
+    if how == "count":
+        if columns:
+            raise InvalidInput("counts have no columns of events; leave columns out")
+        return []
+    wanted = list(source.columns if columns is None else columns)
+    known = {*source.columns, *((FILE, ROW) if isinstance(source, ParquetEvents) else ())}
+    for name in wanted:
+        if name not in known:
+            raise InvalidInput(
+                f"the events have no column {name!r}; they have {', '.join(source.columns)}"
+            )
+    return wanted
+
+
+def _result(
+    source: FrameEvents | ParquetEvents, columns: list[str], how: str, meta: Any
+) -> StructType:
+    """The Spark schema of what comes back."""
+    from pyspark.sql.types import LongType, StringType, StructType
+
+    spark_types = {"int64": LongType(), "string": StringType()}
+    result = source.types(columns)
+    added = StructType()
+    if how in ("pairs", "count"):
+        added.add("subscription", spark_types[meta.id_type])
+    if how == "route" or (how == "pairs" and meta.subscriber_type is not None):
+        added.add("subscriber", spark_types[meta.subscriber_type or meta.id_type])
+    if how == "count":
+        added.add("count", LongType())
+    for field in added.fields:
+        if field.name in columns:
+            raise InvalidInput(
+                f"the events have a column {field.name!r}, and so has the result; "
+                "rename it, or leave it out of columns"
+            )
+        result.add(field)
+    return result
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")

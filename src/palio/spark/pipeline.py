@@ -1,0 +1,364 @@
+"""`run_pipeline`: what a plan says, done on Spark; `explain`: what it would do, without Spark.
+
+    source -> normalize -> match -----> sinks, and a report
+                       \\-> sequences ->
+
+Of a static source each result is computed once and each sink written once. Of a stream each sink
+is a query with its own checkpoint: stopped or killed, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from threading import Event
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from palio.errors import PalioError
+from palio.spark.matches import match
+from palio.spark.normalizing import normalized
+from palio.spark.plan import Plan, Sink, duration
+from palio.spark.report import DRAWN_SUBSCRIPTIONS, RunReport, Stage, Tally
+from palio.spark.sequencing import sequences
+from palio.spark.sets import SubscriptionSet, subscriptions
+from palio.spark.source import register
+from palio.spark.versions import open_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["explain", "first_cause", "run_pipeline"]
+
+POLL_S: Final = 1
+"""How often a stream is asked how it goes."""
+
+Tell = Callable[[str], None]
+
+
+def run_pipeline(
+    plan: Plan, spark: SparkSession, tell: Tell = lambda _: None, stop: Event | None = None
+) -> RunReport:
+    """Run a pipeline to its end: that of its source, or of a stream once `stop` is set.
+
+    `tell` is told, in words, what is done and what came of it.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+    from pyspark.errors import PySparkException
+
+    register(spark)
+    run = _Run(plan, spark, tell)
+    try:
+        return run.stream(stop or Event()) if plan.source.stream else run.once()
+    except (Py4JJavaError, PySparkException) as error:
+        raise PalioError(f"{plan.name} failed on Spark: {first_cause(error)}") from error
+
+
+def explain(plan: Plan) -> list[str]:
+    """What a pipeline would do, line by line; what can be tried without Spark is tried."""
+    source, lines = plan.source, []
+    kind = "a stream" if source.stream else "all"
+    lines.append(f"read {kind} of {source.format} {source.path}".rstrip())
+    if plan.normalize.json:
+        lines.append(f"read JSON in {', '.join(plan.normalize.json)}")
+    if plan.normalize.cloudevents:
+        lines.append("check CloudEvents")
+    if plan.normalize.flatten:
+        lines.append("flatten structs")
+    if plan.match is not None:
+        standing = subscriptions(plan.match.subscriptions, time=plan.match.time)
+        meta = standing.meta
+        lines.append(
+            f"match {len(standing):,} subscriptions ({meta.rejected:,} rejected), "
+            f"which name {', '.join(meta.attributes)}"
+        )
+        lines += [
+            f"  rejected: {row['id']!r}: {str(row['reason']).partition(chr(10))[0]}"
+            for row in standing.rejects.slice(0, 3).to_pylist()
+        ]
+    if plan.sequences is not None:
+        by = ", ".join(plan.sequences.by)
+        lines.append(f"find {len(plan.sequences.patterns)} patterns by {by}")
+    for sink in plan.sinks:
+        parts = f" by {', '.join(sink.partition_by)}" if sink.partition_by else ""
+        lines.append(f"write {sink.of} as {sink.format} {sink.path}".rstrip() + parts)
+    if plan.report is not None:
+        lines.append(f"report to {plan.report.path}")
+    return lines
+
+
+class _Matches(NamedTuple):
+    """What is known of matches once they are there."""
+
+    rows: int
+    skew: float | None
+    counts: list[Tally]
+    hot: list[Tally]
+
+
+class _Run:
+    def __init__(self, plan: Plan, spark: SparkSession, tell: Tell) -> None:
+        self.plan = plan
+        self.spark = spark
+        self.tell = tell
+        self.stages: list[Stage] = []
+        self.began = datetime.now(UTC)
+        self.clock = perf_counter()
+
+    # --- what is computed ---
+
+    def _events(self) -> DataFrame:
+        source = self.plan.source
+        reader: Any = self.spark.readStream if source.stream else self.spark.read
+        reader = reader.format(source.format).options(**_options(source.options))
+        if source.schema:
+            reader = reader.schema(source.schema)
+        rows = reader.load(source.path) if source.path else reader.load()
+        return normalized(rows, self.plan.normalize)
+
+    def _standing(self) -> SubscriptionSet | None:
+        asked = self.plan.match
+        if asked is None:
+            return None
+        with self._stage("compile") as done:
+            standing = subscriptions(asked.subscriptions, time=asked.time)
+            done(len(standing))
+        rejected = standing.meta.rejected
+        if rejected:
+            self.tell(f"{rejected:,} subscriptions are rejected and match nothing")
+        return standing
+
+    def _tables(self, standing: SubscriptionSet | None) -> dict[str, DataFrame]:
+        tables = {"events": self._events()}
+        asked, patterns = self.plan.match, self.plan.sequences
+        if asked is not None and standing is not None:
+            tables["matches"] = match(
+                tables["events"], standing, asked.how, asked.columns, time=asked.time
+            )
+        if patterns is not None:
+            rows = [
+                {"id": each.id, "pattern": each.pattern, "parameters": each.parameters}
+                for each in patterns.patterns
+            ]
+            tables["sequences"] = sequences(
+                tables["events"],
+                rows,
+                patterns.by,
+                patterns.time,
+                patterns.longest,
+                columns=patterns.columns,
+                order=patterns.order,
+            )
+        return tables
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[Callable[[int], None]]:
+        """Time a part of the work; what is yielded takes the number of its rows."""
+        began = perf_counter()
+        rows: list[int] = []
+        yield rows.append
+        seconds = perf_counter() - began
+        self.stages.append(Stage(name, round(seconds, 3), rows[0] if rows else None))
+        shown = f", {rows[0]:,} rows" if rows else ""
+        self.tell(f"{name}: {seconds:.1f} s{shown}")
+
+    # --- a static source ---
+
+    def once(self) -> RunReport:
+        """Compute each result, write each sink, and look at what there is."""
+        standing = self._standing()
+        tables = self._tables(standing)
+        events, found = 0, None
+        with self._stage("read") as done:
+            events = tables["events"].count()
+            done(events)
+        try:
+            for name in ("matches", "sequences"):
+                if name in tables:
+                    with self._stage(name) as done:
+                        done(tables[name].persist().count())
+            for sink in self.plan.sinks:
+                with self._stage(f"write {sink.of} as {sink.format}"):
+                    self._write(tables[sink.of], sink)
+            if self.plan.report is not None and "matches" in tables:
+                with self._stage("report"):
+                    found = self._tallied(tables["matches"])
+        finally:
+            for name in ("matches", "sequences"):
+                if name in tables:
+                    tables[name].unpersist()
+        return self._report(events, standing, found)
+
+    def _write(self, table: DataFrame, sink: Sink) -> None:
+        writer = table.write.format(sink.format).mode(sink.mode).options(**_options(sink.options))
+        if sink.partition_by:
+            writer = writer.partitionBy(*sink.partition_by)
+        if sink.path:
+            writer.save(sink.path)
+        else:
+            writer.save()
+
+    def _tallied(self, matches: DataFrame) -> _Matches:
+        from pyspark.sql import functions
+
+        asked, report = self.plan.match, self.plan.report
+        assert asked is not None
+        assert report is not None
+        sizes = [
+            row["count"]
+            for row in matches.groupBy(functions.spark_partition_id().alias("part"))
+            .count()
+            .collect()
+        ]
+        counted = {
+            "pairs": lambda: matches.groupBy("subscription").count(),
+            "route": lambda: matches.groupBy("subscriber").count(),
+            "count": lambda: matches,
+        }.get(asked.how)
+        counts = [] if counted is None else [Tally(*row) for row in counted().collect()]
+        counts.sort(key=lambda each: (-each.count, str(each.name)))
+        hot: list[Tally] = []
+        if asked.how in ("pairs", "route") and asked.columns:
+            keys = [functions.col(f"`{name}`") for name in asked.columns]
+            top = matches.groupBy(*keys).count().where("count > 1")
+            top = top.orderBy(functions.desc("count"), *keys)
+            for row in top.limit(report.top).collect():
+                fields = row.asDict()
+                hot.append(Tally({name: fields[name] for name in asked.columns}, row["count"]))
+        rows = sum(each.count for each in counts) if asked.how == "count" else sum(sizes)
+        skew = max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else None
+        return _Matches(rows, skew, counts, hot)
+
+    # --- a stream ---
+
+    def stream(self, stop: Event) -> RunReport:
+        """Run a query for each sink until they end, or `stop` is set."""
+        standing = self._standing()
+        tables = self._tables(standing)
+        queries = [
+            self._started(tables[sink.of], sink, number)
+            for number, sink in enumerate(self.plan.sinks)
+        ]
+        progress: dict[tuple[int, int], Any] = {}
+        try:
+            while any(query.isActive for query in queries) and not stop.is_set():
+                for query in queries:
+                    query.awaitTermination(POLL_S)
+                self._follow(queries, progress)
+        finally:
+            for query in queries:
+                query.stop()
+        self._follow(queries, progress)
+        return self._report_stream(progress, standing)
+
+    def _started(self, table: DataFrame, sink: Sink, number: int) -> StreamingQuery:
+        plan = self.plan
+        writer: Any = table.writeStream.format(sink.format).options(**_options(sink.options))
+        writer = writer.queryName(f"{plan.name}: {sink.of} as {sink.format} ({number})")
+        writer = writer.option("checkpointLocation", str(Path(plan.checkpoint) / str(number)))
+        if sink.partition_by:
+            writer = writer.partitionBy(*sink.partition_by)
+        if plan.trigger == "available now":
+            writer = writer.trigger(availableNow=True)
+        elif plan.trigger:
+            seconds = duration(plan.trigger).total_seconds()
+            writer = writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds")
+        query: StreamingQuery = writer.start(sink.path) if sink.path else writer.start()
+        return query
+
+    def _follow(self, queries: Sequence[StreamingQuery], progress: dict[Any, Any]) -> None:
+        """Note the micro-batches that have ended, and tell of new ones."""
+        for number, query in enumerate(queries):
+            for each in query.recentProgress:
+                key = (number, each["batchId"])
+                if each["numInputRows"] and key not in progress:
+                    progress[key] = each
+                    took = each["durationMs"].get("triggerExecution", 0)
+                    self.tell(
+                        f"{query.name}: batch {each['batchId']}, {each['numInputRows']:,} rows, "
+                        f"{took:,} ms"
+                    )
+
+    def _report_stream(
+        self, progress: dict[tuple[int, int], Any], standing: SubscriptionSet | None
+    ) -> RunReport:
+        spent: dict[str, float] = {}
+        for each in progress.values():
+            for name, milliseconds in each["durationMs"].items():
+                if name != "triggerExecution":
+                    spent[name] = spent.get(name, 0.0) + milliseconds / 1_000
+        self.stages += [Stage(name, round(seconds, 3)) for name, seconds in sorted(spent.items())]
+        first = [each for (number, _), each in progress.items() if number == 0]
+        events = sum(each["numInputRows"] for each in first)
+        return self._report(events, standing, None, batches=len(first))
+
+    # --- the report ---
+
+    def _report(
+        self,
+        events: int,
+        standing: SubscriptionSet | None,
+        found: _Matches | None,
+        batches: int | None = None,
+    ) -> RunReport:
+        top = 0 if self.plan.report is None else self.plan.report.top
+        facts: dict[str, Any] = {}
+        if standing is not None:
+            facts |= {"subscriptions": len(standing), "rejected": standing.meta.rejected}
+        if found is not None:
+            facts |= {"matches": found.rows, "skew": found.skew, "hot": tuple(found.hot)}
+        if standing is not None and found is not None and found.counts:
+            heard = {each.name for each in found.counts}
+            names = _names(standing, by_subscriber=self._is_by_subscriber(standing))
+            dead = [each for each in names if each not in heard]
+            facts |= {
+                "matched_subscriptions": len(heard),
+                "busiest": tuple(found.counts[:top]),
+                "dead": tuple(islice(dead, top)),
+                "dead_count": len(dead),
+                "counts": tuple(each.count for each in found.counts[:DRAWN_SUBSCRIPTIONS]),
+            }
+        return RunReport(
+            pipeline=self.plan.name,
+            started=self.began.isoformat(timespec="seconds"),
+            seconds=round(perf_counter() - self.clock, 3),
+            stages=tuple(self.stages),
+            events=events,
+            batches=batches,
+            **facts,
+        )
+
+    def _is_by_subscriber(self, standing: SubscriptionSet) -> bool:
+        is_route = self.plan.match is not None and self.plan.match.how == "route"
+        return is_route and standing.meta.subscriber_type is not None
+
+
+def _names(standing: SubscriptionSet, *, by_subscriber: bool) -> list[Any]:
+    """Who may match at all."""
+    version = open_version(standing.path / "versions" / standing.version)
+    if by_subscriber:
+        subscribers: list[Any] = version.subscribers.to_pylist()
+        return subscribers
+    rejected = set(standing.rejects["id"].to_pylist())
+    return [each for each in version.ids.to_pylist() if each not in rejected]
+
+
+def _options(given: dict[str, Any]) -> dict[str, str]:
+    """Options as Spark takes them, which are texts."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in given.items()
+    }
+
+
+def first_cause(error: Exception) -> str:
+    """The line of a failure's trace that says what was wrong, if there is one of ours."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if "palio.errors." in line]
+    if told:
+        return told[-1].partition("palio.errors.")[2]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,334 @@
+"""A pipeline as it is written down: `pipeline.toml`, read and checked before anything runs.
+
+What is wrong is told with its key and its line. Nothing here starts Spark.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, get_args, get_type_hints
+
+import msgspec
+
+from palio.errors import InvalidConfiguration, InvalidInput
+from palio.language.parsing import parse
+from palio.model.patterns import Pattern
+
+__all__ = [
+    "Match",
+    "Normalize",
+    "Plan",
+    "Report",
+    "SequencePattern",
+    "Sequences",
+    "Sink",
+    "Source",
+    "read_plan",
+]
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file, in which no other keys may stand."""
+
+
+class Source(_Table, frozen=True, kw_only=True):
+    """Where events come from: any format of Spark's, by its name and options."""
+
+    format: str
+    path: str = ""
+    stream: bool = False
+    schema: str = ""
+    """As in Spark's DDL: `id BIGINT, price DOUBLE`."""
+    options: dict[str, str | int | float | bool] = {}
+
+
+class Normalize(_Table, frozen=True, kw_only=True):
+    """How rows become events."""
+
+    json: dict[str, str] = {}
+    """Columns that hold JSON, each with the schema of it in Spark's DDL."""
+    cloudevents: bool = False
+    """Rows are CloudEvents, with `id`, `source` and `type`; `time` becomes a timestamp."""
+    flatten: bool = True
+    """Fields of structs become columns with dotted names; arrays and maps are left out."""
+
+
+class Match(_Table, frozen=True, kw_only=True):
+    """Which events match which subscriptions; see `palio.spark.match`."""
+
+    subscriptions: str
+    how: Literal["pairs", "any", "count", "route"] = "pairs"
+    columns: list[str] | None = None
+    time: str | None = None
+
+
+class SequencePattern(_Table, frozen=True, kw_only=True):
+    """One pattern."""
+
+    id: int | str
+    pattern: str
+    parameters: dict[str, Any] = {}
+
+
+class Sequences(_Table, frozen=True, kw_only=True):
+    """Which events complete patterns; see `palio.spark.sequences`."""
+
+    patterns: list[SequencePattern]
+    by: list[str]
+    time: str
+    within: str = ""
+    columns: list[str] = []
+    order: list[str] = []
+
+    @property
+    def longest(self) -> timedelta | None:
+        """`within` as a time."""
+        return duration(self.within) if self.within else None
+
+
+class Sink(_Table, frozen=True, kw_only=True):
+    """Where results go: any format of Spark's."""
+
+    of: Literal["events", "matches", "sequences"]
+    format: str = "parquet"
+    path: str = ""
+    partition_by: list[str] = []
+    mode: Literal["append", "overwrite", "errorifexists"] = "errorifexists"
+    options: dict[str, str | int | float | bool] = {}
+
+
+class Report(_Table, frozen=True, kw_only=True):
+    """Where the report of a run goes, and how much it shows."""
+
+    path: str
+    top: int = 10
+
+
+class Plan(_Table, frozen=True, kw_only=True):
+    """A pipeline."""
+
+    name: str
+    source: Source
+    sinks: list[Sink]
+    normalize: Normalize = Normalize()
+    match: Match | None = None
+    sequences: Sequences | None = None
+    report: Report | None = None
+    checkpoint: str = ""
+    trigger: str = ""
+    """Of a stream: `available now`, or how often, as in `10s`; else as fast as it goes."""
+    spark: dict[str, str | int | float | bool] = {}
+    """Settings of the session."""
+
+
+def duration(text: str) -> timedelta:
+    """A time such as `30s`, `5m` or `1.5h`.
+
+    >>> duration("1.5m").total_seconds()
+    90.0
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise InvalidInput(f"{text!r} is no time; write 500ms, 30s, 5m, 2h or 1d")
+    return timedelta(seconds=float(found[1]) * _UNITS_S[found[2]])
+
+
+def read_plan(path: str | Path) -> Plan:
+    """The pipeline that a file describes, checked; paths in it are relative to the file.
+
+    `InvalidConfiguration` names all that is wrong, each with its key and line.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
+    except OSError as error:
+        raise InvalidConfiguration(f"{file}: {error.strerror}") from None
+    except ValueError as error:  # not UTF-8, or not TOML
+        raise InvalidConfiguration(f"{file}: {error}") from None
+    places = _Places(file, text)
+    try:
+        plan = msgspec.convert(document, Plan)
+    except msgspec.ValidationError as error:
+        raise InvalidConfiguration(places.told(*_problem(error))) from None
+    plan = _resolved(plan, file.parent)
+    found = [places.told(key, problem) for key, problem in _problems(plan)]
+    if found:
+        raise InvalidConfiguration("\n".join(found))
+    return plan
+
+
+class _Places:
+    """Where keys stand in a file."""
+
+    def __init__(self, file: Path, text: str) -> None:
+        self._file = file
+        self._lines: dict[str, int] = {}
+        table = ""
+        counts: dict[str, int] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            stripped = line.strip()
+            header = re.match(r"(\[{1,2})([^\[\]]+)\]{1,2}", stripped)
+            if header:
+                table = header[2].strip()
+                if header[1] == "[[":
+                    counts[table] = counts.get(table, -1) + 1
+                    table = f"{table}[{counts[table]}]"
+                self._lines.setdefault(table, number)
+            elif "=" in stripped and not stripped.startswith("#"):
+                key = stripped.partition("=")[0].strip().strip("\"'")
+                self._lines.setdefault(f"{table}.{key}".lstrip("."), number)
+
+    def told(self, key: str, problem: str) -> str:
+        """A problem with the key it is about, and the line of that or of what it is in."""
+        place = key
+        while place and place not in self._lines:
+            place = re.sub(r"(\.[^.\[\]]+|\[\d+\]|^[^.\[\]]+)$", "", place)
+        line = f":{self._lines[place]}" if place else ""
+        return f"{self._file}{line}: {key}: {problem}" if key else f"{self._file}: {problem}"
+
+
+def _problem(error: msgspec.ValidationError) -> tuple[str, str]:
+    """The key and the words of what msgspec found."""
+    message, _, path = str(error).partition(" - at `$.")
+    key = path.rstrip("`").replace("[...]", "")
+    unknown = re.search(r"unknown field `([^`]+)`", message)
+    if "Invalid enum value" in message:
+        table, _, name = key.rpartition(".")
+        choices = get_args(get_type_hints(_kind(table))[name])
+        return key, f"{message}; it is one of {', '.join(choices)}"
+    if unknown is None:
+        return key, message
+    known = sorted(_fields(key))
+    near = difflib.get_close_matches(unknown[1], known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return f"{key}.{unknown[1]}".lstrip("."), f"there is no such key; {hint}"
+
+
+def _fields(key: str) -> tuple[str, ...]:
+    return tuple(_kind(key).__struct_fields__)
+
+
+def _kind(key: str) -> type[_Table]:
+    """The type of a table."""
+    kinds: dict[str, type[_Table]] = {
+        "source": Source,
+        "normalize": Normalize,
+        "match": Match,
+        "sequences": Sequences,
+        "sequences.patterns": SequencePattern,
+        "sinks": Sink,
+        "report": Report,
+    }
+    return kinds.get(re.sub(r"\[\d+\]", "", key), Plan)
+
+
+def _resolved(plan: Plan, root: Path) -> Plan:
+    """Relative paths as seen from the file."""
+
+    def at(path: str) -> str:
+        return path if not path or "://" in path else str(root / path)
+
+    replace = msgspec.structs.replace
+    changes: dict[str, Any] = {
+        "source": replace(plan.source, path=at(plan.source.path)),
+        "sinks": [replace(sink, path=at(sink.path)) for sink in plan.sinks],
+        "checkpoint": at(plan.checkpoint),
+    }
+    if plan.match is not None:
+        changes["match"] = replace(plan.match, subscriptions=at(plan.match.subscriptions))
+    if plan.report is not None:
+        changes["report"] = replace(plan.report, path=at(plan.report.path))
+    return replace(plan, **changes)
+
+
+# --- what the types do not say ---
+
+
+def _problems(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield from _source_problems(plan)
+    if plan.match is not None and not Path(plan.match.subscriptions).exists():
+        yield "match.subscriptions", f"{plan.match.subscriptions!r} is not there"
+    yield from _sequence_problems(plan)
+    if not plan.sinks:
+        yield "sinks", "there is none, and results would go nowhere"
+    for number, sink in enumerate(plan.sinks):
+        yield from _sink_problems(plan, sink, f"sinks[{number}]")
+    if plan.source.stream:
+        yield from _stream_problems(plan)
+    elif plan.trigger or plan.checkpoint:
+        key = "trigger" if plan.trigger else "checkpoint"
+        yield key, "this is for streams; set source.stream, or leave it out"
+
+
+def _source_problems(plan: Plan) -> Iterator[tuple[str, str]]:
+    source = plan.source
+    is_plain = source.path and "://" not in source.path and not set(source.path) & set("*?[{")
+    if is_plain and not Path(source.path).exists():
+        yield "source.path", f"{source.path!r} is not there"
+    if source.stream and not source.schema and source.format in ("json", "csv", "parquet", "orc"):
+        yield "source.schema", f"a stream of {source.format} needs its schema"
+
+
+def _sequence_problems(plan: Plan) -> Iterator[tuple[str, str]]:
+    sequences = plan.sequences
+    if sequences is None:
+        return
+    if sequences.within:
+        try:
+            duration(sequences.within)
+        except InvalidInput as error:
+            yield "sequences.within", str(error)
+    for number, each in enumerate(sequences.patterns):
+        key = f"sequences.patterns[{number}].pattern"
+        try:
+            pattern = parse(each.pattern)
+            if not isinstance(pattern, Pattern):
+                raise InvalidInput("it is a filter; a pattern has a THEN")
+            pattern.bind(each.parameters)
+        except InvalidInput as error:
+            yield key, str(error)
+
+
+def _sink_problems(plan: Plan, sink: Sink, key: str) -> Iterator[tuple[str, str]]:
+    tables: Mapping[str, Any] = {"matches": plan.match, "sequences": plan.sequences}
+    if sink.of != "events" and tables[sink.of] is None:
+        table = "match" if sink.of == "matches" else "sequences"
+        yield f"{key}.of", f"there are no {sink.of}; the pipeline has no table [{table}]"
+    is_file = sink.format in ("parquet", "json", "csv", "orc")
+    if is_file and not sink.path:
+        yield f"{key}.path", f"{sink.format} is written to a path"
+    if (
+        is_file
+        and not plan.source.stream
+        and sink.mode == "errorifexists"
+        and sink.path
+        and "://" not in sink.path
+        and Path(sink.path).exists()
+    ):
+        yield f"{key}.path", f"{sink.path!r} is there already; say with mode what to do with it"
+
+
+def _stream_problems(plan: Plan) -> Iterator[tuple[str, str]]:
+    if not plan.checkpoint:
+        yield "checkpoint", "a stream needs one, to go on where it stopped"
+    if plan.trigger and plan.trigger != "available now":
+        try:
+            duration(plan.trigger)
+        except InvalidInput as error:
+            yield "trigger", f"{error}, or 'available now'"
+    if plan.sequences is not None:
+        yield "sequences", "sequences are found in history, and the source is a stream"
+    if plan.match is not None and plan.match.how == "count":
+        yield "match.how", "a stream has no end to count to; use pairs, any or route"
+    if plan.source.format == "palio" and len(plan.sinks) > 1:
+        yield "sinks", "one query takes a durable subscription's events; write a pipeline for each"

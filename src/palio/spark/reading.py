@@ -1,0 +1,282 @@
+"""Where subscriptions come from: DataFrames, Parquet, JSON lines, Arrow tables, dictionaries.
+
+All become a `Roster`: one row a subscription, or a period of one, in a fixed schema. A row that is
+no subscription (no id, no filter, parameters that are no object) does not spoil the others: it goes
+to the rejects, and so does, later, every filter that does not compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from palio.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["COLUMNS", "Roster", "Source", "read"]
+
+Source: TypeAlias = "DataFrame | pa.Table | str | Path | Iterable[Mapping[str, Any]]"
+"""Subscriptions as the user has them."""
+
+COLUMNS: Final = ("id", "subscriber", "filter", "parameters", "valid_from", "valid_to")
+"""What a row may have; only `id` and `filter` are required."""
+
+JSON_LINES: Final = frozenset({".jsonl", ".ndjson", ".json"})
+
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+
+class Roster:
+    """Subscriptions in columns, and the rows that are none.
+
+    `table` has the columns `id` (int64 or utf8), `filter` (utf8),
+    and where the source has them `subscriber`, `parameters` (a msgpack map), `valid_from`
+    and `valid_to` (timestamps).
+    """
+
+    def __init__(self, table: pa.Table, rejects: list[tuple[Any, Any, str]]) -> None:
+        self.table = table
+        self.rejects = rejects
+        """(id, filter, reason) of each row that is no subscription."""
+
+    def __len__(self) -> int:
+        return self.table.num_rows
+
+    @property
+    def has_history(self) -> bool:
+        """Whether any subscription holds for a time only."""
+        return any(
+            name in self.table.column_names and self.table[name].null_count < len(self)
+            for name in ("valid_from", "valid_to")
+        )
+
+
+def read(source: Source) -> Roster:
+    """The subscriptions of a source.
+
+    >>> roster = read([{"id": 1, "filter": "price < 5"}, {"id": 2, "filter": None}])
+    >>> roster.table["id"].to_pylist(), roster.rejects
+    ([1], [(2, None, 'there is no filter')])
+    """
+    if isinstance(source, str | Path):
+        return _from_file(Path(source))
+    if isinstance(source, pa.Table):
+        return _roster(source)
+    if hasattr(source, "toArrow"):  # a DataFrame, of whichever of Spark's two classes
+        frame: Any = source
+        _check_columns(frame.columns)
+        wanted = [name for name in COLUMNS if name in frame.columns]
+        return _roster(frame.select(*wanted).toArrow())
+    rows: Any = source
+    return _from_rows(list(rows))
+
+
+def _from_file(path: Path) -> Roster:
+    if not path.exists():
+        raise InvalidInput(f"cannot read subscriptions from {str(path)!r}: there is no such file")
+    if path.suffix in JSON_LINES:
+        return _from_lines(path.read_bytes().split(b"\n"))
+    try:
+        _check_columns(pq.ParquetDataset(path).schema.names)
+        return _roster(pq.read_table(path))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InvalidInput(
+            f"cannot read subscriptions from {str(path)!r}: it is no Parquet ({error}); "
+            f"JSON lines are known by their suffix, {' or '.join(sorted(JSON_LINES))}"
+        ) from None
+
+
+def _from_lines(lines: Iterable[bytes]) -> Roster:
+    decode = msgspec.json.Decoder().decode
+    rows: list[Any] = []
+    bad: list[tuple[Any, Any, str]] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = decode(line)
+        except msgspec.DecodeError as error:
+            bad.append((None, line.decode(errors="replace"), f"line {number} is no JSON: {error}"))
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            text = line.decode(errors="replace")
+            bad.append((None, text, f"line {number} is no JSON object"))
+    roster = _from_rows(rows)
+    return Roster(roster.table, bad + roster.rejects)
+
+
+def _from_rows(rows: list[Mapping[str, Any]]) -> Roster:
+    named = {name for row in rows for name in row}
+    if rows:
+        _check_columns(named)
+    columns: dict[str, Any] = {}
+    bad: dict[int, str] = {}
+    for name in COLUMNS:
+        if name not in named and name not in ("id", "filter"):
+            continue
+        values = [row.get(name) for row in rows]
+        match name:
+            case "id" | "subscriber":
+                columns[name] = _names(name, values)
+            case "filter":
+                columns[name] = _texts(values, bad)
+            case "parameters":
+                columns[name] = pa.array(_objects(values, bad), pa.binary())
+            case _:
+                columns[name] = _instants(name, values, bad)
+    return _checked(pa.table(columns), bad)
+
+
+def _roster(table: pa.Table) -> Roster:
+    """A table of any types in the types of a roster."""
+    _check_columns(table.column_names)
+    columns: dict[str, Any] = {}
+    bad: dict[int, str] = {}
+    for name in COLUMNS:
+        if name not in table.column_names:
+            continue
+        column = table[name].combine_chunks()
+        given = column.type
+        if name in ("id", "subscriber"):
+            columns[name] = _name_column(name, column)
+        elif name == "filter":
+            if not (pa.types.is_string(given) or pa.types.is_large_string(given)):
+                raise InvalidInput(
+                    f"the column 'filter' holds {given}; it takes the text of filters"
+                )
+            columns[name] = column.cast(pa.utf8())
+        elif name == "parameters":
+            columns[name] = pa.array(_objects(_plain_rows(column), bad), pa.binary())
+        elif pa.types.is_timestamp(given) or pa.types.is_date(given):
+            columns[name] = column.cast(pa.timestamp("us")).cast(_TIMESTAMP)
+        else:
+            columns[name] = _instants(name, column.to_pylist(), bad)
+    return _checked(pa.table(columns), bad)
+
+
+def _check_columns(names: Iterable[str]) -> None:
+    listed = sorted(names)
+    for name in ("id", "filter"):
+        if name not in listed:
+            raise InvalidInput(
+                f"subscriptions have no column {name!r}; they have {', '.join(listed) or 'none'}"
+            )
+
+
+def _checked(table: pa.Table, bad: dict[int, str]) -> Roster:
+    """The rows that are subscriptions, numbered, and the others with their reasons."""
+    for name, reason in (("filter", "there is no filter"), ("id", "there is no id")):
+        for place in np.flatnonzero(table[name].is_null().to_numpy()).tolist():
+            bad.setdefault(place, reason)
+    rejects = []
+    for place, reason in sorted(bad.items()):
+        row = table.slice(place, 1)
+        rejects.append((row["id"][0].as_py(), row["filter"][0].as_py(), reason))
+    if bad:
+        keep = np.ones(table.num_rows, np.bool_)
+        keep[list(bad)] = False
+        table = table.filter(pa.array(keep))
+    return Roster(table.combine_chunks(), rejects)
+
+
+# Columns ----------------------------------------------------------------------------------------
+
+
+def _names(name: str, values: list[Any]) -> Any:
+    """Ids or subscribers: all integers or all strings."""
+    kinds = {type(value) for value in values if value is not None}
+    if not kinds <= {int} and not kinds <= {str}:
+        listed = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise InvalidInput(f"column {name!r} holds {listed}; give integers or strings, not both")
+    try:
+        return pa.array(values, pa.utf8() if str in kinds else pa.int64())
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise InvalidInput(f"column {name!r}: {error}") from None
+
+
+def _name_column(name: str, column: Any) -> Any:
+    types = pa.types
+    target: pa.DataType
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if types.is_integer(column.type):
+        target = pa.int64()
+    elif types.is_string(column.type) or types.is_large_string(column.type):
+        target = pa.utf8()
+    else:
+        raise InvalidInput(f"column {name!r} holds {column.type}; it takes integers or strings")
+    try:
+        return column.cast(target)
+    except pa.ArrowInvalid as error:
+        raise InvalidInput(f"column {name!r}: {error}") from None
+
+
+def _texts(values: list[Any], bad: dict[int, str]) -> Any:
+    for place, value in enumerate(values):
+        if value is not None and not isinstance(value, str):
+            bad[place] = f"the filter is no text but {type(value).__name__}"
+    return pa.array([value if isinstance(value, str) else None for value in values], pa.utf8())
+
+
+def _plain_rows(column: Any) -> list[Any]:
+    """Parameters as Python has them: the fields of a struct that are null have no value."""
+    rows: list[Any] = column.to_pylist()
+    if pa.types.is_map(column.type):
+        return [None if row is None else dict(row) for row in rows]
+    if pa.types.is_struct(column.type):
+        return [
+            None if row is None else {name: each for name, each in row.items() if each is not None}
+            for row in rows
+        ]
+    return rows
+
+
+def _objects(values: list[Any], bad: dict[int, str]) -> list[bytes | None]:
+    """Parameters as msgpack, which keeps instants and bytes apart from strings."""
+    encode = msgspec.msgpack.Encoder(decimal_format="number").encode
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    found: list[bytes | None] = []
+    for place, value in enumerate(values):
+        packed = None
+        try:
+            given = decode(value) if isinstance(value, str | bytes) else value
+            if isinstance(given, Mapping):
+                packed = encode(dict(given)) if given else None
+            elif given is not None:
+                bad[place] = f"parameters are no object but {type(given).__name__}"
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
+            bad[place] = f"parameters are no JSON object: {error}"
+        found.append(packed)
+    return found
+
+
+def _instants(name: str, values: list[Any], bad: dict[int, str]) -> Any:
+    found: list[datetime | None] = []
+    for place, value in enumerate(values):
+        try:
+            found.append(_instant(value))
+        except (ValueError, OverflowError) as error:
+            bad[place] = f"{name} is no time: {error}"
+            found.append(None)
+    return pa.array(found, _TIMESTAMP)
+
+
+def _instant(value: Any) -> datetime | None:
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if value is None or isinstance(value, datetime):
+        return value if value is None or value.tzinfo else value.replace(tzinfo=UTC)
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    raise ValueError(f"{value!r:.80} is of type {type(value).__name__}")

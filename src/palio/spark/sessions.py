@@ -1,0 +1,167 @@
+"""A SparkSession that is ready: Java found, workers prepared, logs quiet, errors heard."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any, Final
+
+from palio.errors import InvalidInput
+from palio.spark.java import MissingDependency, cache_directory, java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["session", "stop"]
+
+SETTINGS: Final = {
+    "spark.app.name": "palio",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.python.daemon.module": "palio.spark.daemon",
+    "spark.ui.showConsoleProgress": "true",
+}
+"""What every session of ours begins with; whatever the caller gives comes after it."""
+
+LOCAL_SETTINGS: Final = {
+    # Spark's page and ports are open to the network unless told otherwise.
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    # The default of 200 is meant for clusters; streams cannot change it later.
+    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+}
+"""...and what a session on this machine alone begins with besides."""
+
+_LOGGING: Final = """status = error
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{3}
+"""
+"""Errors only, with the first lines of their traces; Python raises the whole of them anyway.
+
+The level of the gateway's logger is the one that Spark gives to all when Python starts it."""
+
+
+def session(master: str | None = None, **conf: Any) -> SparkSession:
+    """A ready SparkSession, on all cores of this machine or on any master.
+
+    Settings are given by their names, or with underscores for dots:
+    `session(spark_driver_memory="8g")`. If there is a session already, that is the one: settings
+    are then applied to it, and one that cannot change any more is refused.
+
+    >>> spark = session("local[2]", spark_sql_shuffle_partitions=8)  # doctest: +SKIP
+    """
+    spark_session = _spark_session()
+    given = {_setting(name): _shown(value) for name, value in conf.items()}
+    running = spark_session.getActiveSession()
+    if running is not None:
+        return _with_source(_adjusted(running, master, given))
+    if master is None:
+        master = given.get("spark.master") or "local[*]"
+    settings = dict(SETTINGS)
+    if master.startswith("local"):
+        settings |= LOCAL_SETTINGS
+        # Spark has no setting for it that a running program could still make.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings |= given
+    options = settings.get("spark.driver.extraJavaOptions", "")
+    if "log4j" not in options:
+        quiet = f"-Dlog4j2.configurationFile={_logging_file().as_uri()}"
+        settings["spark.driver.extraJavaOptions"] = f"{options} {quiet}".strip()
+    os.environ["JAVA_HOME"] = str(java_home())
+    # Failed queries are raised; this logger would print them as JSON a second time.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    builder = spark_session.builder.master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return _with_source(builder.getOrCreate())
+
+
+def stop(spark: SparkSession) -> None:
+    """Stop a session, and its JVM with it; returns when the JVM has gone.
+
+    `spark.stop()` leaves the JVM to the end of the Python process.
+    """
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    spark.stop()
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    process.stdin.close()  # the JVM ends when this pipe does
+    process.wait(timeout=60)
+
+
+def _spark_session() -> type[SparkSession]:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise MissingDependency(
+            f"Spark is not installed ({error}); pip install 'palio[spark]'"
+        ) from None
+    return SparkSession
+
+
+def _adjusted(running: SparkSession, master: str | None, given: dict[str, str]) -> SparkSession:
+    """The session there is, with settings that still can change."""
+    wanted = master or given.pop("spark.master", None)
+    if wanted is not None and wanted != running.conf.get("spark.master"):
+        raise InvalidInput(
+            f"a session on {running.conf.get('spark.master')} is running; "
+            f"stop it before you ask for one on {wanted}"
+        )
+    for name, value in given.items():
+        if running.conf.get(name, None) == value:
+            continue
+        if not running.conf.isModifiable(name):
+            raise InvalidInput(
+                f"{name} cannot change once a session runs; stop that one, or leave it out"
+            )
+        running.conf.set(name, value)
+    return running
+
+
+def _with_source(spark: SparkSession) -> SparkSession:
+    """The session, knowing the data source `palio`."""
+    from palio.spark.source import register
+
+    register(spark)
+    return spark
+
+
+def _setting(name: str) -> str:
+    return name if "." in name else name.replace("_", ".")
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _logging_file() -> Path:
+    """The settings of Spark's logger as a file, which it needs them in."""
+    path = cache_directory() / "spark-log4j2.properties"
+    try:
+        if path.read_text(encoding="utf-8") == _LOGGING:
+            return path
+    except OSError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as fresh:
+        fresh.write(_LOGGING)
+    Path(fresh.name).replace(path)
+    return path

@@ -1,0 +1,197 @@
+"""Subscription sets: compiled once, saved under a versioned path, mapped by every worker.
+
+    path/
+      current                  the name of the version in force; replaced in one step
+      versions/<digest>/       one compiled roster (versions.py); never changed once it is there
+      pins/<query>-<batch>     the version that a micro-batch of a stream was matched with
+
+A version's name is a digest of what it holds, so the same roster is compiled once, and jobs that
+come later find it there. `refresh` compiles another and moves `current`; a running stream takes it
+up with its next micro-batch. The first worker that a micro-batch reaches *pins* it to a version, by
+a file that can be made only once: all partitions of a batch agree, and so does a batch that is run
+again after a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time as clock
+from pathlib import Path
+from tempfile import mkdtemp, mkstemp
+from typing import Final
+
+import pyarrow as pa
+
+from palio.errors import InvalidInput
+from palio.model.values import check_name
+from palio.spark.java import cache_directory
+from palio.spark.reading import Roster, Source, read
+from palio.spark.versions import SetMeta, digest_of, read_meta, read_rejects, save
+
+__all__ = ["SubscriptionSet", "subscriptions"]
+
+KEEP_S: Final = 86_400
+"""Seconds for which a version that was replaced stays, for jobs that still read it."""
+
+KEEP_PINS: Final = 200
+"""Pins that stay for each stream; Spark runs again none but the last few micro-batches."""
+
+
+class SubscriptionSet:
+    """A compiled set of subscriptions in a directory. Made by `palio.spark.subscriptions`.
+
+    On a cluster the directory must be one that every worker can read.
+    """
+
+    def __init__(
+        self, path: str | Path, time: str | None = None, shards: int | None = None
+    ) -> None:
+        self.path = Path(path).absolute()
+        self.time = time
+        self._shards = shards
+
+    @property
+    def version(self) -> str:
+        """The name of the version in force."""
+        try:
+            return (self.path / "current").read_text(encoding="ascii")
+        except OSError:
+            raise InvalidInput(f"{self.path} holds no subscription set") from None
+
+    @property
+    def meta(self) -> SetMeta:
+        """What the version in force says about itself."""
+        return read_meta(self.path / "versions" / self.version)
+
+    @property
+    def rejects(self) -> pa.Table:
+        """Subscriptions that are not in the set: `id`, `filter`, `reason`."""
+        return read_rejects(self.path / "versions" / self.version)
+
+    def __len__(self) -> int:
+        return self.meta.ids
+
+    def refresh(self, source: Source) -> bool:
+        """Compile other subscriptions and put them in force; False if they are the same.
+
+        Streams that match with this set take the new version with their next micro-batch.
+        """
+        return self._take(read(source))
+
+    def _take(self, roster: Roster) -> bool:
+        if self.time is None and roster.has_history:
+            raise InvalidInput(
+                "these subscriptions hold from and to some time (valid_from, valid_to); "
+                "say which column is the events' time: time='...'"
+            )
+        digest = digest_of(roster, self.time, self._shards)
+        home = self.path / "versions" / digest
+        if not (home / "set.msgpack").exists():
+            self._compile(roster, home)
+        before = self.version if (self.path / "current").exists() else None
+        if before == digest:
+            return False
+        _write_whole(self.path / "current", digest)
+        if before is not None:
+            os.utime(self.path / "versions" / before)  # it is out of force from now on
+        self._clear(digest)
+        return True
+
+    def _compile(self, roster: Roster, home: Path) -> None:
+        """Compile into a directory of its own and give it its name in one step."""
+        home.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(mkdtemp(dir=home.parent, prefix="new-"))
+        try:
+            save(roster, fresh, self.time, self._shards)
+            fresh.chmod(0o755)  # mkdtemp's are for this user only, workers may be another
+            fresh.rename(home)
+        except OSError:
+            if not (home / "set.msgpack").exists():  # not just that somebody else was faster
+                raise
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+    def _clear(self, current: str) -> None:
+        """Remove versions that were replaced long ago."""
+        for each in (self.path / "versions").iterdir():
+            if each.name != current and each.stat().st_mtime < clock.time() - KEEP_S:
+                shutil.rmtree(each, ignore_errors=True)
+
+    def pinned(self, query: str, batch: int) -> str:
+        """The version that a micro-batch is matched with, the same for whoever asks."""
+        pins = self.path / "pins"
+        pin = pins / f"{query}-{batch}"
+        try:
+            version = pin.read_text(encoding="ascii")
+        except OSError:
+            version = _first_word(pin, self.version)
+            (pins / f"{query}-{batch - KEEP_PINS}").unlink(missing_ok=True)
+        is_here = (self.path / "versions" / version / "set.msgpack").exists()
+        return version if is_here else self.version
+
+
+def subscriptions(
+    source: Source | SubscriptionSet,
+    path: str | Path | None = None,
+    *,
+    time: str | None = None,
+    shards: int | None = None,
+) -> SubscriptionSet:
+    """A compiled set of subscriptions, ready to be matched any number of times.
+
+    `source` is a DataFrame, an Arrow table, the path of a Parquet or JSON-lines file, or rows as
+    dictionaries, with the columns `id` (integers or strings), `filter`, and if need be
+    `subscriber`, `parameters` (a JSON object, a map or a struct), `valid_from` and `valid_to`.
+    Rows with one id are alternatives: the subscription matches when any of them does.
+
+    With `time`, the name of the events' time column, a row counts only for events from
+    `valid_from` up to, but not at, `valid_to`. What does not compile is in `rejects`.
+
+    `path` names the set, for streams to be refreshed under and for other programs to find; without
+    one it is kept in the user's cache directory, under a digest of what it holds. `shards` is how
+    many indexes it is split into (by default one for each half million rows); they are compiled
+    side by side where a Spark session is running.
+
+    >>> import tempfile
+    >>> rows = [{"id": 1, "filter": "price < :limit", "parameters": {"limit": 5}}]
+    >>> found = subscriptions([*rows, {"id": 2, "filter": "price <"}], tempfile.mkdtemp())
+    >>> len(found), found.rejects["id"].to_pylist()
+    (1, [2])
+    """
+    if isinstance(source, SubscriptionSet):
+        return source
+    if time is not None:
+        check_name(time, InvalidInput)
+    if shards is not None and shards < 1:
+        raise InvalidInput(f"a set has at least one shard, not {shards}")
+    roster = read(source)
+    if path is None:
+        path = cache_directory() / "sets" / digest_of(roster, time, shards)
+    made = SubscriptionSet(path, time, shards)
+    made._take(roster)
+    return made
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a small file in one step."""
+    descriptor, fresh = mkstemp(dir=path.parent, prefix="new-", text=True)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(text)
+    os.chmod(fresh, 0o644)
+    os.replace(fresh, path)
+
+
+def _first_word(path: Path, text: str) -> str:
+    """Write a small file unless somebody has; what it says."""
+    path.parent.mkdir(exist_ok=True)
+    descriptor, fresh = mkstemp(dir=path.parent, prefix="new-", text=True)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(text)
+        os.link(fresh, path)
+    except FileExistsError:
+        return path.read_text(encoding="ascii")
+    finally:
+        os.unlink(fresh)
+    return text

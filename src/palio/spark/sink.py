@@ -1,0 +1,253 @@
+"""The sink: a stream's rows as durable publications, each exactly once however often it is tried.
+
+Tasks only encode; the driver publishes a batch when all of its tasks are done (`commit`), so what a
+failed or a second attempt of a task has made is never published. Should the driver die in between,
+Spark runs the batch again under its old number, and it is published again *under the same names and
+numbers*, which the homes of durable subscriptions drop:
+
+- the publisher is `name/query.part`, the query's id being in Spark's checkpoint;
+- each batch has `PART_ROWS` numbers for itself, `(batch + 1) * PART_ROWS` and on, and a part is so
+  many of its rows: those of all partitions, one after another, are divided so.
+
+Homes remember just as many of the newest numbers of each publisher, and what is tried again is
+always the newest. That the rows of the second run are those of the first, in their
+order, is Spark's promise for sources that can be read again and for everything but what shuffles;
+after a shuffle say by which columns rows are to be put in order (`orderBy`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
+from palio.node.limits import MAX_FRAME_BYTES, WINDOW_BLOCKS
+from palio.node.messages import Accepted, Parcel, Publish, Refused
+from palio.node.windows import BLOCK
+from palio.spark.attributes import attributes_of, fit
+from palio.spark.connection import Connection, Door, error_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["BatchSink", "Sink", "StreamSink", "Written", "numbered"]
+
+PART_ROWS: Final = WINDOW_BLOCKS * BLOCK
+"""Numbers of one publisher that homes remember."""
+
+FRAME_ROWS: Final = 4_096
+"""Events of one publication..."""
+
+FRAME_BYTES: Final = MAX_FRAME_BYTES // 4
+"""...and about how many bytes, unless a single event has more."""
+
+UNDER_WAY: Final = 16
+"""Publications that are on their way before the first of them must be accepted."""
+
+RETRY_S: Final = 0.2
+"""Between two attempts to reach the broker."""
+
+Messages: TypeAlias = "list[WriterCommitMessage | None]"
+
+QUERY: Final = "sql.streaming.queryId"
+"""The local property of a task that names its query."""
+
+
+class Sink(NamedTuple):
+    """Where to publish, and how."""
+
+    door: Door
+    order: tuple[str, ...] = ()
+    timeout_s: float = 60.0
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task made of its rows."""
+
+    query: str
+    partition: int
+    events: bytes
+    """An Arrow stream."""
+
+
+class _Encoding:
+    """What a task does: rows in, events in the model's types out."""
+
+    def __init__(self, sink: Sink, schema: StructType) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self.sink = sink
+        arrow = to_arrow_schema(schema, timezone="UTC")
+        self.paths = {
+            name: path for name, path in attributes_of(arrow).items() if not name.startswith("$")
+        }
+        _check_columns(arrow, self.paths, sink.order)
+
+    def encoded(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        query = (context.getLocalProperty(QUERY) if context is not None else None) or ""
+        partition = context.partitionId() if context is not None else 0
+        events = [self._events(batch) for batch in batches if batch.num_rows]
+        stream = pa.BufferOutputStream()
+        if events:
+            with pa.ipc.new_stream(stream, events[0].schema) as writer:
+                for each in events:
+                    writer.write_batch(each)
+        return Written(query, partition, stream.getvalue().to_pybytes())
+
+    def _events(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = []
+        for path in self.paths.values():
+            column: Any = batch.column(path[0])
+            for name in path[1:]:
+                column = pc.struct_field(column, name)
+            arrays.append(column)
+        events, misfits = fit(pa.RecordBatch.from_arrays(arrays, list(self.paths)))
+        for misfit in misfits:
+            raise InvalidEvent(f"a row has no value for {misfit.attribute!r}: {misfit.reason}")
+        return events
+
+
+def _check_columns(
+    schema: pa.Schema, paths: dict[str, tuple[str, ...]], order: tuple[str, ...]
+) -> None:
+    roots = {path[0] for path in paths.values()}
+    for field in schema:
+        if field.name not in roots and not field.name.startswith("$"):
+            raise InvalidInput(
+                f"column {field.name!r} is {field.type}, which is no attribute; "
+                "drop it, or turn it into a text with to_json"
+            )
+    for name in order:
+        if name not in paths:
+            raise InvalidInput(
+                f"orderBy names {name!r}, which is no column; there are {', '.join(sorted(paths))}"
+            )
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Publishes the batches of a stream."""
+
+    def __init__(self, sink: Sink, schema: StructType) -> None:
+        self.sink = sink
+        self._encoding = _Encoding(sink, schema)
+
+    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> Written:
+        """What a task does."""
+        return self._encoding.encoded(iterator)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803  # Spark's name
+        """All tasks are done: publish."""
+        _publish(self.sink, messages, batchId)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803  # Spark's name
+        """Nothing was published, so nothing is to be undone."""
+
+
+class BatchSink(DataSourceArrowWriter):
+    """Publishes a static DataFrame, once for each time that it is written."""
+
+    def __init__(self, sink: Sink, schema: StructType) -> None:
+        self.sink = sink
+        self._encoding = _Encoding(sink, schema)
+        self._job = str(uuid4())
+
+    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> Written:
+        """What a task does."""
+        written = self._encoding.encoded(iterator)
+        return Written(self._job, written.partition, written.events)
+
+    def commit(self, messages: Messages) -> None:
+        """All tasks are done: publish."""
+        _publish(self.sink, messages, 0)
+
+    def abort(self, messages: Messages) -> None:
+        """Nothing was published, so nothing is to be undone."""
+
+
+def numbered(table: pa.Table, batch: int) -> Iterator[tuple[int, int, pa.Table]]:
+    """The rows of a batch in parts, each with its number and that of its first event.
+
+    >>> table = pa.table({"x": range(PART_ROWS + 1)})
+    >>> [(part, first // PART_ROWS, len(rows)) for part, first, rows in numbered(table, 2)]
+    [(0, 3, 65536), (1, 3, 1)]
+    """
+    for part, start in enumerate(range(0, table.num_rows, PART_ROWS)):
+        yield part, (batch + 1) * PART_ROWS, table.slice(start, PART_ROWS)
+
+
+def _publish(sink: Sink, messages: Messages, batch: int) -> None:
+    written = sorted(
+        (each for each in messages if isinstance(each, Written) and each.events),
+        key=lambda each: each.partition,
+    )
+    if not written:
+        return
+    table = pa.concat_tables(pa.ipc.open_stream(each.events).read_all() for each in written)
+    if sink.order:
+        table = table.sort_by([(name, "ascending") for name in sink.order])
+    for part, first, rows in numbered(table, batch):
+        _publish_part(sink, f"{written[0].query}.{part}", first, rows)
+
+
+def _publish_part(sink: Sink, incarnation: str, first: int, rows: pa.Table) -> None:
+    """Publish numbered events; from the beginning again where the broker is lost meanwhile."""
+    until = monotonic() + sink.timeout_s
+    while True:
+        connection = None
+        try:
+            connection = Connection(sink.door, incarnation, timeout_s=sink.timeout_s)
+            return _say(connection, first, rows, sink.timeout_s)
+        except Unreachable:
+            if monotonic() >= until:
+                raise
+            sleep(RETRY_S)
+        finally:
+            if connection is not None:
+                connection.close()
+
+
+def _say(connection: Connection, first: int, rows: pa.Table, timeout_s: float) -> None:
+    under_way: deque[int] = deque()
+    most = max(1, min(FRAME_ROWS, FRAME_BYTES * rows.num_rows // max(1, rows.nbytes)))
+    for batch in rows.combine_chunks().to_batches(max_chunksize=most):
+        connection.say(Publish(Parcel("", batch), first, durable=True))
+        first += batch.num_rows
+        under_way.append(first - 1)
+        while len(under_way) >= UNDER_WAY:
+            _await_word(connection, under_way, timeout_s)
+    while under_way:
+        _await_word(connection, under_way, timeout_s)
+
+
+def _await_word(connection: Connection, under_way: deque[int], timeout_s: float) -> None:
+    match connection.receive(timeout_s):
+        case Accepted(seq, "durable"):
+            while under_way and under_way[0] <= seq:
+                under_way.popleft()
+        case Refused(first, last, failure):
+            error = error_of(failure)
+            error.args = (f"events {first} to {last} of the batch were refused: {error}",)
+            raise error
+        case None:
+            raise Unreachable(f"{connection.url} accepted nothing within {timeout_s:g} s")
+        case message:
+            raise PalioError(f"{connection.url} said {type(message).__name__} to a publisher")

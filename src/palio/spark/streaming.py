@@ -1,0 +1,334 @@
+"""The streaming source: a durable subscription as a stream of Spark, read again as often as asked.
+
+The broker numbers the entries in its custody and gives each again until it is acknowledged. These
+numbers are the offsets, and they are kept nowhere but in Spark's checkpoint:
+
+1. `latestOffset` waits for nothing: it takes what has come and says how far that goes. It is handed
+   the offset at which the query is, which is in Spark's log of finished batches; entries up to it
+   are never asked for again, and are acknowledged.
+2. `partitions` hands out the events themselves. After a restart Spark asks for the batch that was
+   not finished by the same two offsets; its entries were not acknowledged, so they come again, with
+   the very rows they had.
+3. `commit` acknowledges.
+
+A broker sends no more than its window (`WINDOW_BYTES`) of what is not acknowledged, so a batch is
+smaller than that, and nothing has to be put on disk here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from palio.errors import InvalidInput, PalioError, Unreachable
+from palio.model.events import SEQ, TIME
+from palio.node.limits import WINDOW_BYTES
+from palio.node.messages import Acknowledge, Deliver, Gaps, Message, Subscribe, unpack_mask
+from palio.spark.connection import Connection, Door
+from palio.spark.reshaping import reshaped
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["PUBLISHER", "Entries", "Source", "StreamReader", "events_schema"]
+
+PUBLISHER: Final = "$publisher"
+"""The column that names an event's publisher, beside `$seq` and `$time`."""
+
+KEY: Final = 1
+
+BATCH_BYTES: Final = WINDOW_BYTES // 2
+"""Entries of one batch, unless it is a single one. A broker that has restarted reckons the sizes of
+entries a little otherwise; half of its window it gives again in any case."""
+
+SAMPLE_ENTRIES: Final = 100
+"""Entries whose columns are looked at where no schema is given."""
+
+RETRY_S: Final = 0.2
+"""Between two attempts to reach the broker."""
+
+
+class Source(NamedTuple):
+    """What to read, and how."""
+
+    door: Door
+    durable: str
+    filter: str
+    values: dict[str, Any]
+    lease_s: float = 0.0
+    max_events: int = 0
+    """The most in one batch; 0 for what there is."""
+    partitions: int = 1
+    fail_on_loss: bool = True
+    permissive: bool = False
+    timeout_s: float = 60.0
+
+
+class Entry(NamedTuple):
+    """Events that the broker gave for one acknowledgement."""
+
+    publisher: str
+    batch: pa.RecordBatch
+    size: int
+    """Bytes that it takes in the broker's window, where it is whole, whoever has the other rows."""
+
+
+class Entries:
+    """Entries that came and are not acknowledged, over any number of connections."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.broker = ""
+        self.held: OrderedDict[int, Entry] = OrderedDict()
+        self._connection: Connection | None = None
+        self._acknowledged = 0
+
+    def take(self) -> None:
+        """Take in all that waits, as far as the broker's window goes."""
+        until = monotonic() + self.source.timeout_s
+        while True:
+            try:
+                connection = self._connected()
+                for message in connection.gathered():
+                    self._heard(connection, message)
+                return
+            except Unreachable:
+                self.close()
+                if monotonic() >= until:
+                    raise
+                sleep(RETRY_S)
+
+    def check(self, number: int) -> None:
+        """An entry that a batch ends with came again, and so did those before it."""
+        if number not in self.held:
+            raise InvalidInput(
+                f"the durable subscription {self.source.durable!r} at {self.broker} does not give "
+                f"entry {number} again, which this query was working on; it was taken by somebody "
+                "else, or its lease is over. Start with a new checkpoint to go on without it"
+            )
+
+    @property
+    def are_all(self) -> bool:
+        """Whether certainly nothing else waits beyond the broker's window."""
+        return sum(entry.size for entry in self.held.values()) < BATCH_BYTES
+
+    def release(self, number: int) -> None:
+        """These are in the log of what is done: the broker may forget them."""
+        if number <= self._acknowledged:
+            return
+        for each in [each for each in self.held if each <= number]:
+            del self.held[each]
+        self._acknowledged = number
+        try:
+            self._connected().say(Acknowledge(KEY, number))
+        except Unreachable:
+            self.close()  # they come again, and are acknowledged again
+
+    def close(self) -> None:
+        """Hang up; what is held comes again."""
+        connection, self._connection = self._connection, None
+        self.held.clear()
+        if connection is not None:
+            connection.close()
+
+    def _connected(self) -> Connection:
+        """The connection there is, or a new one, on which all that is held comes again."""
+        if self._connection is None:
+            source = self.source
+            connection = Connection(source.door, timeout_s=source.timeout_s)
+            request = Subscribe(
+                KEY, KEY, source.filter, source.values, source.durable, source.lease_s
+            )
+            try:
+                connection.subscribe(request)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection, self.broker = connection, connection.broker
+        return self._connection
+
+    def _heard(self, connection: Connection, message: Message) -> None:
+        match message:
+            case Deliver(parcel, rows, entry=entry) if entry > self._acknowledged:
+                chosen = parcel.select(unpack_mask(rows, len(parcel)))
+                self.held[entry] = Entry(parcel.publisher, chosen.batch, parcel.nbytes)
+            case Deliver(entry=entry):
+                connection.say(Acknowledge(KEY, self._acknowledged))
+            case Gaps(gaps) if self.source.fail_on_loss:
+                lost = sum(gap.count for gap in gaps)
+                raise PalioError(
+                    f"the durable subscription {self.source.durable!r} lost "
+                    f"{lost or 'an unknown number of'} events at {self.broker}; go on without them "
+                    "with option('failOnDataLoss', false)"
+                )
+
+
+@dataclass(frozen=True)
+class Portion(InputPartition):
+    """Events of a batch for one task, in the schema of the query."""
+
+    batches: tuple[bytes, ...]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a durable subscription.
+
+    With `availableNow` it stops at what waited when all of it was in view.
+    """
+
+    def __init__(self, source: Source, schema: StructType) -> None:
+        self.source = source
+        self.schema = schema
+        self.entries = Entries(source)
+        self._is_bounded = False
+        self._last: int | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Before everything that waits."""
+        self.entries.take()
+        return {"broker": self.entries.broker, "entry": 0}
+
+    def latestOffset(  # noqa: N802  # Spark's name
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
+        """How far one may read from `start`; entries are not divided."""
+        self.entries.take()
+        self._check_broker(start)
+        self.entries.release(start["entry"])
+        self.entries.take()
+        self._set_last()
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
+        end, rows, size = start["entry"], 0, 0
+        for number, entry in self.entries.held.items():
+            rows += entry.batch.num_rows
+            size += entry.size
+            is_full = (rows > most or size > BATCH_BYTES) and end > start["entry"]
+            if is_full or (self._last is not None and number > self._last):
+                break
+            end = number
+        return {"broker": start["broker"], "entry": end}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        """`maxEventsPerBatch`, if it was given."""
+        most = self.source.max_events
+        return ReadMaxRows(most) if most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """What waits now is all there is."""
+        self._is_bounded = True
+        self.entries.take()
+        self._set_last()
+
+    def _set_last(self) -> None:
+        """With `availableNow`, stop at what waits: as soon as all of that is in view."""
+        if self._is_bounded and self._last is None and self.entries.are_all:
+            self._last = next(reversed(self.entries.held), 0)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The events between two offsets, dealt out to tasks in order."""
+        self.entries.take()
+        self._check_broker(end)
+        first, last = start["entry"], end["entry"]
+        self.entries.release(first)
+        self.entries.take()
+        if last > first:
+            self.entries.check(last)
+        chosen = [
+            self._shaped(entry)
+            for number, entry in self.entries.held.items()
+            if first < number <= last
+        ]
+        return [Portion(tuple(share)) for share in _shares(chosen, self.source.partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The events of a portion."""
+        assert isinstance(partition, Portion)
+        for each in partition.batches:
+            yield pa.ipc.read_record_batch(pa.py_buffer(each), self._target)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Everything up to an offset is done."""
+        self.entries.release(end["entry"])
+
+    def stop(self) -> None:
+        """The query has ended."""
+        self.entries.close()
+
+    @cached_property
+    def _target(self) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+    def _shaped(self, entry: Entry) -> bytes:
+        batch = entry.batch
+        if PUBLISHER in self._target.names:
+            batch = batch.append_column(PUBLISHER, pa.repeat(entry.publisher, batch.num_rows))
+        origin = f"publisher {entry.publisher!r}"
+        shaped = reshaped(batch, self._target, origin, permissive=self.source.permissive)
+        return bytes(shaped.serialize())
+
+    def _check_broker(self, offset: dict[str, Any]) -> None:
+        if offset["broker"] != self.entries.broker:
+            raise InvalidInput(
+                f"this checkpoint has read from the broker {offset['broker']!r}, and "
+                f"{self.source.door.url} is {self.entries.broker!r}, which numbers its entries "
+                "otherwise; go back to that broker, or start with a new checkpoint"
+            )
+
+
+def _shares(batches: list[bytes], count: int) -> list[list[bytes]]:
+    """Runs of about equal bytes, in order; no more than there are batches, and at least one."""
+    total = sum(map(len, batches))
+    shares: list[list[bytes]] = [[]]
+    size = 0
+    for each in batches:
+        if shares[-1] and size >= total * len(shares) / count:
+            shares.append([])
+        shares[-1].append(each)
+        size += len(each)
+    return shares
+
+
+def events_schema(source: Source) -> StructType:
+    """The columns of what waits for a durable subscription, which stays there."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    entries = Entries(source)
+    try:
+        entries.take()
+        held = islice(entries.held.values(), SAMPLE_ENTRIES)
+        schemas = [entry.batch.schema for entry in held]
+    finally:
+        entries.close()
+    columns: dict[str, pa.DataType] = {}
+    for schema in schemas:
+        for field in schema:
+            if columns.setdefault(field.name, field.type) != field.type:
+                raise InvalidInput(
+                    f"attribute {field.name!r} is {columns[field.name]} in some events and "
+                    f"{field.type} in others; say with .schema(...) which it is to be"
+                )
+    if not columns:
+        raise InvalidInput(
+            f"no events wait for the durable subscription {source.durable!r} from which their "
+            "columns could be told; give them with .schema(...)"
+        )
+    system = {name: columns.pop(name) for name in (SEQ, TIME)}
+    columns[PUBLISHER] = pa.utf8()
+    return from_arrow_schema(pa.schema([*columns.items(), *system.items()]))

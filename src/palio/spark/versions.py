@@ -1,0 +1,298 @@
+"""One compiled version of a subscription set, as files that every worker maps.
+
+    set.msgpack                what is small: counts, attributes, types
+    shard0/, shard1/, ...      an `Index` each, whose keys are rows of the roster
+    ids.arrow                  the ids, each once
+    numbers.npy                for each row the number of its id; left out where ids are the rows
+    subscribers.arrow          the subscribers, each once
+    subscriber_numbers.npy     for each id the number of its subscriber
+    rejects.arrow              what is not in the set, with its reason
+
+All rows of an id are in one shard, so that shards never find the same subscription twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from palio.errors import InvalidInput
+from palio.matching.index import Index
+from palio.spark.compiling import compile_rows
+from palio.spark.reading import Roster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SetMeta", "Version", "digest_of", "open_version", "read_meta", "read_rejects", "save"]
+
+FORMAT: Final = 1
+"""Raised when sets of an older version would be misread."""
+
+SHARD_ROWS: Final = 500_000
+"""Rows of one shard: it compiles within a gigabyte of memory, and two keep two cores busy."""
+
+Longs: TypeAlias = npt.NDArray[np.int64]
+
+
+class SetMeta(msgspec.Struct, frozen=True):
+    """What a version says about itself."""
+
+    format: int
+    rows: int
+    ids: int
+    """Distinct ids, without those of which every row was rejected."""
+    rejected: int
+    """Rows of the source that are not in the set."""
+    shards: int
+    attributes: tuple[str, ...]
+    """What its filters name."""
+    time: str | None
+    id_type: str
+    subscriber_type: str | None
+    """None if subscriptions have none."""
+
+
+class ShardReport(msgspec.Struct, frozen=True):
+    """What compiling one shard came to."""
+
+    attributes: tuple[str, ...]
+    rejects: list[tuple[int, str]]
+
+
+class Version:
+    """A version as a worker sees it: everything mapped, shards when they are asked for."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.meta = read_meta(home)
+        self.ids: Any = _read_column(home / "ids.arrow")
+        """The ids by their numbers."""
+        self.numbers = _map_array(home / "numbers.npy")
+        """The number of each row's id; None where that is the row."""
+        self.subscribers: Any = None
+        self.subscriber_numbers: Longs | None = None
+        if self.meta.subscriber_type is not None:
+            self.subscribers = _read_column(home / "subscribers.arrow")
+            self.subscriber_numbers = _map_array(home / "subscriber_numbers.npy")
+
+    def shard(self, number: int) -> Index:
+        """One of its indexes."""
+        return Index.load(self.home / f"shard{number}")
+
+    def shard_bytes(self) -> int:
+        """How large its largest shard is on disk."""
+        return max(
+            sum(file.stat().st_size for file in (self.home / f"shard{number}").iterdir())
+            for number in range(self.meta.shards)
+        )
+
+
+def open_version(home: Path) -> Version:
+    """A version that was saved."""
+    return Version(home)
+
+
+def read_meta(home: Path) -> SetMeta:
+    """What a saved version says about itself."""
+    try:
+        meta = msgspec.msgpack.decode((home / "set.msgpack").read_bytes(), type=SetMeta)
+    except (OSError, msgspec.DecodeError) as error:
+        raise InvalidInput(f"{home} holds no subscription set: {error}") from None
+    if meta.format != FORMAT:
+        raise InvalidInput(f"{home} has format {meta.format}, not {FORMAT}; compile it again")
+    return meta
+
+
+def read_rejects(home: Path) -> pa.Table:
+    """What is not in a saved version: `id`, `filter`, `reason`."""
+    rejects: pa.Table = _open_arrow(home / "rejects.arrow").read_all()
+    return rejects
+
+
+def digest_of(roster: Roster, time: str | None, shards: int | None) -> str:
+    """A name for what a roster compiles to."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr((FORMAT, time, shards, roster.rejects)).encode())
+    target: Any = _Digesting(digest)  # the stubs ask for a class, Arrow for three methods
+    sink = pa.PythonFile(target, mode="w")
+    with pa.ipc.new_stream(sink, roster.table.schema) as writer:
+        writer.write_table(roster.table)
+    return digest.hexdigest()
+
+
+class _Digesting:
+    """A file that keeps nothing but the digest of what is written to it."""
+
+    closed = False
+
+    def __init__(self, digest: Any) -> None:
+        self._digest = digest
+
+    def write(self, data: Any) -> int:
+        self._digest.update(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+# Saving -----------------------------------------------------------------------------------------
+
+
+class _Names(NamedTuple):
+    """Ids and subscribers by number, and the rows that contradict others of their id."""
+
+    ids: Any
+    numbers: Longs | None
+    subscribers: Any
+    subscriber_numbers: Longs | None
+    contradicting: Longs
+
+
+def save(roster: Roster, home: Path, time: str | None, shards: int | None) -> None:
+    """Compile a roster and write all files of a version."""
+    names = _names(roster.table)
+    numbers = np.arange(len(roster)) if names.numbers is None else names.numbers
+    count = shards or max(1, -(-len(roster) // SHARD_ROWS))
+    count = max(1, min(count, len(names.ids)))
+    shard_of = numbers * count // max(1, len(names.ids))
+    shard_of[names.contradicting] = -1
+    np.save(home / "shard_of.npy", shard_of)
+    _write_arrow(home / "roster.arrow", roster.table)
+    reports = _compile_all(home, count, time)
+    (home / "shard_of.npy").unlink()
+    (home / "roster.arrow").unlink()
+    bad = [each for report in reports for each in report.rejects]
+    bad += [(row, "its id belongs to another subscriber") for row in names.contradicting.tolist()]
+    _save_names(home, names)
+    _save_rejects(home, roster, sorted(bad))
+    meta = SetMeta(
+        FORMAT,
+        len(roster) - len(bad),
+        len(np.unique(np.delete(numbers, [row for row, _ in bad]))),
+        len(roster.rejects) + len(bad),
+        count,
+        tuple(sorted({name for report in reports for name in report.attributes})),
+        time,
+        str(names.ids.type),
+        None if names.subscribers is None else str(names.subscribers.type),
+    )
+    (home / "set.msgpack").write_bytes(msgspec.msgpack.encode(meta))
+
+
+def _names(table: pa.Table) -> _Names:
+    coded = table["id"].combine_chunks().dictionary_encode()
+    ids, numbers = coded.dictionary, coded.indices.to_numpy().astype(np.int64)
+    unique = len(ids) == len(table)
+    none = np.zeros(0, np.int64)
+    if "subscriber" not in table.column_names:
+        return _Names(ids, None if unique else numbers, None, None, none)
+    coded = table["subscriber"].combine_chunks().dictionary_encode("encode")
+    goals = coded.indices.to_numpy().astype(np.int64)
+    if unique:
+        return _Names(ids, None, coded.dictionary, goals, none)
+    _, first = np.unique(numbers, return_index=True)
+    contradicting = np.flatnonzero(goals != goals[first][numbers])
+    return _Names(ids, numbers, coded.dictionary, goals[first], contradicting)
+
+
+def _save_names(home: Path, names: _Names) -> None:
+    _write_arrow(home / "ids.arrow", pa.table({"values": names.ids}))
+    if names.numbers is not None:
+        np.save(home / "numbers.npy", names.numbers)
+    if names.subscribers is not None and names.subscriber_numbers is not None:
+        _write_arrow(home / "subscribers.arrow", pa.table({"values": names.subscribers}))
+        np.save(home / "subscriber_numbers.npy", names.subscriber_numbers)
+
+
+def _save_rejects(home: Path, roster: Roster, bad: list[tuple[int, str]]) -> None:
+    rows = pa.array([row for row, _ in bad], pa.int64())
+    ids = [each for each, _, _ in roster.rejects] + roster.table["id"].take(rows).to_pylist()
+    texts = [each for _, each, _ in roster.rejects] + roster.table["filter"].take(rows).to_pylist()
+    reasons = [each for _, _, each in roster.rejects] + [reason for _, reason in bad]
+    columns = {
+        "id": pa.array(ids, roster.table["id"].type),
+        "filter": pa.array(texts, pa.utf8()),
+        "reason": pa.array(reasons, pa.utf8()),
+    }
+    _write_arrow(home / "rejects.arrow", pa.table(columns))
+
+
+# Compiling --------------------------------------------------------------------------------------
+
+
+def _compile_all(home: Path, count: int, time: str | None) -> list[ShardReport]:
+    """Compile all shards, side by side if there are several and Spark is running."""
+    spark = _running_session() if count > 1 else None
+    task = _ShardTask(str(home), time)
+    if spark is None:
+        return [task.compile(shard) for shard in range(count)]
+    shards = spark.range(0, count, 1, count)
+    done = shards.mapInArrow(task, "shard long, report binary").collect()
+    packed = [report for _, report in sorted(done)]
+    return [msgspec.msgpack.decode(each, type=ShardReport) for each in packed]
+
+
+def _running_session() -> SparkSession | None:
+    """The session there is, if pyspark is loaded at all."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+class _ShardTask:
+    """Compiles shards of a roster that was written down; runs here or in Spark's workers."""
+
+    def __init__(self, home: str, time: str | None) -> None:
+        self.home = home
+        self.time = time
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for shard in batch.column(0).to_numpy().tolist():
+                report = msgspec.msgpack.encode(self.compile(shard))
+                yield pa.record_batch({"shard": [shard], "report": [report]})
+
+    def compile(self, shard: int) -> ShardReport:
+        """Compile and save one."""
+        home = Path(self.home)
+        rows = np.flatnonzero(np.load(home / "shard_of.npy", mmap_mode="r") == shard)
+        compiled = compile_rows(_open_arrow(home / "roster.arrow").read_all(), rows, self.time)
+        compiled.engine.save(home / f"shard{shard}")
+        return ShardReport(tuple(sorted(compiled.attributes)), compiled.rejects)
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+def _write_arrow(path: Path, table: pa.Table) -> None:
+    whole = table.combine_chunks()
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, whole.schema) as writer:
+        writer.write_table(whole)
+
+
+def _open_arrow(path: Path) -> Any:
+    return pa.ipc.open_file(pa.memory_map(str(path)))
+
+
+def _read_column(path: Path) -> Any:
+    """The one column of a file, mapped, as one array."""
+    reader = _open_arrow(path)
+    if not reader.num_record_batches:
+        return pa.array([], reader.schema.field(0).type)
+    return reader.read_all().column(0).combine_chunks()
+
+
+def _map_array(path: Path) -> Longs | None:
+    return np.load(path, mmap_mode="r") if path.exists() else None

@@ -1,0 +1,324 @@
+"""What runs in Spark's Python workers: events in, matches out, Arrow on both sides.
+
+A task is small and says only where things are: which set, which columns are attributes, what to
+give back. Nothing compiled travels with it. A worker maps a version of a set once and keeps it for
+every later task and micro-batch; what it maps is shared with the other workers of its machine.
+
+A set whose shards are larger than `MAX_MAPPED_BYTES` together is gone through shard by shard, each
+for a chunk of events, so that a worker never has more than one of them in memory.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from palio.errors import InvalidInput
+from palio.matching.index import Index
+from palio.spark.attributes import Fitted, fit
+from palio.spark.sets import SubscriptionSet
+from palio.spark.versions import Version
+
+__all__ = ["MatchTask", "RejectsTask", "Slots", "mapped"]
+
+MAX_MAPPED_BYTES: Final = 2**30
+"""Files of shards that a worker keeps mapped."""
+
+CHUNK_BYTES: Final = 2**28
+"""Events that are held while the shards of a large set pass over them."""
+
+MAX_BATCH_ROWS: Final = 65_536
+"""Rows of one batch that goes back to Spark."""
+
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+Longs: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Which columns of an incoming batch are attributes, and which go back, by position."""
+
+    attributes: tuple[tuple[str, int], ...]
+    columns: tuple[int, ...]
+
+    def fitted(self, batch: pa.RecordBatch) -> Fitted:
+        """The attributes of a batch in the model's types."""
+        if not self.attributes:  # a column of nulls is no attribute, but it has a length
+            return fit(pa.record_batch({"absent": pa.nulls(batch.num_rows)}))
+        arrays = [batch.column(place) for _, place in self.attributes]
+        return fit(pa.RecordBatch.from_arrays(arrays, [name for name, _ in self.attributes]))
+
+    def given_back(self, batch: pa.RecordBatch, rows: Longs, schema: pa.Schema) -> list[Any]:
+        """The columns that go back, for some rows; they come first in the result's schema.
+
+        Types differ from it in what means the same, such as the name of a time zone.
+        """
+        places = pa.array(rows, pa.int64())
+        found = (batch.column(place).take(places) for place in self.columns)
+        return [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(found, schema, strict=False)
+        ]
+
+
+class Events(NamedTuple):
+    """A batch as it came, and its events that fit, with their rows in it."""
+
+    batch: pa.RecordBatch
+    events: pa.RecordBatch
+    rows: Longs | None
+    """None if all of them fit."""
+
+    def origin(self, rows: Longs) -> Longs:
+        """Rows of events as rows of the batch."""
+        return rows if self.rows is None else self.rows[rows]
+
+
+@dataclass(frozen=True)
+class MatchTask:
+    """Matches batches of events with a subscription set; see `palio.spark.match`."""
+
+    path: str
+    version: str | None
+    """None in a stream: looked up for each micro-batch."""
+    how: str
+    slots: Slots
+    schema: pa.Schema
+    """Of what it gives."""
+    withheld: frozenset[str] = frozenset()
+    """Attributes that the events have and that were not sent here."""
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Matches of all batches of a partition."""
+        home = Path(self.path) / "versions" / (self.version or _version_now(self.path))
+        version = mapped(home)
+        missing = self.withheld.intersection(version.meta.attributes)
+        if missing:
+            raise InvalidInput(
+                f"the subscriptions now name {', '.join(sorted(missing))}, which this stream was "
+                "started without; start it with attributes=None, or name them there"
+            )
+        yield from _HOWS[self.how](self, version, map(self._events, batches))
+
+    def _events(self, batch: pa.RecordBatch) -> Events:
+        events, misfits = self.slots.fitted(batch)
+        if not misfits:
+            return Events(batch, events, None)
+        fits = np.ones(batch.num_rows, np.bool_)
+        for misfit in misfits:
+            fits[misfit.rows] = False
+        return Events(batch, events.filter(pa.array(fits)), np.flatnonzero(fits))
+
+    def given_back(self, events: Events, rows: Longs) -> list[Any]:
+        """The columns that the user wants, for some events."""
+        return self.slots.given_back(events.batch, events.origin(rows), self.schema)
+
+    def batches(self, count: int, columns: Callable[[slice], list[Any]]) -> Batches:
+        """Rows of the result in batches of bounded size."""
+        for first in range(0, count, MAX_BATCH_ROWS):
+            part = columns(slice(first, min(count, first + MAX_BATCH_ROWS)))
+            yield pa.RecordBatch.from_arrays(part, schema=self.schema)
+
+
+@dataclass(frozen=True)
+class RejectsTask:
+    """Finds events with values that the model cannot hold; see `palio.spark.rejects`."""
+
+    slots: Slots
+    schema: pa.Schema
+
+    def __call__(self, batches: Batches) -> Batches:
+        """One row for each such value: columns of the event, attribute, value, reason."""
+        places = dict(self.slots.attributes)
+        for batch in batches:
+            for misfit in self.slots.fitted(batch).misfits:
+                values = batch.column(places[misfit.attribute]).take(
+                    pa.array(misfit.rows, pa.int64())
+                )
+                count = len(misfit.rows)
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        *self.slots.given_back(batch, misfit.rows, self.schema),
+                        pa.array([misfit.attribute] * count),
+                        pa.array([str(value) for value in values], pa.utf8()),
+                        pa.array([misfit.reason] * count),
+                    ],
+                    schema=self.schema,
+                )
+
+
+# Versions and shards that this process has mapped -------------------------------------------------
+
+_versions: OrderedDict[tuple[str, int], Version] = OrderedDict()
+_shards: OrderedDict[tuple[Version, int], Index] = OrderedDict()
+
+
+def mapped(home: Path) -> Version:
+    """A version, opened at most once by this process."""
+    key = (str(home), (home / "set.msgpack").stat().st_mtime_ns if home.exists() else 0)
+    if key not in _versions:
+        while len(_versions) > 1:  # the one before may still be in use by another task
+            _, old = _versions.popitem(last=False)
+            for shard in [each for each in _shards if each[0] is old]:
+                del _shards[shard]
+        _versions[key] = Version(home)
+    _versions.move_to_end(key)
+    return _versions[key]
+
+
+def _shard(version: Version, number: int, keep: int) -> Index:
+    """A shard, and with it at most so many others, mapped."""
+    key = (version, number)
+    if key not in _shards:
+        while len(_shards) >= keep:
+            _shards.popitem(last=False)
+        _shards[key] = version.shard(number)
+    _shards.move_to_end(key)
+    return _shards[key]
+
+
+def _version_now(path: str) -> str:
+    """The version for this micro-batch, or the one in force where there is none."""
+    from pyspark import TaskContext
+
+    found = SubscriptionSet(path)
+    task = TaskContext.get()
+    batch = task.getLocalProperty("streaming.sql.batchId") if task is not None else None
+    query = task.getLocalProperty("sql.streaming.queryId") if task is not None else None
+    if batch is None or query is None:
+        return found.version
+    return found.pinned(query, int(batch))
+
+
+def _passes(
+    version: Version, events: Iterable[Events]
+) -> Iterator[tuple[list[Events], Iterator[tuple[Index, int, Events]]]]:
+    """Chunks of events, and for each the shards that pass over it: (shard, place, events).
+
+    Where all shards stay mapped a chunk is one batch.
+    """
+    size = version.shard_bytes()
+    keep = max(1, MAX_MAPPED_BYTES // max(1, size))
+    budget = 0 if version.meta.shards <= keep else CHUNK_BYTES
+
+    def over(chunk: list[Events]) -> Iterator[tuple[Index, int, Events]]:
+        for number in range(version.meta.shards):
+            index = _shard(version, number, keep)
+            for place, each in enumerate(chunk):
+                yield index, place, each
+
+    chunk: list[Events] = []
+    held = 0
+    for each in events:
+        chunk.append(each)
+        held += each.batch.nbytes if budget else 0
+        if held >= budget:
+            yield chunk, over(chunk)
+            chunk, held = [], 0
+    if chunk:
+        yield chunk, over(chunk)
+
+
+# What is given back ------------------------------------------------------------------------------
+
+
+def _pairs(task: MatchTask, version: Version, events: Iterator[Events]) -> Batches:
+    """Each event with each subscription it matches."""
+    for _, passes in _passes(version, events):
+        for index, _, each in passes:
+            rows, numbers = _found(index, version, each)
+
+            def columns(
+                part: slice, each: Events = each, rows: Longs = rows, numbers: Longs = numbers
+            ) -> list[Any]:
+                who = numbers[part]
+                given = task.given_back(each, rows[part])
+                given.append(version.ids.take(pa.array(who, pa.int64())))
+                if version.subscriber_numbers is not None:
+                    places = pa.array(version.subscriber_numbers[who])
+                    given.append(version.subscribers.take(places))
+                return given
+
+            yield from task.batches(len(rows), columns)
+
+
+def _any(task: MatchTask, version: Version, events: Iterator[Events]) -> Batches:
+    """Events that match anything, in their order."""
+    for chunk, passes in _passes(version, events):
+        masks = [np.zeros(each.events.num_rows, np.bool_) for each in chunk]
+        for index, place, each in passes:
+            masks[place][index.match(each.events).rows] = True
+        for each, mask in zip(chunk, masks, strict=True):
+            rows = np.flatnonzero(mask)
+
+            def columns(part: slice, each: Events = each, rows: Longs = rows) -> list[Any]:
+                return task.given_back(each, rows[part])
+
+            yield from task.batches(len(rows), columns)
+
+
+def _route(task: MatchTask, version: Version, events: Iterator[Events]) -> Batches:
+    """Each event with each subscriber that any of its subscriptions sends it to."""
+    goals, names = version.subscriber_numbers, version.subscribers
+    if goals is None:
+        names = version.ids
+    for chunk, passes in _passes(version, events):
+        found: list[list[Longs]] = [[] for _ in chunk]
+        for index, place, each in passes:
+            rows, numbers = _found(index, version, each)
+            who = numbers if goals is None else goals[numbers]
+            found[place].append(np.unique(rows * len(names) + who))
+        for each, parts in zip(chunk, found, strict=True):
+            whole = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+
+            def columns(part: slice, each: Events = each, whole: Longs = whole) -> list[Any]:
+                rows, who = np.divmod(whole[part], len(names))
+                given = task.given_back(each, rows)
+                return [*given, names.take(pa.array(who, pa.int64()))]
+
+            yield from task.batches(len(whole), columns)
+
+
+def _count(task: MatchTask, version: Version, events: Iterator[Events]) -> Batches:
+    """How many events of this partition each subscription matches."""
+    totals = np.zeros(len(version.ids), np.int64)
+    for _, passes in _passes(version, events):
+        for index, _, each in passes:
+            if version.numbers is None:
+                counts = index.count(each.events)
+                keys = np.fromiter(counts.keys(), np.int64, len(counts))
+                totals[keys] += np.fromiter(counts.values(), np.int64, len(counts))
+            else:
+                numbers = _found(index, version, each)[1]
+                totals += np.bincount(numbers, minlength=len(totals))
+    some = np.flatnonzero(totals)
+
+    def columns(part: slice) -> list[Any]:
+        return [version.ids.take(pa.array(some[part])), pa.array(totals[some[part]])]
+
+    yield from task.batches(len(some), columns)
+
+
+def _found(index: Index, version: Version, events: Events) -> tuple[Longs, Longs]:
+    """Rows of events and numbers of ids, each pair once."""
+    rows, keys = index.match(events.events)
+    if version.numbers is None:
+        return rows, keys
+    pairs = np.unique(rows * len(version.ids) + version.numbers[keys])
+    rows, numbers = np.divmod(pairs, len(version.ids))
+    return rows, numbers
+
+
+_HOWS: Final[dict[str, Callable[[MatchTask, Version, Iterator[Events]], Batches]]] = {
+    "pairs": _pairs,
+    "any": _any,
+    "route": _route,
+    "count": _count,
+}

@@ -1,0 +1,125 @@
+"""Whole pipelines on a real session: the one of examples/, and a stream that goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from palio.errors import PalioError
+from palio.spark.pipeline import explain, run_pipeline
+from palio.spark.plan import read_plan
+from tests.spark.brokers import serving
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """A copy of the example, with its data."""
+    for name in ("pipeline.toml", "pipeline_data.py"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    subprocess.run([sys.executable, tmp_path / "pipeline_data.py"], check=True, capture_output=True)
+    return tmp_path / "pipeline.toml"
+
+
+def test_the_example_matches_what_it_should(spark: SparkSession, example: Path) -> None:
+    told: list[str] = []
+    report = run_pipeline(read_plan(example), spark, told.append)
+    home = example.parent / "data"
+    lines = (home / "orders.jsonl").read_text().splitlines()
+    orders = [json.loads(json.loads(line)["data"]) for line in lines]
+    limits = {country: 100 * n for n, country in enumerate(("AT", "DE", "FR", "IT", "PT"))}
+    wanted = sum(order["total"] > limits[order["country"]] for order in orders)
+    assert (report.events, report.matches) == (len(orders), wanted)
+    assert (report.subscriptions, report.matched_subscriptions, report.dead) == (6, 5, (99,))
+    matches = spark.read.parquet(str(home / "matches"))
+    assert matches.count() == wanted
+    assert set(matches.columns) == {"id", "time", "data.total", "subscription", "subscriber"}
+    assert (home / "matches" / "subscriber=office-AT").is_dir()
+    found = spark.read.json(str(home / "sequences"))
+    assert 0 < found.count() == next(e.rows for e in report.stages if e.name == "sequences")
+    assert any(line.startswith("matches: ") for line in told)
+
+
+def test_a_rejected_filter_is_not_a_dead_one(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(3).write.json(str(tmp_path / "in"))
+    wanted = [{"id": id, "filter": text} for id, text in (("a", "id > 0"), ("b", "id <"))]
+    wanted.append({"id": "c", "filter": "id > 9"})
+    (tmp_path / "wanted.jsonl").write_text("".join(json.dumps(each) + "\n" for each in wanted))
+    (tmp_path / "p.toml").write_text(
+        'name = "p"\n[source]\nformat = "json"\npath = "in"\nschema = "id BIGINT"\n'
+        '[match]\nsubscriptions = "wanted.jsonl"\nhow = "count"\n'
+        '[[sinks]]\nof = "matches"\npath = "out"\n[report]\npath = "report"\n'
+    )
+    report = run_pipeline(read_plan(tmp_path / "p.toml"), spark)
+    assert (report.matches, report.rejected, report.dead, report.dead_count) == (2, 1, ("c",), 1)
+    assert [(each.name, each.count) for each in report.busiest] == [("a", 2)]
+
+
+def test_a_plan_is_explained_without_spark(example: Path) -> None:
+    lines = explain(read_plan(example))
+    assert lines[0].startswith("read all of json")
+    assert "match 6 subscriptions (0 rejected), which name data.country, data.total" in lines
+    assert lines[-1].startswith("report to")
+
+
+STREAM = """name = "again"
+checkpoint = "c"
+trigger = "available now"
+
+[source]
+format = "palio"
+stream = true
+schema = "x BIGINT"
+options = {{ url = "{url}", durable = "d", filter = "x > 0" }}
+
+[match]
+subscriptions = "wanted.jsonl"
+columns = ["x"]
+
+[[sinks]]
+of = "matches"
+path = "out"
+"""
+
+
+def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    wanted = [{"id": 1, "filter": "x > 5"}, {"id": 2, "filter": "x >"}]
+    (tmp_path / "wanted.jsonl").write_text("".join(json.dumps(each) + "\n" for each in wanted))
+    with serving(tmp_path / "broker") as broker:
+        (tmp_path / "p.toml").write_text(STREAM.format(url=broker.url))
+        plan = read_plan(tmp_path / "p.toml")
+        broker.subscribe("d", "x > 0")
+        for batch in range(2):
+            first = 1 + 10 * batch
+            broker.publish(*({"x": x} for x in range(first, first + 10)), first=first)
+            report = run_pipeline(plan, spark)
+            assert (report.events, report.batches, report.rejected) == (10, 1, 1)
+        found = sorted(row.x for row in spark.read.parquet(str(tmp_path / "out")).collect())
+        assert found == list(range(6, 21))
+        stop = Event()
+        stop.set()
+        assert run_pipeline(plan, spark, stop=stop).events == 0
+
+
+def test_rows_that_are_no_cloudevents_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "wanted.jsonl").write_text("")
+    (tmp_path / "p.toml").write_text(
+        f'name = "p"\n[source]\nformat = "json"\npath = "{tmp_path}/wanted.jsonl"\n'
+        'schema = "id BIGINT"\n[normalize]\ncloudevents = true\n'
+        '[[sinks]]\nof = "events"\npath = "out"\n'
+    )
+    with pytest.raises(PalioError, match="the source has no column 'source'; it has id"):
+        run_pipeline(read_plan(tmp_path / "p.toml"), spark)

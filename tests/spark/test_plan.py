@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from palio.errors import InvalidConfiguration, InvalidInput
+from palio.spark.plan import duration, read_plan
+
+GOOD = """name = "orders"
+
+[source]
+format = "json"
+path = "orders.jsonl"
+
+[match]
+subscriptions = "wanted.jsonl"
+
+[[sinks]]
+of = "matches"
+path = "out"
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    for name in ("orders.jsonl", "wanted.jsonl"):
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+def write(home: Path, text: str) -> Path:
+    path = home / "pipeline.toml"
+    path.write_text(text)
+    return path
+
+
+def test_paths_are_seen_from_the_file(home: Path) -> None:
+    plan = read_plan(write(home, GOOD + '\n[report]\npath = "/elsewhere"\n'))
+    assert plan.source.path == str(home / "orders.jsonl")
+    assert plan.match is not None
+    assert plan.match.subscriptions == str(home / "wanted.jsonl")
+    assert plan.sinks[0].path == str(home / "out")
+    assert plan.report is not None
+    assert plan.report.path == "/elsewhere"
+
+
+def test_addresses_are_no_paths(home: Path) -> None:
+    text = GOOD.replace('"out"', '"s3://bucket/out"').replace("orders.jsonl", "orders*.jsonl")
+    assert read_plan(write(home, text)).sinks[0].path == "s3://bucket/out"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ('name = "orders"', "", "name"),
+        ('format = "json"', 'formt = "json"', ":4: source.formt: .* did you mean format?"),
+        ('of = "matches"', 'of = "match"', ":11: sinks.0..of: .*one of events, matches, sequences"),
+        ('path = "out"', "path = 3", ":12: sinks.0..path: Expected `str`, got `int`"),
+        ("orders.jsonl", "none.jsonl", ":5: source.path: .*none.jsonl' is not there"),
+        ("wanted.jsonl", "none.jsonl", ":8: match.subscriptions: .*none.jsonl' is not there"),
+        ('of = "matches"', 'of = "sequences"', r":11: sinks.0..of: .* no table \[sequences\]"),
+        ('path = "out"', "", ":10: sinks.0..path: parquet is written to a path"),
+        ('path = "out"', 'path = "."', ":12: sinks.0..path: .*is there already"),
+        ('name = "orders"', 'name = "o"\ntrigger = "1s"', ":2: trigger: this is for streams"),
+        ("[source]", "[source]\nstream = true", ":3: source.schema: a stream of json needs"),
+        ("[source]", "[source]\nstream = true", "pipeline.toml: checkpoint: a stream needs one"),
+        ("[match]", '[match]\nhow = "all"', ":8: match.how: .*one of pairs, any, count, route"),
+        ("[source]", "[source", "pipeline.toml: "),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_key_and_line(
+    home: Path, before: str, after: str, told: str
+) -> None:
+    assert before in GOOD
+    file = write(home, GOOD.replace(before, after))
+    with pytest.raises(InvalidConfiguration, match=told):
+        read_plan(file)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        ("a = 1", "it is a filter; a pattern has a THEN"),
+        ("a = 1 THEN b <", "ends too soon"),
+        ("a = 1 THEN b < :c", "c"),
+    ],
+)
+def test_patterns_are_read(home: Path, pattern: str, told: str) -> None:
+    table = '[sequences]\nby = ["k"]\ntime = "t"\n[[sequences.patterns]]\nid = 1\npattern = '
+    file = write(home, f'{GOOD}\n{table}"{pattern}"\n')
+    with pytest.raises(
+        InvalidConfiguration, match=rf":19: sequences.patterns\[0\].pattern: .*{told}"
+    ):
+        read_plan(file)
+
+
+def test_all_that_is_wrong_is_told_at_once(home: Path) -> None:
+    file = write(home, GOOD.replace(".jsonl", ".none"))
+    with pytest.raises(InvalidConfiguration) as error:
+        read_plan(file)
+    assert len(str(error.value).splitlines()) == 2
+
+
+STREAM = """name = "s"
+checkpoint = "c"
+trigger = "available now"
+
+[source]
+format = "palio"
+stream = true
+options = { url = "palio://localhost", durable = "d" }
+
+[[sinks]]
+of = "events"
+path = "out"
+"""
+
+
+def test_a_stream_may_write_to_what_is_there(home: Path) -> None:
+    (home / "out").mkdir()
+    assert read_plan(write(home, STREAM)).trigger == "available now"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("available now", "soon", ":3: trigger: 'soon' is no time.*'available now'"),
+        ("[source]", '[match]\nhow = "count"\nsubscriptions = "wanted.jsonl"\n[source]', "no end"),
+        ("[source]", '[sequences]\nby = []\ntime = "t"\npatterns = []\n[source]', "is a stream"),
+        ("[[sinks]]", '[[sinks]]\nof = "events"\npath = "o"\n[[sinks]]', "one query takes a dur"),
+    ],
+)
+def test_what_a_stream_cannot_do_is_told(home: Path, before: str, after: str, told: str) -> None:
+    file = write(home, STREAM.replace(before, after, 1))
+    with pytest.raises(InvalidConfiguration, match=told):
+        read_plan(file)
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="No such file"):
+        read_plan(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("30 s", 30), ("1.5h", 5400)])
+def test_times(text: str, seconds: float) -> None:
+    assert duration(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "s", "1 week", "-1s"])
+def test_no_times(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is no time"):
+        duration(text)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+from palio.spark.report import RunReport, Stage, Tally, write_report
+
+REPORT = RunReport(
+    pipeline="orders",
+    started="2026-01-01T00:00:00+00:00",
+    seconds=1.25,
+    stages=(Stage("read", 1.0, 1_000), Stage("write", 0.25)),
+    events=1_000,
+    subscriptions=3,
+    rejected=1,
+    matches=150,
+    matched_subscriptions=2,
+    busiest=(Tally("a", 100), Tally("b", 50)),
+    dead=("c",),
+    dead_count=1,
+    hot=(Tally({"id": 7}, 2),),
+    skew=1.5,
+    counts=(100, 50),
+)
+
+
+def test_a_report_says_what_there_is_to_say() -> None:
+    text = REPORT.markdown()
+    for line in (
+        "# orders",
+        "- events: 1,000",
+        "- rejected subscriptions: 1",
+        "- fullest partition: 1.5 times the mean",
+        "| read | 1.00 | 1,000 |",
+        "| write | 0.25 |  |",
+        "| a | 100 | 10.00% |",
+        '| {"id": 7} | 2 |',
+        "1: c",
+    ):
+        assert line in text.splitlines()
+
+
+def test_a_report_is_silent_of_what_there_is_not() -> None:
+    bare = RunReport(pipeline="p", started="now", seconds=0.0, stages=(), events=0)
+    assert bare.markdown().splitlines() == ["# p", "", "now, 0.0 s", "", "- events: 0"]
+
+
+def test_only_some_dead_filters_are_named() -> None:
+    import msgspec
+
+    many = msgspec.structs.replace(REPORT, dead_count=5_000)
+    assert "5,000: c, ..." in many.markdown()
+
+
+def test_a_report_is_written_for_people_and_for_programs(tmp_path: Path) -> None:
+    files = write_report(REPORT, tmp_path / "new")
+    document = json.loads((tmp_path / "new" / "report.json").read_text())
+    assert document["busiest"] == [{"name": "a", "count": 100}, {"name": "b", "count": 50}]
+    figures = ["cost.png", "rates.png"] if find_spec("matplotlib") else []
+    assert [Path(each).name for each in files] == ["report.md", "report.json", *figures]
+    text = (tmp_path / "new" / "report.md").read_text()
+    assert all(f"]({name})" in text for name in figures)

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from palio.errors import InvalidInput
+from palio.spark import SubscriptionSet, subscriptions
+from palio.spark.sets import KEEP_PINS, KEEP_S
+
+ONE: Final[list[dict[str, Any]]] = [{"id": 1, "filter": "n = 1"}]
+TWO: Final[list[dict[str, Any]]] = [{"id": 2, "filter": "n = 2"}, {"id": 3, "filter": "n ="}]
+
+
+def versions(found: SubscriptionSet) -> list[str]:
+    return sorted(each.name for each in (found.path / "versions").iterdir())
+
+
+def test_a_set_says_what_is_in_it(tmp_path: Path) -> None:
+    found = subscriptions([*ONE, *TWO], tmp_path)
+    assert len(found) == 2
+    assert found.meta.attributes == ("n",)
+    assert [tuple(row.values())[:2] for row in found.rejects.to_pylist()] == [(3, "n =")]
+    assert subscriptions(found) is found
+
+
+def test_the_same_subscriptions_are_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = subscriptions(ONE, tmp_path)
+    monkeypatch.setattr("palio.spark.sets.save", None)
+    assert subscriptions(ONE, tmp_path).version == found.version
+    assert not found.refresh(ONE)
+
+
+def test_without_a_path_it_is_found_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = subscriptions(ONE)
+    monkeypatch.setattr("palio.spark.sets.save", None)
+    assert subscriptions(ONE).path == found.path
+
+
+def test_refresh_puts_another_version_in_force(tmp_path: Path) -> None:
+    found = subscriptions(ONE, tmp_path)
+    before = found.version
+    other = SubscriptionSet(tmp_path)
+    assert other.refresh(TWO)
+    assert found.version == other.version != before
+    assert len(found) == 1
+    assert found.refresh(ONE)
+    assert found.version == before
+
+
+def test_what_changes_the_meaning_changes_the_name() -> None:
+    sets = [
+        subscriptions(ONE),
+        subscriptions(ONE, time="at"),
+        subscriptions(ONE, shards=2),
+        subscriptions([{**ONE[0], "subscriber": "ann"}]),
+        subscriptions([*ONE, {"id": 9}]),
+    ]
+    assert len({each.version for each in sets}) == len(sets)
+
+
+def test_versions_that_were_replaced_stay_for_a_day(tmp_path: Path) -> None:
+    found = subscriptions(ONE, tmp_path)
+    first = found.version
+    found.refresh(TWO)
+    assert len(versions(found)) == 2
+    home = tmp_path / "versions" / first
+    for age, stays in ((KEEP_S - 60, True), (KEEP_S + 60, False)):
+        stamp = home.stat().st_ctime - age
+        os.utime(home, (stamp, stamp))
+        found.refresh([{"id": age, "filter": "n = 5"}])
+        assert (first in versions(found)) == stays
+
+
+def test_a_micro_batch_keeps_its_version(tmp_path: Path) -> None:
+    found = subscriptions(ONE, tmp_path)
+    first = found.version
+    assert found.pinned("query", 7) == first
+    found.refresh(TWO)
+    assert found.pinned("query", 7) == first
+    assert found.pinned("query", 8) == found.version
+    assert found.pinned("other", 7) == found.version
+
+
+def test_all_tasks_of_a_micro_batch_agree(tmp_path: Path) -> None:
+    """Whoever asks while versions come and go gets the same answer."""
+    found = subscriptions(ONE, tmp_path)
+    said: list[str] = []
+    start = threading.Barrier(5)
+
+    def ask() -> None:
+        start.wait()
+        said.append(SubscriptionSet(tmp_path).pinned("query", 1))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for each in threads:
+        each.start()
+    start.wait()
+    found.refresh(TWO)
+    for each in threads:
+        each.join()
+    assert len(set(said)) == 1
+
+
+def test_old_pins_go(tmp_path: Path) -> None:
+    found = subscriptions(ONE, tmp_path)
+    for batch in (0, 1, KEEP_PINS - 1, KEEP_PINS, KEEP_PINS + 1):
+        found.pinned("query", batch)
+    left = sorted(int(each.name.rpartition("-")[2]) for each in (tmp_path / "pins").iterdir())
+    assert left == [KEEP_PINS - 1, KEEP_PINS, KEEP_PINS + 1]
+
+
+def test_a_pin_to_a_version_that_is_gone(tmp_path: Path) -> None:
+    found = subscriptions(ONE, tmp_path)
+    (tmp_path / "pins").mkdir()
+    (tmp_path / "pins" / "query-1").write_text("gone")
+    assert found.pinned("query", 1) == found.version
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [({"shards": 0}, "at least one shard"), ({"time": ""}, "name"), ({"time": "x" * 257}, "name")],
+)
+def test_wrong_arguments(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        subscriptions(ONE, **keywords)
+
+
+def test_a_history_needs_a_time(tmp_path: Path) -> None:
+    rows = [{**ONE[0], "valid_to": "2026-01-01"}]
+    with pytest.raises(InvalidInput, match="say which column is the events' time"):
+        subscriptions(rows, tmp_path)
+    assert not (tmp_path / "current").exists()
+    assert len(subscriptions(rows, tmp_path, time="at")) == 1
+
+
+def test_a_path_without_a_set(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="holds no subscription set"):
+        SubscriptionSet(tmp_path).version  # noqa: B018 # reading it is the test
+
+
+def test_a_set_without_subscriptions(tmp_path: Path) -> None:
+    assert len(subscriptions([], tmp_path)) == 0

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from palio.errors import InvalidInput
+from palio.spark.reading import read
+from palio.spark.versions import FORMAT, SHARD_ROWS, SetMeta, Version, digest_of, read_meta, save
+
+
+def saved(rows: list[dict[str, Any]], home: Path, shards: int | None = None) -> Version:
+    home.mkdir(exist_ok=True)
+    save(read(rows), home, None, shards)
+    return Version(home)
+
+
+def test_ids_that_are_all_different_are_the_rows(tmp_path: Path) -> None:
+    found = saved([{"id": f"s{each}", "filter": f"n = {each}"} for each in range(5)], tmp_path)
+    assert found.numbers is None
+    assert found.ids.to_pylist() == [f"s{each}" for each in range(5)]
+    assert found.subscribers is None
+    assert found.shard(0).match(pa.record_batch({"n": [3]})).keys.tolist() == [3]
+
+
+def test_rows_of_one_id_are_in_one_shard(tmp_path: Path) -> None:
+    rows = [{"id": each % 7, "filter": f"n = {each}"} for each in range(40)]
+    found = saved(rows, tmp_path, 3)
+    assert found.numbers is not None
+    assert found.meta.shards == 3
+    events = pa.record_batch({"n": list(range(40))})
+    seen: dict[int, set[int]] = {}
+    total = 0
+    for shard in range(3):
+        keys = found.shard(shard).match(events).keys
+        total += len(keys)
+        for number in found.numbers[keys].tolist():
+            seen.setdefault(number, set()).add(shard)
+    assert total == 40
+    assert sorted(seen) == list(range(7))
+    assert all(len(each) == 1 for each in seen.values())
+
+
+@pytest.mark.parametrize(("ids", "shards"), [(1, 1), (2, 2), (3, 3), (9, 3)])
+def test_there_are_never_more_shards_than_ids(tmp_path: Path, ids: int, shards: int) -> None:
+    rows = [{"id": each, "filter": "n = 1"} for each in range(ids)]
+    assert saved(rows, tmp_path, 3).meta.shards == shards
+
+
+def test_the_default_number_of_shards() -> None:
+    assert [-(-rows // SHARD_ROWS) for rows in (SHARD_ROWS - 1, SHARD_ROWS, SHARD_ROWS + 1)] == [
+        1,
+        1,
+        2,
+    ]
+
+
+def test_an_id_belongs_to_one_subscriber(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "filter": "n = 1", "subscriber": "ann"},
+        {"id": 2, "filter": "n = 1", "subscriber": None},
+        {"id": 1, "filter": "n = 2", "subscriber": "bob"},
+        {"id": 1, "filter": "n = 3", "subscriber": "ann"},
+    ]
+    found = saved(rows, tmp_path)
+    assert found.subscriber_numbers is not None
+    whose = found.subscribers.take(pa.array(np.asarray(found.subscriber_numbers)))
+    assert whose.to_pylist() == ["ann", None]
+    assert (found.meta.rows, found.meta.rejected) == (3, 1)
+
+
+def test_everything_is_counted(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "filter": "a = 1"},
+        {"id": 2, "filter": "b ="},
+        {"id": None, "filter": "c"},
+    ]
+    assert saved(rows, tmp_path).meta == SetMeta(FORMAT, 1, 1, 2, 1, ("a",), None, "int64", None)
+
+
+def test_nothing_but_the_version_is_left(tmp_path: Path) -> None:
+    saved([{"id": 1, "filter": "a = 1"}], tmp_path)
+    names = sorted(each.name for each in tmp_path.iterdir())
+    assert names == ["ids.arrow", "rejects.arrow", "set.msgpack", "shard0"]
+
+
+def test_a_digest_names_the_contents() -> None:
+    one, same = ([{"id": 1, "filter": text}] for text in ("a = 1", "a = 1"))
+    other = [{"id": 1, "filter": "a = 2"}]
+    assert digest_of(read(one), None, None) == digest_of(read(same), None, None)
+    assert digest_of(read(one), None, None) != digest_of(read(other), None, None)
+    assert digest_of(read(one), None, None) != digest_of(read(one), "at", None)
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    import msgspec
+
+    found = saved([{"id": 1, "filter": "a = 1"}], tmp_path).meta
+    changed = msgspec.structs.replace(found, format=FORMAT + 1)
+    (tmp_path / "set.msgpack").write_bytes(msgspec.msgpack.encode(changed))
+    with pytest.raises(InvalidInput, match="compile it again"):
+        read_meta(tmp_path)
+    (tmp_path / "set.msgpack").write_bytes(b"")
+    with pytest.raises(InvalidInput, match="holds no subscription set"):
+        read_meta(tmp_path)
