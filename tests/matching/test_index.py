@@ -382,7 +382,7 @@ def test_values_that_a_filter_cannot_use_are_refused_and_nothing_is_added(
 ) -> None:
     index = Index()
     reference = Reference()
-    filter = palio.parse(text)
+    filter = palio.language.parse_filter(text)
     outcomes = []
     for engine in (index, reference):
         try:
