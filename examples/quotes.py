@@ -86,7 +86,7 @@ def tour(home: Path) -> None:
     # Sequences: a block of a share, and within five minutes its price a good deal lower.
     found = palio.spark.sequences(
         spark.read.parquet(str(archive)),
-        {"drop": "symbol = 'BOLT' AND volume > 19500 THEN price < 39.5 WITHIN 5min"},
+        {"drop": "symbol = 'BOLT' AND volume > 19500 THEN price < 39.5 WITHIN 5m"},
         by="symbol",
         time="at",
         columns=["price", "volume"],
