@@ -126,10 +126,10 @@ class Fleet:
         self._running.clear()
 
     def _configuration(self) -> Path:
-        """What is not said by flags: any graph will do, and the dead are missed soon."""
+        """What is not said by flags: any graph will do, and who has gone is missed soon."""
         path = self._folder / "palio.toml"
         path.write_text(
-            '[broker]\nrouting = "general"\n\n[limits]\nheartbeat_s = 0.5\npeer_grace_s = 1.0\n',
+            '[broker]\nrouting = "general"\n\n[limits]\npeer_grace_s = 1.0\n',
             encoding="utf-8",
         )
         return path
