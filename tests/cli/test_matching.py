@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from palio.cli.matching import REJECTS
+from palio.cli.matching import REJECTS, first_cause
 from tests.cli.helpers import Palio
 
 pytestmark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")
@@ -56,8 +56,13 @@ def test_what_is_wrong_is_told_before_spark_starts(
 @pytest.fixture
 def session() -> Iterator[None]:
     """A session that the command finds running, so that it starts and stops none."""
+    from pyspark.sql import SparkSession
+
     import palio.spark
 
+    if SparkSession.getActiveSession() is not None:  # that of tests/spark
+        yield
+        return
     spark = palio.spark.session("local[1]", spark_ui_showConsoleProgress=False)
     yield
     palio.spark.stop(spark)
@@ -101,3 +106,19 @@ def test_matching_writes_parquet(palio: Palio, home: Path) -> None:
     assert outcome.status == 2
     assert "no column 'nope'" in outcome.err
     assert not (home / "nokey").exists()
+
+
+@pytest.mark.parametrize(
+    ("trace", "cause"),
+    [
+        ("one line", "one line"),
+        ("x\n: y\n  at z\nCaused by: a: b\n  at c\nCaused by: d: e\n  at f", "d: e"),
+        (
+            "x\n  palio.errors.InvalidInput: no set\nCaused by: d",
+            "palio.errors.InvalidInput: no set",
+        ),
+        ("", ""),
+    ],
+)
+def test_the_line_of_a_trace_that_tells(trace: str, cause: str) -> None:
+    assert first_cause(trace) == cause

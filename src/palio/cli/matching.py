@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from palio.spark.sets import SubscriptionSet
 
-__all__ = ["match"]
+__all__ = ["first_cause", "match"]
 
 JSON_LINES: Final = frozenset({".jsonl", ".ndjson", ".json"})
 
@@ -120,15 +120,22 @@ def _written(
         found.write.mode("append").parquet(str(target))
     except (Py4JJavaError, PySparkException) as error:
         shutil.rmtree(target, ignore_errors=True)
-        raise PalioError(f"the job failed on Spark: {_first_cause(error)}") from error
+        raise PalioError(f"the job failed on Spark: {first_cause(str(error))}") from error
     return {"rows": sum(pq.read_metadata(each).num_rows for each in target.glob("*.parquet"))}
 
 
-def _first_cause(error: Exception) -> str:
-    """The line of a failure's trace that says what was wrong in the worker, if there is one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+def first_cause(trace: str) -> str:
+    """The line of a failure's trace that says what was wrong: a worker's error, or the root cause.
+
+    >>> first_cause(
+    ...     "An error occurred.\\n: Job aborted\\nCaused by: java.io.IOException: disk full"
+    ... )
+    'java.io.IOException: disk full'
+    """
+    lines = [line.strip() for line in trace.splitlines() if line.strip()]
     told = [line for line in lines if line.startswith("palio.errors.")]
-    return (told or lines or [type(error).__name__])[-1 if told else 0]
+    roots = [line for line in lines if line.startswith("Caused by: ")]
+    return ["", *lines[:1], *roots, *told][-1].removeprefix("Caused by: ")
 
 
 def _write_rejects(standing: SubscriptionSet, target: Path) -> list[dict[str, Any]]:

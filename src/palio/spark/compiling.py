@@ -1,9 +1,10 @@
 """From a roster to a compiled index: many texts at once, and no bad one spoils the others.
 
-Texts are read by their shapes (`palio.language.bulk`), each shape a table: a skeleton filter with
-a column for each constant, each parameter, and the bounds of the time that a row holds for. Rows
-whose parameters are of other types make tables of their own, because a column has one type. What
-does not go into a table is added one by one, and what cannot be added is rejected with its reason.
+Texts are read by their shapes (`palio.language.bulk`). Plain comparisons of all shapes together
+make one wide table (widening.py); every other shape makes one of its own: a skeleton filter with a
+column for each constant, each parameter, and the bounds of the time that a row holds for. A column
+has one type, so rows with values of other types are kept apart. What does not go into a table is
+added one by one, and what cannot be added is rejected with its reason.
 
 *As of*: with a `time` column, a row that holds from t1 to t2 has two more constraints,
 `time >= t1 AND time < t2`. A table drops a constraint whose value is null, so that one skeleton
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC
+from itertools import chain
 from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -32,6 +34,7 @@ from palio.model.expressions import Variable
 from palio.model.filters import Conjunction, Filter
 from palio.model.limits import MAX_STRING_CHARS
 from palio.model.values import INT64_MAX, INT64_MIN
+from palio.spark.widening import Wide
 
 __all__ = ["Compiled", "compile_rows"]
 
@@ -86,14 +89,21 @@ class _Compiler:
     def compiled(self) -> Compiled:
         bulk = parse_many(self.texts)
         self.rejects += [(int(self.keys[place]), str(error)) for place, error in bulk.rejects]
-        batches: list[_Batch] = []
+        wide = Wide()
+        widened: list[_Batch] = []
+        tables: list[tuple[Table, list[_Batch]]] = []
         singles = list(bulk.singles)
         for group in bulk.groups:
-            if len(group.places) < MIN_TABLE_ROWS:
-                singles += group.filters()
-            else:
-                batches += self._batches(group)
-        self._add_tables(batches)
+            for batch in self._batches(group):
+                if wide.take(batch.skeleton, batch.names, batch.kinds, batch.places, batch.values):
+                    widened.append(batch)
+                elif len(batch.places) < MIN_TABLE_ROWS:
+                    singles += batch.filters()
+                else:
+                    tables.append((self._table(batch.skeleton, batch), [batch]))
+        if widened:
+            tables.append((self._table(wide.skeleton, wide), widened))
+        self._add_tables(tables)
         for place, filter_ in singles:
             self._add(place, filter_)
         return Compiled(self.index, frozenset(self.attributes), self.rejects)
@@ -116,44 +126,36 @@ class _Compiler:
             kinds = tuple(map(type, values))
             if kinds not in split:
                 names = [*map(str, range(len(constants))), *own]
-                split[kinds] = _Batch(skeleton, names, group, [], [], [])
+                split[kinds] = _Batch(skeleton, names, kinds, group, [], [], [])
             split[kinds].add(place, at, values)
         return list(split.values())
 
-    def _add_tables(self, batches: list[_Batch]) -> None:
-        """Add all as tables at once; if one of them is refused, each for itself."""
-        tables = [self._table(batch) for batch in batches]
+    def _add_tables(self, tables: list[tuple[Table, list[_Batch]]]) -> None:
+        """Add all tables at once; if one of them is refused, each for itself."""
         try:
-            self.index.add_tables(tables)
+            self.index.add_tables(table for table, _ in tables)
         except InvalidInput:
-            for batch, table in zip(batches, tables, strict=True):
+            for table, batches in tables:
                 try:
                     self.index.add_tables([table])
                 except InvalidInput:
-                    for place, filter_ in batch.filters():
+                    for place, filter_ in chain.from_iterable(map(_Batch.filters, batches)):
                         self._add(place, filter_)
-        for table in tables:
+        for table, _ in tables:
             self.attributes |= table.skeleton.attributes
 
-    def _table(self, batch: _Batch) -> Table:
-        columns: dict[str, Any] = (
-            {
-                name: pa.array(values)
-                for name, values in zip(batch.names, zip(*batch.values, strict=True), strict=True)
-            }
-            if batch.names
-            else {}
-        )
-        skeleton = batch.skeleton
+    def _table(self, skeleton: Filter, rows: _Batch | Wide) -> Table:
+        """A table of rows, with the times that they hold from and to."""
+        columns = rows.columns()
         if self.time is not None:
             for bound, values in self.bounds.items():
                 assert values is not None
-                here = [values[place] for place in batch.places]
+                here = [values[place] for place in rows.places]
                 if any(each is not None for each in here):
                     name = _unused(bound, skeleton)
                     columns[name] = pa.array(here, pa.timestamp("us", tz="UTC"))
                     skeleton = skeleton & _bound(self.time, bound, name)
-        return Table.of(self.keys[batch.places], skeleton, columns)
+        return Table.of(self.keys[rows.places], skeleton, columns)
 
     # -- one by one -------------------------------------------------------------------------------
 
@@ -189,6 +191,7 @@ class _Batch(NamedTuple):
 
     skeleton: Filter
     names: list[str]
+    kinds: tuple[type, ...]
     group: Group
     places: list[int]
     members: list[int]
@@ -198,6 +201,13 @@ class _Batch(NamedTuple):
         self.places.append(place)
         self.members.append(member)
         self.values.append(values)
+
+    def columns(self) -> dict[str, Any]:
+        """A column of values for each variable."""
+        if not self.names:
+            return {}
+        columns = map(pa.array, zip(*self.values, strict=True))
+        return dict(zip(self.names, columns, strict=True))
 
     def filters(self) -> list[tuple[int, Filter]]:
         """The rows one by one, their own variables kept."""
