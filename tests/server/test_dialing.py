@@ -10,30 +10,8 @@ from palio.errors import InvalidConfiguration
 from palio.node.effects import Close, Effect, Send
 from palio.node.messages import Bye, Hello, Message, Ping
 from palio.server import dialing
-from palio.server.dialing import BACKOFF_MAX_S, BACKOFF_MIN_S, Address, backoff, parse_url
+from palio.server.dialing import BACKOFF_MAX_S, BACKOFF_MIN_S, backoff
 from tests.server.helpers import Peer, Scripted, serving, until
-
-
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [
-        ("palio://host:7", Address("host", 7, secure=False)),
-        ("palio://host", Address("host", 7400, secure=False)),
-        ("palios://[::1]:7", Address("::1", 7, secure=True)),
-        ("palio://127.0.0.1:0", Address("127.0.0.1", 0, secure=False)),
-    ],
-)
-def test_where_a_url_leads(url: str, address: Address) -> None:
-    assert parse_url(url) == address
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["host:7", "http://host", "palio://", "palio://host:x", "palio://host:70000", "palio://[1"],
-)
-def test_what_is_no_url(url: str) -> None:
-    with pytest.raises(InvalidConfiguration, match="is no address of a broker"):
-        parse_url(url)
 
 
 def test_pauses_grow_up_to_the_longest_and_differ() -> None:

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from palio.errors import InvalidConfiguration, ParseError, Unreachable
+from palio.node.failures import error_of
 from palio.node.messages import Accepted, Acknowledge, Deliver, Failure, Parcel, Publish, Subscribe
-from palio.spark.connection import Connection, Door, error_of
+from palio.spark.connection import Connection, Door
 from tests.spark.brokers import PATIENCE_S, Broker, events_of, serving
 
 

@@ -13,8 +13,8 @@ import typer
 
 from palio.cli.reporting import show
 from palio.errors import InvalidConfiguration
+from palio.node.addresses import DEFAULT_PORT
 from palio.server.configuring import Configured, Setting, configure
-from palio.server.dialing import DEFAULT_PORT
 
 __all__ = ["check_configuration", "flags", "serve", "show_configuration"]
 

@@ -19,13 +19,13 @@ import secrets
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Literal, Self
 
-from palio.client.addresses import TLS, parse_address
 from palio.client.events import Gap, Published
 from palio.client.inbox import DEFAULT_CAPACITY, Inbox
 from palio.client.moving import OVERLAP_S, Crossing
 from palio.client.outgoing import Publishable
 from palio.client.receipts import Receipts
 from palio.client.remote import Remote
+from palio.client.securing import TLS
 from palio.client.session import Session
 from palio.client.subscription import Subscription, check_durable
 from palio.client.transport import Dial, tcp
@@ -34,6 +34,7 @@ from palio.matching.protocol import Matcher
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
+from palio.node.addresses import parse_address
 from palio.node.limits import PROTOCOL_VERSION
 from palio.node.messages import (
     Advertise,

@@ -22,8 +22,8 @@ import pyarrow as pa
 from palio.client.events import Published
 from palio.client.outgoing import Publishable, batches
 from palio.client.rows import Form, Forms, Row
-from palio.client.session import error_of
 from palio.errors import LimitExceeded, PalioError, Unreachable
+from palio.node.failures import error_of
 from palio.node.limits import MAX_FRAME_BYTES, WINDOW_BYTES
 from palio.node.messages import Accepted, Message, Parcel, Publish, Refused
 

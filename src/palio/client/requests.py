@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from palio.client.session import error_of
 from palio.errors import PalioError
+from palio.node.failures import error_of
 from palio.node.messages import (
     Advertise,
     Answer,

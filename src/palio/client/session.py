@@ -31,11 +31,12 @@ from palio.errors import (
     PalioError,
     Unreachable,
 )
+from palio.node.failures import error_of
 from palio.node.limits import GREETING_S, HEARTBEAT_S, PROTOCOL_VERSION
 from palio.node.messages import Bye, Failure, Hello, Message, Ping, Pong, Seen, Welcome
 from palio.node.streams import Stream
 
-__all__ = ["BACKOFF_MAX_S", "BACKOFF_MIN_S", "DIAL_S", "Owner", "Session", "error_of"]
+__all__ = ["BACKOFF_MAX_S", "BACKOFF_MIN_S", "DIAL_S", "Owner", "Session"]
 
 DIAL_S: Final = 5.0
 """How long one attempt to connect may take, and then the broker's answer to the greeting."""
@@ -68,22 +69,6 @@ class Owner(Protocol):
 
     def ended(self, session: Session, error: PalioError) -> None:
         """There will be no further connection."""
-
-
-def error_of(failure: Failure) -> PalioError:
-    """The error that a broker told of, of the class that it named.
-
-    >>> error_of(Failure("NotPermitted", "not for you"))
-    NotPermitted('not for you')
-    """
-    kind = getattr(errors, failure.kind, PalioError)
-    if not (isinstance(kind, type) and issubclass(kind, PalioError)):
-        kind = PalioError
-    error: PalioError = kind.__new__(kind)
-    error.__dict__.update(failure.details)
-    # Classes take different arguments, and the broker has put them into words already.
-    error.args = (failure.message,)
-    return error
 
 
 class _Connection:

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeAlias, cast
 
-from palio.client.addresses import TLS, parse_address, tls_context
+from palio.client.securing import TLS, tls_context
 from palio.errors import IllegalMessage
+from palio.node.addresses import parse_address
 from palio.node.messages import Message
 from palio.node.wire import Decoder, Encoder
 

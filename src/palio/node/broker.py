@@ -13,8 +13,9 @@ from palio.errors import IllegalMessage, LimitExceeded, NotAuthenticated, PalioE
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.node.authority import Authority, OpenAuthority, Principal
-from palio.node.core import Core, failure
+from palio.node.core import Core
 from palio.node.effects import Close, Effect, Moment, Send, Store
+from palio.node.failures import failure
 from palio.node.limits import MAX_NAME_BYTES, PROTOCOL_VERSION, UNSEEN_BYTES
 from palio.node.messages import (
     UNCOUNTED,

@@ -12,14 +12,14 @@ from typing import TypeAlias
 from palio.node.authority import Authority, hearable
 from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report, Store
-from palio.node.messages import Deliver, Done, Echo, Failure, Gap, Gaps, Route, unpack_mask
+from palio.node.messages import Deliver, Done, Echo, Gap, Gaps, Route, unpack_mask
 from palio.node.registry import LINKS
 from palio.node.sessions import Budget, Durable, Neighbour, Session
 from palio.node.settings import Settings
 from palio.routing.messages import Batch, Settled
 from palio.routing.protocol import Peer, Router, Send
 
-__all__ = ["Core", "failure"]
+__all__ = ["Core"]
 
 
 _Promise: TypeAlias = tuple[Callable[[], None], Callable[[str], None]]
@@ -293,16 +293,6 @@ def _permitted(session: Session, delivery: Deliver) -> Deliver:
     parcel = delivery.parcel
     mask = unpack_mask(delivery.rows, len(parcel)) & hearable(session.principal, parcel.batch)
     return Deliver(parcel.select(mask), None, delivery.key, delivery.entry)
-
-
-def failure(error: Exception) -> Failure:
-    """An error as data."""
-    details = {
-        name: value
-        for name, value in vars(error).items()
-        if isinstance(value, str | int | float | bool) or value is None
-    }
-    return Failure(type(error).__name__, str(error), details)
 
 
 def _nothing() -> None:

@@ -14,8 +14,9 @@ from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, PalioError
 from palio.matching.protocol import RowMask
 from palio.model.events import SEQ, TIME, TIMESTAMP, conform, stamped
 from palio.node.authority import hearable, publishable
-from palio.node.core import Core, failure
+from palio.node.core import Core
 from palio.node.effects import Entry
+from palio.node.failures import failure
 from palio.node.limits import MAX_SHAPES
 from palio.node.messages import (
     Accepted,

@@ -11,8 +11,9 @@ from palio.language.parsing import parse_filter
 from palio.model.filters import Filter
 from palio.model.values import Bindings
 from palio.node.authority import check_advertisement, narrow
-from palio.node.core import Core, failure
+from palio.node.core import Core
 from palio.node.effects import Operation
+from palio.node.failures import failure
 from palio.node.limits import MAX_NAME_BYTES
 from palio.node.messages import (
     Acknowledge,

@@ -13,24 +13,21 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import Final
 
 from palio.errors import InvalidConfiguration
+from palio.node.addresses import parse_address
 from palio.server.counters import Traffic
 from palio.server.transport import Connection
 
 __all__ = [
     "BACKOFF_MAX_S",
     "BACKOFF_MIN_S",
-    "DEFAULT_PORT",
     "DIAL_S",
     "DUPLICATE_S",
     "STEADY_S",
-    "Address",
     "Dialer",
     "backoff",
-    "parse_url",
 ]
 
 logger: Final = logging.getLogger("palio.server")
@@ -47,34 +44,6 @@ DIAL_S: Final = 5.0
 DUPLICATE_S: Final = 30.0
 """Two brokers that dialled each other keep one of the links. The one whose link was given up tries
 again when a link to a broker is lost, and at least so often."""
-
-DEFAULT_PORT: Final = 7400
-
-
-class Address(NamedTuple):
-    """Where a broker listens, and whether it speaks TLS there."""
-
-    host: str
-    port: int
-    secure: bool
-
-
-def parse_url(url: str) -> Address:
-    """`palio://host:port`, or `palios://` for TLS; without a port, 7400.
-
-    >>> parse_url("palios://north.example:7401")
-    Address(host='north.example', port=7401, secure=True)
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise InvalidConfiguration(f"{url!r} is no address of a broker: {error}") from None
-    if parts.scheme not in ("palio", "palios") or not parts.hostname:
-        raise InvalidConfiguration(
-            f"{url!r} is no address of a broker; write palio://host:port, or palios:// for TLS"
-        )
-    return Address(parts.hostname, DEFAULT_PORT if port is None else port, parts.scheme == "palios")
 
 
 def backoff(failures: int, draw: float) -> float:
@@ -106,12 +75,12 @@ class Dialer:
         """The name of the broker there, once it has answered."""
         self._is_duplicate = False
         self._try_now = asyncio.Event()
-        self._address = parse_url(url)
-        if self._address.secure and tls is None:
+        self._address = parse_address(url)
+        if self._address.is_secure and tls is None:
             raise InvalidConfiguration(
                 f"{url} asks for TLS; set tls.ca to the certificates that vouch for it"
             )
-        self._tls = tls if self._address.secure else None
+        self._tls = tls if self._address.is_secure else None
         self._loop = loop
         self._connection = connection
         self._traffic = traffic

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from palio.errors import InvalidConfiguration
+from palio.node.addresses import DEFAULT_PORT, parse_address
 from palio.node.limits import (
     CLIENT_GRACE_S,
     GREETING_S,
@@ -26,7 +27,6 @@ from palio.node.limits import (
     QUEUE_BYTES,
     WINDOW_BYTES,
 )
-from palio.server.dialing import DEFAULT_PORT, parse_url
 from palio.server.limits import MAX_CONNECTIONS
 
 __all__ = [
@@ -225,7 +225,7 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
         yield from _exposed(configuration)
     for url in configuration.peers.urls:
         try:
-            if parse_url(url).secure and not tls.ca:
+            if parse_address(url).is_secure and not tls.ca:
                 yield "peers.urls", f"{url} asks for TLS; set tls.ca to what vouches for it"
         except InvalidConfiguration as error:
             yield "peers.urls", str(error)

@@ -14,11 +14,11 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import Final, NamedTuple
 
-from palio import errors
-from palio.errors import IllegalMessage, InvalidConfiguration, PalioError, Unreachable
+from palio.errors import IllegalMessage, PalioError, Unreachable
+from palio.node.addresses import parse_address
+from palio.node.failures import error_of
 from palio.node.limits import PROTOCOL_VERSION
 from palio.node.messages import (
     UNCOUNTED,
@@ -38,9 +38,7 @@ from palio.node.messages import (
 from palio.node.streams import Stream
 from palio.node.wire import Decoder, Encoder
 
-__all__ = ["Connection", "Door", "error_of"]
-
-DEFAULT_PORT: Final = 7400
+__all__ = ["Connection", "Door"]
 
 READ_BYTES: Final = 1 << 18
 
@@ -59,7 +57,7 @@ class Door(NamedTuple):
 
     def socket(self, timeout_s: float) -> socket.socket:
         """An open connection, over TLS for `palios://`."""
-        host, port, is_secure = self._address()
+        host, port, is_secure = parse_address(self.url)
         try:
             plain = socket.create_connection((host, port), timeout_s)
         except OSError as error:
@@ -73,21 +71,6 @@ class Door(NamedTuple):
         except OSError as error:
             plain.close()
             raise Unreachable(f"TLS with {self.url} failed: {error}") from None
-
-    def _address(self) -> tuple[str, int, bool]:
-        try:
-            parts = urlsplit(self.url)
-            port = parts.port
-        except ValueError as error:
-            raise InvalidConfiguration(
-                f"{self.url!r:.200} is no address of a broker: {error}"
-            ) from None
-        if parts.scheme not in ("palio", "palios") or not parts.hostname:
-            raise InvalidConfiguration(
-                f"{self.url!r:.200} is no address of a broker; write palio://host:{DEFAULT_PORT}, "
-                "or palios:// for TLS"
-            )
-        return parts.hostname, DEFAULT_PORT if port is None else port, parts.scheme == "palios"
 
 
 class Connection:
@@ -241,29 +224,9 @@ class Connection:
             self._write(word)
 
 
-def error_of(failure: Failure) -> PalioError:
-    """The error that a broker told of, of the class that it named.
-
-    >>> error_of(Failure("NotPermitted", "not for you"))
-    NotPermitted('not for you')
-    """
-    return _error(failure.kind, failure.message, failure.details)
-
-
 def _farewell(url: str, bye: Bye) -> PalioError:
     if bye.code in ("NotAuthenticated", "NotPermitted", "InvalidInput"):
-        return _error(bye.code, f"{url}: {bye.reason}", {})
+        return error_of(Failure(bye.code, f"{url}: {bye.reason}"))
     if bye.code == "IllegalMessage":
         return IllegalMessage(url, f"it says so of us: {bye.reason}")
     return Unreachable(f"{url} hung up: {bye.reason or bye.code}")
-
-
-def _error(kind: str, message: str, details: dict[str, Any]) -> PalioError:
-    known = getattr(errors, kind, PalioError)
-    if not (isinstance(known, type) and issubclass(known, PalioError)):
-        known = PalioError
-    error: PalioError = known.__new__(known)
-    error.__dict__.update(details)
-    # Classes take different arguments, and the broker has put them into words already.
-    error.args = (message,)
-    return error

@@ -34,11 +34,12 @@ from pyspark.sql.datasource import (
 )
 
 from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
+from palio.node.failures import error_of
 from palio.node.limits import MAX_FRAME_BYTES, WINDOW_BLOCKS
 from palio.node.messages import Accepted, Parcel, Publish, Refused
 from palio.node.windows import BLOCK
 from palio.spark.attributes import attributes_of, fit
-from palio.spark.connection import Connection, Door, error_of
+from palio.spark.connection import Connection, Door
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import ssl
-from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from palio.errors import InvalidConfiguration
 
-__all__ = ["DEFAULT_PORT", "TLS", "Address", "parse_address", "tls_context"]
+__all__ = ["DEFAULT_PORT", "Address", "parse_address"]
 
 DEFAULT_PORT: Final = 7400
-
-TLS: TypeAlias = ssl.SSLContext | str | Path | bool | None
-"""A context, the file of the authorities to trust, True for those of the system, or none."""
 
 
 class Address(NamedTuple):
@@ -46,22 +41,3 @@ def parse_address(url: str) -> Address:
             "or palios:// for TLS"
         )
     return Address(parts.hostname, DEFAULT_PORT if port is None else port, parts.scheme == "palios")
-
-
-def tls_context(tls: TLS, *, is_secure: bool) -> ssl.SSLContext | None:
-    """How to secure a connection to an address; None where it is to be open."""
-    if tls is None and not is_secure:
-        return None
-    if tls is False:
-        if is_secure:
-            raise InvalidConfiguration("palios:// is TLS, and tls=False asks for none")
-        return None
-    if isinstance(tls, ssl.SSLContext):
-        return tls
-    authorities = None if tls is None or tls is True else str(tls)
-    try:
-        return ssl.create_default_context(cafile=authorities)
-    except OSError as error:
-        raise InvalidConfiguration(
-            f"cannot read the authorities in {authorities!r}: {error}"
-        ) from None

@@ -5,27 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from palio.client.addresses import DEFAULT_PORT, Address, parse_address, tls_context
+from palio.client.securing import tls_context
 from palio.errors import InvalidConfiguration
-
-
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [
-        ("palio://host", Address("host", DEFAULT_PORT, False)),
-        ("palios://host:1", Address("host", 1, True)),
-        ("palio://[::1]:7401", Address("::1", 7401, False)),
-    ],
-)
-def test_an_address_prints_to_what_it_was_read_from(url: str, address: Address) -> None:
-    assert parse_address(url) == address
-    assert parse_address(str(address)) == address
-
-
-@pytest.mark.parametrize("url", ["", "host", "http://host", "palio://", "palio://host:99999"])
-def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(InvalidConfiguration, match="address"):
-        parse_address(url)
 
 
 def test_tls_is_by_scheme_or_by_argument() -> None:

@@ -1,0 +1,364 @@
+"""Disks that fail, and neighbours and clients that lie: what one node makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from palio.errors import IllegalMessage
+from palio.model.events import SEQ, TIME, TIMESTAMP
+from palio.node.broker import Node
+from palio.node.effects import (
+    Append,
+    Close,
+    Effect,
+    Moment,
+    Report,
+    Send,
+)
+from palio.node.limits import MAX_NUMBER, PROTOCOL_VERSION
+from palio.node.messages import (
+    Accepted,
+    Acknowledge,
+    Carry,
+    Deliver,
+    Done,
+    Fact,
+    Facts,
+    Failed,
+    Forward,
+    Hello,
+    Known,
+    Message,
+    Parcel,
+    Probe,
+    Publish,
+    Replace,
+    Settle,
+    Subscribe,
+    Took,
+    Unsubscribe,
+)
+from palio.node.wire import Decoder, Encoder
+from palio.routing.acyclic import Acyclic
+from palio.simulation.disks import Disk
+from palio.simulation.randomness import Randomness
+
+
+class Alone:
+    """One node whose disk does what the test says, a client on link 1 and a broker on link 2."""
+
+    def __init__(self, store: Disk | None = None) -> None:
+        self.disk = store or Disk(Randomness(0))
+        self.node = Node("b1", Acyclic("b1"), self.disk)
+        self.said: list[tuple[int, Message]] = []
+        self.open: list[Append] = []
+        self.reports: list[Report] = []
+        self.closed: list[int] = []
+        self.now = 0.0
+        self.do(self.node.start(self.at))
+        self.greet(1, "client", "alice")
+        self.greet(2, "broker", "b2")
+        self.tell(2, Known({}))
+        self.sync()
+
+    @property
+    def at(self) -> Moment:
+        return Moment(self.now, 1_000_000 + round(self.now * 1e6))
+
+    def greet(self, link: int, role: str, name: str) -> None:
+        self.do(self.node.accept(link, self.at))
+        self.tell(link, Hello(role, name, PROTOCOL_VERSION, incarnation="1"))
+
+    def tell(self, link: int, message: Message) -> None:
+        self.do(self.node.receive(link, message, self.at))
+
+    def tick(self) -> None:
+        self.now += 1.0
+        self.do(self.node.tick(self.at))
+
+    def do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(link, message):
+                    self.said.append((link, message))
+                case Append():
+                    self.open.append(effect)
+                case Report():
+                    self.reports.append(effect)
+                case Close(link):
+                    self.closed.append(link)
+
+    def sync(self, *, fails: bool = False, steps: int = 1_000) -> None:
+        """Answer for what is being written."""
+        while self.open and steps:
+            steps -= 1
+            append = self.open.pop(0)
+            if fails:
+                self.do(self.node.failed(append.ticket, "the disk is full", self.at))
+            else:
+                self.disk.write(append.operations)
+                self.disk.sync()
+                self.do(self.node.stored(append.ticket, self.at))
+
+    def heard(self, kind: type) -> list[Message]:
+        return [message for _, message in self.said if isinstance(message, kind)]
+
+
+def parcel(*numbers: int, publisher: str = "p/1") -> Parcel:
+    return Parcel(
+        publisher,
+        pa.RecordBatch.from_pydict(
+            {
+                "x": pa.array([1] * len(numbers), pa.int64()),
+                SEQ: pa.array(numbers, pa.int64()),
+                TIME: pa.array([0] * len(numbers), TIMESTAMP),
+            }
+        ),
+    )
+
+
+def subscribed() -> Alone:
+    alone = Alone()
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
+    alone.sync()
+    return alone
+
+
+def event(x: int = 1) -> Parcel:
+    return Parcel("", pa.RecordBatch.from_pydict({"x": [x]}))
+
+
+def test_what_could_not_be_written_is_taken_when_it_comes_again() -> None:
+    alone = subscribed()
+    alone.tell(2, Carry(parcel(1, 2), 1, ("b1",)))
+    alone.sync(fails=True)
+    assert not alone.heard(Took)
+    alone.tick()
+    assert 2 in alone.closed, "the neighbour begins anew, and carries again what was not taken"
+    alone.greet(3, "broker", "b2")
+    alone.tell(3, Carry(parcel(1, 2), 1, ("b1",)))
+    alone.sync()
+    assert alone.heard(Took) == [Took((1,))]
+    (delivered,) = alone.heard(Deliver)
+    assert isinstance(delivered, Deliver)
+    assert delivered.parcel.batch.column(SEQ).to_pylist() == [1, 2]
+
+
+def test_nothing_is_taken_after_what_could_not_be_written() -> None:
+    alone = subscribed()
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync(fails=True)
+    alone.tell(2, Carry(parcel(2), 2, ("b1",)))
+    alone.sync()
+    assert not alone.heard(Took)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_copy_is_taken_when_the_first_is_on_the_disk_and_not_before(fails: bool) -> None:
+    alone = subscribed()
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.tell(2, Carry(parcel(1), 2, ("b1",)))
+    assert not alone.heard(Took)
+    alone.sync(fails=fails)
+    assert alone.heard(Took) == ([] if fails else [Took((1,)), Took((2,))])
+
+
+def test_a_publication_that_comes_again_is_accepted_with_the_first() -> None:
+    alone = subscribed()
+    alone.tell(1, Publish(event(), 1, durable=True))
+    alone.greet(3, "client", "alice")
+    alone.tell(3, Publish(event(), 1, durable=True))
+    assert not alone.heard(Accepted)
+    alone.sync()
+    assert alone.heard(Accepted) == [Accepted(1, "durable"), Accepted(1, "durable")]
+
+
+def test_a_subscription_may_be_forgotten_before_it_turns_out_that_it_was_never_written() -> None:
+    alone = Alone()
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
+    alone.tell(1, Unsubscribe(2, 1, forget=True))
+    alone.sync(fails=True)
+    assert alone.node.status()["durable_subscriptions"] == 0
+
+
+def test_settled_waits_for_the_disk() -> None:
+    alone = Alone()
+    alone.do(alone.node.lost(2, alone.at))
+    alone.now += 60
+    alone.do(alone.node.tick(alone.at))
+    alone.greet(4, "client", "bob")
+    alone.sync()
+    alone.tell(4, Subscribe(1, 1, "x = 1", durable="d"))
+    alone.tell(4, Settle(2))
+    assert Done(2) not in alone.heard(Done)
+    alone.sync()
+    assert Done(2) in alone.heard(Done)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_change_of_a_durable_subscription_is_answered_when_it_is_on_the_disk(
+    fails: bool,
+) -> None:
+    alone = subscribed()
+    alone.tell(1, Replace(7, 1, "x = 2"))
+    assert Done(7) not in alone.heard(Done)
+    alone.sync(fails=fails, steps=1)
+    alone.sync()
+    if fails:
+        assert [each.id for each in alone.heard(Failed) if isinstance(each, Failed)] == [7]
+    else:
+        assert Done(7) in alone.heard(Done)
+    alone.said.clear()
+    alone.tell(1, Publish(event(1), 1, durable=True))
+    alone.sync()
+    assert len(alone.heard(Deliver)) == fails, "a change that failed has changed nothing"
+
+
+def test_what_waited_for_a_forgotten_subscription_leaves_the_disk() -> None:
+    alone = subscribed()
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync()
+    assert alone.disk.held()
+    alone.tell(1, Unsubscribe(2, 1, forget=True))
+    alone.sync()
+    assert not alone.disk.held()
+
+
+def test_what_was_on_its_way_to_the_disk_is_none_of_a_successor() -> None:
+    alone = subscribed()
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.tell(1, Unsubscribe(2, 1, forget=True))
+    alone.tell(1, Subscribe(3, 2, "x = 7", durable="d"))
+    alone.sync()
+    assert not alone.heard(Deliver)
+    assert not alone.disk.held()
+
+
+def test_a_damaged_entry_on_its_way_is_told_of_and_written_off() -> None:
+    alone = Alone()
+    facts = (
+        Fact("b3", 1, "links", ("b2",)),
+        Fact("b3", 2, "far/d", (), "x = 1", 1),
+    )
+    alone.tell(2, Facts(facts))
+    alone.tell(1, Publish(event(), 1, durable=True))  # there is no way to b3 yet
+    alone.sync()
+    (entry,) = alone.disk.held()
+    alone.disk.flip(entry.entry)
+    again = Alone(alone.disk)
+    again.tell(2, Facts((Fact("b2", 9, "links", ("b1", "b3")),)))
+    again.sync()
+    assert not again.heard(Carry)
+    assert [each.details for each in again.reports if each.event == "entry_lost"] == [
+        {"entry": entry.entry, "homes": ["b3"]}
+    ]
+    assert not again.disk.held()
+    assert again.node.status()["custody_entries"] == 0
+
+
+def test_a_damaged_entry_does_not_stop_a_subscription_from_moving() -> None:
+    alone = subscribed()
+    for number in (1, 2):
+        alone.tell(2, Carry(parcel(number), number, ("b1",)))
+    alone.sync()
+    first, _ = alone.disk.held()
+    alone.disk.flip(first.entry)
+    moved = Fact("b2", 5, "alice/d", (), "x = 1", 9_000_000)
+    alone.tell(2, Facts((moved, Fact("b2", 6, "links", ("b1",)))))
+    alone.sync()
+    carried = [
+        each.parcel.batch.column(SEQ).to_pylist()
+        for each in alone.heard(Carry)
+        if isinstance(each, Carry)
+    ]
+    assert carried == [[2]]
+    assert [each.event for each in alone.reports if each.level == "error"] == ["entry_lost"]
+
+
+def test_what_has_no_way_costs_nothing_until_ways_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Alone()
+    alone.tell(2, Facts((Fact("b3", 1, "far/d", (), "x = 1", 1),)))
+    for number in range(1, 20):
+        alone.tell(1, Publish(event(), number, durable=True))
+    alone.sync()
+    asked: list[str] = []
+    registry = alone.node._core.durability.registry
+    right = registry.next_hop
+
+    def counted(home: str) -> str | None:
+        asked.append(home)
+        return right(home)
+
+    monkeypatch.setattr(registry, "next_hop", counted)
+    alone.tick()
+    assert not asked
+    alone.tell(2, Facts((Fact("b3", 2, "links", ("b2",)), Fact("b2", 9, "links", ("b1", "b3")))))
+    assert len(asked) >= 19
+    assert len(alone.heard(Carry)) == 19
+
+
+BAD_PARCELS = {
+    "without numbers": Parcel("p", pa.RecordBatch.from_pydict({"x": [1]})),
+    "without a number": Parcel(
+        "p",
+        pa.RecordBatch.from_pydict(
+            {SEQ: pa.array([None], pa.int64()), TIME: pa.array([0], TIMESTAMP)}
+        ),
+    ),
+    "numbers that are none": Parcel(
+        "p", pa.RecordBatch.from_pydict({SEQ: ["a"], TIME: pa.array([0], TIMESTAMP)})
+    ),
+    "without a time": Parcel("p", pa.RecordBatch.from_pydict({SEQ: [1]})),
+    "falling numbers": parcel(2, 1),
+    "doubled numbers": parcel(1, 1),
+    "numbers below 0": parcel(-1),
+    "no events": parcel(),
+}
+
+CARRIERS: dict[str, Callable[[Parcel], Message]] = {
+    "Forward": Forward,
+    "Carry": lambda each: Carry(each, 1, ("b1",)),
+    "Probe": lambda each: Probe(1, each, ("b2",)),
+}
+
+
+@pytest.mark.parametrize("carrier", list(CARRIERS))
+@pytest.mark.parametrize("what", list(BAD_PARCELS))
+def test_a_neighbour_that_brings_what_nobody_numbered_is_hung_up_on(
+    what: str, carrier: str
+) -> None:
+    alone = subscribed()
+    alone.tell(2, CARRIERS[carrier](BAD_PARCELS[what]))
+    assert 2 in alone.closed
+    assert not alone.open
+
+
+def test_a_fact_with_a_parameter_is_better_too_much() -> None:
+    alone = Alone()
+    alone.tell(2, Facts((Fact("b2", 1, "far/d", (), "x > :p", 1),)))
+    alone.tell(1, Publish(event(), 1, durable=True))
+    alone.sync()
+    assert alone.disk.held()
+
+
+@pytest.mark.parametrize("number", [-1, 0, MAX_NUMBER, MAX_NUMBER + 1])
+def test_numbers_have_limits(number: int) -> None:
+    data = b"".join(bytes(each) for each in Encoder().encode(Acknowledge(1, number)))
+    if 0 <= number <= MAX_NUMBER:
+        assert list(Decoder("peer").feed(data)) == [Acknowledge(1, number)]
+    else:
+        with pytest.raises(IllegalMessage):
+            list(Decoder("peer").feed(data))
+
+
+def test_the_largest_number_can_be_published() -> None:
+    alone = subscribed()
+    alone.tell(1, Publish(event(), MAX_NUMBER, durable=True))
+    alone.sync()
+    (delivered,) = alone.heard(Deliver)
+    assert isinstance(delivered, Deliver)
+    assert delivered.parcel.batch.column(SEQ).to_numpy() == np.array([MAX_NUMBER])
