@@ -8,7 +8,7 @@ import pytest
 import palio
 from palio.client.connection import connect
 from palio.client.events import Event, Gap
-from palio.client.subscription import Subscription
+from palio.client.subscription import SETTLE_PATIENCE_S, Subscription
 from palio.errors import (
     Closed,
     InvalidBinding,
@@ -18,6 +18,7 @@ from palio.errors import (
     InvalidInput,
     ParseError,
     Unreachable,
+    Unsettled,
 )
 from palio.node.settings import Settings
 from palio.testing import Network
@@ -191,6 +192,33 @@ async def test_nothing_comes_after_unsubscribing() -> None:
         assert client.spurious == 0  # it was not even sent
         with pytest.raises(Closed):
             await heard.receive()
+
+
+@in_virtual_time
+async def test_settled_names_brokers_that_stay_away() -> None:
+    async with Network("line:3") as net:
+        client, other = await net.connect("b1"), await net.connect("b3")
+        before = await client.subscribe("y > 0")
+        await before.settled()
+        net.cut("b2", "b3")
+        await quiet(60.0)
+        heard = await client.subscribe("x > 0")
+        with pytest.raises(Unsettled, match="b3"):
+            await heard.settled(patience=0.0)
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(Unsettled, match="b3"):
+            await client.settled()
+        assert asyncio.get_running_loop().time() - started >= SETTLE_PATIENCE_S
+
+        async def mend() -> None:
+            await quiet(1.0)
+            net.heal("b2", "b3")
+
+        mending = asyncio.create_task(mend())
+        await heard.settled(patience=60.0)
+        await mending
+        await other.publish({"x": 1})
+        assert plain(await take(heard, 1)) == [{"x": 1}]
 
 
 @in_virtual_time

@@ -87,7 +87,7 @@ async def live_through(folder: Path, *, mesh: bool, kills: int, seed: int) -> Lo
             listening = []
             for client in (near, far):
                 subscription = await client.subscribe("n >= 0", durable="d")
-                await subscription.settled()
+                await subscription.settled(PATIENCE_S)
                 listening.append(group.create_task(load.listen(subscription, client.name)))
             publishing = [
                 group.create_task(load.publish(client, client.name)) for client in (p1, p2)

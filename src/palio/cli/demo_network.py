@@ -93,7 +93,7 @@ class Listener:
         self._subscription = await client.subscribe(
             self.text, durable=durable, on_gap=self.gaps.append, values=values
         )
-        await self._subscription.settled()
+        await self._subscription.settled(PATIENCE_S)
         self.history.append(Standing(dict(values), datetime.now(UTC)))
 
     async def listen(self) -> None:
@@ -110,7 +110,7 @@ class Listener:
         """Move a parameter, everywhere."""
         assert self._subscription is not None
         await self._subscription.update(**values)
-        await self._subscription.settled()
+        await self._subscription.settled(PATIENCE_S)
         self.values.update(values)
         self.rest()
         self.history.append(Standing(dict(self.values), self.history[-1].until))

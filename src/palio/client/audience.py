@@ -165,8 +165,9 @@ class Audience:
         del subscription, forget
         return DONE
 
-    def _settled(self) -> Awaitable[None]:
+    def _settled(self, patience: float) -> Awaitable[None]:
         """Done when all subscriptions are in force wherever events are published."""
+        del patience
         return DONE
 
     def _matcher_of(self, subscription: Subscription) -> Matcher:

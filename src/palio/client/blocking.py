@@ -21,7 +21,7 @@ from palio.client.events import Event, Gap, Published
 from palio.client.inbox import DEFAULT_CAPACITY
 from palio.client.outgoing import Publishable
 from palio.client.subscriber import Subscriber
-from palio.client.subscription import Subscription
+from palio.client.subscription import SETTLE_PATIENCE_S, Subscription
 from palio.errors import Closed, PalioError
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
@@ -133,9 +133,9 @@ class SyncSubscription:
         """Hear something else from now on, under the same identity."""
         self._portal.call(self._inner.replace(filter, **values))
 
-    def settled(self) -> None:
+    def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when the subscription is in force wherever events are published."""
-        self._portal.call(self._inner.settled())
+        self._portal.call(self._inner.settled(patience))
 
     def receive(self, timeout: float | None = None) -> Event:
         """The next event; `TimeoutError` after so many seconds, `Closed` if there will be none."""
@@ -308,9 +308,9 @@ class SyncClient(SyncAudience):
         """Withdraw an announcement."""
         self._portal.call(self._client.unadvertise(advertisement))
 
-    def settled(self) -> None:
+    def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when all that was subscribed and advertised is in force everywhere."""
-        self._portal.call(self._client.settled())
+        self._portal.call(self._client.settled(patience))
 
     def ask(self, what: str, about: Any = None) -> Any:
         """A question about the broker: `topology`, `status`, `trace`, `catalogue`."""

@@ -27,7 +27,7 @@ from palio.client.receipts import Receipts
 from palio.client.remote import Remote
 from palio.client.securing import TLS
 from palio.client.session import Session
-from palio.client.subscription import Subscription, check_durable
+from palio.client.subscription import SETTLE_PATIENCE_S, Subscription, check_durable
 from palio.client.transport import Dial, tcp
 from palio.errors import InvalidFilter, InvalidInput, Unsettled
 from palio.matching.protocol import Matcher
@@ -174,7 +174,7 @@ class Client(Remote):
         self._arriving = new
         try:
             await new.open()
-            await self._settled()
+            await self._settled(0.0)
         except Unsettled:
             pass  # those brokers were not heard before either
         finally:
@@ -280,13 +280,13 @@ class Client(Remote):
         self._leases[subscription] = lease_s
         return await self._announced(subscription)
 
-    async def settled(self) -> None:
+    async def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when all that was subscribed and advertised here is in force everywhere.
 
-        `Unsettled` names brokers that could not be told.
+        `Unsettled` names brokers that could not be told, not even after `patience` seconds.
         """
         self._check_open()
-        await self._settled()
+        await self._settled(patience)
 
     async def ask(self, what: str, about: Any = None) -> Any:
         """A question about the broker: `topology`, `status`, `trace`, `catalogue`."""

@@ -56,6 +56,9 @@ from palio.node.messages import (
 
 __all__ = ["Remote"]
 
+SETTLE_AGAIN_S: Final = 0.1
+"""How long a client waits before it asks again for brokers that could not be told."""
+
 _UNKNOWN: Final = Gap(ANY_PUBLISHER, 0, 0, 0)
 
 
@@ -156,10 +159,14 @@ class Remote(Audience):
         withdrawn.add_done_callback(lambda _: self._leaving.pop(key, None))
         return withdrawn
 
-    async def _settled(self) -> None:
-        done: Done = await self._ask(Settle(0))
-        if done.unreached:
-            raise Unsettled(done.unreached)
+    async def _settled(self, patience: float) -> None:
+        """Ask again while some are missing: a network that forms or mends itself is whole soon."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience
+        while unreached := (await self._ask(Settle(0))).unreached:
+            if loop.time() >= until:
+                raise Unsettled(unreached)
+            await asyncio.sleep(SETTLE_AGAIN_S)
 
     def _matcher_of(self, subscription: Subscription) -> Matcher:
         """A durable subscription has an engine of its own: what comes for it is for it alone."""

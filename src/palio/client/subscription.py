@@ -25,9 +25,12 @@ from palio.node.messages import Parcel
 if TYPE_CHECKING:
     from palio.client.audience import Audience
 
-__all__ = ["Subscription", "check_durable", "frozen"]
+__all__ = ["SETTLE_PATIENCE_S", "Subscription", "check_durable", "frozen"]
 
 _log: Final = logging.getLogger("palio")
+
+SETTLE_PATIENCE_S: Final = 5.0
+"""How long `settled` waits for brokers that cannot be told: a network that forms is whole soon."""
 
 KEPT_GAPS: Final = 1_000
 """Gaps that a subscription remembers; `lost` counts all events of all gaps."""
@@ -183,14 +186,14 @@ class Subscription:
         self._monitor = Monitor(what, values) if isinstance(what, Pattern) else None
         self.version += 1
 
-    async def settled(self) -> None:
+    async def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when the subscription is in force wherever events are published.
 
         In one process that is at once. On a network `Unsettled` names brokers that could not be
-        told; it will be in force there once they are back.
+        told, not even after `patience` seconds; it will be in force there once they are back.
         """
         self._check_open()
-        await self._audience._settled()
+        await self._audience._settled(patience)
 
     async def receive(self) -> Event:
         """The next event; `Closed` when there will be none."""
