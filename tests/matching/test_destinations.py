@@ -56,6 +56,19 @@ def test_masks_are_those_of_the_pairs(
     assert (segment.routes.programs is not None) == (count < 400)
 
 
+@pytest.mark.parametrize("events", [1, 600])
+@pytest.mark.parametrize("mask_bytes", [1, 1 << 24], ids=["block by block", "at once"])
+def test_events_that_nobody_wants_go_nowhere(
+    events: int, mask_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(destinations, "MASK_BYTES", mask_bytes)
+    index = Index()
+    kernels.warm()
+    for key in range(100):
+        index.add(key, parsed(f"x = {key}"), destination=key % 3)
+    assert index.route(pa.record_batch({"x": np.full(events, 100)})) == {}
+
+
 def test_programs_are_made_once_and_again_for_other_destinations(seed: int) -> None:
     draw = np.random.default_rng(seed)
     segment = Segment(some_rows(draw, 200), kernels.warm())

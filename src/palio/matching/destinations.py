@@ -100,9 +100,8 @@ def _by_programs(
     every = np.unique(np.concatenate([np.zeros(0, np.int64), *(hit for _, hit, _ in pieces)]))
     masks = np.zeros((len(every), events), np.bool_)
     for first, hit, words in pieces:
-        bits = np.unpackbits(words.reshape(len(hit), -1).view(np.uint8), axis=1, bitorder="little")[
-            :, : events - first
-        ]
+        packed = words.view(np.uint8).reshape(len(hit), words.shape[1] * (BLOCK // 8))
+        bits = np.unpackbits(packed, axis=1, bitorder="little")[:, : events - first]
         masks[np.searchsorted(every, hit), first : first + bits.shape[1]] = bits
     return masks, routes.names[every]
 
