@@ -75,7 +75,10 @@ def test_a_silent_board_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_live_board_shows_prices_and_subscribers(width: int, terminal: bool) -> None:
+def test_a_live_board_shows_prices_and_subscribers(
+    width: int, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palio.cli.board.monotonic", lambda: 1_000.0)
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=terminal, color_system=None)
     with LiveBoard(console) as board:
