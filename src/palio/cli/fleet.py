@@ -8,8 +8,10 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 from palio.client.connection import connect
@@ -17,16 +19,32 @@ from palio.errors import Unreachable
 
 __all__ = ["Fleet"]
 
-READY_S: Final = 30.0
+SOON: Final[Mapping[str, float]] = MappingProxyType({"peer_grace_s": 1.0})
+"""Who has gone is missed soon."""
+
+READY_S: Final = 60.0
 """How long a broker may take to start, on a machine that is busy with other things."""
 
 
 class Fleet:
-    """Brokers of one network, each linked with all before it, or (no mesh) with the one before."""
+    """Brokers of one network.
 
-    def __init__(self, names: tuple[str, ...], folder: Path, *, mesh: bool = True) -> None:
+    `links` are pairs of names, of which the first dials the second; without them every broker dials
+    all before it. `limits` are settings of `[limits]`. A subclass may lead the ways elsewhere: see
+    `url`, `way` and `launcher`.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        folder: Path,
+        *,
+        links: Iterable[tuple[str, str]] | None = None,
+        limits: Mapping[str, float] = SOON,
+    ) -> None:
         self._folder = folder
-        self._mesh = mesh
+        self._limits = limits
+        self._links = tuple(combinations(reversed(names), 2) if links is None else links)
         self._ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self._running: dict[str, Process] = {}
         self._archive: Process | None = None
@@ -36,17 +54,28 @@ class Fleet:
         """The brokers, running or not."""
         return tuple(self._ports)
 
+    def port(self, name: str) -> int:
+        """Where a broker listens on its loopback, before and after it was killed."""
+        return self._ports[name]
+
     def url(self, name: str) -> str:
-        """Where a broker listens, before and after it was killed."""
+        """Where clients reach a broker."""
         return f"palio://127.0.0.1:{self._ports[name]}"
+
+    def way(self, name: str, other: str) -> str:  # noqa: ARG002  # for those who override it
+        """Where one broker reaches another."""
+        return self.url(other)
+
+    def launcher(self, name: str) -> Sequence[str]:  # noqa: ARG002  # for those who override it
+        """What comes before the command that runs a broker."""
+        return ()
 
     async def start(self, name: str) -> None:
         """Start a broker, with whatever is on its disk; return once it listens."""
-        names = self.names
-        place = names.index(name)
-        before = names[:place] if self._mesh else names[max(0, place - 1) : place]
-        peers = [each for other in before for each in ("--peer", self.url(other))]
+        others = [other for one, other in self._links if one == name]
+        peers = [each for other in others for each in ("--peer", self.way(name, other))]
         process = self._running[name] = await asyncio.create_subprocess_exec(
+            *self.launcher(name),
             sys.executable,
             "-m",
             "palio",
@@ -56,7 +85,7 @@ class Fleet:
             "--name",
             name,
             "--listen",
-            self.url(name).removeprefix("palio://"),
+            f"127.0.0.1:{self._ports[name]}",
             "--data",
             str(self._folder / name),
             "--json",
@@ -73,6 +102,10 @@ class Fleet:
             line = b""
         if not line or json.loads(line)["broker"] != name:
             raise Unreachable(f"broker {name} does not start; try palio serve --name {name}")
+
+    def pid(self, name: str) -> int:
+        """The process of a broker that runs."""
+        return self._running[name].pid
 
     async def archive(self, name: str, to: Path) -> None:
         """Archive all that is published, from now on, by a process of its own."""
@@ -126,12 +159,10 @@ class Fleet:
         self._running.clear()
 
     def _configuration(self) -> Path:
-        """What is not said by flags: any graph will do, and who has gone is missed soon."""
+        """What is not said by flags: any graph will do."""
         path = self._folder / "palio.toml"
-        path.write_text(
-            '[broker]\nrouting = "general"\n\n[limits]\npeer_grace_s = 1.0\n',
-            encoding="utf-8",
-        )
+        limits = "\n".join(f"{name} = {value}" for name, value in self._limits.items())
+        path.write_text(f'[broker]\nrouting = "general"\n\n[limits]\n{limits}\n', encoding="utf-8")
         return path
 
 

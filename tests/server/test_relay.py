@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from palio.node.addresses import parse_address
+from tests.server.namespaces import Namespace, why_not
+from tests.server.relay import CHUNK_BYTES, CHUNKS, Relay
+
+DELAY_S = 0.01
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Sends everything back."""
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+async def reach(relay: Relay) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    address = parse_address(relay.url)
+    return await asyncio.open_connection(address.host, address.port)
+
+
+async def flood(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(bytes(1 << 20))
+        await writer.drain()
+
+
+async def test_bytes_take_their_time_in_both_directions_and_keep_their_order() -> None:
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, Relay(server.sockets[0].getsockname()[1], delay_s=DELAY_S) as relay:
+        reader, writer = await reach(relay)
+        sent = b"".join(number.to_bytes(4, "big") for number in range(100_000))
+        started = asyncio.get_running_loop().time()
+        writer.write(sent)
+        assert await reader.readexactly(len(sent)) == sent
+        assert asyncio.get_running_loop().time() - started >= 2 * DELAY_S
+        assert (relay.forth_bytes, relay.back_bytes) == (len(sent), len(sent))
+        writer.close()
+
+
+async def test_a_receiver_that_does_not_read_is_felt_by_the_sender() -> None:
+    stop = asyncio.Event()
+
+    async def deaf(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await stop.wait()
+        writer.close()
+
+    server = await asyncio.start_server(deaf, "127.0.0.1", 0)
+    async with server, Relay(server.sockets[0].getsockname()[1]) as relay:
+        _, writer = await reach(relay)
+        room = CHUNK_BYTES * CHUNKS
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(flood(writer), 0.5)
+        assert relay.forth_bytes < 2 * room
+        writer.transport.abort()
+        stop.set()
+
+
+async def test_a_line_that_is_cut_is_broken_until_it_is_mended() -> None:
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, Relay(server.sockets[0].getsockname()[1]) as relay:
+        reader, writer = await reach(relay)
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        relay.cut()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await reader.readexactly(1)
+        writer.close()
+        reader, writer = await reach(relay)
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await reader.readexactly(1)
+        writer.close()
+        relay.mend()
+        reader, writer = await reach(relay)
+        writer.write(b"y")
+        assert await reader.readexactly(1) == b"y"
+        writer.close()
+
+
+async def test_a_namespace_is_reached_by_a_relay_and_by_nothing_else(tmp_path: Path) -> None:
+    if reason := why_not():
+        pytest.skip(f"no namespaces here: {reason}")
+    with Namespace() as one, Namespace() as other:
+        with other.inside():
+            listener = socket.create_server(("127.0.0.1", 0))
+        server = await asyncio.start_server(answer, sock=listener)
+        port = listener.getsockname()[1]
+        async with server:
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", port)
+            async with Relay(port, far=other) as door, Relay(port, near=one, far=other) as way:
+                reader, writer = await reach(door)
+                writer.write(b"x")
+                assert await reader.readexactly(1) == b"x"
+                writer.close()
+                inside = tmp_path / "inside.py"
+                inside.write_text(
+                    "import socket, sys\n"
+                    "s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+                    "s.sendall(b'z')\nprint(s.recv(1).decode(), end='')\n"
+                )
+                address = parse_address(way.url)
+                process = await asyncio.create_subprocess_exec(
+                    *one.launcher,
+                    sys.executable,
+                    str(inside),
+                    str(address.port),
+                    stdout=asyncio.subprocess.PIPE,
+                )
+                said, _ = await process.communicate()
+                assert said == b"z"
