@@ -1,4 +1,4 @@
-"""`palio warm`: compile the matching engine's kernels before anyone waits for them."""
+"""`palio warm`: compile the kernels of matching and routing before anyone waits for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["warm"]
 
 def warm(*, as_json: bool) -> int:
     """Compile the kernels, or find them compiled, and say how long it took."""
-    from palio.matching import kernels
+    from palio.routing import kernels
 
     start = perf_counter()
     kernels.warm()

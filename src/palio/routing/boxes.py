@@ -18,20 +18,14 @@ missed; candidates are confirmed by the exact relation, which is the caller's.
 
 from __future__ import annotations
 
-import math
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from palio.routing.forms import ANY_KIND, Bounds, Box, Form, Token
+from palio.routing.forms import ANY_KIND, Box, Form, Token
+from palio.routing.tables import Pool, Rows, Table, rows_around, rows_within
 
 __all__ = ["Boxes"]
-
-Rows: TypeAlias = npt.NDArray[np.int64]
-
-_FEW_BOUNDS: Final = 12
-"""So few rows of bounds are compared one by one rather than as columns."""
 
 _FEW_CANDIDATES: Final = 48
 """So few boxes are looked at one by one rather than with another column."""
@@ -86,97 +80,15 @@ class Boxes:
         return sorted(found)
 
 
-class _Table:
-    """Rows of bounds, by number. From `_FEW_BOUNDS` on they are kept as columns as well."""
-
-    __slots__ = ("_columns", "_free", "_numbers", "_places", "_size", "rows")
-
-    def __init__(self) -> None:
-        self.rows: dict[int, Bounds] = {}
-        self._places: dict[int, int] | None = None
-
-    def add(self, row: int, bounds: Bounds) -> None:
-        self.rows[row] = bounds
-        if self._places is not None:
-            self._place(row, bounds)
-        elif len(self.rows) > _FEW_BOUNDS and bounds:
-            self._places = {}
-            self._free: list[int] = []
-            self._size = 0
-            self._numbers: Rows = np.empty(0, np.int64)
-            self._columns = np.empty((2 * len(bounds), 0))
-            for each, known in self.rows.items():
-                self._place(each, known)
-
-    def _place(self, row: int, bounds: Bounds) -> None:
-        assert self._places is not None
-        if self._free:
-            place = self._free.pop()
-        else:
-            place, self._size = self._size, self._size + 1
-            if place == len(self._numbers):
-                room = max(2 * place, 2 * _FEW_BOUNDS)
-                self._numbers = np.resize(self._numbers, room)
-                columns = np.full((len(self._columns), room), math.nan)
-                columns[:, :place] = self._columns
-                self._columns = columns
-        self._numbers[place] = row
-        columns = self._columns
-        side = 0
-        for low, high in bounds:
-            columns[side, place] = low
-            columns[side + 1, place] = high
-            side += 2
-        self._places[row] = place
-
-    def remove(self, row: int) -> None:
-        del self.rows[row]
-        if self._places is not None:
-            place = self._places.pop(row)
-            self._columns[0, place] = math.nan  # which no comparison holds of
-            self._free.append(place)
-
-    def around(self, wanted: list[tuple[float, float]]) -> list[int]:
-        """Rows whose bounds hold those wanted."""
-        if self._places is None:
-            return [row for row, bounds in self.rows.items() if _hold(bounds, wanted)]
-        columns, size = self._columns, self._size
-        low, high = wanted[0]
-        places = ((columns[0, :size] <= low) & (columns[1, :size] >= high)).nonzero()[0]
-        for side, (low, high) in enumerate(wanted[1:], 1):
-            fits = columns[2 * side].take(places) <= low
-            places = places[fits & (columns[2 * side + 1].take(places) >= high)]
-        found: list[int] = self._numbers[places].tolist()
-        return found
-
-    def within(self, low: float, high: float) -> Rows:
-        """Rows whose first bounds lie in `[low, high]`."""
-        if self._places is None:
-            rows = [row for row, bounds in self.rows.items() if _lies(bounds[0], low, high)]
-            return np.array(rows, np.int64)
-        columns, size = self._columns, self._size
-        found: Rows = self._numbers[:size][(columns[0, :size] >= low) & (columns[1, :size] <= high)]
-        return found
-
-
-def _hold(outer: Bounds, wanted: list[tuple[float, float]]) -> bool:
-    for (low, high), (least, greatest) in zip(outer, wanted, strict=True):
-        if low > least or high < greatest:
-            return False
-    return True
-
-
-def _lies(bounds: tuple[float, float], low: float, high: float) -> bool:
-    return bounds[0] >= low and bounds[1] <= high
-
-
-class _Group(_Table):
+class _Group(Table):
     """The boxes that have the same telling tokens: only bounds are left to compare."""
 
     __slots__ = ("key", "lead", "ranged")
 
-    def __init__(self, key: tuple[int, ...], lead: int, ranged: tuple[Token, ...]) -> None:
-        super().__init__()
+    def __init__(
+        self, pool: Pool, key: tuple[int, ...], lead: int, ranged: tuple[Token, ...]
+    ) -> None:
+        super().__init__(pool)
         self.key = key
         self.lead = lead
         self.ranged = ranged
@@ -186,6 +98,7 @@ class _Outer:
     """Which boxes hold a box? Those of the groups whose tokens it all has, bounds permitting."""
 
     def __init__(self) -> None:
+        self._pool = Pool()
         self._groups: dict[tuple[int, ...], _Group] = {}
         self._by_lead: dict[int, dict[tuple[int, ...], _Group]] = {}
         """Each group again, under the token that fewest groups had when it was new."""
@@ -215,7 +128,7 @@ class _Outer:
                 self._next_number += 1
         key = tuple([self._numbers[token] for token in box.telling])
         lead = min(key, key=self._uses.__getitem__, default=-1)
-        group = self._groups[key] = _Group(key, lead, box.ranged)
+        group = self._groups[key] = _Group(self._pool, key, lead, box.ranged)
         if key:
             self._by_lead[lead][key] = group
         for number in key:
@@ -241,11 +154,9 @@ class _Outer:
     def around(self, box: Box) -> list[int]:
         """Items one of whose boxes holds this one."""
         given, owners = box.given, self._owners
-        found: list[int] = []
-        for group in self._within(box):
-            wanted = [given[token] for token in group.ranged]
-            found += [owners[row] for row in group.around(wanted)]
-        return sorted(set(found))
+        groups = self._within(box)
+        wanted = [[given[token] for token in group.ranged] for group in groups]
+        return sorted({owners[row] for row in rows_around(groups, wanted)})
 
     def _within(self, box: Box) -> list[_Group]:
         """The groups that have, of some of the box's attributes, one of its tokens each."""
@@ -274,8 +185,9 @@ class _Inner:
     """Which boxes lie in a box? Each has a place in the table of every side."""
 
     def __init__(self) -> None:
-        self._tables: dict[Token, _Table] = {}
-        self._by_name: dict[str, dict[Token, _Table]] = {}
+        self._pool = Pool()
+        self._tables: dict[Token, Table] = {}
+        self._by_name: dict[str, dict[Token, Table]] = {}
         self._rows: dict[int, int] = {}
         self._boxes: list[Box] = []
         self._items: list[int] = []
@@ -294,7 +206,7 @@ class _Inner:
         for token, bounds in box.sides.items():
             table = self._tables.get(token)
             if table is None:
-                table = self._tables[token] = _Table()
+                table = self._tables[token] = Table(self._pool)
                 if token[2] is None:
                     self._by_name.setdefault(token[0], {})[token] = table
             table.add(row, (bounds,))
@@ -314,7 +226,7 @@ class _Inner:
         """Items whose box lies in this one."""
         if not box.telling:
             return list(self._rows)
-        sides: list[tuple[int, int, list[_Table], tuple[float, float]]] = []
+        sides: list[tuple[int, int, list[Table], tuple[float, float]]] = []
         for token in box.telling:
             if token[1] == ANY_KIND:
                 tables = list(self._by_name.get(token[0], {}).values())
@@ -327,21 +239,22 @@ class _Inner:
             sides.append((size, len(sides), tables, box.sides[token]))
         sides.sort()
         size, _, tables, _ = sides[0]
-        rows = [row for table in tables for row in table.rows]
         if size > _FEW_CANDIDATES:
             rows = self._narrowed(sides)
+        else:
+            rows = [row for table in tables for row in table.rows]
         items, boxes = self._items, self._boxes
         return [items[row] for row in rows if _lies_in(boxes[row], box)]
 
     def _narrowed(
-        self, sides: list[tuple[int, int, list[_Table], tuple[float, float]]]
+        self, sides: list[tuple[int, int, list[Table], tuple[float, float]]]
     ) -> list[int]:
         """Rows that lie in one side after the other, until few are left."""
         if len(self._marks) < len(self._items):
             self._marks = np.zeros(2 * len(self._items), np.bool_)
         rows: Rows | None = None
         for _, _, tables, (low, high) in sides:
-            pieces = [table.within(low, high) for table in tables]
+            pieces = [rows_within(table, low, high) for table in tables]
             here = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
             if rows is not None:
                 self._marks[rows] = True

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache
-from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from palio.model.constraints import Constraint, domain_of
@@ -82,27 +81,29 @@ class Box:
 
     def __init__(self, sides: Sides) -> None:
         self.sides = sides
-        exact = {name for name, _, value in sides if value is not None}
-        self.telling = tuple(
-            sorted(
-                [token for token in sides if token[2] is not None or token[0] not in exact],
-                key=itemgetter(0),
-            )
-        )
+        by_name: dict[str, list[Token]] = {}
+        for token in sides:
+            by_name.setdefault(token[0], []).append(token)
+        telling: list[Token] = []
+        given = dict(sides)
+        for name in sorted(by_name):
+            tokens = by_name[name]
+            said = [token for token in tokens if token[2] is not None] or tokens.copy()
+            telling += said
+            anything: Token = (name, ANY_KIND, None)
+            if anything not in given:
+                given[anything] = sides[said[0]]
+                tokens.append(anything)
+        self.telling = tuple(telling)
         """Of each attribute, by name, the token that says most."""
         self.ranged = tuple(
-            [token for token in self.telling if token[2] is None and token[1] != ANY_KIND]
+            [token for token in telling if token[2] is None and token[1] != ANY_KIND]
         )
         """Those of them that leave bounds to compare, which are `bounds`."""
         self.bounds: Bounds = tuple([sides[token] for token in self.ranged])
-        self.given = dict(sides)
+        self.given = given
         """Bounds by each token that what holds this box may have."""
-        by_name: dict[str, list[Token]] = {}
-        for token in self.telling:
-            self.given.setdefault((token[0], ANY_KIND, None), sides[token])
-        for token in sorted(self.given, key=itemgetter(0)):
-            by_name.setdefault(token[0], []).append(token)
-        self.options = tuple(by_name.values())
+        self.options = tuple([by_name[name] for name in sorted(by_name)])
         """These tokens again, attribute by attribute, by name."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from palio.model.values import Bindings
 from palio.routing.messages import Control
 
 __all__ = [
+    "THE_ONE_ROW",
     "Events",
     "IllegalMessage",
     "Peer",
@@ -35,6 +36,11 @@ __all__ = [
     "SelectorFactory",
     "Send",
 ]
+
+
+THE_ONE_ROW: Final = np.ones(1, np.bool_)
+"""The mask of an event that is by itself."""
+THE_ONE_ROW.flags.writeable = False
 
 
 class Role(IntEnum):
@@ -160,6 +166,11 @@ class Events:
         return self._rows
 
     @property
+    def is_one_row(self) -> bool:
+        """Whether it is one event, given as a mapping."""
+        return self._batch is None and len(self) == 1
+
+    @property
     def batches(self) -> list[pa.RecordBatch]:
         """The events as record batches, in order: several only where a type changes."""
         if self._batch is not None:
@@ -244,6 +255,9 @@ class Matching:
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
+        self._route_event: Callable[[Mapping[str, Any]], list[int]] | None = getattr(
+            matcher, "route_event", None
+        )
 
     def add(self, key: int, filter: Filter, values: Bindings, destination: int) -> None:
         """See `Selector`."""
@@ -259,6 +273,8 @@ class Matching:
 
     def route(self, events: Events) -> dict[int, RowMask]:
         """See `Selector`."""
+        if self._route_event is not None and events.is_one_row:
+            return dict.fromkeys(self._route_event(events.rows[0]), THE_ONE_ROW)
         batches = events.batches
         if len(batches) == 1:
             return self._matcher.route(batches[0])

@@ -17,7 +17,7 @@ from palio.model.filters import Filter
 from palio.model.values import Bindings, Kind, coordinate, kind_of
 from palio.routing.forms import Test, form_of
 from palio.routing.parameters import bound
-from palio.routing.protocol import Events
+from palio.routing.protocol import THE_ONE_ROW, Events
 
 __all__ = ["Rows"]
 
@@ -25,9 +25,6 @@ _Bucket: TypeAlias = dict[int, tuple[int, Test]]
 """By key, a destination and its test."""
 
 _NOTHING: Final[_Bucket] = {}
-
-_THE_ONE_ROW: Final = np.ones(1, np.bool_)
-_THE_ONE_ROW.flags.writeable = False
 
 
 class Rows:
@@ -70,7 +67,7 @@ class Rows:
         if self._stale:
             self._refresh()
         if len(events) == 1:
-            return dict.fromkeys(self._destinations(events.rows[0]), _THE_ONE_ROW)
+            return dict.fromkeys(self._destinations(events.rows[0]), THE_ONE_ROW)
         found: dict[int, RowMask] = {}
         for place, row in enumerate(events.rows):
             for destination in self._destinations(row):

@@ -19,12 +19,12 @@ import msgspec
 
 from palio.errors import InvalidConfiguration
 from palio.language.parsing import parse_filter
-from palio.matching import kernels
 from palio.matching.index import Index
 from palio.model.filters import FALSE, Filter
 from palio.node.authority import Authority, NamedAuthority, OpenAuthority, Principal
 from palio.node.broker import Node
 from palio.node.settings import Settings
+from palio.routing import kernels
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.flooded import Flooded

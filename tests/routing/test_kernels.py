@@ -1,0 +1,17 @@
+"""When compiled code is used."""
+
+from __future__ import annotations
+
+import pytest
+
+from palio.matching import kernels as matching_kernels
+from palio.routing import kernels
+
+
+def test_kernels_are_ready_once_somebody_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_loaded", [])
+    assert kernels.ready() is None
+    found = kernels.warm()
+    assert kernels.ready() is found
+    assert kernels.warm() is found
+    assert matching_kernels.ready() is not None
