@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from palio.node.limits import PEER_GRACE_S
 from palio.server.assembly import running
-from palio.server.settings import Broker, Configuration, Listen, Peers
+from palio.server.settings import Broker, Configuration, Limits, Listen, Peers
 
 PROGRAM: Final = "from palio.cli.main import run; run()"
 
@@ -21,7 +22,9 @@ PATIENCE_S: Final = 30.0
 
 
 @contextmanager
-def broker(name: str = "b1", data: Path | None = None, *peers: str) -> Iterator[str]:
+def broker(
+    name: str = "b1", data: Path | None = None, *peers: str, peer_grace_s: float = PEER_GRACE_S
+) -> Iterator[str]:
     """A broker on a free port; its address."""
     started, addresses = threading.Event(), list[str]()
     loop = asyncio.new_event_loop()
@@ -30,6 +33,7 @@ def broker(name: str = "b1", data: Path | None = None, *peers: str) -> Iterator[
         broker=Broker(name=name, data_dir="" if data is None else str(data)),
         listen=Listen(port=0),
         peers=Peers(urls=peers),
+        limits=Limits(peer_grace_s=peer_grace_s),
     )
 
     async def serve() -> None:

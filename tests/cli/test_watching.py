@@ -57,6 +57,25 @@ def test_a_topology_is_a_tree(run: Palio, urls: list[str], listener: palio.SyncC
     assert run("topology", "--at", urls[1], "--json").document["asked"] == "b2"
 
 
+def test_a_broker_that_is_gone_is_retired(run: Palio) -> None:
+    with broker("b1", peer_grace_s=0.1) as one, palio.SyncClient(one) as client:
+
+        def reachable() -> dict[str, bool]:
+            found = client.ask("topology")["brokers"]
+            return {name: each["reachable"] for name, each in found.items()}
+
+        with broker("b2", None, one):
+            while not reachable().get("b2"):
+                pass
+            refused = run("retire", "b2", "--at", one)
+            assert refused.status == 2
+            assert "b2' is not gone" in refused.err
+        while reachable()["b2"]:
+            pass
+        assert run("retire", "b2", "--at", one).out == "b2 is gone for good; all others know.\n"
+        assert reachable() == {"b1": True}
+
+
 def topology_of(**links: str) -> dict[str, Any]:
     return {
         name: {

@@ -222,6 +222,42 @@ async def test_settled_names_brokers_that_stay_away() -> None:
 
 
 @in_virtual_time
+async def test_a_broker_that_is_gone_for_good_is_retired() -> None:
+    async with Network("line:3") as net:
+        alice, bob = await net.connect("b1"), await net.connect("b3", name="bob")
+        heard = await bob.subscribe("x > 0", durable="d")
+        await heard.settled()
+        for broker, reason in (("b3", "not gone"), ("b1", "not gone"), ("b9", "no broker 'b9'")):
+            with pytest.raises(InvalidInput, match=reason):
+                await alice.retire(broker)
+        await bob.suspend()
+        net.kill("b3")
+        await quiet(60.0)
+        await alice.publish({"x": 1}, durable=True)
+        await quiet()
+        at_b2 = await net.connect("b2")
+        kept = [(await each.ask("status"))["custody_entries"] for each in (alice, at_b2)]
+        assert sum(kept) == 1
+        await alice.retire("b3")
+        await alice.settled(patience=0.0)
+        await alice.publish({"x": 2}, durable=True)
+        for client in (alice, at_b2):
+            assert (await client.ask("status"))["custody_entries"] == 0
+            assert set((await client.ask("topology"))["brokers"]) == {"b1", "b2"}
+        net.kill("b1")
+        net.restart("b1")
+        await quiet(60.0)
+        assert set((await alice.ask("topology"))["brokers"]) == {"b1", "b2"}
+
+        net.restart("b3")  # it is back in spite of that
+        await quiet(60.0)
+        await bob.resume()
+        await alice.settled()
+        await alice.publish({"x": 3}, durable=True)
+        assert plain(await take(heard, 1)) == [{"x": 3}]
+
+
+@in_virtual_time
 async def test_advertising() -> None:
     async with Network("line:2") as net:
         client = await net.connect("b1")

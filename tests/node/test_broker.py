@@ -24,6 +24,7 @@ from palio.node.messages import (
     Message,
     Publish,
     Replace,
+    Retire,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -282,7 +283,7 @@ def test_a_slow_receiver_is_told_what_it_lost_and_costs_no_more_than_its_budget(
 
 def test_all_queues_together_have_a_budget() -> None:
     settings = msgspec.structs.replace(
-        QUICK, window_bytes=500, queue_bytes=50_000, memory_bytes=20_000
+        QUICK, window_bytes=500, queue_bytes=500_000, memory_bytes=200_000
     )
     world = world_of(1, settings=settings)
     slow = [world.client(f"slow{number}", "b1") for number in range(4)]
@@ -570,6 +571,17 @@ def test_grants_bound_what_is_heard_and_published() -> None:
     beyond = answer(world, reader, reader.ask(lambda id: Subscribe(id, 5, "x > 7")))
     assert isinstance(beyond, Failed)
     assert beyond.failure.kind == "NotPermitted"
+
+
+def test_only_who_may_publish_and_hear_all_retires_brokers() -> None:
+    world, _ = guarded(Principal("reader", may_hear=TRUE), Principal("keeper", TRUE, TRUE))
+    for name, kind in (("reader", "NotPermitted"), ("keeper", "InvalidInput")):
+        member = world.client(name, "b1")
+        member.token = name
+        world.run(1.0)
+        refused = answer(world, member, member.ask(lambda id: Retire(id, "b9")))
+        assert isinstance(refused, Failed)
+        assert refused.failure.kind == kind
 
 
 def test_whoever_is_struck_off_is_sent_away() -> None:

@@ -96,11 +96,14 @@ def test_all_come_to_know_the_same(seed: int) -> None:
     random = Randomness(seed)
     mesh = full(seed, random.between(2, 6))
     names = list(mesh.members)
-    for _ in range(60):
+    for step in range(60):
         one, other = random.sample(names, 2)
-        match random.below(6):
+        match random.below(7):
             case 0:
                 mesh.cut(one, other)
+            case 6 if step % 5 == 0:  # which is a mistake: it is there
+                mesh.members[one].retire(other, 1_000 * step)
+                mesh.collect()
             case 1 | 2:
                 mesh.join(one, other)
             case 3:
@@ -117,6 +120,7 @@ def test_all_come_to_know_the_same(seed: int) -> None:
     mesh.rest()
     first = mesh.known(names[0])
     assert all(mesh.known(name) == first for name in names), f"seed {seed}"
+    assert all(mesh.members[name].brokers == names for name in names)
     assert all(
         mesh.members[one].next_hop(other) == other
         for one in names
@@ -212,6 +216,89 @@ def test_the_way_is_the_shortest_over_links_that_both_ends_list() -> None:
     assert mesh.members["b0"].next_hop("b0") is None
     lonely = Registry("b0", [Fact("b1", 1, LINKS, ("b0",))])
     assert lonely.next_hop("b1") is None
+
+
+def three() -> Mesh:
+    """b0 - b1 - b2, of which b2 has a durable subscription."""
+    mesh = Mesh(0, 3)
+    mesh.join("b0", "b1")
+    mesh.join("b1", "b2")
+    mesh.members["b2"].announce("ann/d", filter="x = 1")
+    mesh.rest()
+    return mesh
+
+
+def test_a_retired_broker_is_forgotten_by_all_also_after_a_restart() -> None:
+    mesh = three()
+    mesh.cut("b1", "b2")
+    mesh.rest()
+    mesh.members["b0"].settle(1)
+    mesh.collect()
+    assert mesh.settled["b0", 1] == ("b2",)
+    mesh.members["b0"].retire("b2", 1_000)
+    mesh.rest()
+    for name in ("b0", "b1"):
+        member = mesh.members[name]
+        assert member.brokers == ["b0", "b1"]
+        assert member.retired == {"b2"}
+        assert member.fact("b2", "ann/d") is None
+        assert {fact.subject for fact in member.forgotten} == {LINKS, "ann/d"}
+        again = Registry(name, [*member.facts(), *member.forgotten])  # the disk has all of it
+        assert (again.brokers, again.retired) == (["b0", "b1"], {"b2"})
+        assert again.fact("b2", "ann/d") is None
+    mesh.members["b0"].settle(2)
+    mesh.rest()
+    assert mesh.settled["b0", 2] == ()
+
+
+def test_a_broker_that_comes_back_says_everything_again() -> None:
+    mesh = three()
+    mesh.cut("b1", "b2")
+    mesh.members["b0"].retire("b2", 1_000)
+    mesh.rest()
+    mesh.join("b1", "b2")
+    mesh.rest()
+    for member in mesh.members.values():
+        assert member.brokers == ["b0", "b1", "b2"]
+        found = member.fact("b2", "ann/d")
+        assert found is not None
+        assert found.filter == "x = 1"
+        assert found.version > 1_000
+    assert mesh.members["b0"].next_hop("b2") == "b1"
+
+
+def test_who_retired_a_broker_may_go_too() -> None:
+    mesh = three()
+    mesh.cut("b1", "b2")
+    mesh.members["b0"].retire("b2", 1_000)
+    mesh.rest()
+    mesh.cut("b0", "b1")
+    mesh.members["b1"].retire("b0", 2_000)
+    mesh.rest()
+    member = mesh.members["b1"]
+    assert member.retired == {"b0", "b2"}
+    again = Registry("b1", member.facts())
+    assert again.retired == {"b0", "b2"}
+    late = Registry("b3", [Fact("b2", 5, "ann/d", filter="x = 1")])
+    late.join("b1")
+    late.receive("b1", Facts(tuple(sorted(member.facts(), key=lambda fact: -fact.version))))
+    assert late.retired == {"b0", "b2"}
+    assert late.fact("b2", "ann/d") is None
+
+
+def test_a_retirement_outlives_the_disk_of_who_said_it() -> None:
+    mesh = three()
+    mesh.cut("b1", "b2")
+    mesh.members["b0"].retire("b2", 1_000)
+    mesh.rest()
+    mesh.cut("b0", "b1")
+    mesh.members["b0"] = Registry("b0")
+    mesh.members["b0"].begin(5_000)
+    mesh.join("b0", "b1")
+    mesh.rest()
+    for name in ("b0", "b1"):
+        assert mesh.members[name].retired == {"b2"}
+        assert Registry(name, mesh.members[name].facts()).retired == {"b2"}
 
 
 def test_known_is_said_once_a_link() -> None:

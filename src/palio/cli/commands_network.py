@@ -104,6 +104,23 @@ def topology(
 
 
 @app.command()
+def retire(
+    broker: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
+    at: Broker = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+) -> int:
+    """Say of a broker that was stopped that it is gone for good.
+
+    Nothing is kept for its durable subscriptions from then on, and nobody waits for it.
+    """
+    from palio.cli.networking import Door
+    from palio.cli.watching import retire
+
+    return retire(broker, Door(at or [DEFAULT_BROKER], token_file, ca))
+
+
+@app.command()
 def trace(
     event: Annotated[
         str,

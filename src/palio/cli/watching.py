@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-__all__ = ["Sample", "Screen", "figures", "top", "topology", "trace"]
+__all__ = ["Sample", "Screen", "figures", "retire", "top", "topology", "trace"]
 
 PATIENCE_S: Final = 5.0
 """How long a broker may take to answer before that is shown."""
@@ -38,6 +38,18 @@ def topology(door: Door, *, as_json: bool) -> int:
     else:
         for line in _tree(found["asked"], found["brokers"]):
             show(line)
+    return 0
+
+
+def retire(broker: str, door: Door) -> int:
+    """Say of a broker that it is gone for good; return when all others know."""
+
+    async def say() -> None:
+        async with door.connect() as client:
+            await client.retire(broker)
+
+    asyncio.run(say())
+    show(f"{broker} is gone for good; all others know.")
     return 0
 
 

@@ -316,6 +316,10 @@ class SyncClient(SyncAudience):
         """A question about the broker: `topology`, `status`, `trace`, `catalogue`."""
         return self._portal.call(self._client.ask(what, about))
 
+    def retire(self, broker: str) -> None:
+        """Say of a broker that it is gone for good, and return when all others know."""
+        self._portal.call(self._client.retire(broker))
+
     def suspend(self) -> None:
         """Leave the broker for a while; it keeps the session for its grace."""
         self._portal.call(self._client.suspend())

@@ -41,6 +41,7 @@ from palio.node.messages import (
     Answer,
     Ask,
     Hello,
+    Retire,
     Unadvertise,
 )
 
@@ -293,3 +294,14 @@ class Client(Remote):
         self._check_open()
         answer: Answer = await self._ask(Ask(0, what, about))
         return answer.data
+
+    async def retire(self, broker: str) -> None:
+        """Say of a broker that it is gone for good, and return when all others know.
+
+        Nothing is kept for it from now on, its durable subscriptions are over, and `settled` waits
+        for it no longer. A broker that can be reached is refused. One that comes back all the same
+        is there again, with what is on its disk.
+        """
+        self._check_open()
+        await self._ask(Retire(0, broker))
+        await self._settled(SETTLE_PATIENCE_S)

@@ -17,6 +17,7 @@ from palio.node.messages import (
     Done,
     Failed,
     Replace,
+    Retire,
     Settle,
     Subscribe,
     Unadvertise,
@@ -27,7 +28,7 @@ from palio.node.messages import (
 __all__ = ["Request", "Requests"]
 
 Request: TypeAlias = (
-    Subscribe | Replace | Update | Unsubscribe | Advertise | Unadvertise | Settle | Ask
+    Subscribe | Replace | Update | Unsubscribe | Advertise | Unadvertise | Settle | Ask | Retire
 )
 
 

@@ -252,6 +252,14 @@ class Custody:
         for entry in stranded:
             self.dispatch(entry, next_hop)
 
+    def give_up(self, home: str) -> list[int]:
+        """A home is gone for good: the entries that it has not taken, now without it."""
+        entries = [entry for entry, homes in self._homes.items() if home in homes]
+        for entry in entries:
+            self._shrink(self._homes, entry, (home,))
+            self._shrink(self._under_way, entry, (home,))
+        return entries
+
     # --- durable subscriptions of this broker ---
 
     def open(self, subscription: str) -> None:

@@ -27,7 +27,7 @@ from palio.node.effects import (
     Store,
 )
 from palio.node.messages import Fact, Parcel, unpack_mask
-from palio.node.registry import LINKS, Registry
+from palio.node.registry import LINKS, RETIRED, Registry
 from palio.node.sessions import Durable
 from palio.node.windows import Windows
 
@@ -45,6 +45,8 @@ class Durability:
         self.epoch = stored.epoch
         self.registry = Registry(name, stored.facts)
         self.custody = Custody(name, store, stored)
+        for broker in self.registry.retired:
+            self.custody.give_up(broker)
         self.here: dict[str, Durable] = {}
         self._windows = Windows(stored.windows)
         self._everywhere = matcher()
@@ -140,6 +142,7 @@ class Durability:
         """
         assigned: dict[str, RowMask] = {}
         operations: list[Operation] = []
+        homes = tuple(home for home in homes if home not in self.registry.retired)
         if self.name in homes:
             assigned, followed, operations = self._assign(parcel)
             homes = (*homes, *(home for home in followed if home not in homes))
@@ -184,7 +187,7 @@ class Durability:
         home, seen = self.name, {self.name}
         while True:
             fact = self.registry.fact(home, subject)
-            if fact is None or not fact.links or fact.links[0] in seen:
+            if fact is None or not fact.links or fact.links[0] in seen | self.registry.retired:
                 return home
             home = fact.links[0]
             seen.add(home)
@@ -193,10 +196,25 @@ class Durability:
 
     def learn(self, facts: list[Fact]) -> tuple[list[Operation], list[tuple[str, str]]]:
         """Facts are new: what to write, and durable subscriptions that have moved, with whereto."""
+        operations: list[Operation] = [PutFacts(tuple(facts))]
         for fact in facts:
+            if fact.subject.startswith(RETIRED):
+                operations += self._give_up(fact.subject.removeprefix(RETIRED))
             self._index(fact)
         subjects = dict.fromkeys(fact.subject for fact in facts)
-        return [PutFacts(tuple(facts))], self.moved(subjects)
+        return operations, self.moved(subjects)
+
+    def _give_up(self, broker: str) -> list[Operation]:
+        """A broker is retired: it is nobody's home, and nothing is kept for it."""
+        if broker not in self.registry.retired:
+            return []
+        forgotten, self.registry.forgotten = self.registry.forgotten, []
+        for fact in forgotten:
+            self._take_out(self._number((fact.origin, fact.subject)))
+        for fact in self.registry.facts():
+            if fact.links and fact.subject != LINKS:  # it may have moved there
+                self._index(fact)
+        return self.custody.drop(self.custody.give_up(broker))
 
     def moved(self, subjects: Iterable[str]) -> list[tuple[str, str]]:
         """Those durable subscriptions of this broker that a later claim has taken elsewhere."""
@@ -248,7 +266,7 @@ class Durability:
 
     def _index(self, fact: Fact) -> None:
         """Keep the engine that finds homes in step with what is known of a subject."""
-        if fact.subject == LINKS:
+        if fact.subject == LINKS or fact.subject.startswith(RETIRED):
             return
         if fact.origin == self.name and fact.subject not in self.here:
             self._follow(fact)
@@ -260,7 +278,8 @@ class Durability:
     def _follow(self, fact: Fact) -> None:
         """Go on matching for a durable subscription that has moved away; not for one that ended."""
         number = self._number((self.name, fact.subject))
-        filter = _readable(fact.filter) if fact.links else None
+        has_gone_on = bool(fact.links) and fact.links[0] not in self.registry.retired
+        filter = _readable(fact.filter) if has_gone_on else None
         if filter is not None:
             self._subjects[number] = fact.subject
             self._local.add(number, filter)
@@ -278,12 +297,17 @@ class Durability:
         if fact.links:
             home = fact.links[0]
             theirs = self.registry.fact(home, fact.subject)
-            if theirs is not None and theirs.claimed_us > fact.claimed_us:
+            speaks_for_itself = theirs is not None and theirs.claimed_us > fact.claimed_us
+            if speaks_for_itself or home in self.registry.retired:
                 filter = None
         if filter is not None:
             self._everywhere.add(number, filter, destination=self._home_number(home))
             self._indexed.add(number)
-        elif number in self._indexed:
+        else:
+            self._take_out(number)
+
+    def _take_out(self, number: int) -> None:
+        if number in self._indexed:
             self._everywhere.remove(number)
             self._indexed.remove(number)
 

@@ -15,6 +15,7 @@ the rest is sent again. Messages marked (*) are about the connection itself and 
 | `Publish` | clients | numbers grow by one from event to event |
 | `Acknowledge` | clients | for an entry that was delivered to that durable subscription |
 | `Ask` | clients | after the greeting |
+| `Retire` | clients | of a broker that cannot be reached, by who may publish and hear all |
 | `Done`, `Failed`, `Answer` | a broker | once for each request that has an `id` |
 | `Accepted`, `Refused` | a broker | for what was published |
 | `Deliver`, `Gaps` | a broker | to clients |
@@ -74,6 +75,7 @@ __all__ = [
     "Publish",
     "Refused",
     "Replace",
+    "Retire",
     "Route",
     "Seen",
     "Settle",
@@ -295,6 +297,13 @@ class Ask(msgspec.Struct, frozen=True, tag=True):
     about: Any = None
 
 
+class Retire(msgspec.Struct, frozen=True, tag=True):
+    """A broker is gone for good: nobody needs to keep anything for it or wait for it."""
+
+    id: Number
+    broker: str
+
+
 # --- to clients ---
 
 
@@ -411,13 +420,14 @@ class Fact(msgspec.Struct, frozen=True):
     origin: str
     version: Number
     subject: str
-    """`links`, or the name of a durable subscription."""
+    """`links`, the name of a durable subscription, or that of a broker that is gone for good."""
     links: tuple[str, ...] = ()
     """The neighbours; or, for a durable subscription that has moved, its new home."""
     filter: str = ""
     """A durable subscription's filter with its values; empty once it has ended."""
     claimed_us: Number = 0
-    """When it came to live here: of two homes that claim it the later one has it."""
+    """When it came to live here: of two homes that claim it the later one has it. Or, of a broker
+    that is gone, up to which version what it had said is over."""
 
 
 class Facts(msgspec.Struct, frozen=True, tag=True):
@@ -474,6 +484,7 @@ Message: TypeAlias = (
     | Publish
     | Acknowledge
     | Ask
+    | Retire
     | Done
     | Failed
     | Answer

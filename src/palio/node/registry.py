@@ -16,6 +16,11 @@ A flood is an echo wave. Whoever learns a fact passes it on to its other neighbo
 have all answered, answers the one it came from; whoever knew it already answers at once. When all
 neighbours of the origin have answered, all brokers have it, but for those that were lost on the
 way, and these are named.
+
+A broker that will not come back can be *retired* by any other: whatever it had said until then
+counts for nobody any longer. Versions begin at a time of the wall and grow far more slowly than
+that, so the present time is above all of them. A broker that learns of its own retirement is not
+gone, and says everything again, under versions above that.
 """
 
 from __future__ import annotations
@@ -23,13 +28,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from palio.errors import IllegalMessage
 from palio.node.messages import Echo, Fact, Facts, Known, Message
 
-__all__ = ["LINKS", "Registry"]
+__all__ = ["LINKS", "RETIRED", "Registry"]
 
 LINKS = "links"
 """The subject of a broker's list of neighbours; durable subscriptions have a `/` in theirs."""
+
+RETIRED = "/retired/"
+"""What the subject begins with that says of a broker that it is gone; no owner's name is empty."""
 
 
 class _Debt:
@@ -94,7 +104,11 @@ class Registry:
         """Grows whenever `next_hop` may answer differently."""
         self._untold: dict[int, Fact] = {}
         """Facts of this broker that are not yet on its disk."""
-        for fact in sorted(facts, key=lambda each: each.version):
+        self._retired: dict[str, int] = {}
+        self.forgotten: list[Fact] = []
+        """What brokers had said that are retired now. Whoever calls takes it out."""
+        known = sorted(facts, key=lambda each: each.version)
+        for fact in sorted(known, key=lambda each: each.subject.startswith(RETIRED)):
             self._keep(fact)
         self._is_new = name not in self._versions
         self._asked: dict[str, None] = {}
@@ -124,8 +138,15 @@ class Registry:
 
     @property
     def brokers(self) -> list[str]:
-        """All brokers that were ever heard of."""
-        return sorted({self.name, *self._versions})
+        """All brokers that were ever heard of and are not retired."""
+        return sorted({self.name, *self._versions} - self.retired)
+
+    @property
+    def retired(self) -> set[str]:
+        """The brokers that are gone for good, and were not heard of since that was said."""
+        return {
+            name for name, until in self._retired.items() if self._versions.get(name, 0) <= until
+        }
 
     def next_hop(self, home: str) -> str | None:
         """The neighbour on the shortest way to a broker; None while there is no way."""
@@ -167,6 +188,13 @@ class Registry:
         claim = claimed_us or (known.claimed_us if known is not None else 0)
         links = (moved_to,) if moved_to else ()
         self._announce(Fact(self.name, self._next_version(), subject, links, filter, claim))
+
+    def retire(self, broker: str, wall_us: int) -> None:
+        """Tell all brokers that one of them is gone for good."""
+        until = max(wall_us, self._versions.get(broker, 0))
+        self._announce(
+            Fact(self.name, self._next_version(), f"{RETIRED}{broker}", claimed_us=until)
+        )
 
     def settle(self, ticket: int) -> None:
         """Put the ticket into `settled` once all brokers know what was announced until now."""
@@ -262,7 +290,7 @@ class Registry:
         for fact in facts:
             if fact.origin == self.name:
                 self._deny(fact)
-            elif fact.version > self._versions.get(fact.origin, 0):
+            elif fact.version > self._versions.get(fact.origin, 0) or self._retires(fact):
                 self._keep(fact)
                 fresh.append(fact)
         known = {each.origin: each.version for each in facts}
@@ -281,7 +309,11 @@ class Registry:
 
     def _deny(self, fact: Fact) -> None:
         """Something that this broker said in an earlier life, of which it knows nothing now."""
-        if (self.name, fact.subject) not in self._facts:
+        if (self.name, fact.subject) in self._facts:
+            return
+        if fact.subject.startswith(RETIRED):  # which cannot be taken back
+            self._announce(msgspec.structs.replace(fact, version=self._next_version()))
+        else:
             self.announce(fact.subject)
 
     def _keep(self, fact: Fact) -> None:
@@ -289,6 +321,32 @@ class Registry:
         self._versions[fact.origin] = max(fact.version, self._versions.get(fact.origin, 0))
         if fact.subject == LINKS:
             self._change_ways()
+        elif self._retires(fact):
+            self._forget(fact.subject.removeprefix(RETIRED), fact.claimed_us)
+
+    def _retires(self, fact: Fact) -> bool:
+        """Whether a fact retires more of a broker than is retired already."""
+        name = fact.subject.removeprefix(RETIRED)
+        return name != fact.subject and fact.claimed_us > self._retired.get(name, 0)
+
+    def _forget(self, broker: str, until: int) -> None:
+        """Nothing counts that a broker said up to a version, but of whom else it spoke so."""
+        self._retired[broker] = until
+        said = [
+            fact
+            for fact in self._facts.values()
+            if fact.origin == broker and not fact.subject.startswith(RETIRED)
+        ]
+        over = [fact for fact in said if fact.version <= until]
+        self._versions[broker] = max(until, self._versions.get(broker, 0))
+        if broker == self.name:
+            for fact in over:
+                self._announce(msgspec.structs.replace(fact, version=self._next_version()))
+            return
+        for fact in over:
+            del self._facts[broker, fact.subject]
+        self.forgotten += over
+        self._change_ways()
 
     def _flood(self, facts: Sequence[Fact], source: str | None) -> None:
         for name, state in self._neighbours.items():

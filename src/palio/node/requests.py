@@ -6,7 +6,14 @@ effect. Whatever is wrong with it is the client's own affair: nothing here close
 
 from __future__ import annotations
 
-from palio.errors import IllegalMessage, InvalidBinding, LimitExceeded, PalioError
+from palio.errors import (
+    IllegalMessage,
+    InvalidBinding,
+    InvalidInput,
+    LimitExceeded,
+    NotPermitted,
+    PalioError,
+)
 from palio.language.parsing import parse_filter
 from palio.model.filters import Filter
 from palio.model.values import Bindings
@@ -23,6 +30,7 @@ from palio.node.messages import (
     Gap,
     Gaps,
     Replace,
+    Retire,
     Settle,
     Subscribe,
     Unadvertise,
@@ -36,7 +44,15 @@ from palio.routing.protocol import Peer
 __all__ = ["ClientRequest", "Desk"]
 
 ClientRequest = (
-    Subscribe | Replace | Update | Unsubscribe | Advertise | Unadvertise | Settle | Acknowledge
+    Subscribe
+    | Replace
+    | Update
+    | Unsubscribe
+    | Advertise
+    | Unadvertise
+    | Settle
+    | Acknowledge
+    | Retire
 )
 
 
@@ -94,6 +110,26 @@ class Desk:
                 self._tell_router(self._core.outlet(session), routing.Advertise(key, filter))
             case Unadvertise(_, key):
                 self._tell_router(self._core.outlet(session), routing.Unadvertise(key))
+            case Retire(_, broker):
+                self._retire(session, broker)
+
+    def _retire(self, session: Session, broker: str) -> None:
+        core, principal = self._core, session.principal
+        registry = core.durability.registry
+        if not (principal.publishes_all and principal.hears_all):
+            raise NotPermitted(
+                f"{principal.name!r} may not retire a broker; who may publish and hear all may"
+            )
+        if broker not in registry.brokers:
+            known = ", ".join(registry.brokers)
+            raise InvalidInput(f"there is no broker {broker!r}; there are {known}")
+        if broker == core.name or registry.next_hop(broker) is not None:
+            raise InvalidInput(
+                f"broker {broker!r} is not gone; stop it, and wait until it is missed "
+                f"({core.settings.peer_grace_s:g} s, peer_grace_s)"
+            )
+        core.report("warning", "broker_retired", broker=broker, by=session.owner)
+        registry.retire(broker, core.at.wall_us)
 
     # --- subscriptions ---
 
