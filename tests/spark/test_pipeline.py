@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -112,6 +113,65 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Pat
         stop = Event()
         stop.set()
         assert run_pipeline(plan, spark, stop=stop).events == 0
+
+
+SEQUENCES = """name = "logins"
+checkpoint = "c"
+trigger = "available now"
+
+[source]
+format = "json"
+stream = true
+path = "in"
+schema = "host STRING, at TIMESTAMP, what STRING"
+options = { maxFilesPerTrigger = 1 }
+
+[sequences]
+by = ["host"]
+time = "at"
+within = "30s"
+watermark = "5s"
+patterns = [{ id = "break-in", pattern = "what = 'failed' THEN what = 'root'" }]
+
+[[sinks]]
+of = "sequences"
+format = "json"
+path = "out"
+
+[report]
+path = "report"
+"""
+
+
+def test_a_stream_finds_sequences_and_counts_what_is_late(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "p.toml").write_text(SEQUENCES)
+    plan = read_plan(tmp_path / "p.toml")
+    assert explain(plan)[2] == "find 1 patterns by host, each event once 5s have passed since"
+    parts = [
+        [("a", 1, "failed"), ("b", 2, "root"), ("b", 20, "failed")],
+        [("c", 20, "tick")],
+        [("a", 15, "root"), ("a", 16, "root"), ("b", 30, "root"), ("c", 59, "tick")],
+    ]
+    for number, part in enumerate(parts):
+        lines = [
+            json.dumps({"host": host, "at": f"2026-01-01T00:00:{at:02}Z", "what": what})
+            for host, at, what in part
+        ]
+        file = tmp_path / "in" / f"{number}.json"
+        file.write_text("\n".join(lines))
+        os.utime(file, (number, number))  # the order in which Spark reads them
+    report = run_pipeline(plan, spark)
+    assert (report.events, report.batches, report.late) == (8, 3, 1)
+    assert "- events too late for sequences: 1" in report.markdown()
+    rows = spark.read.json(str(tmp_path / "out")).orderBy("host").collect()
+    found = [(row.host, row.pattern, row.ended) for row in rows]
+    assert found == [
+        ("a", "break-in", "2026-01-01T00:00:16.000Z"),
+        ("b", "break-in", "2026-01-01T00:00:30.000Z"),
+    ]
 
 
 def test_rows_that_are_no_cloudevents_are_told(spark: SparkSession, tmp_path: Path) -> None:

@@ -78,6 +78,14 @@ def test_what_is_wrong_is_told_with_its_key_and_line(
         read_plan(file)
 
 
+def test_history_has_no_watermark(home: Path) -> None:
+    table = '[sequences]\nby = ["k"]\ntime = "t"\nwatermark = "1s"\npatterns = []\n'
+    with pytest.raises(
+        InvalidConfiguration, match=r":17: sequences\.watermark: this is for streams"
+    ):
+        read_plan(write(home, f"{GOOD}\n{table}"))
+
+
 @pytest.mark.parametrize(
     ("pattern", "told"),
     [
@@ -127,7 +135,24 @@ def test_a_stream_may_write_to_what_is_there(home: Path) -> None:
     [
         ("available now", "soon", ":3: trigger: 'soon' is no time.*'available now'"),
         ("[source]", '[match]\nhow = "count"\nsubscriptions = "wanted.jsonl"\n[source]', "no end"),
-        ("[source]", '[sequences]\nby = []\ntime = "t"\npatterns = []\n[source]', "is a stream"),
+        (
+            "[source]",
+            '[sequences]\nby = []\ntime = "t"\npatterns = []\n[source]',
+            ":5: sequences.watermark: a stream needs one",
+        ),
+        (
+            "[source]",
+            '[sequences]\nby = []\ntime = "t"\nwatermark = "1 day"\npatterns = []\n[source]',
+            ":8: sequences.watermark: '1 day' is no time",
+        ),
+        (
+            "[source]",
+            (
+                '[sequences]\nby = []\ntime = "t"\nwatermark = "1s"\n'
+                "patterns = [{ id = 1, pattern = 'a = 1 THEN b = 1' }]\n[source]"
+            ),
+            ":9: .* a stream's pattern says WITHIN what time",
+        ),
         ("[[sinks]]", '[[sinks]]\nof = "events"\npath = "o"\n[[sinks]]', "one query takes a dur"),
     ],
 )

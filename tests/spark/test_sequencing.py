@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.parquet as pq
 import pytest
 
 import palio
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 START: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+MINUTE: Final = dt.timedelta(minutes=1)
 SCHEMA: Final = "host string, at timestamp, n long, what string"
 
 
@@ -111,7 +115,53 @@ def test_wrong_arguments(
         sequences(frame(spark, [("h", START, 1, "a")]), patterns, by, time)
 
 
-def test_streams_are_refused(spark: SparkSession) -> None:
+def test_a_stream_finds_what_history_finds_and_goes_on(
+    spark: SparkSession, tmp_path: Path, rng: random.Random
+) -> None:
+    hosts = ["h1", "h2", None]
+    rows: list[tuple[Any, ...]] = [
+        (rng.choice(hosts), second(rng.randrange(300)), rng.randrange(100),
+         rng.choice(["a", "b", "c", None]))
+        for _ in range(300)
+    ]  # fmt: skip
+    wanted = sequences(frame(spark, rows), PATTERNS, "host", "at", MINUTE, columns=["n", "what"])
+    # Each event comes before one that is thirty seconds newer.
+    rows.sort(key=lambda row: row[1] + 30 * rng.random() * dt.timedelta(seconds=1))
+    parts = [rows[:120], [*rows[120:], ("h1", None, 95, "a")]]
+    parts.append([("h1", second(10), 95, "late"), ("end", second(9_999), 50, "c")])
+    inbox = tmp_path / "in"
+    inbox.mkdir()
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    stream = reader.parquet(str(inbox)).withWatermark("at", "30 seconds")
+    found = sequences(stream, PATTERNS, "host", "at", MINUTE, columns=["n", "what"])
+    late = 0
+    for files in ([0], [1, 2]):  # two queries: the second goes on where the first was
+        for number in files:
+            table = spark.createDataFrame(parts[number], SCHEMA).toArrow()
+            pq.write_table(table, inbox / f"{number}.parquet")
+            os.utime(inbox / f"{number}.parquet", (number, number))  # Spark's order
+        query = (
+            found.writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        query.awaitTermination()
+        late += sum(
+            state["numRowsDroppedByWatermark"]
+            for progress in query.recentProgress
+            for state in progress["stateOperators"]
+        )
+    out = spark.read.schema(found.schema).parquet(str(tmp_path / "out")).collect()
+    assert sorted(map(simple, out), key=repr) == sorted(map(simple, wanted.collect()), key=repr)
+    assert {row.pattern for row in out} == {1, 2, 3}
+    assert late == 1
+
+
+def test_a_stream_says_when_what_has_begun_is_over(spark: SparkSession) -> None:
     stream = spark.readStream.format("rate").load()
-    with pytest.raises(InvalidInput, match="is a stream"):
+    with pytest.raises(InvalidInput, match=r"events.withWatermark\('timestamp', '10 seconds'\)"):
         sequences(stream, {1: "a = 1 THEN b = 2"}, "value", "timestamp")
+    stream = stream.withWatermark("timestamp", "10 seconds")
+    with pytest.raises(InvalidInput, match="pattern 'p' does not say WITHIN"):
+        sequences(stream, {"p": "a = 1 THEN b = 2"}, "value", "timestamp")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["FILE", "ROW", "FrameEvents", "ParquetEvents", "Task"]
+__all__ = ["FILE", "ROW", "WATERMARK", "FrameEvents", "Layout", "ParquetEvents", "Task"]
 
 FILE: Final = "$file"
 """The column that names the file an event of a Parquet path is in..."""
@@ -32,11 +32,17 @@ FILE: Final = "$file"
 ROW: Final = "$row"
 """...and the one that says which of its rows it is."""
 
+WATERMARK: Final = "spark.watermarkDelayMs"
+"""What Spark writes beside a column that `withWatermark` names."""
+
 BATCH_ROWS: Final = 65_536
 """Rows that a task reads from Parquet at once."""
 
 TASKS_PER_CORE: Final = 3
 """Parquet is read in so many tasks for each core, so that none of them waits long for the last."""
+
+CONNECT_TASKS: Final = 64
+"""...and in at most so many where the cores are not known."""
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -85,6 +91,11 @@ class FrameEvents:
     def is_streaming(self) -> bool:
         """Whether more will come."""
         return self.frame.isStreaming
+
+    def watermark_ms(self, column: str) -> int | None:
+        """How long after its time an event of a stream may come; None if nobody said."""
+        delay: int | None = self.frame.schema[column].metadata.get(WATERMARK)
+        return delay
 
     def layout(self, names: Sequence[str], columns: Sequence[str]) -> Layout:
         """What is selected for some attributes and columns."""
@@ -225,10 +236,20 @@ class ParquetEvents:
 
     def run(self, task: Task, layout: Layout, result: StructType) -> DataFrame:
         """A task over all rows, each partition reading its own."""
-        cores = self.session.sparkContext.defaultParallelism
-        shares = _shares(self.pieces, max(1, min(len(self.pieces), TASKS_PER_CORE * cores)))
+        most = _most_tasks(self.session)
+        shares = _shares(self.pieces, max(1, min(len(self.pieces), most)))
         numbers = self.session.range(0, len(shares), 1, len(shares))
         return numbers.mapInArrow(ReadTask(task, layout.paths, shares), result)
+
+
+def _most_tasks(session: SparkSession) -> int:
+    """As many tasks as are worth their start; by Spark Connect one cannot see the cores."""
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        return TASKS_PER_CORE * session.sparkContext.defaultParallelism
+    except PySparkAttributeError:
+        return CONNECT_TASKS
 
 
 def _files(path: Path) -> list[Path]:

@@ -9,9 +9,10 @@ is a query with its own checkpoint: stopped or killed, it goes on where it was.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from threading import Event
@@ -36,6 +37,9 @@ __all__ = ["explain", "first_cause", "run_pipeline"]
 
 POLL_S: Final = 1
 """How often a stream is asked how it goes."""
+
+SENT: Final = ("palio", "webhook")
+"""Formats that send rows somewhere, where there is nothing that could exist already."""
 
 Tell = Callable[[str], None]
 
@@ -82,7 +86,9 @@ def explain(plan: Plan) -> list[str]:
         ]
     if plan.sequences is not None:
         by = ", ".join(plan.sequences.by)
-        lines.append(f"find {len(plan.sequences.patterns)} patterns by {by}")
+        late = plan.sequences.watermark
+        waits = f", each event once {late} have passed since" if late else ""
+        lines.append(f"find {len(plan.sequences.patterns)} patterns by {by}{waits}")
     for sink in plan.sinks:
         parts = f" by {', '.join(sink.partition_by)}" if sink.partition_by else ""
         lines.append(f"write {sink.of} as {sink.format} {sink.path}".rstrip() + parts)
@@ -144,8 +150,11 @@ class _Run:
                 {"id": each.id, "pattern": each.pattern, "parameters": each.parameters}
                 for each in patterns.patterns
             ]
+            events = tables["events"]
+            if patterns.watermark:
+                events = events.withWatermark(patterns.time, _interval(patterns.watermark))
             tables["sequences"] = sequences(
-                tables["events"],
+                events,
                 rows,
                 patterns.by,
                 patterns.time,
@@ -194,7 +203,10 @@ class _Run:
         return self._report(events, standing, found)
 
     def _write(self, table: DataFrame, sink: Sink) -> None:
-        writer = table.write.format(sink.format).mode(sink.mode).options(**_options(sink.options))
+        if sink.format == "webhook":
+            table = _with_texts(table)
+        mode = "append" if sink.format in SENT else sink.mode
+        writer = table.write.format(sink.format).mode(mode).options(**_options(sink.options))
         if sink.partition_by:
             writer = writer.partitionBy(*sink.partition_by)
         if sink.path:
@@ -257,6 +269,8 @@ class _Run:
 
     def _started(self, table: DataFrame, sink: Sink, number: int) -> StreamingQuery:
         plan = self.plan
+        if sink.format == "webhook":
+            table = _with_texts(table)
         writer: Any = table.writeStream.format(sink.format).options(**_options(sink.options))
         writer = writer.queryName(f"{plan.name}: {sink.of} as {sink.format} ({number})")
         writer = writer.option("checkpointLocation", str(Path(plan.checkpoint) / str(number)))
@@ -265,8 +279,7 @@ class _Run:
         if plan.trigger == "available now":
             writer = writer.trigger(availableNow=True)
         elif plan.trigger:
-            seconds = duration(plan.trigger).total_seconds()
-            writer = writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds")
+            writer = writer.trigger(processingTime=_interval(plan.trigger))
         query: StreamingQuery = writer.start(sink.path) if sink.path else writer.start()
         return query
 
@@ -294,7 +307,13 @@ class _Run:
         self.stages += [Stage(name, round(seconds, 3)) for name, seconds in sorted(spent.items())]
         first = [each for (number, _), each in progress.items() if number == 0]
         events = sum(each["numInputRows"] for each in first)
-        return self._report(events, standing, None, batches=len(first))
+        late = Counter[int]()  # by queries, which all see the same events
+        for (number, _), each in progress.items():
+            late[number] += sum(
+                state["numRowsDroppedByWatermark"] for state in each["stateOperators"]
+            )
+        most = max(late.values(), default=0)
+        return self._report(events, standing, None, batches=len(first), late=most)
 
     # --- the report ---
 
@@ -303,10 +322,9 @@ class _Run:
         events: int,
         standing: SubscriptionSet | None,
         found: _Matches | None,
-        batches: int | None = None,
+        **facts: Any,
     ) -> RunReport:
         top = 0 if self.plan.report is None else self.plan.report.top
-        facts: dict[str, Any] = {}
         if standing is not None:
             facts |= {"subscriptions": len(standing), "rejected": standing.meta.rejected}
         if found is not None:
@@ -328,7 +346,6 @@ class _Run:
             seconds=round(perf_counter() - self.clock, 3),
             stages=tuple(self.stages),
             events=events,
-            batches=batches,
             **facts,
         )
 
@@ -345,6 +362,23 @@ def _names(standing: SubscriptionSet, *, by_subscriber: bool) -> list[Any]:
         return subscribers
     rejected = set(standing.rejects["id"].to_pylist())
     return [each for each in version.ids.to_pylist() if each not in rejected]
+
+
+def _with_texts(table: DataFrame) -> DataFrame:
+    """A table for a sink that takes events: what is no attribute, such as an array, as JSON."""
+    from pyspark.sql import functions
+
+    texts = {
+        field.name: functions.to_json(functions.col(f"`{field.name}`"))
+        for field in table.schema.fields
+        if field.dataType.typeName() in ("array", "map")
+    }
+    return table.withColumns(texts)
+
+
+def _interval(text: str) -> str:
+    """A time as Spark takes it."""
+    return f"{duration(text) // timedelta(milliseconds=1)} milliseconds"
 
 
 def _options(given: dict[str, Any]) -> dict[str, str]:

@@ -88,6 +88,8 @@ class Sequences(_Table, frozen=True, kw_only=True):
     within: str = ""
     columns: list[str] = []
     order: list[str] = []
+    watermark: str = ""
+    """Of a stream: how long after a later event one may come and still take part, as in `10s`."""
 
     @property
     def longest(self) -> timedelta | None:
@@ -238,10 +240,15 @@ def _resolved(plan: Plan, root: Path) -> Plan:
     def at(path: str) -> str:
         return path if not path or "://" in path else str(root / path)
 
+    def aside(sink: Sink) -> dict[str, Any]:
+        if sink.format != "webhook" or "deadLetter" not in sink.options:
+            return sink.options
+        return sink.options | {"deadLetter": at(str(sink.options["deadLetter"]))}
+
     replace = msgspec.structs.replace
     changes: dict[str, Any] = {
         "source": replace(plan.source, path=at(plan.source.path)),
-        "sinks": [replace(sink, path=at(sink.path)) for sink in plan.sinks],
+        "sinks": [replace(each, path=at(each.path), options=aside(each)) for each in plan.sinks],
         "checkpoint": at(plan.checkpoint),
     }
     if plan.match is not None:
@@ -283,18 +290,26 @@ def _sequence_problems(plan: Plan) -> Iterator[tuple[str, str]]:
     sequences = plan.sequences
     if sequences is None:
         return
-    if sequences.within:
+    for name in ("within", "watermark"):
         try:
-            duration(sequences.within)
+            if getattr(sequences, name):
+                duration(getattr(sequences, name))
         except InvalidInput as error:
-            yield "sequences.within", str(error)
+            yield f"sequences.{name}", str(error)
+    is_stream = plan.source.stream
+    if is_stream and not sequences.watermark:
+        yield "sequences.watermark", "a stream needs one: how late its events may be, as in 10s"
+    if sequences.watermark and not is_stream:
+        yield "sequences.watermark", "this is for streams; set source.stream, or leave it out"
     for number, each in enumerate(sequences.patterns):
         key = f"sequences.patterns[{number}].pattern"
         try:
             pattern = parse(each.pattern)
             if not isinstance(pattern, Pattern):
                 raise InvalidInput("it is a filter; a pattern has a THEN")
-            pattern.bind(each.parameters)
+            pattern = pattern.bind(each.parameters)
+            if is_stream and pattern.within is None and not sequences.within:
+                raise InvalidInput("a stream's pattern says WITHIN what time; say sequences.within")
         except InvalidInput as error:
             yield key, str(error)
 
@@ -316,6 +331,19 @@ def _sink_problems(plan: Plan, sink: Sink, key: str) -> Iterator[tuple[str, str]
         and Path(sink.path).exists()
     ):
         yield f"{key}.path", f"{sink.path!r} is there already; say with mode what to do with it"
+    if sink.format == "webhook":
+        yield from _hook_problems(sink, key)
+
+
+def _hook_problems(sink: Sink, key: str) -> Iterator[tuple[str, str]]:
+    from palio.spark.webhook import hook_of
+
+    try:
+        hook_of({name: str(value) for name, value in sink.options.items()})
+    except InvalidConfiguration as error:
+        yield f"{key}.options", str(error)
+    if sink.mode == "overwrite":
+        yield f"{key}.mode", "what was posted stays so; leave it out"
 
 
 def _stream_problems(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -326,8 +354,6 @@ def _stream_problems(plan: Plan) -> Iterator[tuple[str, str]]:
             duration(plan.trigger)
         except InvalidInput as error:
             yield "trigger", f"{error}, or 'available now'"
-    if plan.sequences is not None:
-        yield "sequences", "sequences are found in history, and the source is a stream"
     if plan.match is not None and plan.match.how == "count":
         yield "match.how", "a stream has no end to count to; use pairs, any or route"
     if plan.source.format == "palio" and len(plan.sinks) > 1:

@@ -53,6 +53,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of the fullest partition of matches, over the mean of all."""
     batches: int | None = None
     """Of a stream."""
+    late: int = 0
+    """Events of a stream that came after the watermark had passed them, and are in no sequence."""
     counts: tuple[int, ...] = ()
     """Matches by subscription, in descending order, as far as they are drawn."""
 
@@ -77,6 +79,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
         facts: list[tuple[str, Any]] = [
             ("events", self.events),
             ("micro-batches", self.batches),
+            ("events too late for sequences", self.late or None),
             ("subscriptions", self.subscriptions or None),
             ("rejected subscriptions", self.rejected or None),
             ("matches", self.matches),

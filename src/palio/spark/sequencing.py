@@ -1,43 +1,30 @@
-"""`sequences`: patterns `a THEN b WITHIN 30s` over the history of each key (SEMANTICS 1).
+"""`sequences`: patterns `a THEN b WITHIN 30s` over the events of each key (SEMANTICS 1).
 
-Two stages. The first finds, with one compiled index of all steps of all patterns, which events
-match which steps; most events match none and go no further. The second has what is left sorted by
-key and time, and runs a `palio.model.patterns.Monitor` for each key and pattern over it. The
-monitors are the model's own: what they see of an event is which steps it matched.
+Of history Spark sorts the events that match any step, and `Follow` goes through them once. Of a
+stream they wait for the watermark (live.py). What runs in the workers is in following.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from palio.errors import InvalidInput
 from palio.language.parsing import parse
-from palio.matching.index import Index
-from palio.model.constraints import Constraint
-from palio.model.filters import Conjunction, Filter
-from palio.model.patterns import Monitor, Occurrence, Pattern
+from palio.model.patterns import Pattern
 from palio.spark.attributes import attributes_of
-from palio.spark.events import FrameEvents
-from palio.spark.workers import Slots
+from palio.spark.events import WATERMARK, FrameEvents, Layout
+from palio.spark.following import FindSteps, Follow
+from palio.spark.live import FollowLive, Kinds, PackHits, Unpack, pattern_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 __all__ = ["sequences"]
-
-STEPS: Final = 32
-"""Keys of the index are pattern * STEPS + step; a pattern has no more (MAX_PATTERN_STEPS)."""
-
-MAX_BATCH_ROWS: Final = 10_000
-"""Completed sequences that go back to Spark at once."""
 
 
 def sequences(
@@ -58,6 +45,10 @@ def sequences(
     where these are equal too, in that of `columns`. An event without a time takes no part. `within`
     is for patterns that do not say themselves how long they may take.
 
+    A stream needs a watermark, `events.withWatermark(time, "10 seconds")`, and every pattern an
+    end. It finds what history finds among the events that are not late; a sequence is told when the
+    watermark reaches its last event, because until then an earlier one may come.
+
     One row for each sequence: the key, `pattern` (the id), `started` and `ended`, and `events`, the
     `time` and `columns` of each of its events.
 
@@ -67,17 +58,18 @@ def sequences(
     """
     keys = [by] if isinstance(by, str) else list(by)
     source = FrameEvents(events)
-    if source.is_streaming:
-        raise InvalidInput("sequences are found in history; this DataFrame is a stream")
     standing = _standing(patterns, within)
     _check_names(source, keys, time, [*columns, *order])
-    return _planned(source, standing, keys, time, list(columns), list(order))
+    if source.is_streaming:
+        _check_stream(source, standing, time)
+    plan = _Plan(source, standing, keys, time, list(order), list(columns))
+    return plan.live() if source.is_streaming else plan.history()
 
 
 class _Standing(NamedTuple):
     """Patterns by their numbers."""
 
-    ids: list[int] | list[str]
+    ids: list[int | str]
     patterns: list[Pattern]
 
     @property
@@ -125,182 +117,122 @@ def _check_names(source: FrameEvents, keys: list[str], time: str, others: list[s
         raise InvalidInput(f"the time of events, {time!r}, is {given} and no timestamp")
 
 
-def _planned(
-    source: FrameEvents,
-    standing: _Standing,
-    keys: list[str],
-    time: str,
-    columns: list[str],
-    order: list[str],
-) -> DataFrame:
-    from pyspark.sql import functions
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import (
-        ArrayType,
-        IntegerType,
-        LongType,
-        StringType,
-        StructField,
-        StructType,
-        TimestampType,
-    )
-
-    known = attributes_of(source.schema)
-    layout = source.layout(
-        sorted(standing.attributes & known.keys()), [*keys, time, *order, *columns]
-    )
-    # The columns of the first stage have positional names, like those that go into it.
-    hits = StructType()
-    for number, field in enumerate(source.types([*keys, time, *order, *columns]).fields):
-        hits.add(f"k{number}", field.dataType)
-    hits.add("pattern", IntegerType()).add("steps", LongType())
-    find = _FindSteps(tuple(standing.patterns), layout.slots, to_arrow_schema(hits, timezone="UTC"))
-    found = source.run(find, layout, hits)
-    place = len(keys)
-    sort = [f"k{number}" for number in range(len(hits) - 2)]
-    ready = (
-        found.where(functions.col(f"k{place}").isNotNull())
-        .repartition(*sort[:place])
-        .sortWithinPartitions(*sort, "pattern")
-    )
-    step = StructType([StructField(time, TimestampType()), *source.types(columns).fields])
-    result = source.types(keys)
-    is_text = isinstance(standing.ids[0], str)
-    result.add("pattern", StringType() if is_text else LongType())
-    result.add("started", TimestampType()).add("ended", TimestampType())
-    result.add("events", ArrayType(step))
-    follow = _Follow(
-        tuple(standing.patterns),
-        tuple(standing.ids),
-        place,
-        len(order),
-        to_arrow_schema(result, timezone="UTC"),
-    )
-    return ready.mapInArrow(follow, result)
-
-
-@dataclass(frozen=True)
-class _FindSteps:
-    """Events that match any step of a pattern: one row for each pattern, with a bit a step."""
-
-    patterns: tuple[Pattern, ...]
-    slots: Slots
-    schema: pa.Schema
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        index = Index()
-        for number, pattern in enumerate(self.patterns):
-            for step, filter_ in enumerate(pattern.steps):
-                index.add(number * STEPS + step, filter_)
-        for batch in batches:
-            events, misfits = self.slots.fitted(batch)
-            rows, keys = index.match(events)
-            for misfit in misfits:
-                fits = ~np.isin(rows, misfit.rows)
-                rows, keys = rows[fits], keys[fits]
-            pairs, places = np.unique(
-                rows * len(self.patterns) + keys // STEPS, return_inverse=True
-            )
-            steps = np.zeros(len(pairs), np.int64)
-            np.bitwise_or.at(steps, places, np.int64(1) << (keys % STEPS))
-            at, numbers = np.divmod(pairs, len(self.patterns))
-            kept = self.slots.given_back(batch, at, self.schema)
-            yield pa.RecordBatch.from_arrays(
-                [*kept, pa.array(numbers, pa.int32()), pa.array(steps)], schema=self.schema
-            )
-
-
-@dataclass(frozen=True)
-class _Follow:
-    """Runs monitors over hits that are sorted by key and time."""
-
-    patterns: tuple[Pattern, ...]
-    ids: tuple[Any, ...]
-    keys: int
-    """The first so many columns are the key, the next is the time..."""
-    orders: int
-    """...and after so many others come those that are given back."""
-    schema: pa.Schema
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        key: Any = None
-        monitors: dict[int, Monitor] = {}
-        rows: list[tuple[Any, ...]] = []
-        for seq, hit in enumerate(self._hits(batches)):
-            if hit.key != key:
-                key = hit.key
-                monitors = {}
-            if hit.pattern not in monitors:
-                monitors[hit.pattern] = Monitor(self._followed[hit.pattern])
-            occurrence = Occurrence(hit.time, "", seq, _Steps(hit.steps, hit.given))
-            for match in monitors[hit.pattern].push([occurrence]):
-                given = [(each.time, *each.event.given) for each in match]  # type: ignore[attr-defined]  # every event is a _Steps
-                rows.append((*key, self.ids[hit.pattern], match[0].time, match[-1].time, given))
-            if len(rows) >= MAX_BATCH_ROWS:
-                yield self._batch(rows)
-                rows = []
-        if rows:
-            yield self._batch(rows)
-
-    @cached_property
-    def _followed(self) -> list[Pattern]:
-        """The patterns with "this step was matched" for the filter of each step."""
-        return [
-            Pattern(tuple(map(_was_matched, range(len(each.steps)))), each.within)
-            for each in self.patterns
-        ]
-
-    def _hits(self, batches: Iterator[pa.RecordBatch]) -> Iterator[_Hit]:
-        for batch in batches:
-            columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
-            keys = zip(*columns[: self.keys], strict=True)
-            given = list(zip(*columns[self.keys + 1 + self.orders : -2], strict=True))
-            times = pc.cast(batch.column(self.keys), pa.timestamp("us", tz="UTC")).to_pylist()
-            rows = zip(keys, times, columns[-2], columns[-1], strict=True)
-            for row, (key, time, pattern, steps) in enumerate(rows):
-                yield _Hit(key, time, pattern, steps, given[row] if given else ())
-
-    def _batch(self, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-        events = self.schema.field("events").type
-        names = [field.name for field in events.value_type]
-        columns = list(zip(*rows, strict=True))
-        columns[-1] = tuple(
-            [dict(zip(names, each, strict=True)) for each in steps] for steps in columns[-1]
+def _check_stream(source: FrameEvents, standing: _Standing, time: str) -> None:
+    """What is kept for a key must come to an end."""
+    if source.watermark_ms(time) is None:
+        raise InvalidInput(
+            f"a stream needs a watermark on {time!r}, to know when no earlier event will come: "
+            f"events.withWatermark({time!r}, '10 seconds')"
         )
-        arrays = [
-            pa.array(values, field.type) for values, field in zip(columns, self.schema, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+    for id, pattern in zip(standing.ids, standing.patterns, strict=True):
+        if pattern.within is None:
+            raise InvalidInput(
+                f"pattern {id!r} does not say WITHIN what time, and what has begun would be kept "
+                "for ever; say it there, or for all patterns with within="
+            )
 
 
-class _Hit(NamedTuple):
-    """An event that matches steps of a pattern."""
+class _Plan(NamedTuple):
+    """What is asked for, as Spark's operators."""
 
-    key: tuple[Any, ...]
-    time: Any
-    pattern: int
-    steps: int
-    given: tuple[Any, ...]
+    source: FrameEvents
+    standing: _Standing
+    keys: list[str]
+    time: str
+    order: list[str]
+    columns: list[str]
+
+    def history(self) -> DataFrame:
+        """Hits sorted by key and time, and gone through once."""
+        from pyspark.sql import functions
+        from pyspark.sql.types import IntegerType, LongType
+
+        standing, keys = self.standing, len(self.keys)
+        hits = self._kept().add("pattern", IntegerType()).add("steps", LongType())
+        layout = self._layout()
+        find = FindSteps(tuple(standing.patterns), layout.slots, _arrow(hits))
+        sort = [f"k{number}" for number in range(len(hits) - 2)]
+        ready = (
+            self.source.run(find, layout, hits)
+            .where(functions.col(f"k{keys}").isNotNull())
+            .repartition(*sort[:keys])
+            .sortWithinPartitions(*sort, "pattern")
+        )
+        result = self._result()
+        follow = Follow(
+            tuple(standing.patterns),
+            tuple(standing.ids),
+            keys,
+            len(self.order),
+            _arrow(result),
+        )
+        return ready.mapInArrow(follow, result)
+
+    def live(self) -> DataFrame:
+        """Hits kept in Spark's state for each key until the watermark reaches them."""
+        from pyspark.sql.streaming.state import GroupStateTimeout
+        from pyspark.sql.types import BinaryType, TimestampType
+
+        standing, keys = self.standing, len(self.keys)
+        patterns, ids = tuple(standing.patterns), tuple(standing.ids)
+        names = tuple(map(pattern_name, ids, patterns))
+        kept = self._kept()
+        kinds = Kinds(_arrow(kept), keys, len(self.order))
+        # The column is the event time still: Spark knows it by what stands beside it.
+        watermark = {WATERMARK: self.source.watermark_ms(self.time)}
+        hits = type(kept)(kept.fields[:keys])
+        hits.add("at", TimestampType(), metadata=watermark).add("hit", BinaryType())
+        layout = self._layout()
+        find = FindSteps(patterns, layout.slots, kinds.schema)
+        found = self.source.run(PackHits(find, kinds, names, _arrow(hits)), layout, hits)
+        followed = found.groupBy(*hits.names[:keys]).applyInPandasWithState(
+            FollowLive(patterns, ids, names, kinds),
+            type(kept)().add("found", BinaryType()),
+            type(kept)().add("memory", BinaryType()),
+            "append",
+            GroupStateTimeout.EventTimeTimeout,
+        )
+        result = self._result()
+        return followed.mapInArrow(Unpack(kinds, _arrow(result)), result)
+
+    def _layout(self) -> Layout:
+        known = attributes_of(self.source.schema)
+        named = sorted(self.standing.attributes & known.keys())
+        return self.source.layout(named, [*self.keys, self.time, *self.order, *self.columns])
+
+    def _kept(self) -> StructType:
+        """The columns of hits: they have positional names, like those that go into the workers."""
+        from pyspark.sql.types import StructType
+
+        kept = StructType()
+        names = [*self.keys, self.time, *self.order, *self.columns]
+        for number, field in enumerate(self.source.types(names).fields):
+            kept.add(f"k{number}", field.dataType)
+        return kept
+
+    def _result(self) -> StructType:
+        from pyspark.sql.types import (
+            ArrayType,
+            LongType,
+            StringType,
+            StructField,
+            StructType,
+            TimestampType,
+        )
+
+        step = StructType([StructField(self.time, TimestampType())])
+        for field in self.source.types(self.columns).fields:
+            step.add(field.name, field.dataType)
+        result = StructType()
+        for field in self.source.types(self.keys).fields:
+            result.add(field.name, field.dataType)
+        is_text = isinstance(self.standing.ids[0], str)
+        result.add("pattern", StringType() if is_text else LongType())
+        result.add("started", TimestampType()).add("ended", TimestampType())
+        return result.add("events", ArrayType(step))
 
 
-class _Steps(Mapping[str, bool]):
-    """An event as a monitor of steps sees it: attribute `s3` is there if it matched step 3."""
+def _arrow(schema: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
 
-    def __init__(self, steps: int, given: tuple[Any, ...]) -> None:
-        self._steps = steps
-        self.given = given
-
-    def __getitem__(self, name: str) -> bool:
-        if self._steps >> int(name[1:]) & 1:
-            return True
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (f"s{step}" for step in range(STEPS) if self._steps >> step & 1)
-
-    def __len__(self) -> int:
-        return self._steps.bit_count()
-
-
-def _was_matched(step: int) -> Filter:
-    return Filter.of([Conjunction.of([Constraint.of(f"s{step}", "IS NOT NULL")])])
+    return to_arrow_schema(schema, timezone="UTC")
