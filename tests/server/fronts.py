@@ -12,6 +12,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
+from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.node.authority import Authority, OpenAuthority
 from palio.node.broker import Node
 from palio.node.settings import Settings
@@ -20,7 +21,6 @@ from palio.server.broker import Server
 from palio.server.http import application, serve
 from palio.server.http_access import Access
 from palio.server.http_delivery import Delivery
-from palio.server.http_events import BATCH_TYPE, JSON_TYPE
 from palio.server.http_subscriptions import Directory
 from palio.server.journal import Diskless, Journal
 from palio.server.settings import Configuration

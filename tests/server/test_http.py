@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 
 import palio
 from palio.errors import InvalidConfiguration
+from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.model.filters import FALSE, TRUE
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Moment
 from palio.server.assembly import running
 from palio.server.http import serve
 from palio.server.http_access import MAX_BODY_BYTES
-from palio.server.http_events import BATCH_TYPE, JSON_TYPE
 from palio.server.http_publishing import MAX_BATCH_EVENTS
 from palio.server.settings import Configuration
 from palio.server.tokens import Claims, create_key, load_private_key, revoke, sign

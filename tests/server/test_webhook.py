@@ -10,10 +10,11 @@ import httpx
 import msgspec
 import pytest
 
+from palio.language.http_events import BATCH_TYPE, JSON_TYPE
+from palio.language.webhooks import LONGEST_DELAY_S
 from palio.server.feed import Feed, Item
-from palio.server.http_events import BATCH_TYPE, JSON_TYPE
 from palio.server.http_subscriptions import Request, Subscription
-from palio.server.webhook import LONGEST_DELAY_S, Gone, NotTaken, Webhook, ask_leave
+from palio.server.webhook import Gone, NotTaken, Webhook, ask_leave
 from tests.server.fronts import WAIT_S, asked, broker, event, publish
 
 SINK = "https://sink.example/hook"

@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from palio.server.http_events import CURSOR
+from palio.language.http_events import CURSOR
 from palio.server.websocket import MAX_COMMAND_CHARS, REFUSED, SUBPROTOCOL
 from tests.server.fronts import WAIT_S, broker, event, listening, publish
 

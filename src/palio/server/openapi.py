@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from palio import __version__
-from palio.server.http_events import BATCH_TYPE, JSON_TYPE
+from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.server.http_subscriptions import Request
 
 __all__ = ["document"]

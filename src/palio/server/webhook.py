@@ -2,8 +2,8 @@
 
 1. Nobody is sent anything who did not agree: the sink is asked by `OPTIONS` first (CloudEvents HTTP
    webhooks, 4.1).
-2. 2xx is taken. 410 ends the subscription. 408, 429, 5xx and no answer are tried again, after twice
-   as long each time, or as long as `Retry-After` says. Any other answer is final.
+2. An answer means what language/webhooks.py says: taken, again, final, or gone, which ends the
+   subscription.
 3. What is not taken goes to the dead-letter address, or else to the log, and is counted.
 4. The broker is told that an event was dealt with only then: a sink that is away keeps the events
    of a durable subscription in custody; of others the oldest go, and a gap is told.
@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -21,20 +20,16 @@ import httpx
 import msgspec
 
 from palio.errors import NotPermitted, PalioError
+from palio.language.webhooks import Delay, Verdict, structured, verdict
 from palio.server.feed import Feed, Item
-from palio.server.http_events import BATCH_TYPE, JSON_TYPE
 from palio.server.http_subscriptions import Subscription
 
 __all__ = ["Counts", "Gone", "NotTaken", "Webhook", "ask_leave"]
 
 logger: Final = logging.getLogger("palio.server")
 
-FIRST_DELAY_S: Final = 0.5
-LONGEST_DELAY_S: Final = 300.0
 TIMEOUT_S: Final = 30.0
 """How long a sink may take to answer one call."""
-
-_AGAIN: Final = frozenset({408, 425, 429})
 
 
 class NotTaken(NotPermitted):
@@ -91,27 +86,29 @@ class Webhook:
 
     async def _deliver(self, items: Sequence[Item]) -> None:
         config = self.subscription.request.config
-        delay = FIRST_DELAY_S
-        reason = ""
+        delay = Delay()
+        reason = retry_after = ""
         for attempt in range(config.attempts):
             if attempt:
                 self.counts.retried += 1
-                await self._sleep(delay)
-                delay = min(2 * delay, LONGEST_DELAY_S)
+                await self._sleep(delay.next_s(retry_after))
+                retry_after = ""
             try:
                 response = await self._post(self.subscription.request.sink, items)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 reason = str(error) or type(error).__name__
                 continue
-            if response.is_success:
-                self.counts.taken += len(items)
-                return
             reason = f"status {response.status_code}"
-            if response.status_code == 410:
-                raise Gone(f"the sink of subscription {self.subscription.id!r} is gone")
-            if response.status_code not in _AGAIN and response.status_code < 500:
-                break
-            delay = max(delay, _retry_after(response))
+            match verdict(response.status_code):
+                case Verdict.TAKEN:
+                    self.counts.taken += len(items)
+                    return
+                case Verdict.GONE:
+                    raise Gone(f"the sink of subscription {self.subscription.id!r} is gone")
+                case Verdict.FINAL:
+                    break
+                case Verdict.AGAIN:
+                    retry_after = response.headers.get("Retry-After", "")
         await self._put_aside(items, reason)
 
     async def _put_aside(self, items: Sequence[Item], reason: str) -> None:
@@ -127,20 +124,9 @@ class Webhook:
         logger.warning("a sink did not take events", extra={"details": details})
 
     async def _post(self, address: str, items: Sequence[Item]) -> httpx.Response:
-        headers = dict(self.subscription.request.protocolsettings.get("headers", {}))
-        if self.subscription.request.config.batch > 1:
-            headers["content-type"] = BATCH_TYPE
-            body = json.dumps([item.document for item in items])
-        else:
-            headers["content-type"] = JSON_TYPE
-            body = json.dumps(items[0].document)
+        request = self.subscription.request
+        said, body = structured(
+            [item.document for item in items], as_batch=request.config.batch > 1
+        )
+        headers = dict(request.protocolsettings.get("headers", {})) | said
         return await self._client.post(address, content=body, headers=headers, timeout=TIMEOUT_S)
-
-
-def _retry_after(response: httpx.Response) -> float:
-    """Seconds that the sink asks for; a date, which it may say too, counts as none."""
-    try:
-        asked = float(response.headers.get("Retry-After", "0"))
-    except ValueError:
-        return 0.0
-    return min(max(asked, 0.0), LONGEST_DELAY_S)

@@ -13,9 +13,9 @@ from typing import Any, Final
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from palio.errors import InvalidInput, PalioError
+from palio.language.http_events import CURSOR
 from palio.server.feed import Feed
 from palio.server.http_errors import described
-from palio.server.http_events import CURSOR
 
 __all__ = ["SUBPROTOCOL", "deliver"]
 

@@ -106,14 +106,18 @@ class Options:
 
     def door(self, name: str) -> Door:
         """Where the broker is; `name` is the option that says who knocks."""
-        token = self.text("token", os.environ.get(TOKEN_VARIABLE, ""))
-        file = self.text("tokenFile", "")
-        if file:
-            try:
-                token = Path(file).read_text(encoding="utf-8").strip()
-            except OSError as error:
-                raise InvalidConfiguration(f"option 'tokenFile': {error}") from None
+        token = self.token() or os.environ.get(TOKEN_VARIABLE, "")
         return Door(self.text("url"), self.text(name, "spark"), token, self.text("ca", ""))
+
+    def token(self) -> str:
+        """What to show, from `token` or the file that `tokenFile` names; empty without either."""
+        file = self.text("tokenFile", "")
+        if not file:
+            return self.text("token", "")
+        try:
+            return Path(file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise InvalidConfiguration(f"option 'tokenFile': {error}") from None
 
 
 def _value(text: str) -> Any:

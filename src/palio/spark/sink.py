@@ -44,7 +44,7 @@ from palio.spark.connection import Connection, Door
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchSink", "Sink", "StreamSink", "Written", "numbered"]
+__all__ = ["BatchSink", "Encoding", "Place", "Sink", "StreamSink", "Written", "numbered"]
 
 PART_ROWS: Final = WINDOW_BLOCKS * BLOCK
 """Numbers of one publisher that homes remember."""
@@ -64,7 +64,10 @@ RETRY_S: Final = 0.2
 Messages: TypeAlias = "list[WriterCommitMessage | None]"
 
 QUERY: Final = "sql.streaming.queryId"
-"""The local property of a task that names its query."""
+"""The local property of a task that names its query..."""
+
+BATCH: Final = "streaming.sql.batchId"
+"""...and the one that has the number of its micro-batch."""
 
 
 class Sink(NamedTuple):
@@ -73,6 +76,27 @@ class Sink(NamedTuple):
     door: Door
     order: tuple[str, ...] = ()
     timeout_s: float = 60.0
+
+
+class Place(NamedTuple):
+    """Where a task stands: the same when it is tried again."""
+
+    query: str
+    """Empty where it is of no stream."""
+    batch: int
+    partition: int
+
+    @classmethod
+    def here(cls) -> Place:
+        """That of the task that is running."""
+        context = TaskContext.get()
+        if context is None:
+            return cls("", 0, 0)
+        return cls(
+            context.getLocalProperty(QUERY) or "",
+            int(context.getLocalProperty(BATCH) or 0),
+            context.partitionId(),
+        )
 
 
 @dataclass
@@ -85,32 +109,31 @@ class Written(WriterCommitMessage):
     """An Arrow stream."""
 
 
-class _Encoding:
+class Encoding:
     """What a task does: rows in, events in the model's types out."""
 
-    def __init__(self, sink: Sink, schema: StructType) -> None:
+    def __init__(self, schema: StructType, order: tuple[str, ...] = ()) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        self.sink = sink
         arrow = to_arrow_schema(schema, timezone="UTC")
         self.paths = {
             name: path for name, path in attributes_of(arrow).items() if not name.startswith("$")
         }
-        _check_columns(arrow, self.paths, sink.order)
+        _check_columns(arrow, self.paths, order)
 
     def encoded(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        context = TaskContext.get()
-        query = (context.getLocalProperty(QUERY) if context is not None else None) or ""
-        partition = context.partitionId() if context is not None else 0
-        events = [self._events(batch) for batch in batches if batch.num_rows]
+        """The events of a partition."""
+        place = Place.here()
+        events = [self.events(batch) for batch in batches if batch.num_rows]
         stream = pa.BufferOutputStream()
         if events:
             with pa.ipc.new_stream(stream, events[0].schema) as writer:
                 for each in events:
                     writer.write_batch(each)
-        return Written(query, partition, stream.getvalue().to_pybytes())
+        return Written(place.query, place.partition, stream.getvalue().to_pybytes())
 
-    def _events(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def events(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The events of a batch."""
         arrays = []
         for path in self.paths.values():
             column: Any = batch.column(path[0])
@@ -145,7 +168,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def __init__(self, sink: Sink, schema: StructType) -> None:
         self.sink = sink
-        self._encoding = _Encoding(sink, schema)
+        self._encoding = Encoding(schema, sink.order)
 
     def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
         self, iterator: Iterator[pa.RecordBatch]
@@ -166,7 +189,7 @@ class BatchSink(DataSourceArrowWriter):
 
     def __init__(self, sink: Sink, schema: StructType) -> None:
         self.sink = sink
-        self._encoding = _Encoding(sink, schema)
+        self._encoding = Encoding(schema, sink.order)
         self._job = str(uuid4())
 
     def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do

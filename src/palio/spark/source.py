@@ -20,6 +20,7 @@ from palio.spark.archive import ArchiveReader, archive_schema
 from palio.spark.options import Options
 from palio.spark.sink import BatchSink, Sink, StreamSink
 from palio.spark.streaming import Source, StreamReader, events_schema
+from palio.spark.webhook import WebhookDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,11 +84,12 @@ class PalioDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data source `palio` known to a session.
+    """Make the data sources `palio` and `webhook` known to a session.
 
     >>> palio.spark.register(spark)  # doctest: +SKIP
     """
     spark.dataSource.register(PalioDataSource)
+    spark.dataSource.register(WebhookDataSource)
 
 
 def _source(options: Options) -> Source:

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.errors import InvalidEvent
-from palio.model.events import SEQ, TIME, rows, to_batch
-from palio.server.http_events import (
+from palio.language.http_events import (
     CURSOR,
     NATIVE_TYPE,
     from_binary,
@@ -23,6 +22,7 @@ from palio.server.http_events import (
     to_binary,
     to_json,
 )
+from palio.model.events import SEQ, TIME, rows, to_batch
 
 BASE: dict[str, Any] = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
 DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"

@@ -1,0 +1,80 @@
+"""What a call of a webhook says, and what its answer means; who calls is somebody else.
+
+1. 2xx is taken. 410 says that the sink wants no more, ever.
+2. 408, 425, 429, 5xx and no answer are tried again, after twice as long each time, or as long as
+   `Retry-After` says. Any other answer is final.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final
+
+from palio.language.http_events import BATCH_TYPE, JSON_TYPE
+
+__all__ = ["LONGEST_DELAY_S", "Delay", "Verdict", "structured", "verdict"]
+
+FIRST_DELAY_S: Final = 0.5
+LONGEST_DELAY_S: Final = 300.0
+
+_AGAIN: Final = frozenset({408, 425, 429})
+
+
+class Verdict(Enum):
+    """What became of a call."""
+
+    TAKEN = "taken"
+    AGAIN = "again"
+    FINAL = "final"
+    GONE = "gone"
+
+
+def verdict(status: int) -> Verdict:
+    """What the status of an answer means.
+
+    >>> [verdict(status).value for status in (204, 429, 503, 404, 410)]
+    ['taken', 'again', 'again', 'final', 'gone']
+    """
+    if 200 <= status < 300:
+        return Verdict.TAKEN
+    if status == 410:
+        return Verdict.GONE
+    return Verdict.AGAIN if status in _AGAIN or status >= 500 else Verdict.FINAL
+
+
+class Delay:
+    """How long to wait before a call is tried again.
+
+    >>> delay = Delay()
+    >>> [delay.next_s(), delay.next_s(), delay.next_s("7"), delay.next_s()]
+    [0.5, 1.0, 7.0, 14.0]
+    """
+
+    def __init__(self) -> None:
+        self._next_s = FIRST_DELAY_S
+
+    def next_s(self, retry_after: str = "") -> float:
+        """Seconds; `retry_after` is what the sink has said, if it has said anything."""
+        seconds = max(self._next_s, _asked_s(retry_after))
+        self._next_s = min(2 * seconds, LONGEST_DELAY_S)
+        return seconds
+
+
+def _asked_s(retry_after: str) -> float:
+    """Seconds that a sink asks for; a date, which it may say too, counts as none."""
+    try:
+        asked = float(retry_after)
+    except ValueError:
+        return 0.0
+    return min(asked, LONGEST_DELAY_S) if asked > 0 else 0.0  # NaN is not
+
+
+def structured(
+    documents: Sequence[Mapping[str, Any]], *, as_batch: bool
+) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a call with CloudEvents in JSON: a batch, or one by itself."""
+    if as_batch:
+        return {"content-type": BATCH_TYPE}, json.dumps(list(documents)).encode()
+    return {"content-type": JSON_TYPE}, json.dumps(documents[0]).encode()

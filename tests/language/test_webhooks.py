@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from palio.language.webhooks import LONGEST_DELAY_S, Delay, Verdict, structured, verdict
+
+
+@pytest.mark.parametrize(
+    ("statuses", "wanted"),
+    [
+        ((200, 202, 204, 299), Verdict.TAKEN),
+        ((408, 425, 429, 500, 502, 503, 599), Verdict.AGAIN),
+        ((100, 301, 307, 400, 401, 404, 413, 422), Verdict.FINAL),
+        ((410,), Verdict.GONE),
+    ],
+)
+def test_what_an_answer_means(statuses: tuple[int, ...], wanted: Verdict) -> None:
+    assert {verdict(status) for status in statuses} == {wanted}
+
+
+def test_delays_double_up_to_the_longest() -> None:
+    delay = Delay()
+    waited = [delay.next_s() for _ in range(12)]
+    assert waited[:3] == [0.5, 1.0, 2.0]
+    assert waited[-2:] == [LONGEST_DELAY_S] * 2
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("", 0.5), ("7", 7), ("0.1", 0.5), ("-5", 0.5), ("1e9", LONGEST_DELAY_S), ("nan", 0.5),
+     ("Wed, 21 Oct 2026 07:28:00 GMT", 0.5)],
+)  # fmt: skip
+def test_a_sink_may_say_how_long(said: str, seconds: float) -> None:
+    assert Delay().next_s(said) == seconds
+
+
+def test_one_event_or_a_batch() -> None:
+    events = [{"id": "1"}, {"id": "2"}]
+    headers, body = structured(events, as_batch=True)
+    assert headers == {"content-type": "application/cloudevents-batch+json"}
+    assert json.loads(body) == events
+    headers, body = structured(events[:1], as_batch=False)
+    assert headers == {"content-type": "application/cloudevents+json"}
+    assert json.loads(body) == events[0]
