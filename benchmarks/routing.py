@@ -20,6 +20,7 @@ import numpy as np
 
 from benchmarks.routing_parameters import US_PER_MS, USUAL_SERVICE_US, factors, points, run
 from palio.model.filters import Conjunction, Constraint, Filter
+from palio.routing import kernels
 from palio.routing.acyclic import Acyclic
 from palio.routing.forwarding import Forwarding
 from palio.routing.general import General
@@ -73,6 +74,7 @@ def _quote(symbol: int, price: int, volume: int | None) -> Filter:
 
 def index(size: int) -> list[Row]:
     """Insert and remove filters one by one in the table of a broker with two neighbours."""
+    kernels.warm()  # as a broker does
     found = []
     for name, workload in (("mixed", mixed), ("tenth roots", tenth_roots)):
         filters = list(dict.fromkeys(workload(size, 1)))

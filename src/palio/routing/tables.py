@@ -20,10 +20,10 @@ __all__ = ["Pool", "Rows", "Table", "rows_around", "rows_within"]
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 
-FEW: Final = 6
+FEW: Final = 2
 """So few rows are compared one by one."""
 
-_SMALLEST: Final = 64
+_SMALLEST: Final = 16
 """Floats in the smallest region of a pool; all others are twice, four times, ... as large."""
 
 
