@@ -54,6 +54,12 @@ SINGLES_S: Final = 2.0
 DESTINATIONS: Final = 100
 BINDS_A_SECOND: Final = 10_000
 BINDS_A_REPLACEMENT: Final = 10
+BINDS_TO_COME: Final = 100_000
+"""Keys and values that a writer has at hand, so that making them up is not measured."""
+
+COPIES: Final = 1000
+"""Filters that are there already, in the hands of whoever adds them again under other keys."""
+
 ON_TIME: Final = 0.99
 """A writer that keeps up may still be a little behind when it is stopped."""
 
@@ -246,25 +252,34 @@ class _Writer:
             for row in np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)).tolist():
                 self.names[row] = name
         index.bind(0, {self.names[0]: 1})  # what is worked out once
+        kept = (index.subscription(key) for key in range(COPIES))
+        self.copies = [(each.filter, each.values) for each in kept]
+        rng = np.random.default_rng(2)
+        self.binds_to_come: list[tuple[int, dict[str, int]]] = [
+            (key, {self.names[key]: value})
+            for key, value in zip(
+                rng.integers(self.filters, size=BINDS_TO_COME).tolist(),
+                rng.integers(1000, size=BINDS_TO_COME).tolist(),
+                strict=True,
+            )
+        ]
 
     def run(self) -> None:
-        rng = np.random.default_rng(2)
         start = time.perf_counter()
         while not self.stop.is_set():
             if self.binds >= (time.perf_counter() - start) * BINDS_A_SECOND:
                 time.sleep(0.001)
                 continue
-            key = int(rng.integers(self.filters))
-            self.index.bind(key, {self.names[key]: int(rng.integers(1000))})
+            self.index.bind(*self.binds_to_come[self.binds % BINDS_TO_COME])
             self.binds += 1
             if self.binds % BINDS_A_REPLACEMENT == 0:
-                self._replace(key)
+                self._replace()
         self.seconds = time.perf_counter() - start
 
-    def _replace(self, key: int) -> None:
+    def _replace(self) -> None:
         """Add a copy of a filter, and remove the copy made a hundred copies ago."""
-        like, new = self.index.subscription(key), self.filters + self.replaced
-        self.index.add(new, like.filter, like.values)
+        new = self.filters + self.replaced
+        self.index.add(new, *self.copies[self.replaced % COPIES])
         if self.replaced >= 100:
             self.index.remove(new - 100)
         self.replaced += 1

@@ -107,3 +107,15 @@ def test_many_destinations_take_memory_only_if_hit(filters: int) -> None:
         at * 1000 // filters: [at] for at in range(40)
     }
     assert peak < 12_000_000
+
+
+def test_one_event_goes_to_each_destination_once() -> None:
+    index = Index()
+    for key in range(6):
+        index.add(key, parsed(f"x > {key}"), destination=key % 2 - 1)
+    kernels.warm()
+    assert index.route_event({"x": 4}) == [-1, 0]
+    assert index.route_event({"x": 1}) == [-1]
+    assert index.route_event({"x": 0}) == []
+    index.add(9, parsed("LENGTH(s) > 1"), destination=7)
+    assert index.route_event({"x": 1, "s": "ab"}) == [-1, 7]

@@ -76,6 +76,8 @@ def check_equal(index: Index, reference: Reference, events: list[dict[str, Any]]
         for row in range(0, batch.num_rows, 4):  # some of them one at a time, as mappings
             keys = [key for at, key in expected if at == row]
             assert index.match_event(events[first + row]).tolist() == keys
+            alone = index.route(batch.slice(row, 1))
+            assert index.route_event(events[first + row]) == list(alone)
         first += batch.num_rows
     assert len(index) == len(reference)
 
@@ -305,7 +307,7 @@ def test_a_change_during_a_read_is_neither_lost_nor_repeated(
 ) -> None:
     """What is noted while a reader compiles is seen by the next one, on top of what that kept."""
     index, reference = Index(), Reference()
-    original = states._compile_fresh
+    original = states._changed
     late: list[tuple[int, dict[str, Any]]] = [(0, {"v": 9}), (1, {"v": 8})]
 
     def interrupted(*arguments: Any) -> Any:
@@ -318,7 +320,8 @@ def test_a_change_during_a_read_is_neither_lost_nor_repeated(
             engine.add(key, parsed("x = :v"), {"v": key})
     batch = pa.record_batch({"x": range(10)})
     with monkeypatch.context() as patched:
-        patched.setattr(states, "_compile_fresh", interrupted)
+        patched.setattr(states, "_changed", interrupted)
+        patched.setattr(kernels, "_loaded", [])
         index.match(batch)
     for engine in (index, reference):
         engine.bind(0, {"v": 9})

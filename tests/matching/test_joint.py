@@ -6,17 +6,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from palio.matching import joint, kernels
+from palio.matching import joint, kernels, states
 from palio.matching.index import Index
 from palio.matching.reference import Reference
 from palio.matching.segment import Segment
 from tests.matching.test_index import pairs, parsed
 
-TEXTS = ("x < {}", "x > {}", "x = {} OR y = {}", "y >= {} AND x + y > 3")
+TEXTS = ("x < {}", "x > {}", "x = {} OR y = {}", "y >= {} AND x + y > 3", "x IN ({}, 3)")
 
 
 def filled(rng: np.random.Generator, *, known: bool) -> tuple[Index, Reference]:
-    """A large part, and changes in several small ones: of keys it has, or of others between."""
+    """A large part, and changes in small ones and an overlay: of keys it has, or of others."""
     index, reference = Index(), Reference()
     warm = pa.record_batch({"x": [1], "y": [1]})
     for key in range(0, 600, 2):
@@ -42,6 +42,9 @@ def test_parts_answer_together(
 ) -> None:
     kernels.warm()
     monkeypatch.setattr(Segment, "costs", lambda *_: {"few": 1.0, "many": 0.5})
+    if not together:
+        monkeypatch.setattr(states, "FEW_CHANGES", 0)
+        monkeypatch.setattr(states, "FRESH_SHARE", 1 << 30)
     monkeypatch.setattr(joint, "MAX_JOINT_ROWS", joint.MAX_JOINT_ROWS if together else 0)
     rng = np.random.default_rng(seed)
     index, reference = filled(rng, known=known)

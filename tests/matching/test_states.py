@@ -26,28 +26,28 @@ def owners(parts: tuple[Part, ...]) -> list[int]:
 
 
 def test_readers_keep_what_they_compiled() -> None:
-    state = State((), [])
+    state = State(())
     state.note(1, subscription("x < 1"))
-    first = state.parts_seen(None)
-    assert state.parts_seen(None) is first
+    first = state.seen_by(None).parts
+    assert state.seen_by(None).parts is first
     state.note(2, subscription("x < 2"))
-    second = state.parts_seen(None)
+    second = state.seen_by(None).parts
     assert second[0] is first[0]
     assert (owners(first), owners(second)) == ([1], [1, 2])
     state.note(1, None)
-    assert owners(state.parts_seen(None)) == [2]
+    assert owners(state.seen_by(None).parts) == [2]
     assert owners(first) == [1], "a reader's parts never change"
 
 
 @pytest.mark.parametrize("fan_out", [2, 4])
 def test_small_parts_stay_few(fan_out: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "FAN_OUT", fan_out)
-    state = State((), [])
+    state = State(())
     most = 0
     for key in range(100):
         text = f"x < {key}" if key % 3 else f"x < {key} AND LENGTH(s) > 1"
         state.note(key, subscription(text))
-        parts = state.parts_seen(None)
+        parts = state.seen_by(None).parts
         assert owners(parts) == list(range(key + 1))
         most = max(most, len(parts))
     levels = 1 + len(range(0, 100, fan_out)).bit_length()
@@ -55,7 +55,7 @@ def test_small_parts_stay_few(fan_out: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_merge_takes_what_was_noted_and_later_notes_go_behind() -> None:
-    state = State((), [])
+    state = State(())
     for key in range(5):
         state.note(key, subscription(f"x < {key}"))
     job = MergeJob(state, None)
@@ -66,5 +66,5 @@ def test_a_merge_takes_what_was_noted_and_later_notes_go_behind() -> None:
     assert len(job.result) == 1
     after = State(job.result, state.changes[job.count :])
     assert owners(after.parts) == [0, 1, 2, 3, 4]
-    assert owners(after.parts_seen(None)) == [0, 1, 3, 4, 7]
+    assert owners(after.seen_by(None).parts) == [0, 1, 3, 4, 7]
     assert merged_parts((), None) == ()

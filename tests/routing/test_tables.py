@@ -71,16 +71,16 @@ def test_tables_in_one_pool(seed: int) -> None:
 def test_a_table_has_a_region_from_when_it_is_worth_it_until_it_is_empty() -> None:
     pool = Pool()
     table = Table(pool)
-    for number in range(FEW):
+    sizes = []
+    for number in range(FEW + 1):
         table.add(number, ((0.0, 1.0),))
-    assert not table.size
-    table.add(FEW, ((0.0, 1.0),))
-    assert table.size
-    start, size = table.start, table.size
+        sizes.append(table.size)
+    assert [size > 0 for size in sizes] == [*([False] * FEW), True]
+    start = table.start
     for number in range(FEW + 1):
         table.remove(number)
-    assert not table.size
-    assert pool.take(size) == start  # it is used again
+    assert table.size == 0
+    assert pool.take(sizes[-1]) == start  # it is used again
 
 
 def test_a_pool_keeps_what_it_holds_when_it_grows() -> None:

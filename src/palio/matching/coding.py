@@ -1,4 +1,6 @@
-"""The codes of one event given as a mapping: straight from Python's values, without Arrow.
+"""What stands before coding: columns bound to slots, and events given as mappings.
+
+An event given as a mapping is coded straight from Python's values, without Arrow.
 
 To build an array of one row for each attribute costs more than matching it does. What codes are is
 said in `cuts.py`; `Universe.code_of` is the definition for any value, which is taken here for the
@@ -10,10 +12,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from palio.errors import LimitExceeded
 from palio.matching.cuts import NAN_CODE, Universe
@@ -21,7 +25,7 @@ from palio.model.events import attribute
 from palio.model.limits import MAX_ATTRIBUTES
 from palio.model.values import INT64_MAX, INT64_MIN, Kind
 
-__all__ = ["Coder"]
+__all__ = ["Coder", "Columns"]
 
 Codes: TypeAlias = npt.NDArray[np.int32]
 
@@ -34,6 +38,47 @@ through ten places in memory..."""
 
 MAX_SEEN_CHARS: Final = 100
 """...unless they are long texts."""
+
+
+MAX_BOUND_SCHEMAS: Final = 64
+"""Event shapes whose columns stay bound to slots; beyond that all are forgotten."""
+
+_COLUMN_TYPES: Final[dict[pa.DataType, int]] = {
+    pa.int64(): 0,
+    pa.float64(): 1,
+    pa.bool_(): 2,
+    pa.timestamp("us", tz="UTC"): 3,
+    pa.utf8(): 4,
+    pa.binary(): 5,
+}
+
+
+class Columns:
+    """Which columns of a batch are coded for which slots, worked out once for a schema."""
+
+    def __init__(self, slot_of: Mapping[str, int]) -> None:
+        self.slot_of = slot_of
+        self._bound: dict[pa.Schema, Codes] = {}
+        self._last: tuple[pa.Schema, Codes] | None = None
+
+    def of(self, schema: pa.Schema) -> Codes:
+        """(column, type, slot) of each column that some predicate names."""
+        last = self._last
+        if last is not None and schema.equals(last[0]):
+            return last[1]
+        bound = self._bound.get(schema)
+        if bound is None:
+            found = [
+                (place, _COLUMN_TYPES[field.type], self.slot_of[field.name])
+                for place, field in enumerate(schema)
+                if field.name in self.slot_of
+            ]
+            bound = np.array(found, np.int32).reshape(-1, 3)
+            if len(self._bound) >= MAX_BOUND_SCHEMAS:
+                self._bound.clear()
+            self._bound[schema] = bound
+        self._last = (schema, bound)
+        return bound
 
 
 class _Slot(NamedTuple):
@@ -88,7 +133,7 @@ class Coder:
                 continue
             slot = slots.get(name)
             if slot is None:
-                if name not in known or type(value) not in _ANY_VALUE_WILL_DO:
+                if name not in known or not _is_plainly_sound(value):
                     self._check(name, value)
                 continue
             seen = slot.seen.get(value) if type(value) in _SEEN_AGAIN else None
@@ -123,6 +168,18 @@ _SEEN_AGAIN: Final = frozenset({int, float, str})
 
 _ANY_VALUE_WILL_DO: Final = frozenset({float, bool, bytes})
 """Types that have no value which is not an attribute's."""
+
+
+def _is_plainly_sound(value: Any) -> bool:
+    """Whether a value is an attribute's as it is; False where only a closer look can tell."""
+    kind = type(value)
+    if kind is int:
+        return bool(INT64_MIN <= value <= INT64_MAX)
+    if kind is str:
+        return bool(value.isascii())
+    if kind is datetime:
+        return value.tzinfo is UTC
+    return kind in _ANY_VALUE_WILL_DO
 
 
 def _slot_of(universe: Universe, name: str) -> _Slot:

@@ -7,6 +7,7 @@ cheaper. Only destinations that are hit come into the answer: there may be a hun
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,13 +16,15 @@ import pyarrow as pa
 
 from palio.matching.assembling import Compiled
 from palio.matching.kernels import Kernels
+from palio.matching.overlay import Overlay
 from palio.matching.parts import Part
 from palio.matching.segment import Codes, Found, Segment
 
-__all__ = ["Routes", "routed"]
+__all__ = ["Routes", "routed", "routed_lately"]
 
 Longs: TypeAlias = npt.NDArray[np.int64]
 Masks: TypeAlias = npt.NDArray[np.bool_]
+Words: TypeAlias = npt.NDArray[np.uint64]
 
 LEAST_ROWS: Final = 16
 """With fewer rows a destination, on average, programs take longer than matching does."""
@@ -83,27 +86,60 @@ def _by_programs(
     routes: Routes, segment: Segment, dead: npt.NDArray[np.uint64], codes: Codes
 ) -> tuple[Masks, Longs]:
     assert segment.kernels is not None
-    events, count = codes.shape[1], len(routes.names)
-    step = max(1, MASK_BYTES // (BLOCK // 8 * max(1, count))) * BLOCK
-    pieces = []
+    route_blocks = segment.kernels.route_blocks
     scratch = segment.take_scratch()
-    for first in range(0, events, step):
-        blocks = (min(step, events - first) + BLOCK - 1) // BLOCK
-        words = np.zeros((count, blocks, 8), np.uint64)
-        segment.kernels.route_blocks(
+
+    def fill(first: int, words: Words) -> None:
+        route_blocks(
             codes, first, segment.predicates, routes.programs, routes.program_offsets, dead,
             scratch, words,
         )  # fmt: skip
+
+    answer = _piece_by_piece(routes.names, codes.shape[1], fill)
+    segment.give_back(scratch)
+    return answer
+
+
+def routed_lately(overlay: Overlay, codes: Codes) -> tuple[Masks, Longs]:
+    """The same for an overlay."""
+    rows, cuts = overlay.rows, overlay.cuts
+    names, numbers = np.unique(rows.destinations, return_inverse=True)
+
+    def fill(first: int, words: Words) -> None:
+        overlay.kernels.route_fresh(codes, first, rows, cuts.offsets, numbers, words)
+
+    return _piece_by_piece(names, codes.shape[1], fill)
+
+
+def _piece_by_piece(
+    names: Longs, events: int, fill: Callable[[int, Words], None]
+) -> tuple[Masks, Longs]:
+    """The masks and names of the destinations that are hit, where `fill` writes the bits of some
+    blocks from an event on.
+    """
+    step = max(1, MASK_BYTES // (BLOCK // 8 * max(1, len(names)))) * BLOCK
+    pieces = []
+    for first in range(0, events, step):
+        blocks = (min(step, events - first) + BLOCK - 1) // BLOCK
+        words = np.zeros((len(names), blocks, 8), np.uint64)
+        fill(first, words)
         hit = np.flatnonzero(words.any(axis=(1, 2)))
         pieces.append((first, hit, words[hit]))
-    segment.give_back(scratch)
+    if len(pieces) == 1:
+        _, only, words = pieces[0]
+        return _bits_of(words, events), names[only]
     every = np.unique(np.concatenate([np.zeros(0, np.int64), *(hit for _, hit, _ in pieces)]))
     masks = np.zeros((len(every), events), np.bool_)
     for first, hit, words in pieces:
-        packed = words.view(np.uint8).reshape(len(hit), words.shape[1] * (BLOCK // 8))
-        bits = np.unpackbits(packed, axis=1, bitorder="little")[:, : events - first]
+        bits = _bits_of(words, min(step, events - first))
         masks[np.searchsorted(every, hit), first : first + bits.shape[1]] = bits
-    return masks, routes.names[every]
+    return masks, names[every]
+
+
+def _bits_of(words: npt.NDArray[np.uint64], events: int) -> Masks:
+    """The masks of some destinations, from the words of their blocks."""
+    packed = words.view(np.uint8).reshape(len(words), words.shape[1] * (BLOCK // 8))
+    return np.unpackbits(packed, axis=1, count=events, bitorder="little").view(np.bool_)
 
 
 def _routes_of(segment: Segment, destinations: Longs) -> Routes:

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Kernels", "Predicates", "Scratch", "addresses_of", "ready", "warm"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from palio.matching.overlay import Overlay
+
+__all__ = ["Kernels", "Leads", "Predicates", "Scratch", "addresses_of", "ready", "warm"]
 
 Integers: TypeAlias = npt.NDArray[np.int32]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -41,6 +46,28 @@ class Predicates(NamedTuple):
     highs: Integers
 
 
+class Leads(NamedTuple):
+    """Rows by the slots of their leads (`kernels_count.py`): a group for each such slot."""
+
+    slots: Integers
+    code_counts: Integers
+    """Of each group its slot, and how many codes that has."""
+    row_offsets: Integers
+    column_offsets: Integers
+    columns: Integers
+    """The slots that its rows test besides."""
+    ranks: Integers
+    lows: Integers
+    highs: Integers
+    """Of each row its filter, and the codes of its lead."""
+    test_offsets: Integers
+    test_columns: Integers
+    """Of each other predicate of a row: which of its group's columns it tests..."""
+    test_lows: Integers
+    test_widths: Integers
+    """...for which codes: one more than the width."""
+
+
 class Scratch(NamedTuple):
     """What the plan of vectors works with in one thread, for one block of events at a time."""
 
@@ -64,6 +91,59 @@ class Scratch(NamedTuple):
         )
 
 
+ARROW_WORDS: Final = 10
+"""The size of `struct ArrowArray` in words."""
+
+OPEN: Final = (1 << 31) - 1
+"""The end of an interval that has none."""
+
+FIRST_NUMBER: Final = 3
+"""The code of a number below all cuts, where booleans have none (`cuts.py`)."""
+
+
+class FreshRows(NamedTuple):
+    """Rows of comparisons with numbers, one a key, ascending by key.
+
+    An interval holds the numbers that are not below `low` cuts of its slot (0: any number) and not
+    above `high` of them (`OPEN`: any number).
+    """
+
+    keys: npt.NDArray[np.int64]
+    destinations: npt.NDArray[np.int64]
+    offsets: Integers
+    slots: Integers
+    lows: Integers
+    highs: Integers
+
+
+class NumberCuts(NamedTuple):
+    """The cuts of such rows: those of slot s are `offsets[s] : offsets[s + 1]` (`cuts.Numbers`)."""
+
+    offsets: Integers
+    ints: npt.NDArray[np.int64]
+    floats: npt.NDArray[np.int64]
+    beyond: npt.NDArray[np.bool_]
+
+
+class NumberTables(NamedTuple):
+    """What codes numbers beside their cuts, as in `cuts.Universe`."""
+
+    bases: Integers
+    reachable: Integers
+    offsets: Integers
+    lows: npt.NDArray[np.int64]
+    table: Integers
+
+
+class Fresh(NamedTuple):
+    """Such rows for one batch: its codes in their slots, and the rank of each row's key."""
+
+    codes: Integers
+    rows: FreshRows
+    ranks: Integers
+    cut_offsets: Integers
+
+
 @dataclass(frozen=True)
 class Kernels:
     """The compiled functions that engines call."""
@@ -73,6 +153,7 @@ class Kernels:
     level_of: Any
     match_blocks: Any
     count_blocks: Any
+    count_ranges: Any
     route_blocks: Any
     merge_found: Any
     note_blocks: Any
@@ -80,6 +161,15 @@ class Kernels:
     match_events: Any
     code_batch: Any
     release_batch: Any
+    rows_of: Any
+    advance: Any
+    code_numbers: Any
+    common_ranks: Any
+    kill: Any
+    match_fresh: Any
+    count_fresh: Any
+    route_fresh: Any
+    scan_fresh: Any
 
 
 _loaded: list[Kernels] = []
@@ -97,9 +187,12 @@ def warm() -> Kernels:
             kernels_arrow,
             kernels_bits,
             kernels_build,
+            kernels_count,
             kernels_emit,
             kernels_joint,
+            kernels_overlay,
             kernels_single,
+            kernels_tape,
         )
 
         found = Kernels(
@@ -108,6 +201,7 @@ def warm() -> Kernels:
             kernels_build.level_of,
             kernels_bits.match_blocks,
             kernels_bits.count_blocks,
+            kernels_count.count_ranges,
             kernels_bits.route_blocks,
             kernels_emit.merge_found,
             kernels_joint.note_blocks,
@@ -115,6 +209,15 @@ def warm() -> Kernels:
             kernels_single.match_events,
             kernels_arrow.code_batch,
             kernels_arrow.release_batch,
+            kernels_emit.rows_of,
+            kernels_tape.advance,
+            kernels_tape.code_numbers,
+            kernels_tape.common_ranks,
+            kernels_tape.kill,
+            kernels_overlay.match_fresh,
+            kernels_overlay.count_fresh,
+            kernels_overlay.route_fresh,
+            kernels_overlay.scan_fresh,
         )
         _try_all(found)
         _loaded.append(found)
@@ -127,8 +230,15 @@ def _try_all(kernels: Kernels) -> None:
 
     from palio.matching.compiling import Draft, compile_drafts, ranges_of
     from palio.matching.destinations import routed
+    from palio.matching.joint import Joiner
+    from palio.matching.overlay import Overlay
     from palio.matching.parts import Part
     from palio.matching.segment import Segment
+    from palio.matching.states import Seen
+    from palio.matching.subscriptions import Subscription
+    from palio.matching.tape import Tape
+    from palio.model.constraints import Constraint
+    from palio.model.filters import Conjunction, Filter
     from palio.model.operators import Op
 
     ranges = ranges_of("x", Op.EQ, np.array([5]), None)
@@ -141,4 +251,29 @@ def _try_all(kernels: Kernels) -> None:
     many, few = segment.match_many(codes, dead), segment.match_few(codes, dead)
     assert kernels.merge_found(*many, *few)[1].tolist() == [0]
     assert segment.count(codes, dead).tolist() == [1]
-    assert routed(Part(segment, dead, np.array([0])), codes, events)[0].tolist() == [[True, False]]
+    counting, totals = segment.counting, np.zeros(1, np.int64)
+    assert counting is not None
+    counting.count(kernels, codes, dead, totals)
+    assert totals.tolist() == [1]
+    part = Part(segment, dead, np.array([0]))
+    assert routed(part, codes, events)[0].tolist() == [[True, False]]
+    tape = Tape()
+    for key in (0, 1):
+        filter_ = Filter.of([Conjunction.of([Constraint.of("x", Op.GT, 5)])])
+        tape.note(key, Subscription(filter_, {}, key))
+    overlay, keys = Overlay.empty(kernels).advanced(tape, 0, 2)
+    seen = Seen(2, (part.without(keys),), overlay)
+    assert kernels.rows_of(Joiner().together(seen, events, kernels)[0]).tolist() == [1, 1]
+    _try_overlay(overlay, events)
+
+
+def _try_overlay(overlay: Overlay, events: pa.RecordBatch) -> None:
+    """The same for what an overlay does on its own."""
+    from palio.matching.destinations import routed_lately
+
+    codes = overlay.codes_of(events)
+    for repeated in (codes, np.repeat(codes, 16, axis=1)):
+        assert overlay.match(repeated)[1].tolist()[:2] == [0, 1]
+    assert overlay.count(codes).tolist() == [1, 1]
+    assert routed_lately(overlay, codes)[1].tolist() == [0, 1]
+    assert overlay.match_event({"x": 6}).tolist() == [0, 1]

@@ -37,11 +37,15 @@ from palio.matching.simd import (
 
 __all__ = [
     "EVENTS",
+    "FEW_CODES",
+    "all_events",
     "begin_block",
     "bits_of",
     "count_blocks",
     "match_blocks",
     "route_blocks",
+    "run_by_code",
+    "run_by_event",
     "walk",
 ]
 
@@ -97,9 +101,9 @@ def evaluate(
             continue
         coded = codes[slot, start : start + events]
         if code_counts[slot] <= FEW_CODES:
-            _run_by_code(coded, code_counts[slot], before, running)
+            run_by_code(coded, code_counts[slot], before, running)
         else:
-            _run_by_event(coded, code_counts[slot], before, ordered, running)
+            run_by_event(coded, code_counts[slot], before, ordered, running)
         known_low, known_high = word(0), word(0)
         for at in range(word(first), word(last)):
             predicate = word(predicates.slot_predicates[at])
@@ -124,7 +128,7 @@ def evaluate(
 
 
 @compiled
-def _run_by_code(coded: Integers, count: int, before: Integers, running: Words) -> None:
+def run_by_code(coded: Integers, count: int, before: Integers, running: Words) -> None:
     """Running vectors of a slot with few codes: `running[c]` are the events with a lesser code."""
     base = word(running.ctypes.data)
     running[: count + 1] = _ZERO
@@ -137,7 +141,7 @@ def _run_by_code(coded: Integers, count: int, before: Integers, running: Words) 
 
 
 @compiled
-def _run_by_event(
+def run_by_event(
     coded: Integers, count: int, before: Integers, ordered: Integers, running: Words
 ) -> None:
     """Running vectors of a slot with many codes: `before[c]` events have a code less than c."""
@@ -261,12 +265,12 @@ def begin_block(codes: Integers, first: int, predicates: Predicates, scratch: Sc
     """Evaluate the predicates on the block that begins at an event; returns how many it has."""
     size = min(EVENTS, codes.shape[1] - first)
     evaluate(codes, first, size, predicates, scratch.vectors, scratch.places)
-    _all_events(scratch.inherited[0], size)
+    all_events(scratch.inherited[0], size)
     return int(size)
 
 
 @compiled
-def _all_events(vector: Words, events: int) -> None:
+def all_events(vector: Words, events: int) -> None:
     """Set the bits of the first so many events."""
     for place in range(8):
         left = events - place * 64
@@ -376,8 +380,8 @@ def route_blocks(
     for block in range(masks.shape[1]):
         size = begin_block(codes, start + block * EVENTS, predicates, scratch)
         for destination in range(len(program_offsets) - 1):
-            _all_events(scratch.inherited[0], size)
-            _all_events(masks[destination, block], size)
+            all_events(scratch.inherited[0], size)
+            all_events(masks[destination, block], size)
             program = programs[program_offsets[destination] : program_offsets[destination + 1]]
             reach(program, dead, scratch)
             for place in range(8):

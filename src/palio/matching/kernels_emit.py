@@ -21,7 +21,7 @@ from palio.matching.simd import (
     vector_at,
 )
 
-__all__ = ["emit", "merge_found", "order", "tally", "unite"]
+__all__ = ["emit", "merge_found", "order", "rows_of", "tally", "unite"]
 
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -198,3 +198,13 @@ def merge_found(
             other += 1
         merged_offsets[event + 1] = size
     return merged_offsets, merged[:size]
+
+
+@compiled
+def rows_of(offsets: Longs) -> Longs:
+    """The event of each pair of an answer."""
+    rows = np.empty(offsets[-1], np.int64)
+    for event in range(word(len(offsets) - 1)):
+        for at in range(word(offsets[event]), word(offsets[event + _ONE])):
+            rows[at] = event
+    return rows

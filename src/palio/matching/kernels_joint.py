@@ -4,7 +4,8 @@ and written together.
 An index that changes has one large part and a few small ones. Written one by one, their answers
 would have to be merged pair by pair, which takes longer than finding what the small ones add. Here
 each small part leaves *notes*, as `kernels_bits.walk` makes them, with ranks that all parts have
-in common; the large part takes those of each block in among its own.
+in common; the large part takes those of each block in among its own, and notes the rows that
+changed lately behind them.
 """
 
 # ruff: noqa: PLR0913, PLR0917
@@ -17,9 +18,10 @@ import numpy.typing as npt
 from numba import uint64 as word
 
 from palio.matching.jit import compiled
-from palio.matching.kernels import Predicates, Scratch
+from palio.matching.kernels import Fresh, Predicates, Scratch
 from palio.matching.kernels_bits import EVENTS, begin_block, bits_of, walk
 from palio.matching.kernels_emit import emit, order, tally, unite
+from palio.matching.kernels_overlay import ladders_of, note_fresh, steps_of
 
 __all__ = ["match_joint", "note_blocks"]
 
@@ -80,17 +82,20 @@ def match_joint(
     other_ends: Longs,
     other_results: Words,
     other_notes: Words,
+    fresh: Fresh,
     keys: Longs,
     offsets: Longs,
     found: Longs,
 ) -> int:
-    """Like `kernels_bits.match_blocks`, with the notes of other parts taken in.
+    """Like `kernels_bits.match_blocks`, with the notes of other parts and fresh rows taken in.
 
     `keys` are by common rank, which `ranks` gives for each of this part's; no ranks, and they are
     the same. The notes of part p for block b end at `other_ends[p, b]`.
     """
     events: int = codes.shape[1]
     cursors = np.zeros(EVENTS + 1, np.int64)
+    ladders = ladders_of(fresh.cut_offsets)
+    steps = steps_of(fresh.rows, ladders)
     rank_bits = bits_of(len(keys))
     for first in range(start, events, EVENTS):
         size = begin_block(codes, first, predicates, scratch)
@@ -98,6 +103,11 @@ def match_joint(
         if len(ranks):
             _renumber(scratch.notes, count, ranks)
         count = _take_in(first // EVENTS, other_ends, other_results, other_notes, scratch, count)
+        if len(fresh.ranks):
+            count = note_fresh(
+                fresh.codes, first, fresh.ranks, steps, ladders,
+                scratch.results, scratch.notes, count,
+            )  # fmt: skip
         order(scratch.notes, scratch.spare, count, rank_bits)
         noted = unite(scratch.notes, scratch.results, count) if alternatives else count
         tally(scratch.results, count, cursors)

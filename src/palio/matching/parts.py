@@ -23,7 +23,7 @@ from palio.matching.residuals import holds_on
 from palio.matching.segment import Codes, Found, Segment
 from palio.model.values import NO_VALUES
 
-__all__ = ["Part", "joined", "part_of", "united"]
+__all__ = ["Part", "joined", "part_of", "plain_part", "united"]
 
 Longs: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -62,7 +62,10 @@ class Part:
 
     def without(self, keys: Longs) -> Part:
         """The same part with some filters dead (those that it has)."""
-        owners = self.owners
+        owners, kernels = self.owners, self.segment.kernels
+        if kernels is not None:
+            bits, count = kernels.kill(owners, self.dead, keys)
+            return replace(self, dead=bits, died=self.died + count) if count else self
         first, end = np.searchsorted(owners, keys), np.searchsorted(owners, keys, "right")
         hit = first < end
         if not hit.any():
@@ -118,12 +121,13 @@ def part_of(
         return None
     if guards is not None:
         return _guarded_part(compiled, guards, kernels)
-    return _plain_part(compiled, goals, kernels)
+    return plain_part(compiled, goals, kernels)
 
 
-def _plain_part(
+def plain_part(
     compiled: Compiled, goals: tuple[Longs, Longs] | None, kernels: Kernels | None
 ) -> Part:
+    """A part of compiled rows without guards; `goals` as in `part_of`."""
     segment = Segment(compiled, kernels)
     destinations = segment.keys
     if goals is not None:
@@ -168,7 +172,7 @@ def joined(parts: Sequence[Part], kernels: Kernels | None) -> Part | None:
         return _guarded_part(whole, guards, kernels)
     every = np.concatenate(keys)
     order = np.argsort(every)
-    return _plain_part(whole, (every[order], np.concatenate(goals)[order]), kernels)
+    return plain_part(whole, (every[order], np.concatenate(goals)[order]), kernels)
 
 
 def united(pairs: Sequence[tuple[Longs, Longs]], events: int) -> Found:

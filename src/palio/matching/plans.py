@@ -72,7 +72,11 @@ class Plan:
 
     events: int
     parts: tuple[PartPlan, ...]
+    fresh: int = 0
+    """Filters that changed lately, which are compared one by one and not compiled."""
 
     def __str__(self) -> str:
         lines = [f"{self.events} events", *(f"  {part}" for part in self.parts)]
+        if self.fresh:
+            lines.append(f"  {self.fresh} filters that changed lately, compared one by one")
         return "\n".join(lines)

@@ -8,6 +8,7 @@ segment's filters are dead is not part of it but handed in, as one bit for each 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -16,8 +17,9 @@ import pyarrow as pa
 
 from palio.matching import twins
 from palio.matching.assembling import Compiled, prefixes_of, ranked_owners, shared_prefixes
-from palio.matching.coding import Coder
-from palio.matching.kernels import Kernels, Predicates, Scratch, addresses_of
+from palio.matching.coding import Coder, Columns
+from palio.matching.counting import CHUNK, Counting
+from palio.matching.kernels import ARROW_WORDS, Kernels, Predicates, Scratch, addresses_of
 from palio.matching.texts import TextTests
 
 if TYPE_CHECKING:
@@ -44,15 +46,6 @@ NS_EVENT_BLOCK: Final = 20_000.0
 NS_BLOCK: Final = 60.0
 NS_TEST: Final = 30.0
 
-_STRUCT_WORDS: Final = 10  # sizeof(struct ArrowArray) / 8
-_COLUMN_TYPES: Final[dict[pa.DataType, int]] = {
-    pa.int64(): 0,
-    pa.float64(): 1,
-    pa.bool_(): 2,
-    pa.timestamp("us", tz="UTC"): 3,
-    pa.utf8(): 4,
-    pa.binary(): 5,
-}
 LAYOUT: Final = (
     *("keys", "row_ranks", "program"),
     *("lower_offsets", "lower_entries", "lower_vectors"),
@@ -60,15 +53,12 @@ LAYOUT: Final = (
 )
 """The names of the arrays of `Segment.laid_out`."""
 
-MAX_BOUND_SCHEMAS: Final = 64
-"""Event shapes whose columns stay bound to slots; beyond that all are forgotten."""
-
 
 class _Single:
     """Working arrays for one event at a time."""
 
     def __init__(self, slots: int) -> None:
-        self.structure = np.zeros(_STRUCT_WORDS, np.uint64)
+        self.structure = np.zeros(ARROW_WORDS, np.uint64)
         self.address: int = self.structure.ctypes.data
         self.codes = np.zeros((slots, 1), np.int32)
         self.offsets = np.zeros(2, np.int64)
@@ -119,8 +109,7 @@ class Segment:
             compiled.predicate_slots, minlength=len(compiled.universe.code_counts)
         )
         self.slot_offsets = np.concatenate([[0], np.cumsum(per_slot)]).astype(np.int32)
-        self._bound: dict[pa.Schema, Codes] = {}
-        self._last_bound: tuple[pa.Schema, Codes] | None = None
+        self.columns = Columns(compiled.universe.slot_of)
         self._scratch: list[Scratch] = []
         self._singles: list[_Single] = []
         self._coder: Coder | None = None
@@ -199,36 +188,16 @@ class Segment:
             codes = np.empty((len(universe.code_counts), events.num_rows), np.int32)
             structure: Any = None
             if not exported:
-                structure = np.zeros(_STRUCT_WORDS, np.uint64)
+                structure = np.zeros(ARROW_WORDS, np.uint64)
                 exported = structure.ctypes.data
                 events._export_to_c(exported)
             self.kernels.code_batch(
-                exported, events.num_rows, self._columns(events.schema), self._cut_addresses,
+                exported, events.num_rows, self.columns.of(events.schema), self._cut_addresses,
                 codes, structure is not None,
             )  # fmt: skip
         if universe.tests:
             self.texts.code(events, codes)
         return codes
-
-    def _columns(self, schema: pa.Schema) -> Codes:
-        """(column, type, slot) of each column that some predicate names."""
-        last = self._last_bound
-        if last is not None and schema.equals(last[0]):
-            return last[1]
-        bound = self._bound.get(schema)
-        if bound is None:
-            slot_of = self.compiled.universe.slot_of
-            found = [
-                (place, _COLUMN_TYPES[field.type], slot_of[field.name])
-                for place, field in enumerate(schema)
-                if field.name in slot_of
-            ]
-            bound = np.array(found, np.int32).reshape(-1, 3)
-            if len(self._bound) >= MAX_BOUND_SCHEMAS:
-                self._bound.clear()
-            self._bound[schema] = bound
-        self._last_bound = (schema, bound)
-        return bound
 
     # -- matching ---------------------------------------------------------------------------------
 
@@ -252,7 +221,7 @@ class Segment:
         scratch = self._take_single()
         event._export_to_c(scratch.address)
         self.kernels.code_batch(
-            scratch.address, 1, self._columns(event.schema), self._cut_addresses, scratch.codes,
+            scratch.address, 1, self.columns.of(event.schema), self._cut_addresses, scratch.codes,
             True,
         )  # fmt: skip
         if self.compiled.universe.tests:
@@ -392,12 +361,22 @@ class Segment:
             _, keys = self._match_by_twin(codes, dead)
             np.add.at(totals, np.searchsorted(self.keys, keys), 1)
             return totals
+        events = codes.shape[1]
+        counting = self.counting if events >= CHUNK and not self.alternatives else None
+        if counting is not None and counting.ns(events) < self.costs(events)["many"]:
+            counting.count(self.kernels, codes, dead, totals)
+            return totals
         scratch = self.take_scratch()
         self.kernels.count_blocks(
             codes, self.predicates, self.program, dead, self.alternatives, scratch, totals
         )
         self.give_back(scratch)
         return totals
+
+    @cached_property
+    def counting(self) -> Counting | None:
+        """How many events at once are counted, if the rows allow it."""
+        return Counting.of(self.compiled, self.row_ranks)
 
     def take_scratch(self) -> Scratch:
         """Working arrays for one call."""
@@ -433,5 +412,7 @@ class Segment:
             parts["program"] = 0 if self.program is None else self.program.nbytes
             parts["bitmaps"] = sum(array.nbytes for array in (*self.lower, *self.upper))
         parts["scratch"] = sum(array.nbytes for each in self._scratch for array in each)
+        counting = self.__dict__.get("counting")
+        parts["counting"] = 0 if counting is None else counting.nbytes
         parts["routes"] = 0 if self.routes is None else self.routes.nbytes
         return parts

@@ -18,6 +18,7 @@ from numba.np.numpy_support import carray
 from palio.matching.jit import inlined, instruction
 
 __all__ = [
+    "and_differences_into",
     "and_into",
     "and_not_into",
     "array_at",
@@ -35,13 +36,16 @@ __all__ = [
     "sum_fifteen",
     "vector_at",
     "with_bit_into",
+    "within",
 ]
 
 _BIT: Final = ir.IntType(1)
 _BYTE: Final = ir.IntType(8)
+_SHORT: Final = ir.IntType(16)
 _HALF: Final = ir.IntType(32)
 _WORD: Final = ir.IntType(64)
 _VECTOR: Final = ir.VectorType(_WORD, 8)
+_SHORTS: Final = ir.VectorType(_SHORT, 32)
 _BYTES: Final = 64
 
 _word: Final = types.uint64
@@ -86,6 +90,32 @@ def and_into(_: Any, _left: Any, _right: Any, _target: Any) -> Any:
         return builder.zext(_nonzero_words(builder, result), _WORD)
 
     return _word(_word, _word, _word), emit
+
+
+@instruction
+def and_differences_into(
+    _: Any,
+    _in_1: Any,
+    _not_1: Any,
+    _in_2: Any,
+    _not_2: Any,
+    _in_3: Any,
+    _not_3: Any,
+    _in_4: Any,
+    _not_4: Any,
+    _target: Any,
+) -> Any:
+    """target = the AND of four differences; returns which of its words are not zero."""
+
+    def emit(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        loaded = [_load(builder, address) for address in given[:8]]
+        result = ir.Constant(_VECTOR, [-1] * 8)
+        for inside, outside in zip(loaded[::2], loaded[1::2], strict=True):
+            result = builder.and_(result, builder.and_(inside, builder.not_(outside)))
+        _store(builder, result, given[8])
+        return builder.zext(_nonzero_words(builder, result), _WORD)
+
+    return _word(*(_word for _ in range(9))), emit
 
 
 @instruction
@@ -224,6 +254,27 @@ def ones_in(_: Any, _bits: Any) -> Any:
         return builder.call(count, [given[0]])
 
     return _word(_word), emit
+
+
+@instruction
+def within(_: Any, _address: Any, _low: Any, _width: Any) -> Any:
+    """Which of 32 short words from an address on are `low` to `low + width`, a bit for each."""
+
+    def emit(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        loaded = builder.load(builder.inttoptr(given[0], _SHORTS.as_pointer()))
+        loaded.align = 2
+        low, width = (_all_shorts(builder, builder.trunc(each, _SHORT)) for each in given[1:])
+        # What is less than `low` wraps round, to more than any width.
+        inside = builder.icmp_unsigned("<=", builder.sub(loaded, low), width)
+        return builder.zext(builder.bitcast(inside, _HALF), _WORD)
+
+    return _word(_word, _word, _word), emit
+
+
+def _all_shorts(builder: Any, value: Any) -> Any:
+    """A short word in all 32 places."""
+    one = builder.insert_element(ir.Constant(_SHORTS, None), value, ir.Constant(_HALF, 0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_HALF, 32), [0] * 32))
 
 
 @instruction

@@ -1,7 +1,8 @@
 """What the readers of an index see: parts, and the changes to them since.
 
-A writer only notes a change, which costs it no more than a list does. The next reader compiles
-what was noted since the last one looked, into a small part; small parts are joined by size.
+A writer only notes a change. The next reader takes in what was noted since the last one looked:
+comparisons with numbers go into the overlay (`overlay.py`), other filters are compiled into a small
+part. Small parts are joined by size.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import numpy as np
 
 from palio.matching.drafting import Guard, draft_singles
 from palio.matching.kernels import Kernels
+from palio.matching.overlay import Overlay
 from palio.matching.parts import Part, joined, part_of
 from palio.matching.subscriptions import Subscription
+from palio.matching.tape import Tape, is_fresh
 
 __all__ = ["MergeJob", "Seen", "State", "merged_parts"]
 
@@ -28,50 +31,92 @@ FAN_OUT: Final = 4
 are a few parts of each size."""
 
 
+MAX_FRESH_ROWS: Final = 32_768
+"""An overlay with more rows becomes a part: each of them is tried, one by one, on single events."""
+
+FEW_CHANGES: Final = 512
+"""So many changes at a time go into an overlay, however few the filters are..."""
+
+FRESH_SHARE: Final = 4
+"""...and a quarter of the rows: what is added in bulk is worth compiling at once."""
+
+
 @dataclass(frozen=True)
 class Seen:
-    """The parts that a reader made of a state and the first so many changes."""
+    """What a reader made of a state and the first so many changes."""
 
     count: int
     parts: tuple[Part, ...]
+    overlay: Overlay | None = None
+
+    def all_parts(self) -> tuple[Part, ...]:
+        """Everything as parts."""
+        fresh = None if self.overlay is None else self.overlay.part()
+        return self.parts if fresh is None else (*self.parts, fresh)
 
 
 class State:
     """What readers see: parts, and the changes to them since, in order.
 
-    Only the writer appends changes. A reader sees those that are there when it looks, and may keep
-    what it compiled for the next one.
+    Only the writer notes changes: on a tape for kernels, and in a list for those that compile
+    parts. The list comes last; a reader sees the changes that are in it when it looks, and may keep
+    what it made of them for the next one.
     """
 
-    __slots__ = ("changes", "largest", "parts", "rows", "seen")
+    __slots__ = ("changes", "compiled", "largest", "parts", "rows", "seen", "tape")
 
-    def __init__(self, parts: tuple[Part, ...], changes: list[Change]) -> None:
+    def __init__(self, parts: tuple[Part, ...], changes: Iterable[Change] = ()) -> None:
         self.parts = parts
-        self.changes = changes
-        self.seen: Seen | None = None
+        self.changes: list[Change] = []
+        self.tape = Tape()
+        self.compiled = 0
+        self.seen = Seen(0, parts)
         sizes = [part.segment.compiled.rows for part in parts]
         self.rows, self.largest = sum(sizes), max(sizes, default=0)
+        for key, subscription in changes:
+            self.note(key, subscription)
 
     def note(self, key: int, subscription: Subscription | None) -> None:
         """A key has another subscription, or none.
 
         What compiling needs of it is worked out here, by the writer, and not in the next match.
         """
-        if subscription is not None:
-            subscription.prepare()
+        if not self.tape.note(key, subscription) and subscription is not None:
+            self.compiled += 1
         self.changes.append((key, subscription))
 
-    def parts_seen(self, kernels: Kernels | None) -> tuple[Part, ...]:
+    def seen_by(self, kernels: Kernels | None) -> Seen:
         """The parts with all changes made. Two readers may both do it; either result will do."""
-        count = len(self.changes)
-        if not count:
-            return self.parts
-        seen = self.seen or Seen(0, self.parts)
+        count, seen = len(self.changes), self.seen
         if seen.count < count:
+            seen = self.seen = self._caught_up(seen, count, kernels)
+        return seen
+
+    def _caught_up(self, seen: Seen, count: int, kernels: Kernels | None) -> Seen:
+        """What was seen, with the changes since."""
+        more = count - seen.count
+        known = len(seen.overlay) if seen.overlay is not None else 0
+        few = more <= max(FEW_CHANGES, self.rows // FRESH_SHARE) and known + more <= MAX_FRESH_ROWS
+        if kernels is None or not few:
             changes = dict(self.changes[seen.count : count])
-            parts = _changed(seen.parts, changes, kernels)
-            seen = self.seen = Seen(count, _tiered(parts, len(self.parts), kernels))
-        return seen.parts
+            parts = _changed(seen.all_parts(), changes, kernels)
+            return Seen(count, _tiered(parts, len(self.parts), kernels))
+        overlay = seen.overlay or Overlay.empty(kernels)
+        overlay, keys = overlay.advanced(self.tape, seen.count, count)
+        parts = tuple(part.without(keys) for part in seen.parts)
+        if self.compiled:
+            changes = dict(self.changes[seen.count : count])
+            rest = {key: each for key, each in changes.items() if each and not is_fresh(each)}
+            parts = _tiered((*parts, *_compile_fresh(rest, kernels)), len(self.parts), kernels)
+        return Seen(count, parts, overlay)
+
+    def until(self, count: int) -> State:
+        """The state after so many changes, for another thread."""
+        state = State.__new__(State)
+        state.parts, state.rows, state.largest = self.parts, self.rows, self.largest
+        state.changes, state.tape, state.compiled = self.changes[:count], self.tape, self.compiled
+        state.seen = self.seen if self.seen.count <= count else Seen(0, self.parts)
+        return state
 
 
 def _changed(
@@ -127,15 +172,13 @@ class MergeJob:
     def __init__(self, state: State, kernels: Kernels | None) -> None:
         self.count = len(state.changes)
         self.result: tuple[Part, ...] | None = None
-        self._state = State(state.parts, state.changes[: self.count])
-        if state.seen is not None and state.seen.count <= self.count:
-            self._state.seen = state.seen
+        self._state = state.until(self.count)
         self._kernels = kernels
 
     def __call__(self) -> None:
         """Do it."""
-        parts = self._state.parts_seen(self._kernels)
-        self.result = merged_parts(parts, self._kernels)
+        seen = self._state.seen_by(self._kernels)
+        self.result = merged_parts(seen.all_parts(), self._kernels)
 
 
 def merged_parts(parts: Iterable[Part], kernels: Kernels | None) -> tuple[Part, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import cached_property, lru_cache
 from math import inf
 from typing import Any, Final, TypeAlias
@@ -20,7 +21,7 @@ import pyarrow as pa
 from palio.errors import InvalidBinding, InvalidInput
 from palio.matching.archives import Written
 from palio.model.constraints import Constraint, Residual
-from palio.model.expressions import Variable
+from palio.model.expressions import Literal, Variable
 from palio.model.filters import Conjunction, Filter
 from palio.model.operators import Op
 from palio.model.values import INT64_MAX, INT64_MIN, Bindings
@@ -39,6 +40,18 @@ __all__ = [
 Use: TypeAlias = tuple[str, Op]
 """An attribute, and how it is compared with a number."""
 
+Comparisons: TypeAlias = tuple[tuple[Use, ...], tuple[int | float, ...]]
+"""What is compared, and with which numbers."""
+
+
+class Unknown(Enum):
+    """What was not worked out yet, where None is an answer."""
+
+    UNKNOWN = auto()
+
+
+UNKNOWN: Final = Unknown.UNKNOWN
+
 RANGES: Final = frozenset({Op.EQ, Op.LT, Op.LE, Op.GT, Op.GE})
 """Operators that make an interval of a number."""
 
@@ -53,8 +66,12 @@ class Recipe:
 
     numeric: Mapping[str, tuple[Use, ...]]
     """The variables that are compared with attributes and used in no other way."""
+    fixed: tuple[tuple[Use, int | float], ...]
+    """Comparisons with numbers that no parameter changes."""
     plain: bool
-    """Whether the filter is nothing but a conjunction of such comparisons."""
+    """Whether the filter is nothing but a conjunction of both."""
+    once: bool
+    """Whether besides that every parameter is compared once."""
     tests_texts: bool
     """Whether any constraint may be a test of texts that is no interval."""
 
@@ -64,25 +81,26 @@ def recipe_of(filter_: Filter) -> Recipe:
     """The recipe of a filter."""
     uses: dict[str, list[Use]] = {}
     others: set[str] = set()
+    fixed: list[tuple[Use, int | float]] = []
     plain = len(filter_.conjunctions) == 1
     for conjunction in filter_.conjunctions:
         parts: list[Constraint | Residual] = [*conjunction.constraints, *conjunction.residuals]
         for part in parts:
-            operand = part.operand if isinstance(part, Constraint) else None
-            if (
-                isinstance(part, Constraint)
-                and isinstance(operand, Variable)
-                and part.op in RANGES
-                and not part.ignore_case
-            ):
-                uses.setdefault(operand.name, []).append((part.name, part.op))
+            if not isinstance(part, Constraint) or part.op not in RANGES or part.ignore_case:
+                plain = False
+                others |= part.variables
+            elif isinstance(part.operand, Variable):
+                uses.setdefault(part.operand.name, []).append((part.name, part.op))
+            elif isinstance(part.operand, Literal) and is_number(part.operand.value):
+                fixed.append(((part.name, part.op), part.operand.value))
             else:
                 plain = False
                 others |= part.variables
     numeric = {name: tuple(places) for name, places in uses.items() if name not in others}
     constraints = [each for one in filter_.conjunctions for each in one.constraints]
     tests = any(each.ignore_case or each.op in TESTS for each in constraints)
-    return Recipe(numeric, plain, tests)
+    once = plain and not fixed and all(len(places) == 1 for places in numeric.values())
+    return Recipe(numeric, tuple(fixed), plain, once, tests)
 
 
 def is_number(value: object) -> bool:
@@ -93,50 +111,61 @@ def is_number(value: object) -> bool:
     return kind is float and -inf < value < inf  # type: ignore[operator]  # likewise
 
 
-@dataclass(frozen=True)
 class Subscription:
-    """One filter, the values of its parameters, and where its events go.
+    """One filter, the values of its parameters, and where its events go; it never changes.
 
     Constraints of the skeleton that use a variable without a value are no part of the filter.
+    A plain class with slots: there may be a hundred thousand, which the garbage collector visits
+    one by one.
     """
 
-    skeleton: Filter
-    values: Bindings
-    destination: int
+    __slots__ = ("_comparisons", "_filter", "destination", "skeleton", "values")
 
-    @cached_property
+    def __init__(self, skeleton: Filter, values: Bindings, destination: int) -> None:
+        self.skeleton = skeleton
+        self.values = values
+        self.destination = destination
+        self._filter: Filter | None = None
+        self._comparisons: Comparisons | Unknown | None = UNKNOWN
+
+    @property
     def filter(self) -> Filter:
         """The skeleton less the constraints whose variables have no value."""
-        missing = self.skeleton.variables - self.values.keys()
-        return without(self.skeleton, missing) if missing else self.skeleton
+        if self._filter is None:
+            missing = self.skeleton.variables - self.values.keys()
+            self._filter = without(self.skeleton, missing) if missing else self.skeleton
+        return self._filter
 
-    @cached_property
-    def comparisons(self) -> tuple[list[Use], list[int | float]] | None:
+    @property
+    def comparisons(self) -> Comparisons | None:
         """The filter as comparisons with numbers, None if it is more than a conjunction of them."""
+        known = self._comparisons
+        if known is UNKNOWN:
+            known = self._comparisons = self._compared()
+        return known
+
+    def _compared(self) -> Comparisons | None:
         recipe = recipe_of(self.skeleton)
         if not recipe.plain or not all(map(is_number, self.values.values())):
             return None
-        uses: list[Use] = []
-        numbers: list[int | float] = []
+        pairs = list(recipe.fixed)
         values: Mapping[str, Any] = self.values
         for variable, number in values.items():
-            for use in recipe.numeric.get(variable, ()):
-                uses.append(use)
-                numbers.append(number)
-        return uses, numbers
-
-    def prepare(self) -> None:
-        """Work out now what compiling will ask for."""
-        _ = self.comparisons
+            pairs += [(use, number) for use in recipe.numeric.get(variable, ())]
+        return tuple(use for use, _ in pairs), tuple(number for _, number in pairs)
 
     def rebound(self, key: int, values: Bindings) -> Subscription:
         """The same with other values of some parameters; refuses what they cannot be."""
         changed = Subscription(self.skeleton, {**self.values, **values}, self.destination)
-        numeric = recipe_of(self.skeleton).numeric
-        if all(
-            name in numeric and name in self.values and is_number(value)
-            for name, value in values.items()
-        ):
+        recipe = recipe_of(self.skeleton)
+        for name, value in values.items():
+            if name not in recipe.numeric or name not in self.values or not is_number(value):
+                break
+        else:
+            known = self.comparisons
+            if recipe.once and known is not None:  # most changes: the numbers alone are new
+                numbers: Any = changed.values.values()
+                changed._comparisons = (known[0], tuple(numbers))
             return changed
         for name in values:
             if name not in self.filter.variables:
@@ -177,6 +206,17 @@ class Column:
             return cls(array, None)
         rows = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
         return cls(array.drop_null(), rows.astype(np.int32))
+
+    @cached_property
+    def _numbers(self) -> npt.NDArray[Any] | None:
+        """Numbers where they are, to be read without Arrow."""
+        is_number = self.values.type in (pa.int64(), pa.float64())
+        return self.values.to_numpy() if is_number else None
+
+    def value(self, place: int) -> Any:
+        """One value."""
+        numbers = self._numbers
+        return self.values[place].as_py() if numbers is None else numbers.item(place)
 
     @property
     def nbytes(self) -> int:
@@ -238,12 +278,13 @@ class Table:
 
     def subscription(self, place: int) -> Subscription:
         """One row as an ordinary subscription."""
-        values = {name: column.values[place].as_py() for name, column in self._full.items()}
+        values = {name: column.value(place) for name, column in self._full.items()}
         names, starts, numbers, places = self._sparse
-        first, end = starts[place : place + 2].tolist()
-        for number, at in zip(numbers[first:end].tolist(), places[first:end].tolist(), strict=True):
-            values[names[number]] = self.columns[names[number]].values[at].as_py()
-        return Subscription(self.skeleton, values, int(self.destinations[place]))
+        first, end = starts.item(place), starts.item(place + 1)
+        for at in range(first, end):
+            name = names[numbers.item(at)]
+            values[name] = self.columns[name].value(places.item(at))
+        return Subscription(self.skeleton, values, self.destinations.item(place))
 
     @cached_property
     def _full(self) -> dict[str, Column]:
@@ -333,13 +374,18 @@ class Subscriptions:
         return key in self.single or self._find(key) is not None
 
     def __getitem__(self, key: int) -> Subscription:
-        if key in self.single:
-            return self.single[key]
+        return self.located(key)[0]
+
+    def located(self, key: int) -> tuple[Subscription, Table | Archive | None]:
+        """The subscription of a key, and the table it stands in, None for a single filter."""
+        single = self.single.get(key)
+        if single is not None:
+            return single, None
         found = self._find(key)
         if found is None:
             raise KeyError(key)
         table, place = found
-        return table.subscription(place)
+        return table.subscription(place), table
 
     def __setitem__(self, key: int, subscription: Subscription) -> None:
         if key not in self.single:
