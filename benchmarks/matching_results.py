@@ -182,11 +182,11 @@ def markdown(results: Results) -> str:
     return "\n\n".join(blocks)
 
 
-def rewrite(results: Results, page: Path) -> None:
-    """Put the tables in place of those that a page has."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+def rewrite(results: Results, page: Path, begin: str = BEGIN) -> None:
+    """Put the tables in place of those that a page has, behind a line that says how they came."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
     _, _, after = rest.partition(END)
-    new = f"{before}{BEGIN}\n\n{markdown(results)}\n\n{END}{after}"
+    new = f"{before}{begin}\n\n{markdown(results)}\n\n{END}{after}"
     page.write_text(new, encoding="utf-8")
 
 

@@ -1,6 +1,7 @@
 """How fast brokers are on loopback, each figure beside a raw framed echo in the same run.
 
     python -m benchmarks.network [--json] [--seconds 3] [--filters 10000]
+    python -m benchmarks.network --docs docs    and renew the tables of docs/server.md with it
 
 Brokers are processes of their own (`palio serve`); this process is publisher and subscriber.
 Throughput is measured with a client of bare frames, so that it is the broker's; single publishes
@@ -18,6 +19,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from time import perf_counter
 from typing import Final
 
@@ -25,9 +27,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.matching_results import Bar, Results, text
+from benchmarks.matching_results import Bar, Results, rewrite, text
 from benchmarks.network_ends import EchoClient, Wire, broker, echo
 from palio.client.connection import connect
+
+BEGIN: Final = "<!-- measured: python -m benchmarks.network --docs docs -->"
 
 ATTRIBUTES: Final = 10
 VALUES: Final = 10
@@ -95,19 +99,35 @@ async def single_publishes(url: str, seconds: float) -> float:
         return calls / (perf_counter() - started)
 
 
-async def latencies(url: str, count: int = 1_000) -> list[float]:
-    """Seconds from publishing one event to its delivery, with nothing else going on."""
-    found = []
+async def latencies(
+    url: str, echo_port: int, count: int = 1_000
+) -> tuple[list[float], list[float]]:
+    """Seconds from publishing one event to its delivery, with nothing else going on, and of the
+    round trips of a raw echo in between.
+    """
+    found, trips = [], []
+    raw_client = await EchoClient.connect(echo_port)
     async with connect(url, name="quiet publisher") as one, connect(url, name="quiet") as other:
         subscription = await other.subscribe("quiet = true")
-        for number in range(count + 100):
+        event = {"quiet": True, **{f"a{at}": at for at in range(ATTRIBUTES)}}
+        for number in range(-100, count):
             started = perf_counter()
-            receipt = one.publish_nowait({"quiet": True, "number": number})
+            receipt = one.publish_nowait(event)
             await subscription.receive()
-            if number >= 100:
-                found.append(perf_counter() - started)
+            heard = perf_counter()
             await receipt
-    return found
+            if number >= 0:
+                found.append(heard - started)
+            if number >= 0 and number % 10 == 0:
+                trips.append(await round_trip(raw_client))
+    return found, trips
+
+
+async def round_trip(client: EchoClient) -> float:
+    """Seconds until one small frame is back."""
+    started = perf_counter()
+    await client.exchange(100, 1, window=1)
+    return perf_counter() - started
 
 
 async def measure(results: Results, seconds: float, count: int) -> None:
@@ -133,33 +153,38 @@ async def raw(results: Results, seconds: float, count: int) -> None:  # noqa: AR
             started = perf_counter()
             await client.exchange(bytes_each, frames, window=window)
             results.facts[name] = frames * scale / (perf_counter() - started)
-        trips = []
-        for _ in range(2_000):
-            started = perf_counter()
-            await client.exchange(100, 1, window=1)
-            trips.append(perf_counter() - started)
+        trips = [await round_trip(client) for _ in range(2_000)]
         results.facts["raw echo round trip, p50 us"] = float(np.median(trips) * 1e6)
         results.facts["raw echo round trip, p99 us"] = float(np.percentile(trips, 99) * 1e6)
 
 
 async def one_broker(results: Results, seconds: float, count: int) -> None:
-    with broker("b1") as url:
-        subscriber, publisher = await Wire.connect(url, "hears"), await Wire.connect(url, "says")
+    with broker("b1") as one:
+        subscriber = await Wire.connect(one.url, "hears")
+        publisher = await Wire.connect(one.url, "says")
         started = perf_counter()
         await subscriber.subscribe(filters(count))
         results.facts[f"{count} subscriptions in force, s"] = perf_counter() - started
+        heard, before = subscriber.events, one.cpu_s
         rate = await throughput(publisher, subscriber, BATCH_ROWS, seconds)
         add(results, f"1000-row batches, {count} filters", 1_000_000, rate, "events/s")
         results.facts["one broker, events/s"] = rate
+        spent_us = (one.cpu_s - before) / (subscriber.events - heard) * 1e6
+        results.facts["one broker, CPU us an event"] = spent_us
         subscriber.close()
         publisher.close()
 
 
-async def quiet(results: Results, seconds: float, count: int) -> None:  # noqa: ARG001  # a part
-    with broker("b1") as url:
-        rate = await single_publishes(url, seconds)
+async def quiet(results: Results, seconds: float, count: int) -> None:
+    with broker("b1") as one, echo() as port:
+        rate = await single_publishes(one.url, seconds)
         add(results, "single publish calls, pipelined", 60_000, rate, "calls/s")
-        found = np.array(await latencies(url)) * 1e6
+        standing = await Wire.connect(one.url, "standing")
+        await standing.subscribe([f"{each} AND quiet = false" for each in filters(count)])
+        delays, trips = await latencies(one.url, port)
+        found = np.array(delays) * 1e6
+        results.facts["raw echo between those events, p50 us"] = float(np.median(trips) * 1e6)
+        standing.close()
         trip = results.facts["raw echo round trip, p50 us"]
         assert isinstance(trip, float)
         p50, p99 = float(np.median(found)), float(np.percentile(found, 99))
@@ -171,16 +196,19 @@ async def quiet(results: Results, seconds: float, count: int) -> None:  # noqa: 
 async def line(results: Results, seconds: float, count: int) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(broker("b1"))
-        second = stack.enter_context(broker("b2", "--peer", first))
-        third = stack.enter_context(broker("b3", "--peer", second))
-        subscriber, publisher = (
-            await Wire.connect(third, "hears"),
-            await Wire.connect(first, "says"),
-        )
-        await reachable(third, 3)
-        await reachable(first, 3)
+        second = stack.enter_context(broker("b2", "--peer", first.url))
+        third = stack.enter_context(broker("b3", "--peer", second.url))
+        brokers = (first, second, third)
+        subscriber = await Wire.connect(third.url, "hears")
+        publisher = await Wire.connect(first.url, "says")
+        await reachable(third.url, 3)
+        await reachable(first.url, 3)
         await subscriber.subscribe(filters(count))
+        heard, before = subscriber.events, sum(each.cpu_s for each in brokers)
         rate = await throughput(publisher, subscriber, BATCH_ROWS, seconds)
+        spent_us = (sum(each.cpu_s for each in brokers) - before) / 3
+        spent_us *= 1e6 / (subscriber.events - heard)
+        results.facts["each of three in a line, CPU us an event"] = spent_us
         one = results.facts["one broker, events/s"]
         assert isinstance(one, float)
         results.facts["three brokers in a line, events/s"] = rate
@@ -200,8 +228,9 @@ async def reachable(url: str, brokers: int) -> None:
 
 
 async def on_disk(results: Results, seconds: float, count: int) -> None:  # noqa: ARG001  # a part
-    with tempfile.TemporaryDirectory() as directory, broker("b1", "--data", directory) as url:
-        subscriber, publisher = await Wire.connect(url, "hears"), await Wire.connect(url, "says")
+    with tempfile.TemporaryDirectory() as directory, broker("b1", "--data", directory) as one:
+        subscriber = await Wire.connect(one.url, "hears")
+        publisher = await Wire.connect(one.url, "says")
         await subscriber.subscribe(["a0 >= 0"], durable="all")
         rate = await throughput(publisher, subscriber, DURABLE_ROWS, seconds, durable=True)
         add(results, "durable, 100-row batches", 50_000, rate, "events/s")
@@ -219,6 +248,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--full", action="store_true", help="longer")
+    parser.add_argument("--docs", type=Path, help="renew server.md and network.json in a folder")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--filters", type=int, default=10_000)
     options = parser.parse_args()
@@ -233,7 +263,12 @@ def main() -> None:
             results.left_out.append(f"{peer}: {program} is not installed")
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(measure(results, seconds, options.filters))
-    print(msgspec.json.encode(results).decode() if options.json else text(results))
+    document = msgspec.json.encode(results)
+    if options.docs:
+        rewrite(results, options.docs / "server.md", BEGIN)
+        formatted = msgspec.json.format(document, indent=1)
+        (options.docs / "network.json").write_bytes(formatted + b"\n")
+    print(document.decode() if options.json else text(results))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import os
 import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -36,7 +39,7 @@ from palio.node.messages import (
 from palio.node.streams import Stream
 from palio.node.wire import Decoder, Encoder
 
-__all__ = ["EchoClient", "Wire", "broker", "echo"]
+__all__ = ["BrokerProcess", "EchoClient", "Wire", "broker", "echo"]
 
 _COMMAND: Final = "from palio.cli.main import run; run()"
 
@@ -64,31 +67,47 @@ PATIENCE_S: Final = 90.0
 """More than anything that is waited for here takes."""
 
 
+class BrokerProcess(NamedTuple):
+    """A broker at work."""
+
+    url: str
+    process: int
+
+    @property
+    def cpu_s(self) -> float:
+        """The CPU time it has taken; NaN where the system does not say."""
+        try:
+            text = Path(f"/proc/{self.process}/stat").read_text(encoding="ascii")
+        except OSError:
+            return math.nan
+        user, system = text.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def _process(*arguments: str) -> Iterator[str]:
-    """A Python process for the time of the block; the first line it prints."""
+def _process(*arguments: str) -> Iterator[tuple[str, int]]:
+    """A Python process for the time of the block: the first line it prints, and its number."""
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        yield process.stdout.readline()
+        yield process.stdout.readline(), process.pid
     finally:
         process.kill()
         process.communicate()
 
 
 @contextmanager
-def broker(name: str, *arguments: str) -> Iterator[str]:
-    """A broker of its own; its URL."""
+def broker(name: str, *arguments: str) -> Iterator[BrokerProcess]:
+    """A broker of its own."""
     listen = ("--name", name, "--listen", "127.0.0.1:0", "--json")
-    with _process("-c", _COMMAND, "serve", *listen, *arguments) as line:
-        url: str = json.loads(line)["listening"]["palio"]
-        yield url
+    with _process("-c", _COMMAND, "serve", *listen, *arguments) as (line, process):
+        yield BrokerProcess(json.loads(line)["listening"]["palio"], process)
 
 
 @contextmanager
 def echo() -> Iterator[int]:
     """A process that sends back every frame; its port."""
-    with _process("-c", _ECHO) as line:
+    with _process("-c", _ECHO) as (line, _):
         yield int(line)
 
 

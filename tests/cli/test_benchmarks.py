@@ -40,6 +40,7 @@ def test_without_a_checkout_the_way_to_one_is_told(tmp_path: Path) -> None:
         (["bench", "matching"], []),
         (["bench", "matching", "--full"], ["--full"]),
         (["bench", "matching", "--full", "--json"], ["--full", "--json"]),
+        (["bench", "network", "--json"], ["--json"]),
     ],
 )
 def test_what_the_command_runs(
@@ -53,8 +54,9 @@ def test_what_the_command_runs(
 
     monkeypatch.setattr(benchmarks, "bench", run)
     assert palio(*arguments) == (0, "", "")
-    assert ran == [("matching", options)]
+    assert ran == [(arguments[1], options)]
 
 
-def test_the_checkout_has_what_the_command_names() -> None:
-    assert (CHECKOUT / "benchmarks" / "matching.py").is_file()
+@pytest.mark.parametrize("name", ["matching", "network"])
+def test_the_checkout_has_what_the_command_names(name: str) -> None:
+    assert (CHECKOUT / "benchmarks" / f"{name}.py").is_file()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from palio.errors import (
     Unreachable,
     Unsettled,
 )
+from palio.node.limits import MAX_LONE_BYTES
 from palio.node.settings import Settings
 from palio.testing import Network
 from tests.client.helpers import drain, plain, seqs
@@ -691,3 +694,76 @@ async def test_publishing_nothing() -> None:
         assert receipt.last_seq < receipt.first_seq
         with pytest.raises(InvalidEvent, match="int"):
             await client.publish(7)  # type: ignore[arg-type]  # what is tested
+
+
+# --- events one by one ---
+
+EVERY_TYPE: list[dict[str, Any]] = [
+    {"x": 1, "b": True, "f": 0.5, "s": "é", "y": b"\xff"},
+    {"x": 2, "t": datetime(2026, 1, 31, 12, tzinfo=UTC)},
+    {"x": 3, "s": "x" * (MAX_LONE_BYTES + 1)},
+    {"x": 4, "f": math.inf, "missing": None},
+    {"x": 5},
+]
+
+
+@in_virtual_time
+async def test_events_one_by_one_arrive_as_they_were() -> None:
+    async with Network("line:3") as net:
+        alice, bob = await net.connect("b1", name="alice"), await net.connect("b3")
+        each = await bob.subscribe("x > 0")
+        columns = await bob.subscribe("x > :low", low=0)
+        both = await bob.subscribe("x = 1 THEN x = 5")
+        await each.settled()
+        for event in EVERY_TYPE:
+            await alice.publish(event)
+        events = await take(each, len(EVERY_TYPE))
+        present = [
+            {name: value for name, value in event.items() if value is not None}
+            for event in EVERY_TYPE
+        ]
+        assert plain(events) == present
+        assert seqs(events) == [1, 2, 3, 4, 5]
+        assert {event.publisher for event in events} == {alice.publisher}
+        batches = columns.batches()
+        rows = [row for _ in EVERY_TYPE for row in (await anext(batches)).to_pylist()]
+        assert [row["$seq"] for row in rows] == seqs(events)
+        assert [row["$time"] for row in rows] == [event.time for event in events]
+        sequence = await both.receive()
+        assert plain(sequence.parts) == [present[0], present[4]]
+
+
+@in_virtual_time
+async def test_events_by_themselves_that_push_out_others_leave_gaps() -> None:
+    async with Network() as net:
+        alice, bob = await net.connect("b1"), await net.connect("b1")
+        gaps: list[Gap] = []
+        heard = await bob.subscribe("x > 0", capacity=2, on_gap=gaps.append)
+        for number in range(1, 5):
+            await alice.publish({"x": number})
+        await quiet()
+        assert seqs(await take(heard, 2)) == [3, 4]
+        assert [(gap.first_seq, gap.last_seq, gap.count) for gap in gaps] == [(1, 2, 2)]
+
+
+@in_virtual_time
+async def test_handlers_that_share_a_queue_hear_an_event_by_itself_each() -> None:
+    class Both(palio.Subscriber):
+        def __init__(self) -> None:
+            self.heard: list[tuple[str, int]] = []
+
+        @palio.on("x > 0")
+        async def wide(self, x: int) -> None:
+            self.heard.append(("wide", x))
+
+        @palio.on("x > 1")
+        async def narrow(self, x: int) -> None:
+            self.heard.append(("narrow", x))
+
+    async with Network() as net:
+        alice, bob = await net.connect("b1"), await net.connect("b1")
+        both = await bob.attach(Both())
+        for number in (1, 2):
+            await alice.publish({"x": number})
+        await quiet()
+        assert both.heard == [("wide", 1), ("wide", 2), ("narrow", 2)]

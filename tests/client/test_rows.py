@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from palio.client.rows import MAX_FORMS, Forms
 from palio.errors import InvalidEvent
 from palio.model.events import to_batch
-from tests.strategies import values
+from palio.node.limits import MAX_LONE_BYTES
+from tests.strategies import shown, values
 
 
 @given(st.dictionaries(st.sampled_from("abc"), values()))
@@ -53,3 +54,23 @@ def test_forms_are_bounded(count: int) -> None:
     for number in range(count):
         forms.of({f"x{number}": 1})
     assert len(forms._forms) == (count if count <= MAX_FORMS else 1)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), values()))
+def test_a_lone_row_is_the_event(event: dict[str, Any]) -> None:
+    found = Forms().of(event)
+    if found is not None:
+        form, row = found
+        parcel = form.lone(row)
+        assert parcel is not None
+        assert repr(parcel.event) == repr(event)
+        assert parcel.batch.equals(to_batch(event))
+
+
+@pytest.mark.parametrize("bad", [2**63, "half \ud800", "x" * (MAX_LONE_BYTES + 1)], ids=shown)
+def test_what_does_not_fit_or_is_large_is_no_lone_row(bad: Any) -> None:
+    found = Forms().of({"x": type(bad)()})
+    assert found is not None
+    form, good = found
+    assert form.lone(good) is not None
+    assert form.lone((bad,)) is None

@@ -122,10 +122,11 @@ async def test_pings_are_answered_and_what_came_is_said_to_have() -> None:
         return [*friendly(message), Ping()] if isinstance(message, Subscribe) else friendly(message)
 
     async with broker(pinging) as (url, heard), palio.connect(url) as client:
-        subscription = await client.subscribe("x < 1")
-        await subscription.unsubscribe()
+        await client.subscribe("x < 1")
+        async with asyncio.timeout(30):
+            while Seen(1) not in heard:  # noqa: ASYNC110  # the scripted broker only takes notes
+                await asyncio.sleep(0)
     assert Pong() in heard
-    assert Seen(1) in heard
     assert heard[-1] == Bye("closed")
 
 

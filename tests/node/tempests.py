@@ -187,8 +187,8 @@ class Tempest:
             heartbeat_s=1.0,
             client_grace_s=4.0,
             peer_grace_s=2.0,
-            window_bytes=1_500 if tiny else 1 << 20,
-            queue_bytes=3_000 if tiny else 1 << 20,
+            window_bytes=6_000 if tiny else 1 << 20,
+            queue_bytes=12_000 if tiny else 1 << 20,
         )
         self.world = World.of(
             self.shape,

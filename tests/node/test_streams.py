@@ -79,8 +79,9 @@ def test_a_resumed_stream_owes_no_word() -> None:
     assert not stream.owes_word
 
 
-def test_events_weigh_what_their_encoded_form_does() -> None:
+def test_events_weigh_what_their_encoded_form_does_and_what_arrow_takes_for_columns() -> None:
     message = big(10)
     assert isinstance(message.parcel, Parcel)
-    _ = message.parcel.payload
-    assert size_of(message) == message.parcel.payload.size
+    columns = len(message.parcel.shape.names)
+    encoded = message.parcel.payload
+    assert size_of(message) == encoded.size + 500 * columns

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from palio.errors import IllegalMessage
 from palio.language.parsing import parse_filter
+from palio.model.events import to_batch
 from palio.node.limits import MAX_FRAME_BYTES, MAX_SHAPES
 from palio.node.messages import (
     Bye,
@@ -32,6 +34,7 @@ from palio.node.messages import (
 from palio.node.wire import Decoder, Encoder
 from palio.routing import messages as routing
 from tests.node.events import parcel
+from tests.strategies import shown, values
 
 
 def sent(encoder: Encoder, *messages: Message) -> bytes:
@@ -164,6 +167,77 @@ def test_what_is_no_message_is_refused(data: bytes, reason: str) -> None:
         list(Decoder("peer").feed(data))
 
 
+@given(st.dictionaries(st.sampled_from("abcd"), values(), min_size=1))
+def test_a_lone_event_travels_as_its_values(event: dict[str, Any]) -> None:
+    lone = Parcel.of("p", to_batch(event)).stamped("p", 1, 2)
+    encoder, decoder = Encoder(), Decoder("peer")
+    for message in (Publish(lone, 7), Deliver(lone), Forward(lone, None, durable=True)):
+        (came,) = decoder.feed(sent(encoder, message))
+        assert flat(came) == flat(message)
+        assert isinstance(came, Publish | Deliver | Forward)
+        assert came.parcel.values == lone.values
+
+
+def test_a_lone_event_and_a_batch_share_their_shape() -> None:
+    batch = pa.record_batch({"x": [1]})
+    for first, second in ((Parcel.of, Parcel), (Parcel, Parcel.of)):
+        encoder, decoder = Encoder(), Decoder("peer")
+        data = sent(encoder, Publish(first("p", batch), 1))
+        assert data[4] == 0  # a shape, and then the event
+        again = sent(encoder, Publish(second("p", batch), 2))
+        assert again[4] != 0
+        came = [*decoder.feed(data), *decoder.feed(again)]
+        assert [each.parcel.batch for each in came if isinstance(each, Publish)] == [batch] * 2
+
+
+@pytest.mark.parametrize(
+    "parcel",
+    [
+        *(["p", 0, each] for each in ([1.5], ["x"], [2**63], [], [1, 2], {"x": 1}, 1)),
+        ["p", 1, [1]],
+        [7, 0, [1]],
+        ["p", "0", [1]],
+        ["p", 0, [1], 1],
+        ["p"],
+        "p",
+        None,
+    ],
+    ids=shown,
+)
+def test_an_event_that_is_none_of_its_shape_is_refused(parcel: Any) -> None:
+    decoder = Decoder("peer")
+    list(decoder.feed(shape(pa.schema([("x", pa.int64())]))))
+    good = {"type": "Publish", "parcel": ["p", 0, [1]], "first_seq": 1}
+    (came,) = decoder.feed(frame(1, msgspec.msgpack.encode(good)))
+    assert isinstance(came, Publish)
+    assert came.parcel.event == {"x": 1}
+    with pytest.raises(IllegalMessage, match="cannot be read"):
+        list(decoder.feed(frame(1, msgspec.msgpack.encode({**good, "parcel": parcel}))))
+
+
+def test_values_beside_a_batch_are_refused() -> None:
+    decoder = Decoder("peer")
+    list(decoder.feed(shape(pa.schema([("x", pa.int64())]))))
+    head = msgspec.msgpack.encode({"type": "Forward", "parcel": ["p", 0, [1]]})
+    payload = pa.record_batch({"x": [1]}).serialize().to_pybytes()
+    with pytest.raises(IllegalMessage, match="both as values and as a batch"):
+        list(decoder.feed(frame(2, struct.pack("<I", len(head)) + head + payload)))
+
+
+@pytest.mark.parametrize("before", range(8))
+def test_batches_begin_where_words_may(before: int) -> None:
+    """Kernels read eight bytes at a time, wherever in a read of the socket a frame began."""
+    data = sent(Encoder(), Forward(parcel({"x": 1}, publisher="p" * before)))
+    (came,) = Decoder("peer").feed(data)
+    assert isinstance(came, Forward)
+    assert all(
+        buffer.address % 8 == 0
+        for column in came.parcel.batch.columns
+        for buffer in column.buffers()
+        if buffer is not None
+    )
+
+
 def test_events_of_an_unknown_shape_are_refused() -> None:
     encoder = Encoder()
     sent(encoder, Forward(parcel({"x": 1})))
@@ -172,9 +246,13 @@ def test_events_of_an_unknown_shape_are_refused() -> None:
 
 
 def test_events_without_their_frame_are_refused() -> None:
-    body = bytes(Encoder().encode(Ping())[1]).replace(b"Ping", b"Took")
-    with pytest.raises(IllegalMessage):
-        list(Decoder("peer").feed(frame(1, body)))
+    encoder = Encoder()
+    data = sent(encoder, Forward(parcel({"x": 1})))
+    decoder = Decoder("peer")
+    list(decoder.feed(data))
+    head = msgspec.msgpack.encode({"type": "Forward", "parcel": ["p", 0]})
+    with pytest.raises(IllegalMessage, match="without its values"):
+        list(decoder.feed(frame(1, head)))
 
 
 @given(st.binary(max_size=200), st.integers(0, 3))

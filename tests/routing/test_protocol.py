@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from palio.errors import PalioError
-from palio.model.events import to_batches
+from palio.language.parsing import parse_filter
+from palio.matching.index import Index
+from palio.matching.protocol import Matcher
+from palio.matching.reference import Reference
+from palio.model.events import to_batch, to_batches
 from palio.routing.acyclic import Acyclic
-from palio.routing.protocol import Events, IllegalMessage, Peer
+from palio.routing.protocol import Events, IllegalMessage, Matching, Peer
 from tests.routing.helpers import ALICE, ONE
 
 
@@ -46,3 +52,15 @@ def test_attaching_twice_and_detaching_strangers_are_mistakes() -> None:
         broker.attach(ALICE)
     with pytest.raises(ValueError, match="not attached"):
         broker.detach(ONE)
+
+
+@pytest.mark.parametrize("matcher", [Reference, Index])
+def test_one_event_is_routed_as_it_is(matcher: Callable[[], Matcher]) -> None:
+    selector = Matching(matcher())
+    selector.add(1, parse_filter("x > :low"), {"low": 1}, destination=7)
+    selector.add(2, parse_filter("y = 1"), {}, destination=8)
+    for row, expected in (({"x": 2}, [7]), ({"x": 2, "y": 1}, [7, 8]), ({"x": 1}, [])):
+        found = selector.route(Events("p", (3,), rows=[row]))
+        assert list(found) == expected
+        assert all(mask.tolist() == [True] for mask in found.values())
+        assert selector.route(Events("p", (3,), batch=to_batch(row))).keys() == found.keys()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -33,8 +35,10 @@ from palio.node.messages import (
     Welcome,
     unpack_mask,
 )
-from palio.server import tokens
-from palio.server.assembly import Running, new_authority, new_router, running
+from palio.routing import kernels
+from palio.server import assembly, tokens
+from palio.server.assembly import Running, new_authority, new_router, run, running
+from palio.server.limits import GC_THRESHOLDS
 from palio.server.settings import Auth, Broker, Configuration, Grant, Limits, Listen, Peers, Tls
 from tests.server.helpers import PATIENCE_S, Peer, hello, publish
 
@@ -339,3 +343,46 @@ def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
 def test_the_routing_that_a_configuration_names(routing: Any, name: str) -> None:
     router = new_router(Configuration(broker=Broker(name="b7", routing=routing)))
     assert (type(router).__name__, router.name) == (name, "b7")
+
+
+# --- starting ---
+
+
+async def started(monkeypatch: pytest.MonkeyPatch, patience_s: float, load: Any) -> list[str]:
+    """What happens when a broker starts, as far as being ready: `load` is what loads kernels."""
+    order: list[str] = []
+    ready = asyncio.Event()
+
+    def announce(_found: Running) -> None:
+        order.append("ready")
+        ready.set()
+
+    def warm() -> None:
+        load()
+        order.append("loaded")
+
+    before = gc.get_threshold()
+    monkeypatch.setattr(assembly, "LOADING_S", patience_s)
+    monkeypatch.setattr(kernels, "warm", warm)
+    task = asyncio.create_task(run(configured(), announce))
+    async with asyncio.timeout(PATIENCE_S):
+        await ready.wait()
+    assert gc.get_threshold() == GC_THRESHOLDS
+    gc.set_threshold(*before)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return order
+
+
+async def test_a_broker_is_ready_once_its_kernels_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await started(monkeypatch, PATIENCE_S, lambda: None) == ["loaded", "ready"]
+
+
+async def test_a_broker_does_not_wait_long_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = threading.Event()
+    try:
+        order = await started(monkeypatch, 0.01, lambda: compiled.wait(PATIENCE_S))
+    finally:
+        compiled.set()
+    assert order[0] == "ready"

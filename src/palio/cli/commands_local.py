@@ -38,6 +38,8 @@ class Benchmark(StrEnum):
     """What `palio bench` measures."""
 
     MATCHING = "matching"
+    NETWORK = "network"
+    STRESS = "stress"
 
 
 @app.command()
@@ -158,18 +160,19 @@ def match(
 @app.command()
 def bench(
     benchmark: Annotated[
-        Benchmark, typer.Argument(metavar="NAME", help="Which benchmark: matching.")
+        Benchmark, typer.Argument(metavar="NAME", help="Which: matching, network, stress.")
     ],
     full: Annotated[
-        bool, typer.Option("--full", help="Up to a million filters; takes much longer.")
+        bool, typer.Option("--full", help="Up to a million filters, or longer runs.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Measure the matching engine on this machine.
+    """Measure the matching engine, or brokers on loopback, on this machine.
 
-    Its bars, and what it is compared with: numpy by hand and other engines. Needs a checkout of
-    Palio, since benchmarks are not part of the installed package. Small sizes take about two
-    minutes.
+    Their bars, and what they are compared with: numpy by hand and other engines, or a raw echo.
+    Stress is what a broker withstands: journals, breaks, idle clients and such as stop reading.
+    Needs a checkout of Palio, since benchmarks are not part of the installed package. Either takes
+    a minute or two.
     """
     from palio.cli.benchmarks import bench
 

@@ -34,6 +34,7 @@ from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.patterns import Occurrence, Pattern
 from palio.model.values import Bindings
+from palio.node.parcels import Parcel
 
 __all__ = ["Audience", "new_matcher"]
 
@@ -213,6 +214,20 @@ class Audience:
                 crowded |= inbox.waiting * 2 > inbox.capacity
         return deliveries, crowded
 
+    def _hand_out_lone(self, parcel: Parcel, numbers: Iterable[int]) -> None:
+        """Queue an event that came by itself for subscriptions, by number."""
+        chunks = [self._lone_chunk(self._subscriptions[each], parcel) for each in numbers]
+        for inbox, chunk in _in_order(chunk for chunk in chunks if len(chunk)):
+            inbox.offer(chunk)
+
+    def _lone_chunk(self, subscription: Subscription, parcel: Parcel) -> Chunk:
+        if subscription._monitor is None:
+            return Chunk.lone(subscription, parcel)
+        assert parcel.event is not None
+        composites = _assembled(subscription, [parcel.event], parcel.publisher)
+        places = np.arange(len(composites))
+        return Chunk(subscription, parcel.publisher, None, places, composites)
+
     def _chunks(
         self, batch: pa.RecordBatch, matches: Matches, publisher: str, entry: Entry | None
     ) -> Iterator[Chunk]:
@@ -223,7 +238,7 @@ class Audience:
                 kept, places = _kept(batch, selected)
                 chunk = Chunk(subscription, publisher, kept, places, entry=entry)
             else:
-                composites = _assembled(subscription, batch, selected, publisher)
+                composites = _assembled(subscription, rows(batch, selected.tolist()), publisher)
                 places = np.arange(len(composites))
                 chunk = Chunk(subscription, publisher, None, places, composites)
             if len(chunk):
@@ -343,12 +358,12 @@ def _in_order(chunks: Iterable[Chunk]) -> Iterator[tuple[Inbox, Chunk]]:
 
 
 def _assembled(
-    subscription: Subscription, batch: pa.RecordBatch, selected: Any, publisher: str
+    subscription: Subscription, events: Iterable[dict[str, Any]], publisher: str
 ) -> list[Event]:
     """The composites that some events complete."""
     monitor = subscription._monitor
     assert monitor is not None
-    occurrences = [Occurrence(row[TIME], publisher, row[SEQ], row) for row in rows(batch, selected)]
+    occurrences = [Occurrence(row[TIME], publisher, row[SEQ], row) for row in events]
     return [
         _composite([_event(each) for each in sequence]) for sequence in monitor.push(occurrences)
     ]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from palio.client.events import Event, Gap
 from palio.client.receipts import Entry, Receipt
 from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded, PalioError
 from palio.model.events import SEQ, TIME, rows
+from palio.node.parcels import Parcel
 
 if TYPE_CHECKING:
     from palio.client.subscription import Subscription
@@ -33,6 +34,11 @@ DEFAULT_CAPACITY: Final = 10_000
 
 MAX_CAPACITY: Final = 10_000_000
 """The most a consumer may ask for: beyond this a queue is an archive."""
+
+
+_FIRST_ROW: Final = np.zeros(1, np.int64)
+"""The selection of an event that is by itself."""
+_FIRST_ROW.flags.writeable = False
 
 
 def check_capacity(capacity: int) -> None:
@@ -49,10 +55,11 @@ class Chunk:
     """Some rows of one batch for one subscription, or events made one by one (no batch)."""
 
     __slots__ = (
+        "_batch",
         "_decoded",
+        "_lone",
         "_selected",
         "_start",
-        "batch",
         "entry",
         "publisher",
         "subscription",
@@ -70,7 +77,8 @@ class Chunk:
     ) -> None:
         self.subscription = subscription
         self.publisher = publisher
-        self.batch = batch
+        self._batch = batch
+        self._lone: Parcel | None = None
         self.version = subscription.version
         self.entry = entry
         """What is acknowledged to the broker when these were dealt with, if anything."""
@@ -78,17 +86,28 @@ class Chunk:
         self._decoded = made
         self._start = 0
 
+    @classmethod
+    def lone(cls, subscription: Subscription, parcel: Parcel) -> Chunk:
+        """An event that came by itself."""
+        chunk = cls(subscription, parcel.publisher, None, _FIRST_ROW)
+        chunk._lone = parcel
+        return chunk
+
+    @property
+    def batch(self) -> pa.RecordBatch | None:
+        """The batch whose rows these are."""
+        return self._batch if self._lone is None else self._lone.batch
+
     def __len__(self) -> int:
         return len(self._selected) - self._start
 
     def drop(self, count: int) -> Gap:
         """Let go of the next events; the gap that this leaves."""
         gone = self._selected[self._start : self._start + count]
-        if self.batch is None:
-            assert self._decoded is not None
-            numbers = [self._decoded[place].seq for place in gone]
+        if self._batch is None:
+            numbers = [self._events()[place].seq for place in gone]
         else:
-            numbers = self.batch.column(SEQ).take(gone).to_pylist()
+            numbers = self._batch.column(SEQ).take(gone).to_pylist()
         self._start += count
         return Gap(self.publisher, numbers[0], numbers[-1], len(numbers))
 
@@ -143,18 +162,17 @@ class Chunk:
 
     def _events(self) -> list[Event]:
         if self._decoded is None:
-            assert self.batch is not None
-            self._decoded = [
-                Event(
-                    row,
-                    self.publisher,
-                    row.pop(SEQ),
-                    row.pop(TIME),
-                    receipt=self._receipt(),
-                )
-                for row in rows(self.batch, self._selected.tolist())
-            ]
+            if self._lone is not None and self._lone.event is not None:
+                self._decoded = [self._event(dict(self._lone.event))]
+            else:
+                assert self._batch is not None
+                chosen = rows(self._batch, self._selected.tolist())
+                self._decoded = [self._event(row) for row in chosen]
         return self._decoded
+
+    def _event(self, row: dict[str, Any]) -> Event:
+        seq, time = row.pop(SEQ), row.pop(TIME)
+        return Event(row, self.publisher, seq, time, receipt=self._receipt())
 
 
 class Inbox:

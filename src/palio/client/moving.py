@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from palio.matching.protocol import RowMask
-from palio.model.events import SEQ
 from palio.node.messages import Parcel
 from palio.node.windows import Windows
 
@@ -23,7 +22,7 @@ class Crossing:
 
     def first_time(self, parcel: Parcel, mask: RowMask) -> RowMask:
         """Which of some events had not come before; now they have."""
-        numbers = parcel.batch.column(SEQ).to_numpy()
+        numbers = parcel.numbers
         fresh = mask & self._seen.fresh(parcel.publisher, numbers)
         self._seen.add(parcel.publisher, numbers[fresh])
         return fresh

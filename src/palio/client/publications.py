@@ -87,9 +87,9 @@ class _Flight:
         self.parcel = parcel
         self.first = first
         self.last = first + len(parcel) - 1
-        self.nbytes = (
-            parcel.payload.size
-        )  # to add up what a batch takes costs more than to write it
+        if parcel.values is None:
+            _ = parcel.payload  # to add up what a batch takes costs more than to write it
+        self.nbytes = parcel.nbytes
         self.offers = offers
 
 
@@ -183,6 +183,12 @@ class Publications:
                 self._waiting -= 1
             else:
                 alike.append(offer)
+        lone = form.lone(alike[0].row) if len(alike) == 1 else None
+        if lone is not None:
+            alike[0].first = alike[0].last = self._next
+            self._waiting -= 1
+            self._depart(lone, alike, durable=durable)
+            return
         try:
             batch = form.gather([offer.row for offer in alike])
         except _UNFIT:
@@ -194,7 +200,7 @@ class Publications:
         for number, offer in enumerate(alike, start=self._next):
             offer.first = offer.last = number
         self._waiting -= len(alike)
-        self._depart(batch, alike, durable=durable)
+        self._depart(_parcel(batch), alike, durable=durable)
 
     def _send_one_by_one(self, form: Form, alike: list[_Offer]) -> None:
         """Send each event by itself; the one that does not fit is told why."""
@@ -213,12 +219,11 @@ class Publications:
         offer.first, offer.last = self._next, self._next + offer.count - 1
         self._waiting -= offer.count
         for batch in offer.batches[:-1]:
-            self._depart(batch, [], durable=offer.durable)
-        self._depart(offer.batches[-1], [offer], durable=offer.durable)
+            self._depart(_parcel(batch), [], durable=offer.durable)
+        self._depart(_parcel(offer.batches[-1]), [offer], durable=offer.durable)
 
-    def _depart(self, batch: pa.RecordBatch, offers: list[_Offer], *, durable: bool) -> None:
-        # The broker puts the publisher's name in: it knows whose connection this is.
-        flight = _Flight(Parcel("", batch), self._next, offers)
+    def _depart(self, parcel: Parcel, offers: list[_Offer], *, durable: bool) -> None:
+        flight = _Flight(parcel, self._next, offers)
         self._next = flight.last + 1
         self._flights[durable].append(flight)
         self._line.send(Publish(flight.parcel, flight.first, durable))
@@ -290,6 +295,10 @@ class Publications:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(future)
             await future
+
+
+def _parcel(batch: pa.RecordBatch) -> Parcel:
+    return Parcel.of("", batch)  # whose events they are is the broker's to say
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -26,9 +26,11 @@ from palio.client.subscription import Subscription
 from palio.client.transport import Dial
 from palio.client.waiting import DONE, in_background
 from palio.errors import Closed, IllegalMessage, PalioError, Unsettled
+from palio.matching.index import Index
 from palio.matching.protocol import Matcher, Matches, RowMask
 from palio.model.events import SEQ, TIME
 from palio.model.filters import Filter
+from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.node import messages
@@ -58,6 +60,9 @@ __all__ = ["Remote"]
 
 SETTLE_AGAIN_S: Final = 0.1
 """How long a client waits before it asks again for brokers that could not be told."""
+
+FEW_SUBSCRIPTIONS: Final = 8
+"""So few are asked one by one whether they want an event: the engine begins at a higher price."""
 
 _UNKNOWN: Final = Gap(ANY_PUBLISHER, 0, 0, 0)
 
@@ -288,12 +293,33 @@ class Remote(Audience):
     def _deliver(self, message: Deliver) -> None:
         """Events for whoever wants them."""
         parcel = _numbered(message.parcel)
+        if parcel.event is not None and message.rows is None and self._crossing is None:
+            wanting = self._wanting(parcel.event, parcel)
+            self.spurious += not wanting
+            self._hand_out_lone(parcel, wanting)
+            return
         mask = unpack_mask(message.rows, len(parcel))
         if self._crossing is not None:
             mask = self._crossing.first_time(parcel, mask)
         matches = _within(mask, self._matcher.match(parcel.batch))
         self.spurious += int(mask.sum()) - _rows_of(matches, len(parcel))
         self._hand_out(parcel.publisher, [(parcel.batch, matches)])
+
+    def _wanting(self, event: Mapping[str, Any], parcel: Parcel) -> list[int]:
+        """The numbers of the subscriptions that want an event, but for durable ones."""
+        if len(self._subscriptions) <= FEW_SUBSCRIPTIONS:
+            return [
+                number
+                for number, each in self._subscriptions.items()
+                if not each.durable and each.concerns(event)
+            ]
+        matcher = self._matcher
+        if isinstance(matcher, Index):
+            keys = matcher.match_event(event)
+        else:
+            keys = matcher.match(parcel.batch).keys
+        numbers: list[int] = np.unique(keys // MAX_PATTERN_STEPS).tolist()
+        return numbers
 
     def _deliver_to_one(self, message: Deliver) -> None:
         """Events for one durable subscription; what it wants no longer is acknowledged."""
@@ -302,7 +328,7 @@ class Remote(Audience):
             return  # it was unsubscribed meanwhile
         parcel = _numbered(message.parcel)
         mask = unpack_mask(message.rows, len(parcel))
-        numbers = parcel.batch.column(SEQ).to_numpy()
+        numbers = parcel.numbers
         receipts = subscription._receipts
         if message.entry:
             if receipts.again(message.entry, parcel.publisher, numbers[mask]):
@@ -332,8 +358,8 @@ def _text(what: Filter | Pattern) -> str:
 
 def _numbered(parcel: Parcel) -> Parcel:
     """Events as brokers deliver them; anything else is illegal."""
-    schema = parcel.batch.schema
-    if SEQ not in schema.names or TIME not in schema.names:
+    named = parcel.shape.names if parcel.event is None else parcel.event
+    if SEQ not in named or TIME not in named:
         raise IllegalMessage("the broker", f"events without {SEQ} and {TIME}")
     return parcel
 

@@ -13,6 +13,8 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from palio.client.outgoing import batches
+from palio.node.limits import MAX_LONE_BYTES
+from palio.node.parcels import Parcel, Shape
 
 __all__ = ["MAX_FORMS", "Form", "Forms", "Row"]
 
@@ -29,10 +31,11 @@ Row: TypeAlias = tuple[Any, ...]
 class Form:
     """The schema that events of one form share."""
 
-    __slots__ = ("schema",)
+    __slots__ = ("schema", "shape")
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
+        self.shape = Shape(schema)
 
     def gather(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Rows as columns; one of Arrow's errors, or OverflowError or UnicodeError, if one does not
@@ -43,6 +46,16 @@ class Form:
             pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def lone(self, row: Row) -> Parcel | None:
+        """A row by itself, as its values; None if it is large, or one of them does not fit."""
+        if not self.shape.fits(row):
+            return None
+        for value in row:
+            if type(value) is str and not value.isascii() and not _is_text(value):
+                return None
+        parcel = Parcel.lone("", self.shape, row)  # whose it is is the broker's to say
+        return parcel if parcel.nbytes <= MAX_LONE_BYTES else None
 
     def event(self, row: Row) -> dict[str, Any]:
         """A row as the event it was."""
@@ -78,3 +91,11 @@ class Forms:
         form = Form(batches(event)[0].schema) if is_plain else None
         self._forms[key] = form
         return form
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -48,6 +48,10 @@ BACKOFF_MAX_S: Final = 5.0
 CLOSE_S: Final = 5.0
 """How long a connection may take to write its last words."""
 
+SEEN_AFTER_S: Final = 0.01
+"""What has arrived is told to the broker after this at the latest. Events that come one by one are
+not each answered: that would cost as much again as they do."""
+
 SILENT_BEATS: Final = 3
 """A connection on which nothing came for so many heartbeats is lost."""
 
@@ -131,9 +135,8 @@ class Session:
         self._heard_at = 0.0
         self._heartbeat_s = HEARTBEAT_S
         self._beat: asyncio.TimerHandle | None = None
-        self._word: asyncio.Handle | None = None
+        self._word: asyncio.TimerHandle | None = None
         self._heard = 0
-        self._heard_before_word = 0
         self._heard_before_beat = 0
 
     @property
@@ -316,22 +319,18 @@ class Session:
             self._lost(self._connection, str(error))
 
     def _acknowledge(self) -> None:
-        """Say what arrived: when it is much, or when a turn of the loop brings nothing more."""
+        """Say what arrived: when it is much, or a moment later."""
         word = self.stream.word()
         if word is not None:
             self._write(word)
         if self._word is None and self.stream.owes_word:
-            self._heard_before_word = self._heard
-            self._word = asyncio.get_running_loop().call_soon(self._fall_idle)
+            self._word = asyncio.get_running_loop().call_later(SEEN_AFTER_S, self._say_seen)
 
-    def _fall_idle(self) -> None:
+    def _say_seen(self) -> None:
         self._word = None
-        word = self.stream.word(now=self._heard == self._heard_before_word)
+        word = self.stream.word(now=True)
         if word is not None:
             self._write(word)
-        elif self.stream.owes_word:
-            self._heard_before_word = self._heard
-            self._word = asyncio.get_running_loop().call_soon(self._fall_idle)
 
     def _listen(self) -> None:
         """Ask a silent broker whether it is there, and give up one that does not answer."""

@@ -274,6 +274,12 @@ class Subscription:
         if self.closed:
             raise Closed("the subscription is closed; subscribe again")
 
+    def concerns(self, event: Mapping[str, Any]) -> bool:
+        """Whether an event, system columns and all, matches its filter or a step of its pattern."""
+        what = self._what
+        steps = (what,) if isinstance(what, Filter) else what.steps
+        return any(step.matches(event, self._values) for step in steps)
+
     def still_wants(self, event: Event) -> bool:
         """Whether an event that waited matches under the parameters of now; counted if not."""
         what = self._what

@@ -111,7 +111,10 @@ class _Connection(asyncio.Protocol):
     def _flush(self) -> None:
         if self._out and self._transport is not None:
             buffers, self._out = self._out, []
-            self._transport.writelines(buffers)
+            if len(buffers) == 1:
+                self._transport.write(buffers[0])
+            else:
+                self._transport.writelines(buffers)
 
     def _lost(self, reason: str) -> None:
         ear, self._ear = self._ear, None

@@ -117,12 +117,12 @@ class Principal:
     def _hearing(self) -> _Rows:
         return _Rows(self.may_hear, self.deny_hear)
 
-    @property
+    @cached_property
     def hears_all(self) -> bool:
         """Whether nothing is withheld from it."""
         return self.may_hear == TRUE and self.deny_hear == FALSE
 
-    @property
+    @cached_property
     def publishes_all(self) -> bool:
         """Whether it may publish anything."""
         return self.may_publish == TRUE and self.deny_publish == FALSE
@@ -211,6 +211,8 @@ def narrow(filter: Filter, values: Bindings, principal: Principal) -> Filter:
     (True, False)
     """
     filter.bind(values)  # an error of the subscriber's own comes before one of authority
+    if principal.hears_all:
+        return filter
     may, denied = principal.may_hear, principal.deny_hear
     left: list[Conjunction] = []
     for asked in filter.conjunctions:
@@ -305,6 +307,10 @@ def hearable(principal: Principal, batch: pa.RecordBatch) -> RowMask:
     return principal._hearing.admitted(batch)
 
 
+def _leave_it(_job: object) -> None:
+    """Compiled code is used once it is there; nobody waits for it here."""
+
+
 class _Rows:
     """A grant and its denial, compiled for batches."""
 
@@ -315,7 +321,7 @@ class _Rows:
         self._everything = may == TRUE
         self._index: Index | None = None
         if not self._everything or denied != FALSE:
-            self._index = Index()
+            self._index = Index(_leave_it)
             self._index.add(self._MAY, may)
             self._index.add(self._DENIED, denied)
 

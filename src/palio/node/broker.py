@@ -235,7 +235,7 @@ class Node:
             case Pong():
                 pass
             case Seen(count) if party is not None:
-                party.stream.seen(count)
+                party.seen(count)
                 self._flow(party)
             case Bye(code):
                 if code == "closed" and isinstance(party, Session):
@@ -392,6 +392,7 @@ class Node:
             self._links.pop(party.link, None)
             self._core.out.append(Close(party.link, "resumed on another connection"))
         state.party, party.link = party, link
+        party.seen(received)
         self._core.out += [Send(link, each) for each in party.stream.resume(received)]
         self._flow(party)
 

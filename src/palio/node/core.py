@@ -13,6 +13,7 @@ from palio.node.authority import Authority, hearable
 from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report, Store
 from palio.node.messages import Deliver, Done, Echo, Gap, Gaps, Route, unpack_mask
+from palio.node.portions import portions
 from palio.node.registry import LINKS
 from palio.node.sessions import Budget, Durable, Neighbour, Session
 from palio.node.settings import Settings
@@ -138,7 +139,8 @@ class Core:
                 continue
             neighbour = self.neighbours.get(peer.name)
             if neighbour is not None:
-                neighbour.say(self.out, Route(control))
+                for portion in portions(Route(control)):
+                    neighbour.say(self.out, portion)
 
     def settle_up(self) -> None:
         """Say and write what the last input led to."""
@@ -156,7 +158,8 @@ class Core:
                 if neighbour is not None and isinstance(message, Echo):
                     self._echo(neighbour, message)
                 elif neighbour is not None:
-                    neighbour.say(self.out, message)
+                    for portion in portions(message):
+                        neighbour.say(self.out, portion)
             settled, registry.settled = registry.settled, []
             for wave, unreached in settled:
                 self._answered(wave, unreached)
@@ -248,7 +251,7 @@ class Core:
     def pump_neighbour(self, neighbour: Neighbour) -> None:
         """Carry what waits for a neighbour, as far as its window allows."""
         custody = self.durability.custody
-        while neighbour.link is not None and neighbour.stream.has_room:
+        while neighbour.link is not None and neighbour.has_room:
             carry = custody.next_carry(neighbour.name)
             if carry is None:
                 return
@@ -257,7 +260,7 @@ class Core:
     def pump(self, durable: Durable) -> None:
         """Send what waits for a durable subscription to its owner, as far as the window allows."""
         session, custody = durable.session, self.durability.custody
-        while session is not None and session.link is not None and session.stream.has_room:
+        while session is not None and session.link is not None and session.has_room:
             delivery = custody.next_delivery(durable.subject, durable.key)
             if delivery is None:
                 return

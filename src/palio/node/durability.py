@@ -15,7 +15,6 @@ import msgspec
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
 from palio.matching.protocol import Matcher, RowMask
-from palio.model.events import SEQ
 from palio.model.filters import TRUE, Filter
 from palio.node.custody import Custody
 from palio.node.effects import (
@@ -153,7 +152,7 @@ class Durability:
 
     def take_back(self, parcel: Parcel, assigned: Iterable[str]) -> list[Operation]:
         """What was taken could not be written: it may come again, and is not there before."""
-        numbers = parcel.batch.column(SEQ).to_numpy()
+        numbers = parcel.numbers
         return [
             write
             for subject in assigned
@@ -166,7 +165,7 @@ class Durability:
         """The rows that are new to each durable subscription here that they match, and where those
         have gone that lived here once: whoever carried the events here may not have known.
         """
-        numbers = parcel.batch.column(SEQ).to_numpy()
+        numbers = parcel.numbers
         operations: list[Operation] = []
         assigned: dict[str, RowMask] = {}
         followed: dict[str, None] = {}

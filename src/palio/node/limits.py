@@ -14,11 +14,19 @@ PROTOCOL_VERSION: Final = 1
 MAX_FRAME_BYTES: Final = 16 << 20
 """One frame: a batch of 65,536 events of ten columns fits, a mistaken length does not."""
 
+PORTION_BYTES: Final = 1 << 20
+"""Of the tables that brokers tell each other, what goes in one frame: the rest comes behind, and
+heartbeats in between."""
+
 MAX_GREETING_BYTES: Final = 16 << 10
 """A frame of a connection that has not shown who it is: a token and a name fit."""
 
 GREETING_S: Final = 2.0
 """How long a connection may take to show who it is."""
+
+MAX_LONE_BYTES: Final = 64 << 10
+"""An event that travels as its values; a larger one does as a batch, whose bytes nobody looks at on
+their way."""
 
 MAX_NUMBER: Final = 1 << 62
 """A number in a message. Added to another it is an int64 still."""
@@ -45,7 +53,11 @@ QUEUE_BYTES: Final = 8 << 20
 """What waits for one slow receiver beyond the window; then the oldest events are dropped."""
 
 MEMORY_BYTES: Final = 1 << 30
-"""What all queues of a broker may hold together; the longest queue loses first."""
+"""What all windows and queues of a broker may hold together; the longest queue loses first."""
+
+FEW_RECEIVERS: Final = 1_024
+"""Of half of that each of so many may have an equal part under way whatever the others have; of
+more, each has less."""
 
 MAX_GAPS: Final = 1_000
 """Publishers of whose lost events a receiver is told one by one; others are counted together."""

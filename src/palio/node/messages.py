@@ -35,13 +35,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from palio.matching.protocol import RowMask
 from palio.model.values import NO_VALUES
 from palio.node.limits import MAX_NUMBER
+from palio.node.parcels import Parcel, pack_mask, unpack_mask
 from palio.routing.messages import Control, Values
 
 __all__ = [
@@ -92,68 +89,6 @@ __all__ = [
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 """A number that came from outside may be reckoned with: what is none is refused by the codec."""
-
-
-class Parcel:
-    """Events of one publisher in its order and of one shape, with their encoded form once it is
-    made.
-
-    At and after the publisher's own broker the batch has the system columns `$seq` and `$time`.
-    """
-
-    __slots__ = ("_nbytes", "_payload", "batch", "publisher")
-
-    def __init__(self, publisher: str, batch: pa.RecordBatch, payload: Any = None) -> None:
-        self.publisher = publisher
-        self.batch = batch
-        self._payload = payload
-        self._nbytes = -1
-
-    @property
-    def payload(self) -> Any:
-        """The batch as an Arrow message without its schema; made once, a buffer."""
-        if self._payload is None:
-            self._payload = self.batch.serialize()
-        return self._payload
-
-    @property
-    def nbytes(self) -> int:
-        """About what it takes on the wire and in a queue. It never changes, so that what is added
-        to an account is what is taken from it.
-        """
-        if self._nbytes < 0:
-            encoded = self._payload
-            self._nbytes = self.batch.nbytes + 256 if encoded is None else encoded.size
-        return self._nbytes
-
-    def select(self, mask: RowMask) -> Parcel:
-        """The events of some rows; this very parcel if that is all of them."""
-        if mask.all():
-            return self
-        return Parcel(self.publisher, self.batch.take(np.flatnonzero(mask)))
-
-    def __len__(self) -> int:
-        return self.batch.num_rows
-
-    def __repr__(self) -> str:
-        return f"Parcel({self.publisher!r}, {self.batch.num_rows} events)"
-
-
-def pack_mask(mask: RowMask) -> bytes | None:
-    """A selection of rows as bits; None for all of them."""
-    return None if mask.all() else np.packbits(mask, bitorder="little").tobytes()
-
-
-def unpack_mask(packed: bytes | None, rows: int) -> RowMask:
-    """`pack_mask` undone.
-
-    >>> unpack_mask(pack_mask(np.array([True, False, True])), 3).tolist()
-    [True, False, True]
-    """
-    if packed is None:
-        return np.ones(rows, np.bool_)
-    bits: npt.NDArray[np.uint8] = np.frombuffer(packed, np.uint8)
-    return np.unpackbits(bits, count=rows, bitorder="little").astype(np.bool_)
 
 
 # --- the connection ---

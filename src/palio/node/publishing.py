@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, PalioError
 from palio.matching.protocol import RowMask
-from palio.model.events import SEQ, TIME, TIMESTAMP, conform, stamped
+from palio.model.events import SEQ, TIME, conform
 from palio.node.authority import hearable, publishable
 from palio.node.core import Core
 from palio.node.effects import Entry
@@ -30,6 +30,7 @@ from palio.node.messages import (
     pack_mask,
     unpack_mask,
 )
+from palio.node.parcels import Shape
 from palio.node.sessions import Neighbour, Party, Session
 from palio.routing.protocol import Events, Peer
 
@@ -46,7 +47,7 @@ class Publishing:
         self._core = core
         self._last_us = 0
         self._next_ticket = 0
-        self._sound: set[pa.Schema] = set()
+        self._sound: set[Shape] = set()
         self.published = 0
         """Events that clients published here."""
         self.routed = 0
@@ -65,12 +66,12 @@ class Publishing:
         session.last_seq = last
         try:
             self._spend(session, parcel)
-            self._check(parcel.batch)
+            self._check(parcel)
         except PalioError as error:
             session.say(core.out, Refused(message.first_seq, last, failure(error)))
             return self._answer(session, last, durable=message.durable)
-        batch = stamped(parcel.batch, message.first_seq, self._next_time())
-        stamped_parcel = self._permitted(session, Parcel(session.publisher, batch))
+        numbered = parcel.stamped(session.publisher, message.first_seq, self._next_time())
+        stamped_parcel = self._permitted(session, numbered)
         self.published += len(stamped_parcel)
         if message.durable:
             self._publish_durable(session, stamped_parcel, last)
@@ -90,19 +91,19 @@ class Publishing:
             )
         session.allowance.spend(len(parcel), parcel.nbytes, now)
 
-    def _check(self, batch: pa.RecordBatch) -> None:
+    def _check(self, parcel: Parcel) -> None:
         """A shape is looked at once."""
-        if batch.schema in self._sound:
+        if parcel.shape in self._sound:
             return
-        conform(batch)
-        for name in batch.schema.names:
+        conform(parcel.batch)
+        for name in parcel.shape.names:
             if name.startswith("$"):
                 raise InvalidEvent(
                     f"attribute {name!r}: names that begin with $ belong to the system"
                 )
         if len(self._sound) >= MAX_SHAPES:
             self._sound.clear()
-        self._sound.add(batch.schema)
+        self._sound.add(parcel.shape)
 
     def _next_time(self) -> int:
         """Now, or just after the publication before: patterns go by this order."""
@@ -118,7 +119,7 @@ class Publishing:
         if mask.all():
             return parcel
         denied = NotPermitted(f"{principal.name!r} may not publish this; it was granted less")
-        for first, end in _runs(parcel.batch.column(SEQ).to_numpy()[~mask]):
+        for first, end in _runs(parcel.numbers[~mask]):
             session.say(self._core.out, Refused(first, end, failure(denied)))
         return parcel.select(mask)
 
@@ -138,7 +139,7 @@ class Publishing:
 
         def refused(reason: str) -> None:
             error = PalioError(f"the broker could not write to its disk: {reason}")
-            first = parcel.batch.column(SEQ)[0].as_py()
+            first = int(parcel.numbers[0])
             session.say(core.out, Refused(first, last, failure(error)))
             done()
 
@@ -171,7 +172,9 @@ class Publishing:
     def forward(self, neighbour: Neighbour, message: Forward) -> None:
         """A neighbour sends events for those who listen beyond."""
         check_numbered(neighbour, message.parcel)
-        parcel = message.parcel.select(unpack_mask(message.rows, len(message.parcel)))
+        parcel = message.parcel
+        if message.rows is not None:
+            parcel = parcel.select(unpack_mask(message.rows, len(parcel)))
         parcel = self._admitted(neighbour, parcel)
         if len(parcel):
             self._route(neighbour.peer, parcel, durable=message.durable)
@@ -260,8 +263,11 @@ class Publishing:
             return
         core = self._core
         self.routed += len(parcel)
-        seqs: npt.NDArray[np.int64] = parcel.batch.column(SEQ).to_numpy()
-        events = Events(parcel.publisher, seqs, batch=parcel.batch)
+        event = parcel.event
+        if event is not None:
+            events = Events(parcel.publisher, (event[SEQ],), rows=(event,))
+        else:
+            events = Events(parcel.publisher, parcel.numbers, batch=parcel.batch)
         for peer, mask in core.router.route(sender, events).items():
             if peer.is_client:
                 self._deliver(peer, parcel, mask, durable=durable)
@@ -276,7 +282,7 @@ class Publishing:
             return
         session, key = place
         sent, rows = _part(session, parcel, mask)
-        self.delivered += int(mask.sum())
+        self.delivered += 1 if len(parcel) == 1 else int(mask.sum())
         session.offer(self._core.out, Deliver(sent, rows, key), self._core.settings.queue_bytes)
 
     def _pass_on(
@@ -294,13 +300,19 @@ class Publishing:
 
 def check_numbered(neighbour: Neighbour, parcel: Parcel) -> None:
     """Refuse events that no broker can have numbered."""
-    schema, batch = parcel.batch.schema, parcel.batch
-    for name, kind in ((SEQ, pa.int64()), (TIME, TIMESTAMP)):
-        places = schema.get_all_field_indices(name)
-        if len(places) != 1 or schema.types[places[0]] != kind or batch[places[0]].null_count:
+    if parcel.event is not None:
+        if not isinstance(parcel.event.get(TIME), datetime):
+            raise IllegalMessage(neighbour.name, f"an event without {TIME}")
+        number = parcel.event.get(SEQ)
+        if not isinstance(number, int) or number < 0:
+            raise IllegalMessage(neighbour.name, f"an event whose {SEQ} is no number from 0 on")
+        return
+    batch = parcel.batch
+    for name, place in zip((SEQ, TIME), parcel.shape.system_columns, strict=True):
+        if place < 0 or batch.column(place).null_count:
             raise IllegalMessage(neighbour.name, f"events without {name}")
-    numbers = batch.column(SEQ).to_numpy()
-    if not len(numbers) or numbers[0] < 0 or (np.diff(numbers) <= 0).any():
+    numbers = parcel.numbers
+    if not len(numbers) or numbers[0] < 0 or not (numbers[1:] > numbers[:-1]).all():
         raise IllegalMessage(neighbour.name, f"events whose {SEQ} does not grow from 0 on")
 
 
@@ -309,7 +321,7 @@ def _part(party: Party, parcel: Parcel, mask: RowMask) -> tuple[Parcel, bytes | 
 
     Rows that somebody may not hear are never sent, selected or not.
     """
-    if mask.all():
+    if len(parcel) == 1 or mask.all():
         return parcel, None
     wanted = int(mask.sum())
     if party.principal.hears_all and wanted * COPY_SHARE > len(parcel):

@@ -6,20 +6,32 @@ the neighbours it would have sent it to, and answers for all beyond once they ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, Final, TypeAlias
 
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, NotPermitted
 from palio.language.parsing import parse_filter
 from palio.model.events import rows, stamped, to_batch
+from palio.node.authority import narrow
 from palio.node.core import Core
 from palio.node.messages import Answer, Fact, Parcel, Probe, Probed
 from palio.node.publishing import Publishing, check_numbered
-from palio.node.sessions import Neighbour, Session
+from palio.node.sessions import Durable, Neighbour, Session, Subscription
 from palio.routing.protocol import Events, Peer
 
 __all__ = ["Questions"]
+
+
+CATALOGUE_ROWS: Final = 10_000
+"""Subscriptions of one answer..."""
+
+CATALOGUE_BYTES: Final = 1 << 20
+"""...and characters of their filters, unless a single one has more."""
+
+_Listed: TypeAlias = tuple[str, str, Mapping[str, Any]]
+"""Owner, filter with what its owner may hear, and values of a subscription."""
 
 
 class _Open:
@@ -52,7 +64,7 @@ class Questions:
             case "topology":
                 session.say(core.out, Answer(id, self.topology()))
             case "catalogue":
-                session.say(core.out, Answer(id, self.catalogue()))
+                session.say(core.out, Answer(id, self.catalogue(session, about)))
             case "trace" if isinstance(about, Mapping):
                 batch = stamped(to_batch(about), 0, core.at.wall_us)
                 name = f"$probe/{core.name}/{self._next_probe}"
@@ -113,28 +125,41 @@ class Questions:
             },
         }
 
-    def catalogue(self) -> list[dict[str, Any]]:
-        """The subscriptions of this broker's clients."""
-        found = [
-            {
-                "id": f"{session.owner}/{session.id}/{key}",
-                "subscriber": session.owner,
-                "filter": str(each.filter),
-                "parameters": dict(each.values),
-            }
-            for session in self._core.sessions.values()
-            for key, each in session.subscriptions.items()
-            if not each.durable
-        ]
-        found += [
-            {
-                "id": each.subject,
-                "subscriber": each.owner,
-                "filter": str(each.filter),
-                "parameters": dict(each.values),
-            }
-            for each in self._core.durability.here.values()
-        ]
+    def catalogue(self, session: Session, about: Any = None) -> dict[str, Any]:
+        """The subscriptions of this broker's clients, a page at a time, in the order of their ids.
+
+        Whoever may hear everything is told of all, and others with `{"own": True}` of theirs. If
+        there are more, `next` is their first id: ask again with `{"from": next}`.
+        """
+        wanted = dict(about) if isinstance(about, Mapping) else {}
+        is_own, start = bool(wanted.get("own")), str(wanted.get("from", ""))
+        if not is_own and not session.principal.hears_all:
+            raise NotPermitted(
+                f"{session.principal.name!r} may not hear everything, and so not be told what "
+                "others hear; ask for its own subscriptions, with {'own': True}"
+            )
+        listed = self._listed(session.owner if is_own else "")
+        page: list[dict[str, Any]] = []
+        size = 0
+        for id in sorted(each for each in listed if each >= start):
+            owner, filter, values = listed[id]()
+            size += len(filter)
+            if page and (size > CATALOGUE_BYTES or len(page) == CATALOGUE_ROWS):
+                return {"subscriptions": page, "next": id}
+            said = {"subscriber": owner, "filter": filter, "parameters": dict(values)}
+            page.append({"id": id, **said})
+        return {"subscriptions": page, "next": ""}
+
+    def _listed(self, owner: str) -> dict[str, Callable[[], _Listed]]:
+        """What is said of each subscription, as this broker runs it; without an owner, of all."""
+        found: dict[str, Callable[[], _Listed]] = {}
+        for session in self._core.sessions.values():
+            for key, each in session.subscriptions.items():
+                if not each.durable and owner in ("", session.owner):
+                    found[f"{session.owner}/{session.id}/{key}"] = partial(_live, session, each)
+        for durable in self._core.durability.here.values():
+            if owner in ("", durable.owner):
+                found[durable.subject] = partial(_durable, durable)
         return found
 
     # --- traces ---
@@ -213,6 +238,15 @@ class Questions:
             asker.say(out, Answer(state.id, {"hops": state.hops}))
         else:
             asker.say(out, Probed(state.id, tuple(state.hops)))
+
+
+def _live(session: Session, each: Subscription) -> _Listed:
+    filter = narrow(each.filter, each.values, session.principal)
+    return session.owner, str(filter), each.values
+
+
+def _durable(each: Durable) -> _Listed:
+    return each.owner, str(each.filter), each.values
 
 
 def _lives(fact: Fact) -> bool:

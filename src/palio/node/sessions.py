@@ -12,11 +12,10 @@ from typing import Any
 
 import msgspec
 
-from palio.model.events import SEQ
 from palio.model.filters import Filter
 from palio.node.authority import Allowance, Principal
 from palio.node.effects import Effect, Send
-from palio.node.limits import MAX_GAPS
+from palio.node.limits import FEW_RECEIVERS, MAX_GAPS
 from palio.node.messages import Deliver, Forward, Gap, Gaps, Message, Seen, unpack_mask
 from palio.node.streams import Stream, size_of
 from palio.routing.protocol import Peer
@@ -25,17 +24,29 @@ __all__ = ["Budget", "Durable", "Neighbour", "Party", "Session", "Subscription"]
 
 
 class Budget:
-    """What all queues hold together, and who holds most."""
+    """What all windows and queues hold together, and whose queue holds most."""
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
         self.used = 0
+        """In queues."""
+        self.under_way = 0
+        """In windows: sent, and not yet seen. It cannot be dropped."""
+        self.receivers = 0
         self.parties: dict[Party, None] = {}
         """Those whose queue is not empty."""
 
+    @property
+    def room(self) -> int:
+        """What one receiver may have under way: as much as is left of a half for all together, so
+        that however many stall there is some left for one that does not; and at least a fair share.
+        """
+        half = self.maximum // 2
+        return max(half - self.under_way, half // max(FEW_RECEIVERS, self.receivers))
+
     def relieve(self) -> None:
         """Bring the sum under the maximum: the longest queue loses half of what it holds."""
-        while self.used > self.maximum:
+        while self.parties and self.used + self.under_way > self.maximum:
             longest = max(self.parties, key=lambda party: party.queued_bytes)
             longest.shed(longest.queued_bytes // 2)
 
@@ -59,16 +70,25 @@ class Party:
         self._queue: deque[tuple[Deliver | Forward, int]] = deque()
         self._budget = budget
         self._gaps: dict[str, Gap] = {}
+        budget.receivers += 1
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more events may be sent now; always, if it has seen all."""
+        unseen = self.stream.unseen_bytes
+        return self.stream.has_room and unseen < max(1, self._budget.room)
 
     def say(self, out: list[Effect], message: Message) -> None:
         """Send a counted message now, or when the party is back."""
+        before = self.stream.unseen_bytes
         self.stream.send(message)
+        self._budget.under_way += self.stream.unseen_bytes - before
         if self.link is not None:
             out.append(Send(self.link, message))
 
     def offer(self, out: list[Effect], message: Deliver | Forward, limit: int) -> None:
         """Send events, or queue them behind others; the oldest go where there are too many."""
-        if self.stream.has_room and not self._queue:
+        if self.has_room and not self._queue:
             self.say(out, message)
             return
         size = size_of(message)
@@ -87,13 +107,19 @@ class Party:
 
     def drain(self, out: list[Effect]) -> None:
         """Send what waits, as far as the window allows; what was lost before it is told first."""
-        while self._queue and self.stream.has_room:
+        while self._queue and self.has_room:
             self._tell_gaps(out)
             message, size = self._queue.popleft()
             self._account(-size)
             self.say(out, message)
-        if not self._queue and self.stream.has_room:
+        if not self._queue and self.has_room:
             self._tell_gaps(out)
+
+    def seen(self, count: int) -> None:
+        """The other end has got so many messages."""
+        before = self.stream.unseen_bytes
+        self.stream.seen(count)
+        self._budget.under_way += self.stream.unseen_bytes - before
 
     def word(self, out: list[Effect], *, now: bool = False) -> None:
         """Tell the other end what arrived, if it is due."""
@@ -104,8 +130,11 @@ class Party:
 
     def forget(self) -> None:
         """The session is over."""
+        self._budget.under_way -= self.stream.unseen_bytes
+        self._budget.receivers -= 1
         self._queue.clear()
         self._account(-self.queued_bytes)
+        self._budget = Budget(self._budget.maximum)  # what is still said to it is on no account
 
     def _account(self, size: int) -> None:
         self.queued_bytes += size
@@ -117,8 +146,7 @@ class Party:
 
     def _lose(self, message: Deliver | Forward) -> None:
         parcel = message.parcel
-        numbers = parcel.batch.column(SEQ).to_numpy()
-        numbers = numbers[unpack_mask(message.rows, len(parcel))]
+        numbers = parcel.numbers[unpack_mask(message.rows, len(parcel))]
         publisher, first, last = parcel.publisher, int(numbers[0]), int(numbers[-1])
         if publisher not in self._gaps and len(self._gaps) >= MAX_GAPS:
             publisher, first, last = "*", 0, 0
@@ -186,6 +214,11 @@ class Neighbour(Party):
     def name(self) -> str:
         """The broker's name."""
         return self.peer.name
+
+    @property
+    def has_room(self) -> bool:
+        """Brokers are few and their links are not to stand still for clients that do."""
+        return self.stream.has_room
 
 
 class Durable:

@@ -24,9 +24,9 @@ _CONTROL_BYTES = 128
 
 
 def size_of(message: Message) -> int:
-    """About how many bytes a message takes."""
+    """About how many bytes of memory a message takes."""
     if isinstance(message, EventMessage):
-        return message.parcel.nbytes
+        return message.parcel.held_bytes
     if isinstance(message, Answer):
         return _CONTROL_BYTES + len(msgspec.msgpack.encode(message.data))
     return _CONTROL_BYTES

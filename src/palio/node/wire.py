@@ -6,9 +6,10 @@
 | 1 control | a message in msgpack |
 | 2 events | `u32 length` of a message in msgpack, the message, and an Arrow batch message |
 
-A schema is sent once a connection and named by its number from then on. The filters of routers
-travel as their canonical text. `Encoder` and `Decoder` hold the state of one direction of one
-connection and do no input or output.
+A schema is sent once a connection and named by its number from then on. An event that came by
+itself travels as its values within a control message: a batch of one costs ten times as much. The
+filters of routers travel as their canonical text. `Encoder` and `Decoder` hold the state of one
+direction of one connection and do no input or output.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from palio.model.events import conform
 from palio.model.filters import Filter
 from palio.node.limits import MAX_FRAME_BYTES, MAX_SHAPES
 from palio.node.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
+from palio.node.parcels import Shape
 
 __all__ = ["Decoder", "Encoder"]
 
@@ -48,36 +50,44 @@ class Encoder:
     """
 
     def __init__(self, max_shapes: int = MAX_SHAPES) -> None:
-        self._shapes: dict[pa.Schema, int] = {}
+        self._shapes: dict[Shape, int] = {}
         self._max_shapes = max_shapes
         self._msgpack = msgspec.msgpack.Encoder(enc_hook=self._hook)
 
     def encode(self, message: Message) -> list[Any]:
         """Buffers to be written one after another: a frame, or two where a shape is new."""
         if not isinstance(message, _WITH_EVENTS):
-            body = self._msgpack.encode(message)
-            return [_HEAD.pack(len(body), CONTROL), body]
+            return [self._control(message)]
         parcel = message.parcel
-        buffers: list[Any] = []
-        schema = parcel.batch.schema
-        if schema not in self._shapes:
-            if len(self._shapes) >= self._max_shapes:
-                self._shapes.clear()
-            number = self._shapes[schema] = len(self._shapes)
-            described = schema.serialize()
-            buffers += [
-                _HEAD.pack(_NUMBER.size + described.size, SHAPE),
-                _NUMBER.pack(number),
-                described,
-            ]
+        shape = parcel.shape
+        buffers = [] if shape in self._shapes else self._described(shape)
+        if parcel.values is not None:
+            return [*buffers, self._control(message)]
         head = self._msgpack.encode(message)
         payload = parcel.payload
         size = _NUMBER.size + len(head) + payload.size
-        return [*buffers, _HEAD.pack(size, EVENTS), _NUMBER.pack(len(head)), head, payload]
+        start = _HEAD.pack(size, EVENTS) + _NUMBER.pack(len(head)) + head
+        return [*buffers, start, payload]
+
+    def _control(self, message: Message) -> bytes:
+        body = self._msgpack.encode(message)
+        return _HEAD.pack(len(body), CONTROL) + body
+
+    def _described(self, shape: Shape) -> list[Any]:
+        """Give a shape a number, and what tells the other end of it."""
+        if len(self._shapes) >= self._max_shapes:
+            self._shapes.clear()
+        number = self._shapes[shape] = len(self._shapes)
+        described = shape.schema.serialize()
+        start = _HEAD.pack(_NUMBER.size + described.size, SHAPE) + _NUMBER.pack(number)
+        return [start, described]
 
     def _hook(self, value: object) -> object:
         if isinstance(value, Parcel):
-            return [value.publisher, self._shapes[value.batch.schema]]
+            number = self._shapes[value.shape]
+            if value.values is not None:
+                return [value.publisher, number, value.values]
+            return [value.publisher, number]
         if isinstance(value, Filter):
             return str(value)
         if isinstance(value, Mapping):
@@ -99,9 +109,9 @@ class Decoder:
         self.sender = sender
         self.max_frame = max_frame
         self._max_shapes = max_shapes
-        self._shapes: dict[int, pa.Schema] = {}
+        self._shapes: dict[int, Shape] = {}
         self._rest = bytearray()
-        self._payload: bytes = b""
+        self._payload: bytes | None = None
         self._msgpack = msgspec.msgpack.Decoder(Message, dec_hook=self._hook)
 
     @property
@@ -115,38 +125,41 @@ class Decoder:
         Whoever is told of one stops reading: where the next frame begins is not known.
         """
         rest = self._rest
-        rest += data
+        if rest:
+            rest += data
+            data = rest
         start = 0
         try:
-            while len(rest) - start >= _HEAD.size:
-                size, kind = _HEAD.unpack_from(rest, start)
+            while len(data) - start >= _HEAD.size:
+                size, kind = _HEAD.unpack_from(data, start)
                 if size > self.max_frame:
                     raise self._illegal(
                         f"a frame of {size} bytes; {self.max_frame} is the most (MAX_FRAME_BYTES)"
                     )
                 end = start + _HEAD.size + size
-                if len(rest) < end:
+                if len(data) < end:
                     break
-                with memoryview(rest) as view:
-                    body = bytes(view[start + _HEAD.size : end])
-                start = end
-                message = self._read(kind, body)
+                with memoryview(data) as view, view[start + _HEAD.size : end] as body:
+                    start = end
+                    message = self._read(kind, body)
                 if message is not None:
                     yield message
         finally:
-            del rest[:start]
+            if data is rest:
+                del rest[:start]
+            elif start < len(data):
+                rest += memoryview(data)[start:]
 
-    def _read(self, kind: int, body: bytes) -> Message | None:
+    def _read(self, kind: int, body: memoryview) -> Message | None:
         try:
             if kind == CONTROL:
+                self._payload = None
                 message: Message = self._msgpack.decode(body)
-                if isinstance(message, _WITH_EVENTS):
-                    raise self._illegal(f"{type(message).__name__} without its events")
                 return message
             if kind == EVENTS:
                 return self._events(body)
             if kind == SHAPE:
-                self._learn(body)
+                self._learn(bytes(body))
                 return None
         except IllegalMessage:
             raise
@@ -163,29 +176,38 @@ class Decoder:
         schema = pa.ipc.read_schema(pa.py_buffer(body[_NUMBER.size :]))
         if conform(_empty(schema)).schema != schema:
             raise self._illegal(f"a shape with types that are none of the model's: {schema}")
-        self._shapes[number] = schema
+        self._shapes[number] = Shape(schema)
 
-    def _events(self, body: bytes) -> Message:
+    def _events(self, body: memoryview) -> Message:
         (size,) = _NUMBER.unpack_from(body)
-        if _NUMBER.size + size > len(body):
+        end = _NUMBER.size + size
+        if end > len(body):
             raise self._illegal("an events frame that is shorter than it says")
-        self._payload = body[_NUMBER.size + size :]
-        message: Message = self._msgpack.decode(body[_NUMBER.size : _NUMBER.size + size])
+        self._payload = bytes(body[end:])  # a copy of its own, which begins where words may
+        message: Message = self._msgpack.decode(body[_NUMBER.size : end])
         return message
 
     def _hook(self, kind: type, value: Any) -> object:
         if kind is Filter:
             return parse_filter(value)
         if kind is Parcel:
-            publisher, number = value
-            schema = self._shapes.get(number) if isinstance(number, int) else None
-            if schema is None or not isinstance(publisher, str):
-                raise ValueError(f"events of shape {number!r}, which was never described")
-            payload = pa.py_buffer(self._payload)
-            batch = pa.ipc.read_record_batch(payload, schema)
-            batch.validate(full=True)  # offsets from outside, about to be read by kernels
-            return Parcel(publisher, batch, payload)
+            return self._parcel(*value)
         raise TypeError(f"{kind.__name__} does not travel")
+
+    def _parcel(self, publisher: Any, number: Any, values: Any = None) -> Parcel:
+        shape = self._shapes.get(number) if isinstance(number, int) else None
+        if shape is None or not isinstance(publisher, str):
+            raise ValueError(f"events of shape {number!r}, which was never described")
+        if self._payload is None:
+            if not isinstance(values, list) or not shape.fits(values):
+                raise ValueError("an event without its values, or with some of another type")
+            return Parcel.lone(publisher, shape, tuple(values))
+        if values is not None:
+            raise ValueError("events both as values and as a batch")
+        payload = pa.py_buffer(self._payload)
+        batch = pa.ipc.read_record_batch(payload, shape.schema)
+        batch.validate(full=True)  # offsets from outside, about to be read by kernels
+        return Parcel(publisher, batch, payload, shape)
 
     def _illegal(self, reason: str) -> IllegalMessage:
         return IllegalMessage(self.sender, reason)

@@ -113,8 +113,8 @@ class Numbers:
     A publisher that starts anew, and so numbers from 0 again, does so in a greater `epoch`.
 
     >>> numbers = Numbers()
-    >>> numbers.news(Events("p", (0, 1))), numbers.news(Events("p", (1, 2)))
-    (array([ True,  True]), array([False,  True]))
+    >>> numbers.news(Events("p", (0, 1))) is ALL_NEW, numbers.news(Events("p", (1, 2)))
+    (True, array([False,  True]))
     >>> numbers.news(Events("p", (0,), epoch=1)), numbers.news(Events("p", (3,)))
     (array([ True]), array([False]))
     """
@@ -135,6 +135,9 @@ class Numbers:
             self._remember(events, max(last, seq))
             return ALL_NEW if seq > last else NONE_NEW
         seqs = events.numbers
+        if len(seqs) and seqs[0] > last and (seqs[1:] > seqs[:-1]).all():
+            self._remember(events, int(seqs[-1]))
+            return ALL_NEW
         new: RowMask = seqs > np.maximum.accumulate(np.concatenate([[last], seqs[:-1]]))
         self._remember(events, max(last, int(seqs.max(initial=-1))))
         return new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import logging
 import secrets
@@ -10,7 +11,7 @@ import signal
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -33,6 +34,7 @@ from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Matching, Router
 from palio.server.broker import Server
 from palio.server.journal import Diskless, Journal
+from palio.server.limits import GC_THRESHOLDS, LOADING_S
 from palio.server.settings import Configuration, Grant
 
 __all__ = ["Front", "Running", "new_authority", "new_router", "run", "running"]
@@ -120,6 +122,7 @@ async def running(configuration: Configuration) -> AsyncIterator[Running]:
 
 async def run(configuration: Configuration, announce: Callable[[Running], None]) -> None:
     """Run a broker until SIGTERM or SIGINT, then drain it; a second signal cuts that short."""
+    gc.set_threshold(*GC_THRESHOLDS)
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
     task = asyncio.current_task()
@@ -133,10 +136,29 @@ async def run(configuration: Configuration, announce: Callable[[Running], None])
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     async with running(configuration) as found:
+        await _load_kernels()
         announce(found)
-        in_background(kernels.warm)
         await asked.wait()
         logger.info("draining", extra={"details": {"connections": found.server.connections}})
+
+
+async def _load_kernels() -> None:
+    """Load compiled code beside the loop, and wait for it a while: until it is there, a batch
+    against many filters keeps the broker busy for seconds. Where it must be compiled first, which
+    takes a minute, the broker begins without.
+    """
+    loop = asyncio.get_running_loop()
+    loaded = asyncio.Event()
+
+    def load() -> None:
+        kernels.warm()
+        with suppress(RuntimeError):  # the broker has ended meanwhile
+            loop.call_soon_threadsafe(loaded.set)
+
+    in_background(load)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LOADING_S):
+            await loaded.wait()
 
 
 def in_background(job: Callable[[], Any]) -> None:

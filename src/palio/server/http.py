@@ -19,9 +19,10 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Match, Route, WebSocketRoute
 
 from palio.errors import InvalidConfiguration, PalioError
+from palio.node.limits import FEW_RECEIVERS
 from palio.server.assembly import new_authority
 from palio.server.broker import Server
 from palio.server.front import RESUME_BYTES, Connect
@@ -101,7 +102,19 @@ async def _not_http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return answer(NotFound(f"there is nothing at {request.url.path!r:.200}"))
     kind = {"type": "HTTPException", "message": error.detail}
-    return JSONResponse({"error": kind}, error.status_code, error.headers)
+    headers = _allowed(request) if error.status_code == 405 else error.headers
+    return JSONResponse({"error": kind}, error.status_code, headers)
+
+
+def _allowed(request: Request) -> dict[str, str]:
+    """All methods of an address; each of its routes knows its own."""
+    methods = {
+        method
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
+    return {"allow": ", ".join(sorted(methods))}
 
 
 class Front:
@@ -143,7 +156,9 @@ async def serve(
     authority = new_authority(configuration)
     access = Access(authority, server.moment)
     # What is kept for resuming is not yet said to be seen, and must not fill the window.
-    keep_bytes = min(RESUME_BYTES, configuration.limits.window_bytes // 4)
+    limits = configuration.limits
+    fair = limits.memory_bytes // 2 // FEW_RECEIVERS
+    keep_bytes = min(RESUME_BYTES, limits.window_bytes // 4, fair // 2)
     delivery = Delivery(server.connect_local, access, directory, keep_bytes=keep_bytes)
     app = application(server.connect_local, access, delivery, metrics)
     config = uvicorn.Config(

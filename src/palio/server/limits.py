@@ -15,3 +15,11 @@ CLOSE_S: Final = 5.0
 
 WRITE_HIGH_BYTES: Final = 1 << 20
 """A client with so much unwritten is not read from until most of it is gone."""
+
+LOADING_S: Final = 1.5
+"""How long a broker that starts waits for compiled code before it says that it is ready: to load it
+takes about a second."""
+
+GC_THRESHOLDS: Final = (50_000, 20, 50)
+"""How often Python looks for garbage that refers to itself, of which a broker makes next to none:
+by default it spends a quarter of the time that many subscriptions take on that."""

@@ -102,7 +102,9 @@ def _paths() -> dict[str, Any]:
                 "Parameters of the filter are given as param.NAME=VALUE. Also as a WebSocket.",
                 listen,
                 parameters=[
-                    _parameter("filter", "query", "In Palio's language.", required=True),
+                    _parameter(
+                        "filter", "query", "In Palio's language.", required=True, min_length=1
+                    ),
                     *resume,
                 ],
             ),
@@ -183,12 +185,18 @@ def _said(description: str) -> dict[str, str]:
 
 
 def _parameter(
-    name: str, where: str, description: str, *, required: bool = False, kind: str = "string"
+    name: str,
+    where: str,
+    description: str,
+    *,
+    required: bool = False,
+    kind: str = "string",
+    min_length: int = 0,
 ) -> dict[str, Any]:
     return {
         "name": name,
         "in": where,
         "required": required,
         "description": description,
-        "schema": {"type": kind},
+        "schema": {"type": kind} | ({"minLength": min_length} if min_length else {}),
     }

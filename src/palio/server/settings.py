@@ -150,7 +150,9 @@ class Limits(_Section, frozen=True, kw_only=True):
         WINDOW_BYTES
     )
     queue_bytes: Annotated[Bytes, Meta(description="waiting for one slow receiver")] = QUEUE_BYTES
-    memory_bytes: Annotated[Bytes, Meta(description="waiting for all receivers")] = MEMORY_BYTES
+    memory_bytes: Annotated[Bytes, Meta(description="waiting for all receivers or on the way")] = (
+        MEMORY_BYTES
+    )
     greeting_s: Annotated[Seconds, Meta(description="to show who one is")] = GREETING_S
     heartbeat_s: Annotated[Seconds, Meta(description="of silence before a connection is asked")] = (
         HEARTBEAT_S

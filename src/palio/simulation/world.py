@@ -410,7 +410,7 @@ class Member:
     def publish(self, *events: Mapping[str, Any], durable: bool = False) -> int:
         """Publish events; the number of the last."""
         for batch in to_batches(events):
-            message = Publish(Parcel("", batch), self._next_seq, durable)
+            message = Publish(Parcel.of("", batch), self._next_seq, durable)
             self._next_seq += batch.num_rows
             if durable:
                 self._unaccepted.append(message)

@@ -1,0 +1,279 @@
+"""`Parcel`: events on their way, as a record batch or, where there is one, as its bare values.
+
+A batch costs a broker the same whether it has one row or a thousand, so an event that travels by
+itself does so as a tuple of values beside its `Shape`, and is matched as a mapping. Whoever wants
+columns gets them: `Parcel.batch` is made when it is asked for. Both forms mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from palio.matching.protocol import RowMask
+from palio.model.events import SEQ, TIME, TIMESTAMP, stamped
+from palio.model.values import INT64_MAX, INT64_MIN
+from palio.node.limits import MAX_LONE_BYTES
+
+__all__ = ["Parcel", "Shape", "pack_mask", "unpack_mask"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_PYTHON_TYPES: Final[dict[pa.DataType, type]] = {
+    pa.bool_(): bool,
+    pa.int64(): int,
+    pa.float64(): float,
+    pa.utf8(): str,
+    pa.binary(): bytes,
+    TIMESTAMP: datetime,
+}
+
+_LONE_BYTES: Final = 256
+"""About what a lone event takes beside its texts..."""
+
+_VALUE_BYTES: Final = 16
+"""...and each of its values."""
+
+_COLUMN_BYTES: Final = 500
+"""About what Arrow takes for a column, beside the values: measured, 5 KiB for a row of ten."""
+
+
+class Shape:
+    """A schema that is compared and hashed at once, with what both ends need to know of it.
+
+    >>> shape = Shape(pa.schema([("x", pa.int64()), ("s", pa.utf8())]))
+    >>> shape.fits((1, None)), shape.fits((1.0, "a")), shape.fits((1,))
+    (True, False, False)
+    """
+
+    __slots__ = ("_hash", "_integers", "_stamped", "_types", "names", "schema", "system_columns")
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema.remove_metadata()
+        self.names: tuple[str, ...] = tuple(schema.names)
+        self._hash = hash(self.schema)
+        self._types = tuple(_PYTHON_TYPES.get(kind) for kind in schema.types)
+        self._integers = [place for place, kind in enumerate(self._types) if kind is int]
+        self._stamped: Shape | None = None
+        self.system_columns = (self._place(SEQ, int), self._place(TIME, datetime))
+        """Where `$seq` and `$time` are; -1 if one is missing, of another type or there twice."""
+
+    def _place(self, name: str, kind: type) -> int:
+        if self.names.count(name) != 1:
+            return -1
+        place = self.names.index(name)
+        return place if self._types[place] is kind else -1
+
+    @property
+    def stamped(self) -> Shape:
+        """The same with the system columns."""
+        if self._stamped is None:
+            schema = self.schema.append(pa.field(SEQ, pa.int64())).append(pa.field(TIME, TIMESTAMP))
+            self._stamped = Shape(schema)
+        return self._stamped
+
+    def fits(self, values: Sequence[Any]) -> bool:
+        """Whether values are those of one event of this shape: each of its type, or None.
+
+        An event without attributes travels as a batch.
+        """
+        if not values or len(values) != len(self._types):
+            return False
+        for value, kind in zip(values, self._types, strict=True):
+            if type(value) is not kind and value is not None:
+                return False
+        for place in self._integers:
+            value = values[place]
+            if value is not None and not INT64_MIN <= value <= INT64_MAX:
+                return False
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Shape) and self.schema.equals(other.schema))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Shape({', '.join(self.names)})"
+
+
+class Parcel:
+    """Events of one publisher in its order and of one shape, with their encoded form once it is
+    made.
+
+    At and after the publisher's own broker they have the system columns `$seq` and `$time`.
+
+    >>> shape = Shape(pa.schema([("x", pa.int64()), ("s", pa.utf8())]))
+    >>> lone = Parcel.lone("p", shape, (1, None))
+    >>> lone.event, lone.batch.to_pylist()
+    ({'x': 1}, [{'x': 1, 's': None}])
+    """
+
+    __slots__ = (
+        "_batch",
+        "_event",
+        "_is_copy",
+        "_nbytes",
+        "_payload",
+        "_shape",
+        "publisher",
+        "values",
+    )
+
+    def __init__(
+        self,
+        publisher: str,
+        batch: pa.RecordBatch | None,
+        payload: Any = None,
+        shape: Shape | None = None,
+    ) -> None:
+        self.publisher = publisher
+        self.values: tuple[Any, ...] | None = None
+        """Those of the one event, in the order of its shape, if it came as such."""
+        self._batch = batch
+        self._payload = payload
+        self._shape = shape
+        self._event: dict[str, Any] | None = None
+        self._nbytes = -1
+        self._is_copy = False
+
+    @classmethod
+    def lone(cls, publisher: str, shape: Shape, values: tuple[Any, ...]) -> Parcel:
+        """One event as values that `fits` has seen."""
+        parcel = cls(publisher, None, None, shape)
+        parcel.values = values
+        return parcel
+
+    @classmethod
+    def of(cls, publisher: str, batch: pa.RecordBatch) -> Parcel:
+        """A batch; if it has one row, not too large, the values of that."""
+        if batch.num_rows == 1 and batch.nbytes <= MAX_LONE_BYTES:
+            shape = Shape(batch.schema)
+            with suppress(ValueError, OverflowError):  # a time that Python does not have
+                values = tuple([column[0].as_py() for column in batch.columns])
+                if shape.fits(values):
+                    return cls.lone(publisher, shape, values)
+        return cls(publisher, batch)
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The events as columns."""
+        if self._batch is None and self.values is None:  # let go of, by `payload`
+            return pa.ipc.read_record_batch(self._payload, self.shape.schema)
+        if self._batch is None:
+            assert self.values is not None
+            schema = self.shape.schema
+            arrays = [
+                pa.array([value], kind)
+                for value, kind in zip(self.values, schema.types, strict=True)
+            ]
+            self._batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return self._batch
+
+    @property
+    def event(self) -> dict[str, Any] | None:
+        """A lone event as a mapping without its nulls, not to be changed; None for a batch."""
+        if self._event is None and self.values is not None:
+            self._event = {
+                name: value
+                for name, value in zip(self.shape.names, self.values, strict=True)
+                if value is not None
+            }
+        return self._event
+
+    @property
+    def shape(self) -> Shape:
+        """Its schema."""
+        if self._shape is None:
+            self._shape = Shape(self.batch.schema)
+        return self._shape
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """The `$seq` of each event."""
+        if self.event is not None:
+            return np.array([self.event[SEQ]], np.int64)
+        numbers: npt.NDArray[np.int64] = self.batch.column(SEQ).to_numpy()
+        return numbers
+
+    @property
+    def payload(self) -> Any:
+        """The batch as an Arrow message without its schema; made once, a buffer.
+
+        Rows that were copied for one receiver are kept in this form only: it is the smaller one.
+        """
+        if self._payload is None:
+            self._payload = self.batch.serialize()
+            if self._is_copy:
+                self._batch = None
+        return self._payload
+
+    @property
+    def nbytes(self) -> int:
+        """About what it takes on the wire and in a queue. It never changes, so that what is added
+        to an account is what is taken from it.
+        """
+        if self._nbytes < 0:
+            if self.values is not None:
+                texts = sum([len(each) for each in self.values if type(each) in (str, bytes)])
+                self._nbytes = _LONE_BYTES + _VALUE_BYTES * len(self.values) + texts
+            elif self._payload is not None:
+                self._nbytes = self._payload.size
+            else:
+                self._nbytes = self.batch.nbytes + 256
+        return self._nbytes
+
+    @property
+    def held_bytes(self) -> int:
+        """About what it takes in memory; as constant as `nbytes`."""
+        if self.values is not None:
+            return self.nbytes
+        return self.nbytes + _COLUMN_BYTES * len(self.shape.names)
+
+    def stamped(self, publisher: str, first_seq: int, time_us: int) -> Parcel:
+        """The same events as their broker hands them on: whose they are, numbered and dated."""
+        shape = self.shape.stamped
+        if self.values is not None:
+            time = _EPOCH + timedelta(microseconds=time_us)
+            return Parcel.lone(publisher, shape, (*self.values, first_seq, time))
+        return Parcel(publisher, stamped(self.batch, first_seq, time_us), None, shape)
+
+    def select(self, mask: RowMask) -> Parcel:
+        """The events of some rows; this very parcel if that is all of them."""
+        if mask.all():
+            return self
+        chosen = self.batch.take(np.flatnonzero(mask))
+        copy = Parcel(self.publisher, chosen, None, self.shape)
+        copy._nbytes = chosen.nbytes + 256
+        copy._is_copy = True
+        return copy
+
+    def __len__(self) -> int:
+        return 1 if self.values is not None else self.batch.num_rows
+
+    def __repr__(self) -> str:
+        return f"Parcel({self.publisher!r}, {len(self)} events)"
+
+
+def pack_mask(mask: RowMask) -> bytes | None:
+    """A selection of rows as bits; None for all of them."""
+    return None if mask.all() else np.packbits(mask, bitorder="little").tobytes()
+
+
+def unpack_mask(packed: bytes | None, rows: int) -> RowMask:
+    """`pack_mask` undone.
+
+    >>> unpack_mask(pack_mask(np.array([True, False, True])), 3).tolist()
+    [True, False, True]
+    """
+    if packed is None:
+        return np.ones(rows, np.bool_)
+    bits: npt.NDArray[np.uint8] = np.frombuffer(packed, np.uint8)
+    return np.unpackbits(bits, count=rows, bitorder="little").astype(np.bool_)

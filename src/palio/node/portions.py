@@ -1,0 +1,58 @@
+"""`portions`: what is too much for one frame goes in several.
+
+The tables that a broker hands to a neighbour grow with its clients, frames do not. A `Batch` is
+applied as one; where it is cut, the receiver has the first part of a new table for a moment before
+it has the rest. The first part says that the table is new, and the last one bears the wave, so that
+what is settled is settled with all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
+
+import msgspec
+
+from palio.node.limits import PORTION_BYTES
+from palio.node.messages import Fact, Facts, Message, Route
+from palio.routing.messages import Batch, Request
+
+__all__ = ["portions"]
+
+FEW: Final = 8
+"""So few are never too much, however long their filters are, and need not be weighed."""
+
+_Item = TypeVar("_Item", Fact, Request)
+
+_encoder: Final = msgspec.msgpack.Encoder(enc_hook=str)
+
+
+def portions(message: Message) -> Iterable[Message]:
+    """A message between brokers as one or more that say the same.
+
+    >>> portions(Facts((Fact("b1", 1, "links"),)))
+    [Facts(facts=(Fact(origin='b1', version=1, subject='links', ...),))]
+    """
+    match message:
+        case Facts(facts) if len(facts) > FEW:
+            return [Facts(part) for part in _parts(facts)]
+        case Route(Batch(requests, fresh, wave)) if len(requests) > FEW:
+            parts = list(_parts(requests))
+            last = len(parts) - 1
+            return [
+                Route(Batch(part, fresh and at == 0, wave if at == last else None))
+                for at, part in enumerate(parts)
+            ]
+    return [message]
+
+
+def _parts(items: tuple[_Item, ...]) -> Iterator[tuple[_Item, ...]]:
+    """As many as fit at a time, and at least one."""
+    start = size = 0
+    for at, item in enumerate(items):
+        weight = len(_encoder.encode(item))
+        if at > start and size + weight > PORTION_BYTES:
+            yield items[start:at]
+            start, size = at, 0
+        size += weight
+    yield items[start:]

@@ -1,0 +1,135 @@
+"""A lone event is the batch of one that it stands for, in everything anyone may ask of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palio.model.events import SEQ, TIMESTAMP, stamped, to_batch
+from palio.node.limits import MAX_LONE_BYTES
+from palio.node.parcels import Parcel, Shape
+from tests.strategies import shown, values
+
+EVENTS = st.dictionaries(st.sampled_from("abcd"), values(), min_size=1)
+
+VALUES = (True, 2**63 - 1, 0.5, "é", b"\xff", datetime(2026, 1, 1, tzinfo=UTC))
+SCHEMA = to_batch(dict(zip("bifsyt", VALUES, strict=True))).schema
+
+
+@given(EVENTS)
+def test_a_lone_event_means_its_batch(event: dict[str, Any]) -> None:
+    batch = to_batch(event)
+    lone = Parcel.of("p", batch)
+    assert lone.values is not None
+    assert (lone.publisher, len(lone), lone.shape) == ("p", 1, Shape(batch.schema))
+    assert lone.batch.equals(batch)
+    assert lone.batch.schema == batch.schema
+    assert repr(lone) == repr(Parcel("p", batch))
+
+
+@given(EVENTS)
+def test_both_are_stamped_alike(event: dict[str, Any]) -> None:
+    batch = to_batch(event)
+    lone = Parcel.of("", batch).stamped("p", 7, 1_000_001)
+    other = Parcel("", batch).stamped("p", 7, 1_000_001)
+    assert lone.values is not None
+    assert lone.shape == other.shape == Shape(lone.batch.schema)
+    assert lone.batch.equals(stamped(batch, 7, 1_000_001))
+    assert other.batch.equals(lone.batch)
+    assert lone.numbers.tolist() == other.numbers.tolist() == [7]
+    assert lone.publisher == other.publisher == "p"
+
+
+def test_nulls_are_absent_from_the_mapping() -> None:
+    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
+    lone = Parcel.lone("p", Shape(schema), (None, 3))
+    assert lone.event == {"y": 3}
+    assert lone.batch.to_pylist() == [{"x": None, "y": 3}]
+    assert Parcel("p", lone.batch).event is None
+
+
+def test_several_events_and_events_without_attributes_are_batches() -> None:
+    assert Parcel.of("p", pa.record_batch({"x": [1, 2]})).values is None
+    assert Parcel.of("p", to_batch({})).values is None
+    assert Parcel.of("p", to_batch({"x": None})).values is None
+
+
+def test_a_time_beyond_those_of_python_stays_in_its_batch() -> None:
+    batch = pa.record_batch({"t": pa.array([2**62], TIMESTAMP)})
+    assert Parcel.of("p", batch).values is None
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_a_large_event_is_a_batch(extra: int) -> None:
+    overhead = to_batch({"s": ""}).nbytes
+    batch = to_batch({"s": "x" * (MAX_LONE_BYTES - overhead + extra)})
+    assert batch.nbytes == MAX_LONE_BYTES + extra
+    assert (Parcel.of("p", batch).values is not None) is (extra <= 0)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        *((0, each) for each in (1, 0.0, "x")),
+        *((1, each) for each in (True, 1.0, 2**63, -(2**63) - 1, "1")),
+        *((2, each) for each in (1, "x", False)),
+        *((3, each) for each in (b"x", 1, ["x"])),
+        *((4, each) for each in ("x", 1)),
+        *((5, each) for each in (1, "2026-01-01T00:00:00Z")),
+    ],
+    ids=shown,
+)
+def test_a_value_of_another_type_does_not_fit(place: int, value: Any) -> None:
+    shape = Shape(SCHEMA)
+    assert shape.fits(VALUES)
+    assert shape.fits([None] * 6)
+    assert not shape.fits([*VALUES[:place], value, *VALUES[place + 1 :]])
+    assert not shape.fits(VALUES[:-1])
+    assert not shape.fits((*VALUES, None))
+
+
+def test_shapes_are_their_schemas() -> None:
+    named = Shape(SCHEMA.with_metadata({"made": "by pandas"}))
+    assert named == Shape(SCHEMA)
+    assert hash(named) == hash(Shape(SCHEMA))
+    assert not named.schema.metadata
+    assert Shape(SCHEMA) != Shape(SCHEMA.append(pa.field("x", pa.int64())))
+    assert repr(Shape(SCHEMA)) == "Shape(b, i, f, s, y, t)"
+    assert named.stamped is named.stamped
+    assert named.stamped.names[-2:] == (SEQ, "$time")
+
+
+def test_what_it_weighs_does_not_change() -> None:
+    lone = Parcel.of("p", to_batch({"s": "x" * 1_000, "y": b"z" * 100}))
+    before = lone.nbytes
+    assert before > 1_100
+    assert len(lone.payload) > 0
+    assert lone.nbytes == before
+
+
+def test_rows_are_chosen() -> None:
+    lone = Parcel.of("p", to_batch({"x": 1}))
+    assert lone.select(np.array([True])) is lone
+    assert len(lone.select(np.array([False]))) == 0
+    several = Parcel("p", pa.record_batch({"x": [1, 2, 3]}))
+    chosen = several.select(np.array([True, False, True]))
+    assert chosen.batch.to_pylist() == [{"x": 1}, {"x": 3}]
+    assert chosen.shape == several.shape
+
+
+def test_a_copy_for_one_receiver_is_kept_in_its_encoded_form_only() -> None:
+    parcel = Parcel("p", pa.record_batch({"x": [1, 2, 3], "s": ["a", "b", "c"]}))
+    copy = parcel.select(np.array([True, False, True]))
+    weight, batch = copy.nbytes, copy.batch
+    assert copy.batch is batch
+    assert copy.payload.equals(batch.serialize())
+    assert copy.batch is not batch
+    assert copy.batch.equals(batch)
+    assert (copy.nbytes, len(copy)) == (weight, 2)
+    assert parcel.batch is parcel.batch

@@ -1,0 +1,97 @@
+"""Tables of any size go over a link, and say the same as they would in one frame."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palio.language.parsing import parse_filter
+from palio.node import portions as portions_module
+from palio.node.limits import MAX_FRAME_BYTES, PORTION_BYTES
+from palio.node.messages import Fact, Facts, Message, Ping, Route
+from palio.node.portions import FEW, portions
+from palio.node.wire import Encoder
+from palio.routing.messages import Batch, Join, Request, Subscribe, Unsubscribe
+from tests.node.test_broker import QUICK, heard, world_of
+
+
+def subscribe(key: int, text: str = "x = 1") -> Request:
+    return Subscribe(key, parse_filter(text), {"y": "é" * 10})
+
+
+def encoded(message: Message) -> int:
+    return sum(len(bytes(each)) for each in Encoder().encode(message))
+
+
+def batches(message: Message) -> list[Batch]:
+    found = []
+    for each in portions(message):
+        assert isinstance(each, Route)
+        assert isinstance(each.control, Batch)
+        found.append(each.control)
+    return found
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Ping(),
+        Route(Join()),
+        Route(Batch((), fresh=True, wave=1)),
+        Route(Batch(tuple(Unsubscribe(key) for key in range(1_000)), wave=3)),
+        Facts(tuple(Fact("b1", version, "o/d", (), "x = 1") for version in range(100))),
+    ],
+    ids=["ping", "join", "empty", "many", "facts"],
+)
+def test_what_fits_goes_as_it_is(message: Message) -> None:
+    assert list(portions(message)) == [message]
+
+
+@given(st.integers(FEW + 1, 60), st.booleans(), st.none() | st.integers(0, 9), st.integers(50, 500))
+def test_a_table_in_portions_is_the_table(
+    count: int, fresh: bool, wave: int | None, most: int
+) -> None:
+    requests = tuple(subscribe(key) for key in range(count))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(portions_module, "PORTION_BYTES", most)
+        found = batches(Route(Batch(requests, fresh, wave)))
+    assert sum((each.requests for each in found), ()) == requests
+    assert [each.fresh for each in found] == [fresh] + [False] * (len(found) - 1)
+    assert [each.wave for each in found] == [None] * (len(found) - 1) + [wave]
+    assert len(found) > 1
+    assert all(len(each.requests) == 1 or encoded(Route(each)) < most + 100 for each in found)
+
+
+@pytest.mark.parametrize(("beyond", "count"), [(-1, 2), (0, 1), (1, 1)])
+def test_a_portion_is_full_at_its_limit(
+    beyond: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = tuple(Fact("b1", 1, f"o/{number:04}", (), "x = 1") for number in range(FEW + 1))
+    size = sum(len(portions_module._encoder.encode(each)) for each in facts)
+    monkeypatch.setattr(portions_module, "PORTION_BYTES", size + beyond)
+    assert len(list(portions(Facts(facts)))) == count
+
+
+def test_few_with_the_longest_filters_fit_in_a_frame() -> None:
+    longest = "s IN (" + ", ".join(f"'{number:03}{'é' * 800}'" for number in range(300)) + ")"
+    requests = tuple(subscribe(key, longest) for key in range(FEW))
+    assert encoded(Route(Batch(requests))) > 2 * PORTION_BYTES
+    assert encoded(Route(Batch(requests))) < MAX_FRAME_BYTES
+
+
+def test_a_neighbour_gets_tables_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portions_module, "PORTION_BYTES", 200)
+    world = world_of(2, settings=QUICK)
+    listener, publisher = world.client("l", "b2"), world.client("p", "b1")
+    for number in range(50):
+        listener.subscribe(f"x = {number}", durable=f"d{number}" if number % 2 else "")
+    world.run(1.0)
+    world.kill("b1")
+    world.run(1.0)
+    world.start("b1")
+    world.run(5.0)
+    for number in range(50):
+        publisher.publish({"x": number}, durable=True)
+    world.run(2.0)
+    assert sorted(heard(listener)) == list(range(50))

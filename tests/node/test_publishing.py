@@ -1,0 +1,145 @@
+"""An event that comes by itself goes the very way of a batch of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palio.errors import IllegalMessage
+from palio.matching.index import Index
+from palio.model.events import to_batch
+from palio.model.filters import Filter
+from palio.node.authority import NamedAuthority, Principal
+from palio.node.broker import Node
+from palio.node.effects import Effect, Moment, Send
+from palio.node.memory import MemoryStore
+from palio.node.messages import (
+    Accepted,
+    Bye,
+    Deliver,
+    Forward,
+    Hello,
+    Message,
+    Parcel,
+    Publish,
+    Refused,
+    Route,
+    Subscribe,
+)
+from palio.node.publishing import check_numbered
+from palio.node.sessions import Budget, Neighbour
+from palio.node.streams import Stream
+from palio.routing import messages as routing
+from palio.routing.acyclic import Acyclic
+from palio.routing.protocol import Matching, Peer, SelectorFactory
+from palio.routing.selecting import Rows
+from tests.matching.test_index import parsed
+from tests.strategies import SEEDS, examples, filters, nearby
+
+AT = Moment(1.0, 1_000_000)
+
+SELECTORS: list[SelectorFactory] = [Rows, lambda: Matching(Index())]
+
+
+class Place:
+    """A broker with three clients and a neighbour, all of whom hear something."""
+
+    def __init__(self, selector: SelectorFactory, asked: list[str]) -> None:
+        self.node = Node("b1", Acyclic("b1", selector), MemoryStore())
+        self.node.start(AT)
+        for link, (role, name) in enumerate(
+            [("client", "p"), ("client", "a"), ("client", "b"), ("broker", "b2")]
+        ):
+            self.node.accept(link, AT)
+            self.say(link, Hello(role, name, 1, incarnation="x" if role == "client" else ""))
+        for key, text in enumerate(asked):
+            self.say(1 + key % 2, Subscribe(key, key, text))
+        beyond = tuple(routing.Subscribe(key, parsed(each)) for key, each in enumerate(asked[:2]))
+        self.say(3, Route(routing.Batch(beyond, fresh=True)))
+        self.seq = 0
+
+    def say(self, link: int, message: Message) -> list[Effect]:
+        return self.node.receive(link, message, AT)
+
+    def publish(self, parcel: Parcel) -> list[Any]:
+        """What follows from a publication, as plain data."""
+        self.seq += 1
+        return [plain(each) for each in self.say(0, Publish(parcel, self.seq))]
+
+
+def plain(effect: Effect) -> Any:
+    assert isinstance(effect, Send)
+    message = effect.message
+    if isinstance(message, Deliver | Forward):
+        parcel = message.parcel
+        events = parcel.batch.to_pylist()
+        assert len(parcel) == len(events)
+        return effect.link, type(message), parcel.publisher, events, parcel.batch.schema
+    return effect.link, message
+
+
+@pytest.mark.parametrize("selector", SELECTORS, ids=["rows", "index"])
+@given(st.lists(filters(), min_size=2, max_size=6), SEEDS)
+@examples(40)
+def test_by_itself_or_as_a_batch_it_goes_the_same_way(
+    selector: SelectorFactory, asked: list[Filter], seed: int
+) -> None:
+    texts = [str(each) for each in asked]
+    alone, together = Place(selector, texts), Place(selector, texts)
+    for event in nearby(*asked, seed=seed, count=8):
+        batch = to_batch(event)
+        expected = together.publish(Parcel("", batch))
+        assert repr(alone.publish(Parcel.of("", batch))) == repr(expected)
+    for count in ("published", "routed", "delivered"):
+        assert alone.node.status()[count] == together.node.status()[count]
+
+
+def test_what_a_publisher_may_not_publish_is_refused_by_itself_too() -> None:
+    granted = Principal("p", parsed("x > 0"), parsed("x > 0"))
+    node = Node("b1", Acyclic("b1"), MemoryStore(), authority=NamedAuthority({"p": granted}))
+    node.start(AT)
+    node.accept(1, AT, "p")
+    node.receive(1, Hello("client", "p", 1, incarnation="x"), AT)
+    node.receive(1, Subscribe(1, 1, "x < 10"), AT)
+
+    def said(x: int, seq: int) -> list[type]:
+        effects = node.receive(1, Publish(Parcel.of("", to_batch({"x": x})), seq), AT)
+        return [type(each.message) for each in effects if isinstance(each, Send)]
+
+    assert said(-1, 1) == [Refused, Accepted]
+    assert said(1, 2) == [Deliver, Accepted]
+
+
+def test_system_names_are_refused_by_itself_too() -> None:
+    place = Place(Rows, ["EXISTS x"])
+    (_, refused), _ = place.publish(Parcel.of("", pa.record_batch({"x": [1], "$y": [2]})))
+    assert isinstance(refused, Refused)
+    assert "begin with $" in refused.failure.message
+
+
+@pytest.mark.parametrize(
+    "event",
+    [{"x": 1}, {"x": 1, "$seq": 1}, {"x": 1, "$seq": "1", "$time": 5}, {"x": 1, "$time": 5}],
+)
+def test_a_neighbour_may_not_bring_events_without_numbers(event: dict[str, Any]) -> None:
+    place = Place(Rows, ["EXISTS x"])
+    effects = place.say(3, Forward(Parcel.of("p", to_batch(event))))
+    assert any(isinstance(each, Send) and isinstance(each.message, Bye) for each in effects)
+
+
+def test_numbers_begin_at_0() -> None:
+    stream, budget = Stream(), Budget(1)
+    everything = Principal("b2")
+    neighbour = Neighbour("b2", Peer.broker("b2"), everything, 1, stream, budget)
+    for seq in (-1, 0):
+        parcel = Parcel.of("", to_batch({"x": 1})).stamped("p", seq, 0)
+        assert parcel.values is not None
+        if seq < 0:
+            with pytest.raises(IllegalMessage, match="no number from 0 on"):
+                check_numbered(neighbour, parcel)
+        else:
+            check_numbered(neighbour, parcel)

@@ -1,0 +1,110 @@
+"""Windows and queues of many receivers, and what they hold together."""
+
+from __future__ import annotations
+
+import pytest
+
+from palio.node.authority import Principal
+from palio.node.effects import Effect, Send
+from palio.node.limits import FEW_RECEIVERS, WINDOW_BYTES
+from palio.node.messages import Accepted, Deliver, Message
+from palio.node.sessions import Budget, Neighbour, Party
+from palio.node.streams import Stream, size_of
+from palio.routing.protocol import Peer
+from tests.node.events import parcel
+
+MANY = 1 << 30
+
+
+def party(budget: Budget, link: int = 1) -> Party:
+    peer = Peer.session(f"s{link}")
+    return Party(peer.name, peer, Principal("p"), link, Stream(WINDOW_BYTES), budget)
+
+
+def some(number: int = 0) -> Deliver:
+    return Deliver(parcel({"x": number}, first_seq=1 + number))
+
+
+SIZE = size_of(some())
+
+
+def sent(out: list[Effect]) -> list[Message]:
+    return [effect.message for effect in out if isinstance(effect, Send)]
+
+
+def test_windows_hold_no_more_than_half_of_the_budget_together() -> None:
+    budget = Budget(200 * SIZE)
+    stalled = [party(budget, link) for link in range(20)]
+    for number in range(100):
+        for each in stalled:
+            each.offer([], some(number), MANY)
+    assert 0 < budget.under_way <= 100 * SIZE
+    assert budget.under_way == sum(each.stream.unseen_bytes for each in stalled)
+    assert budget.used + budget.under_way <= budget.maximum
+    assert all(each.dropped for each in stalled)
+
+
+def test_one_that_keeps_up_has_room_beside_any_number_that_stall() -> None:
+    budget = Budget(200 * SIZE)
+    stalled = [party(budget, link) for link in range(50)]
+    healthy = party(budget, 99)
+    heard: list[Effect] = []
+    for number in range(100):
+        for each in (*stalled, healthy):
+            each.offer(heard if each is healthy else [], some(number), MANY)
+        healthy.seen(healthy.stream.sent)
+        healthy.drain(heard)
+    assert len(sent(heard)) == 100
+    assert healthy.dropped == 0
+
+
+@pytest.mark.parametrize(("beyond", "has_room"), [(-1, False), (0, False), (1, True)])
+def test_what_is_left_for_all_is_what_each_may_have(beyond: int, has_room: bool) -> None:
+    budget = Budget(200 * SIZE)
+    one = party(budget)
+    one.say([], some())
+    budget.under_way = 100 * SIZE - (SIZE + beyond)
+    assert one.has_room == has_room
+
+
+@pytest.mark.parametrize(
+    ("receivers", "room"),
+    [(FEW_RECEIVERS - 1, 512), (FEW_RECEIVERS, 512), (FEW_RECEIVERS + 1, 511)],
+)
+def test_a_fair_share_is_left_to_each_whatever_the_others_hold(receivers: int, room: int) -> None:
+    budget = Budget(2 * 512 * FEW_RECEIVERS)
+    budget.under_way = budget.maximum
+    budget.receivers = receivers
+    assert budget.room == room
+
+
+def test_a_link_between_brokers_has_its_window_whatever_clients_hold() -> None:
+    budget = Budget(2 * SIZE)
+    budget.under_way = 100 * SIZE
+    link = Neighbour("b2", Peer.broker("b2"), Principal("b2"), 1, Stream(3 * SIZE), budget)
+    rooms = []
+    for number in range(4):
+        rooms.append(link.has_room)
+        link.say([], some(number))
+    assert rooms == [True, True, True, False]
+
+
+def test_one_that_has_seen_all_has_room_whatever_the_others_hold() -> None:
+    budget = Budget(2 * SIZE)
+    budget.under_way = 100 * SIZE
+    one, out = party(budget), list[Effect]()
+    one.offer(out, some(), MANY)
+    assert len(sent(out)) == 1
+    assert not one.has_room
+
+
+def test_a_session_that_is_over_gives_back_what_it_held_and_takes_no_more() -> None:
+    budget = Budget(4 * SIZE)
+    one = party(budget)
+    for number in range(10):
+        one.offer([], some(number), MANY)
+    assert (budget.under_way > 0, budget.used > 0) == (True, True)
+    one.forget()
+    one.say([], Accepted(1, "durable"))
+    assert (budget.under_way, budget.used, dict(budget.parties)) == (0, 0, {})
+    assert budget.receivers == 0
