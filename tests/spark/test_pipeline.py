@@ -89,6 +89,7 @@ options = {{ url = "{url}", durable = "d", filter = "x > 0" }}
 [match]
 subscriptions = "wanted.jsonl"
 columns = ["x"]
+refresh = "50ms"
 
 [[sinks]]
 of = "matches"
@@ -110,6 +111,7 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Pat
             assert (report.events, report.batches, report.rejected) == (10, 1, 1)
         found = sorted(row.x for row in spark.read.parquet(str(tmp_path / "out")).collect())
         assert found == list(range(6, 21))
+        assert (tmp_path / "c" / "subscriptions" / "current").exists()
         stop = Event()
         stop.set()
         assert run_pipeline(plan, spark, stop=stop).events == 0

@@ -131,6 +131,40 @@ def test_a_stream_may_write_to_what_is_there(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("match", "told"),
+    [
+        ('subscriptions = "palio://host:port"', ":12: match.subscriptions: 'palio://host:port' is"),
+        (
+            'subscriptions = "palio://host"\nrefresh = "often"',
+            ":13: match.refresh: 'often' is no ti",
+        ),
+    ],
+)
+def test_subscriptions_may_be_a_brokers(home: Path, match: str, told: str) -> None:
+    table = '[match]\nsubscriptions = "palio://host"\nrefresh = "5s"\n'
+    assert read_plan(write(home, STREAM + table)).match is not None
+    with pytest.raises(InvalidConfiguration, match=told):
+        read_plan(write(home, STREAM.replace("[[sinks]]", f"\n[match]\n{match}\n[[sinks]]")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"stream = true": ""}, "match.refresh: this is for streams"),
+        ({'"c"': '"s3://bucket/c"'}, "match.refresh: workers read what is in force from"),
+    ],
+)
+def test_what_refreshes_is_a_stream_with_a_directory(
+    home: Path, changes: dict[str, str], told: str
+) -> None:
+    text = STREAM + '[match]\nsubscriptions = "palio://host"\nrefresh = "5s"\n'
+    for before, after in changes.items():
+        text = text.replace(before, after)
+    with pytest.raises(InvalidConfiguration, match=told):
+        read_plan(write(home, text))
+
+
+@pytest.mark.parametrize(
     ("before", "after", "told"),
     [
         ("available now", "soon", ":3: trigger: 'soon' is no time.*'available now'"),

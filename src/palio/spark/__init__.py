@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from palio.spark.catalogue import Catalogue
     from palio.spark.java import MissingDependency
     from palio.spark.matches import match, rejects
     from palio.spark.sequencing import sequences
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from palio.spark.source import register
 
 __all__ = [
+    "Catalogue",
     "MissingDependency",
     "SubscriptionSet",
     "match",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "Catalogue": "palio.spark.catalogue",
     "MissingDependency": "palio.spark.java",
     "SubscriptionSet": "palio.spark.sets",
     "match": "palio.spark.matches",

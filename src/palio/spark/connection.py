@@ -14,7 +14,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from palio.errors import IllegalMessage, PalioError, Unreachable
 from palio.node.addresses import parse_address
@@ -22,6 +22,8 @@ from palio.node.failures import error_of
 from palio.node.limits import PROTOCOL_VERSION
 from palio.node.messages import (
     UNCOUNTED,
+    Answer,
+    Ask,
     Bye,
     Deliver,
     Done,
@@ -44,6 +46,10 @@ READ_BYTES: Final = 1 << 18
 
 TIMEOUT_S: Final = 60.0
 """How long a broker may take to greet, to answer a request, or to take what is written."""
+
+
+QUESTIONS: Final = 1 << 20
+"""Questions have numbers from here on, so that no caller's own number is among them."""
 
 
 class Door(NamedTuple):
@@ -90,6 +96,7 @@ class Connection:
         self._writing = Lock()
         self._heard: SimpleQueue[Message | PalioError] = SimpleQueue()
         self._early: list[Message] = []
+        self._asked = QUESTIONS
         self._is_closed = False
         self._reader = Thread(target=self._read, name="palio-connection", daemon=True)
         self._reader.start()
@@ -113,12 +120,24 @@ class Connection:
     def subscribe(self, request: Subscribe) -> None:
         """Put a subscription in force; what the broker says against it is raised."""
         self.say(request)
+        self._answered(request.id)
+
+    def ask(self, what: str, about: Any = None) -> Any:
+        """What a broker answers to a question; what it says against it is raised."""
+        self._asked += 1
+        self.say(Ask(self._asked, what, about))
+        return self._answered(self._asked)
+
+    def _answered(self, request: int) -> Any:
+        """The answer to a request, None where it has no more to say than that it was done."""
         until = monotonic() + self.timeout_s
         while (left := until - monotonic()) > 0:
             match self._next(left):
-                case Done(id) if id == request.id:
-                    return
-                case Failed(id, failure) if id == request.id:
+                case Done(id) if id == request:
+                    return None
+                case Answer(id, data) if id == request:
+                    return data
+                case Failed(id, failure) if id == request:
                     raise error_of(failure)
                 case None:
                     break

@@ -16,11 +16,19 @@ __all__ = ["prepare"]
 
 def prepare() -> bool:
     """Load the kernels if they are compiled and on disk; whether they are loaded."""
-    from palio.matching import kernels, kernels_arrow, kernels_bits, kernels_build, kernels_single
+    from palio.matching import (
+        kernels,
+        kernels_arrow,
+        kernels_bits,
+        kernels_build,
+        kernels_count,
+        kernels_single,
+    )
 
     everything: list[Any] = [
         kernels_build.program_of,
         kernels_bits.match_blocks,
+        kernels_count.count_ranges,
         kernels_single.match_events,
         kernels_arrow.code_batch,
     ]

@@ -35,7 +35,7 @@ ROW: Final = "$row"
 WATERMARK: Final = "spark.watermarkDelayMs"
 """What Spark writes beside a column that `withWatermark` names."""
 
-BATCH_ROWS: Final = 65_536
+BATCH_ROWS: Final = 131_072
 """Rows that a task reads from Parquet at once."""
 
 TASKS_PER_CORE: Final = 3

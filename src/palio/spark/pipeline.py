@@ -131,7 +131,9 @@ class _Run:
         if asked is None:
             return None
         with self._stage("compile") as done:
-            standing = subscriptions(asked.subscriptions, time=asked.time)
+            # Those that may change while a stream runs are its own.
+            home = Path(self.plan.checkpoint) / "subscriptions" if asked.refresh else None
+            standing = subscriptions(asked.subscriptions, home, time=asked.time)
             done(len(standing))
         rejected = standing.meta.rejected
         if rejected:
@@ -256,6 +258,27 @@ class _Run:
             for number, sink in enumerate(self.plan.sinks)
         ]
         progress: dict[tuple[int, int], Any] = {}
+        with self._refreshed(standing):
+            self._await(queries, progress, stop)
+        return self._report_stream(progress, standing)
+
+    @contextmanager
+    def _refreshed(self, standing: SubscriptionSet | None) -> Iterator[None]:
+        """Subscriptions are read again, as often as the plan says."""
+        asked = self.plan.match
+        if standing is None or asked is None or not asked.refresh:
+            yield
+            return
+        every_s = duration(asked.refresh).total_seconds()
+        with standing.follow(asked.subscriptions, every_s) as refreshing:
+            yield
+        if refreshing.changes:
+            self.tell(f"subscriptions changed {refreshing.changes:,} times")
+
+    def _await(
+        self, queries: Sequence[StreamingQuery], progress: dict[Any, Any], stop: Event
+    ) -> None:
+        """Follow queries until they end or are to."""
         try:
             while any(query.isActive for query in queries) and not stop.is_set():
                 for query in queries:
@@ -265,7 +288,6 @@ class _Run:
             for query in queries:
                 query.stop()
         self._follow(queries, progress)
-        return self._report_stream(progress, standing)
 
     def _started(self, table: DataFrame, sink: Sink, number: int) -> StreamingQuery:
         plan = self.plan

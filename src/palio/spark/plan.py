@@ -18,6 +18,8 @@ import msgspec
 from palio.errors import InvalidConfiguration, InvalidInput
 from palio.language.parsing import parse
 from palio.model.patterns import Pattern
+from palio.node.addresses import parse_address
+from palio.spark.reading import ADDRESSES
 
 __all__ = [
     "Match",
@@ -66,9 +68,12 @@ class Match(_Table, frozen=True, kw_only=True):
     """Which events match which subscriptions; see `palio.spark.match`."""
 
     subscriptions: str
+    """A file, or the address of a broker whose clients' subscriptions they are."""
     how: Literal["pairs", "any", "count", "route"] = "pairs"
     columns: list[str] | None = None
     time: str | None = None
+    refresh: str = ""
+    """Of a stream: how often they are read again, as in `5s`; never without."""
 
 
 class SequencePattern(_Table, frozen=True, kw_only=True):
@@ -263,8 +268,7 @@ def _resolved(plan: Plan, root: Path) -> Plan:
 
 def _problems(plan: Plan) -> Iterator[tuple[str, str]]:
     yield from _source_problems(plan)
-    if plan.match is not None and not Path(plan.match.subscriptions).exists():
-        yield "match.subscriptions", f"{plan.match.subscriptions!r} is not there"
+    yield from _match_problems(plan)
     yield from _sequence_problems(plan)
     if not plan.sinks:
         yield "sinks", "there is none, and results would go nowhere"
@@ -284,6 +288,34 @@ def _source_problems(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "source.path", f"{source.path!r} is not there"
     if source.stream and not source.schema and source.format in ("json", "csv", "parquet", "orc"):
         yield "source.schema", f"a stream of {source.format} needs its schema"
+
+
+def _match_problems(plan: Plan) -> Iterator[tuple[str, str]]:
+    match = plan.match
+    if match is None:
+        return
+    if match.subscriptions.startswith(ADDRESSES):
+        try:
+            parse_address(match.subscriptions)
+        except InvalidInput as error:
+            yield "match.subscriptions", str(error)
+    elif not Path(match.subscriptions).exists():
+        yield "match.subscriptions", f"{match.subscriptions!r} is not there"
+    if match.refresh:
+        try:
+            duration(match.refresh)
+        except InvalidInput as error:
+            yield "match.refresh", str(error)
+        if not plan.source.stream:
+            yield "match.refresh", "this is for streams; set source.stream, or leave it out"
+        if "://" in plan.checkpoint:
+            yield (
+                "match.refresh",
+                (
+                    "workers read what is in force from the directory of the checkpoint, and "
+                    f"{plan.checkpoint!r} is an address; give a path that all of them share"
+                ),
+            )
 
 
 def _sequence_problems(plan: Plan) -> Iterator[tuple[str, str]]:

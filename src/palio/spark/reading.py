@@ -18,14 +18,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palio.errors import InvalidInput
+from palio.spark.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["COLUMNS", "Roster", "Source", "read"]
 
-Source: TypeAlias = "DataFrame | pa.Table | str | Path | Iterable[Mapping[str, Any]]"
+Source: TypeAlias = "DataFrame | pa.Table | str | Path | Catalogue | Iterable[Mapping[str, Any]]"
 """Subscriptions as the user has them."""
+
+ADDRESSES: Final = ("palio://", "palios://")
+"""What a text begins with that names a broker, and no file."""
 
 COLUMNS: Final = ("id", "subscriber", "filter", "parameters", "valid_from", "valid_to")
 """What a row may have; only `id` and `filter` are required."""
@@ -67,6 +71,10 @@ def read(source: Source) -> Roster:
     >>> roster.table["id"].to_pylist(), roster.rejects
     ([1], [(2, None, 'there is no filter')])
     """
+    if isinstance(source, str) and source.startswith(ADDRESSES):
+        source = Catalogue(source)
+    if isinstance(source, Catalogue):
+        return _from_catalogue(source)
     if isinstance(source, str | Path):
         return _from_file(Path(source))
     if isinstance(source, pa.Table):
@@ -78,6 +86,18 @@ def read(source: Source) -> Roster:
         return _roster(frame.select(*wanted).toArrow())
     rows: Any = source
     return _from_rows(list(rows))
+
+
+def _from_catalogue(catalogue: Catalogue) -> Roster:
+    """The same columns however many subscriptions there are: there may be none at first."""
+    rows = catalogue.rows()
+    bad: dict[int, str] = {}
+    columns: dict[str, Any] = {
+        name: pa.array([row[name] for row in rows], pa.utf8())
+        for name in ("id", "subscriber", "filter")
+    }
+    objects = _objects([row["parameters"] for row in rows], bad)
+    return _checked(pa.table(columns | {"parameters": pa.array(objects, pa.binary())}), bad)
 
 
 def _from_file(path: Path) -> Roster:

@@ -27,6 +27,7 @@ from palio.errors import InvalidInput
 from palio.model.values import check_name
 from palio.spark.java import cache_directory
 from palio.spark.reading import Roster, Source, read
+from palio.spark.refreshing import Refreshing
 from palio.spark.versions import SetMeta, digest_of, read_meta, read_rejects, save
 
 __all__ = ["SubscriptionSet", "subscriptions"]
@@ -78,6 +79,13 @@ class SubscriptionSet:
         Streams that match with this set take the new version with their next micro-batch.
         """
         return self._take(read(source))
+
+    def follow(self, source: Source, every_s: float = 5.0) -> Refreshing:
+        """Refresh this set from a source again and again, until what this returns is closed.
+
+        The source is one that changes by itself: a broker (`palio://host:port`), or a file.
+        """
+        return Refreshing(self, source, every_s)
 
     def _take(self, roster: Roster) -> bool:
         if self.time is None and roster.has_history:
@@ -140,10 +148,11 @@ def subscriptions(
 ) -> SubscriptionSet:
     """A compiled set of subscriptions, ready to be matched any number of times.
 
-    `source` is a DataFrame, an Arrow table, the path of a Parquet or JSON-lines file, or rows as
-    dictionaries, with the columns `id` (integers or strings), `filter`, and if need be
-    `subscriber`, `parameters` (a JSON object, a map or a struct), `valid_from` and `valid_to`.
-    Rows with one id are alternatives: the subscription matches when any of them does.
+    `source` is a DataFrame, an Arrow table, rows as dictionaries, the path of a Parquet or
+    JSON-lines file, or the address of a broker (`palio://host:port`, or a `Catalogue`). Its columns
+    are `id` (integers or strings), `filter`, and if need be `subscriber`, `parameters` (a JSON
+    object, a map or a struct), `valid_from` and `valid_to`. Rows with one id are alternatives: the
+    subscription matches when any of them does.
 
     With `time`, the name of the events' time column, a row counts only for events from
     `valid_from` up to, but not at, `valid_to`. What does not compile is in `rejects`.

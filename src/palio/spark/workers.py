@@ -292,9 +292,8 @@ def _count(task: MatchTask, version: Version, events: Iterator[Events]) -> Batch
     for _, passes in _passes(version, events):
         for index, _, each in passes:
             if version.numbers is None:
-                counts = index.count(each.events)
-                keys = np.fromiter(counts.keys(), np.int64, len(counts))
-                totals[keys] += np.fromiter(counts.values(), np.int64, len(counts))
+                keys, counts = index.counts(each.events)
+                totals[keys] += counts
             else:
                 numbers = _found(index, version, each)[1]
                 totals += np.bincount(numbers, minlength=len(totals))
