@@ -91,4 +91,6 @@ $(STAMP): pyproject.toml constraints.txt
 	@"$(PYTHON)" -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m ensurepip >/dev/null
 	@"$(PYTHON)" -m pip install --quiet --disable-pip-version-check \
 	    --constraint constraints.txt --editable '.[dev]'
+	@echo "Compiling the kernels, which takes another minute; processes that start together would each do it"
+	@"$(VENV)/bin/palio" warm
 	@touch "$@"
