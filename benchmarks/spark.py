@@ -2,7 +2,7 @@
 
     python -m benchmarks.spark                   200,000 events, about five minutes
     python -m benchmarks.spark --full            2,000,000 events, a million subscriptions
-    python -m benchmarks.spark --only counts     one part: counts, pairs, million
+    python -m benchmarks.spark --only counts     one part: counts, pairs, million, stream
 
 Prints a table and JSON. Events have 30 integer columns. Range subscriptions are three intervals of
 a tenth each, so that one in a thousand matches. Rates are medians of runs in turns with their
@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import palio.spark
+from benchmarks.spark_streaming import Stream, measure
 from benchmarks.workloads import Workload, workload
 from palio.matching import Index
 from palio.spark.compiling import Compiled
@@ -43,6 +44,9 @@ COLUMNS: Final = 30
 VALUES: Final = 1000
 WIDTH: Final = 100
 ROUNDS: Final = 3
+EVENTS_PER_S: Final = 2_000.0
+"""What the source of the stream gives: little enough that latency is not a matter of queues."""
+
 JOINED_PAIRS: Final = 40_000_000
 """Pairs of event and subscription that the nested loop is measured on; its cost is linear."""
 
@@ -257,6 +261,20 @@ def pairs(spark: SparkSession, size: Size, home: Path, facts: dict[str, float]) 
     return [Bar(2, f"{name}: share of identity", 0.6, through / matched, "", True)]
 
 
+def stream(spark: SparkSession, size: Size, home: Path, facts: dict[str, float]) -> list[Bar]:
+    """Bar 3: from source to sink with and without a match, and subscriptions replaced meanwhile."""
+    count = size.ranges[0]
+    tell("streams with a match and without, in turns")
+    given = Stream(COLUMNS, VALUES, EVENTS_PER_S)
+    ratio, late, more = measure(spark, given, Ranges.drawn(count).texts(), home)
+    name = f"stream, {count:,} range subscriptions"
+    facts |= {f"{name}: events/s": EVENTS_PER_S, **more}
+    return [
+        Bar(3, f"{name}: p50, of that without", 1.3, ratio, "times", False),
+        Bar(3, f"{name}: micro-batches late to new ones", 0, late, "", False),
+    ]
+
+
 def million(spark: SparkSession, size: Size, home: Path, facts: dict[str, float]) -> list[Bar]:
     """Bars 1 and 4: counts of many podc10 subscriptions, and what a worker holds of them."""
     load = workload("podc10", size.million)
@@ -327,7 +345,7 @@ def worker_cost(standing: SubscriptionSet) -> tuple[float, float, float]:
     return held, opened, size
 
 
-PARTS: Final = {"counts": counts, "pairs": pairs, "million": million}
+PARTS: Final = {"counts": counts, "pairs": pairs, "stream": stream, "million": million}
 
 
 def tell(what: str) -> None:

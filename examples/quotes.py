@@ -13,15 +13,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import palio.spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 OPEN = datetime(2026, 3, 2, 14, 30, tzinfo=UTC)
 SYMBOLS = ["ACME", "BOLT", "CHIP", "DUNE", "ECHO"]
@@ -63,17 +68,20 @@ def subscriptions() -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
-def write(home: Path) -> tuple[Path, Path]:
+def write(home: Path, count: int = QUOTES) -> tuple[Path, Path]:
     home.mkdir(parents=True, exist_ok=True)
     archive, subs = home / "quotes.parquet", home / "subscriptions.jsonl"
-    pq.write_table(quotes(QUOTES), archive, row_group_size=5_000)
+    pq.write_table(quotes(count), archive, row_group_size=5_000)
     subs.write_text("".join(json.dumps(row) + "\n" for row in subscriptions()))
     return archive, subs
 
 
-def tour(home: Path) -> None:
-    archive, subs = write(home)
-    spark = palio.spark.session(spark_ui_showConsoleProgress=False)
+# A block of a share, and within five minutes its price a good deal lower.
+DROP = {"drop": "symbol = 'BOLT' AND volume > 19500 THEN price < 39.5 WITHIN 5m"}
+
+
+def tour(spark: SparkSession, home: Path, count: int = QUOTES) -> None:
+    archive, subs = write(home, count)
 
     # The archive: compile once; what cannot be read is told, and spoils nothing.
     standing = palio.spark.subscriptions(subs, home / "set", time="at")
@@ -83,34 +91,36 @@ def tour(home: Path) -> None:
     matched = palio.spark.match(archive, standing, columns=["id", "at", "symbol", "price"])
     matched.groupBy("subscriber", "subscription").count().orderBy("subscriber").show()
 
-    # Sequences: a block of a share, and within five minutes its price a good deal lower.
-    found = palio.spark.sequences(
-        spark.read.parquet(str(archive)),
-        {"drop": "symbol = 'BOLT' AND volume > 19500 THEN price < 39.5 WITHIN 5m"},
-        by="symbol",
-        time="at",
-        columns=["price", "volume"],
-    )
+    # Sequences in the archive.
+    day = spark.read.parquet(str(archive))
+    found = palio.spark.sequences(day, DROP, "symbol", "at", columns=["price", "volume"])
     print(f"{found.count()} drops after a block")
 
     # Live: the same match on a stream, whose subscriptions change while it runs.
     live = home / "live"
     live.mkdir()
-    stream = spark.readStream.schema(spark.read.parquet(str(archive)).schema).parquet(str(live))
-    query = (
-        palio.spark.match(stream, standing, "route", columns=["id"])
-        .writeStream.format("memory")
-        .queryName("deliveries")
-        .start()
-    )
+    stream = spark.readStream.schema(day.schema).parquet(str(live))
+    routed = palio.spark.match(stream, standing, "route", columns=["id"])
+    query = routed.writeStream.format("memory").queryName("deliveries").start()
     pq.write_table(quotes(1_000, seed=2), live / "1.parquet")
     query.processAllAvailable()
     standing.refresh([{"id": "acme", "subscriber": "dan", "filter": "symbol = 'ACME'"}])
     pq.write_table(quotes(1_000, seed=3), live / "2.parquet")
     query.processAllAvailable()
-    spark.sql("SELECT subscriber, count(*) FROM deliveries GROUP BY subscriber").show()
     query.stop()
-    palio.spark.stop(spark)
+    spark.sql("SELECT subscriber, count(*) FROM deliveries GROUP BY subscriber").show()
+
+    # Sequences live: the day once more, as a stream whose quotes may come ten seconds late.
+    again = home / "again"
+    again.mkdir()
+    shutil.copy(archive, again)
+    stream = spark.readStream.schema(day.schema).parquet(str(again))
+    stream = stream.withWatermark("at", "10 seconds")
+    followed = palio.spark.sequences(stream, DROP, "symbol", "at", columns=["price", "volume"])
+    query = followed.writeStream.format("memory").queryName("drops").start()
+    query.processAllAvailable()
+    query.stop()
+    print(f"{spark.table('drops').count()} of them are told while the day goes on")
 
 
 def main() -> None:
@@ -121,8 +131,10 @@ def main() -> None:
         archive, subs = write(given.data)
         print(f"{archive}\n{subs}")
         return
+    spark = palio.spark.session(spark_ui_showConsoleProgress=False)
     with tempfile.TemporaryDirectory() as home:
-        tour(Path(home))
+        tour(spark, Path(home))
+    palio.spark.stop(spark)
 
 
 if __name__ == "__main__":

@@ -395,3 +395,19 @@ def test_values_that_a_filter_cannot_use_are_refused_and_nothing_is_added(
             outcomes.append(type(error).__name__)
     assert outcomes[0] == outcomes[1]
     assert len(index) == len(reference)
+
+
+def test_a_spare_thread_is_asked_to_merge_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "MERGE_ROWS", 1)
+    jobs: list[Any] = []
+    alone, helped = Index(), Index(jobs.append)
+    for index in (alone, helped):
+        index.add_many(range(160), parsed("x < :v"), {"v": list(range(160))})
+        for key in range(160 // index_module.SPARE_SHARE):
+            assert jobs == []
+            index.bind(key, {"v": -1})
+    assert len(jobs) == 1
+    assert len(alone._state.changes) == 160 // index_module.SPARE_SHARE
+    for key in range(160 // index_module.MERGE_SHARE):
+        alone.bind(key, {"v": -1})
+    assert len(alone._state.changes) == 160 // index_module.SPARE_SHARE, "merged on the way"

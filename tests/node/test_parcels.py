@@ -133,3 +133,14 @@ def test_a_copy_for_one_receiver_is_kept_in_its_encoded_form_only() -> None:
     assert copy.batch.equals(batch)
     assert (copy.nbytes, len(copy)) == (weight, 2)
     assert parcel.batch is parcel.batch
+
+
+def test_a_batch_that_came_weighs_what_came_and_its_numbers() -> None:
+    batch = pa.record_batch({"x": list(range(100))})
+    came = Parcel("", batch, batch.serialize())
+    stamped_one = came.stamped("p", 1, 2)
+    assert stamped_one.nbytes == came.payload.size + 16 * 100
+    assert abs(stamped_one.nbytes - stamped_one.payload.size) < 512
+    before = stamped_one.nbytes
+    _ = stamped_one.payload
+    assert stamped_one.nbytes == before

@@ -8,7 +8,7 @@ import pytest
 
 from palio.errors import IllegalMessage
 from palio.node.messages import Fact, Facts, Known
-from palio.node.registry import LINKS, Registry
+from palio.node.registry import LAST_VERSION, LINKS, RETIRED, Registry
 from palio.simulation.randomness import Randomness
 
 
@@ -299,6 +299,17 @@ def test_a_retirement_outlives_the_disk_of_who_said_it() -> None:
     for name in ("b0", "b1"):
         assert mesh.members[name].retired == {"b2"}
         assert Registry(name, mesh.members[name].facts()).retired == {"b2"}
+
+
+@pytest.mark.parametrize(
+    ("until", "believed"),
+    [(LAST_VERSION - 1, True), (LAST_VERSION, True), (LAST_VERSION + 1, False)],
+)
+def test_nobody_is_retired_for_ever(until: int, believed: bool) -> None:
+    registry = Registry("b0", [Fact("b1", 1, LINKS, ("b0",))])
+    registry.join("b9")
+    registry.receive("b9", Facts((Fact("b9", 5, f"{RETIRED}b1", claimed_us=until),)))
+    assert ("b1" in registry.retired) is believed
 
 
 def test_known_is_said_once_a_link() -> None:

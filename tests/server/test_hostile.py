@@ -241,7 +241,9 @@ async def test_the_conversations_are_sound_before_they_are_spoilt(tmp_path: Path
         decoder, answered = Decoder("the broker"), list[Message]()
         async with asyncio.timeout(PATIENCE_S):
             while sum(isinstance(each, Done | Answer) for each in answered) < ANSWERED:
-                answered += decoder.feed(await reader.read(1 << 16))
+                came = await reader.read(1 << 16)
+                assert came, f"it was closed after {answered}"
+                answered += decoder.feed(came)
         assert not [each for each in answered if isinstance(each, Failed | Refused | Bye)]
         writer.transport.abort()
         heard = await at_home.suffers(b"".join(frames(AS_BROKER, *FROM_BROKERS)))

@@ -278,6 +278,28 @@ def test_a_pipeline_posts_what_matches(spark: SparkSession, server: Server, tmp_
     assert [each["event"]["data"]["n"] for each in letters(tmp_path / "dead")] == [3]
 
 
+def test_a_batch_that_failed_is_posted_again_under_its_keys(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "wanted.jsonl").write_text('{"id": "s", "filter": "n > 1"}\n')
+    (tmp_path / "in").mkdir()
+    lines = [json.dumps({"n": n, "xs": []}) + "\n" for n in range(5)]
+    (tmp_path / "in" / "1.json").write_text("".join(lines))
+    text = PIPELINE.format(url=server.url).replace(
+        'deadLetter = "dead", attempts = 2', "attempts = 1"
+    )
+    (tmp_path / "p.toml").write_text(text)
+    server.answers = [204, 500]
+    with pytest.raises(PalioError, match=r"did not take events \(status 500\)"):
+        run_pipeline(read_plan(tmp_path / "p.toml"), spark)
+    first = [(post.headers["idempotency-key"], post.body) for post in server.posts]
+    server.posts.clear()
+    run_pipeline(read_plan(tmp_path / "p.toml"), spark)
+    again = [(post.headers["idempotency-key"], post.body) for post in server.posts]
+    assert len(again) == 3
+    assert again[:2] == first
+
+
 def test_a_hook_is_checked_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "wanted.jsonl").write_text("")
     (tmp_path / "in").mkdir()

@@ -167,7 +167,7 @@ def bench(
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Measure the matching engine, or brokers on loopback, on this machine.
+    """Measure the matching engine, or brokers on loopback.
 
     Their bars, and what they are compared with: numpy by hand and other engines, or a raw echo.
     Stress is what a broker withstands: journals, breaks, idle clients and such as stop reading.

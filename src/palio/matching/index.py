@@ -60,10 +60,13 @@ Submit: TypeAlias = Callable[[Callable[[], Any]], Any]
 MERGE_SHARE: Final = 8
 """Changes are joined into the large part when they are an eighth of its rows..."""
 
+SPARE_SHARE: Final = 16
+"""...a sixteenth with a thread to spare, so that matching is the less held up by them..."""
+
 MERGE_ROWS: Final = 4096
 """...but not before there are so many."""
 
-MAX_BEHIND: Final = 4
+MAX_BEHIND: Final = 8
 """A writer that is so many times further ahead of a merge does the next one itself."""
 
 TWIN_PAIRS: Final = 1_000_000
@@ -250,7 +253,8 @@ class Index:
     def _merge_if_due(self) -> None:
         state = self._state
         small = state.rows - state.largest + len(state.changes)
-        due = max(MERGE_ROWS, state.largest // MERGE_SHARE)
+        share = MERGE_SHARE if self._submit is None else SPARE_SHARE
+        due = max(MERGE_ROWS, state.largest // share)
         if small < due:
             return
         if self._submit is None or small > MAX_BEHIND * due:

@@ -354,7 +354,10 @@ def count_blocks(
     rank_bits = bits_of(len(totals))
     for first in range(0, codes.shape[1], EVENTS):
         begin_block(codes, first, predicates, scratch)
-        _, noted = _matched_rows(program, dead, alternatives, rank_bits, scratch)
+        if alternatives:
+            _, noted = _matched_rows(program, dead, alternatives, rank_bits, scratch)
+        else:  # in any order
+            noted = walk(program, dead, scratch)
         for at in range(word(noted)):
             rank, row = scratch.notes[at] >> _HALF, scratch.notes[at] & _LOW_HALF
             for place in range(word(8)):

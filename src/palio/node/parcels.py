@@ -44,6 +44,10 @@ _COLUMN_BYTES: Final = 500
 """About what Arrow takes for a column, beside the values: measured, 5 KiB for a row of ten."""
 
 
+_STAMP_BYTES: Final = 16
+"""What number and time add to an event."""
+
+
 class Shape:
     """A schema that is compared and hashed at once, with what both ends need to know of it.
 
@@ -243,7 +247,10 @@ class Parcel:
         if self.values is not None:
             time = _EPOCH + timedelta(microseconds=time_us)
             return Parcel.lone(publisher, shape, (*self.values, first_seq, time))
-        return Parcel(publisher, stamped(self.batch, first_seq, time_us), None, shape)
+        numbered = Parcel(publisher, stamped(self.batch, first_seq, time_us), None, shape)
+        if self._payload is not None:  # to add up what columns take costs more than to add to this
+            numbered._nbytes = self._payload.size + _STAMP_BYTES * len(self)
+        return numbered
 
     def select(self, mask: RowMask) -> Parcel:
         """The events of some rows; this very parcel if that is all of them."""

@@ -27,19 +27,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from palio.errors import IllegalMessage
+from palio.node.limits import MAX_NUMBER
 from palio.node.messages import Echo, Fact, Facts, Known, Message
 
-__all__ = ["LINKS", "RETIRED", "Registry"]
+__all__ = ["LAST_VERSION", "LINKS", "RETIRED", "Registry"]
 
 LINKS = "links"
 """The subject of a broker's list of neighbours; durable subscriptions have a `/` in theirs."""
 
 RETIRED = "/retired/"
 """What the subject begins with that says of a broker that it is gone; no owner's name is empty."""
+
+
+LAST_VERSION: Final = MAX_NUMBER // 2
+"""No version can be retired that leaves a broker none above it: the year 75,000 in us."""
 
 
 class _Debt:
@@ -327,7 +333,7 @@ class Registry:
     def _retires(self, fact: Fact) -> bool:
         """Whether a fact retires more of a broker than is retired already."""
         name = fact.subject.removeprefix(RETIRED)
-        return name != fact.subject and fact.claimed_us > self._retired.get(name, 0)
+        return name != fact.subject and self._retired.get(name, 0) < fact.claimed_us <= LAST_VERSION
 
     def _forget(self, broker: str, until: int) -> None:
         """Nothing counts that a broker said up to a version, but of whom else it spoke so."""

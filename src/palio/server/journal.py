@@ -163,9 +163,13 @@ class Journal:
             "SELECT entry, homes, publisher, first_seq, last_seq, wall_us, shape, sum "
             "FROM entries ORDER BY entry"
         )
+        read: dict[str, tuple[str, ...]] = {}  # a million entries have a handful of homes
         for *head, found in self._rows(query):
             self._expect(found, checksum(*head), "entries", head[0])
-            yield head[0], tuple(json.loads(head[1]))
+            entry, homes = head[:2]
+            if homes not in read:
+                read[homes] = tuple(json.loads(homes))
+            yield entry, read[homes]
 
     def _subscriptions(self) -> Iterator[PutSubscription]:
         for *fields, found in self._rows("SELECT * FROM subscriptions"):
