@@ -19,7 +19,7 @@ from threading import Condition, Event, Thread
 from time import monotonic
 from typing import Any, Final
 
-PATIENCE_S: Final = 300.0
+PATIENCE_S: Final = 240.0
 """For anything that a busy machine may take its time for."""
 
 MEMORY: Final = "512m"
@@ -37,6 +37,7 @@ class Daemon:
         home.mkdir(parents=True)
         self.home = home
         self._lines: list[str] = []
+        self._has_ended = False
         self._more = Condition()
         self.process = subprocess.Popen(
             [str(spark_home() / "bin" / "spark-class"), *arguments],
@@ -61,9 +62,8 @@ class Daemon:
                     if found := re.search(pattern, line):
                         return found
                 seen = len(self._lines)
-                is_over = self.process.poll() is not None and not self._reader.is_alive()
-                if is_over or not self._more.wait(until - monotonic()):
-                    log = "\n".join(self._lines[-20:])
+                if self._has_ended or not self._more.wait(until - monotonic()):
+                    log = "\n".join(self._lines[-60:])
                     raise AssertionError(f"{self.home.name} never said {pattern!r}:\n{log}")
 
     def kill(self) -> None:
@@ -81,6 +81,7 @@ class Daemon:
                     self._lines.append(line.rstrip())
                     self._more.notify_all()
         with self._more:
+            self._has_ended = True
             self._more.notify_all()
 
 
@@ -138,7 +139,7 @@ def environment() -> dict[str, str]:
         "JAVA_HOME": str(java_home()),
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_MEMORY": "1g",
         "SPARK_DAEMON_JAVA_OPTS": f"{QUICK_JAVA} -Dspark.master.rest.enabled=false",
         "PYTHONPATH": os.pathsep.join(sys.path),  # of workers too: tests, and palio from a checkout
     }
