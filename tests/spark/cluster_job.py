@@ -49,6 +49,8 @@ class Barrier:
 
 def connected(master: str) -> SparkSession:
     """A session on a cluster all of whose processes are on this machine."""
+    if master.startswith("sc://"):  # whose server has these settings
+        return palio.spark.session(master)
     settings: dict[str, Any] = {
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,

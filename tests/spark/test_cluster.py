@@ -8,81 +8,27 @@ import random
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
 
-import palio
-from palio.matching import Reference
-from palio.model import Filter
 from palio.spark import match
 from palio.spark.matches import HOWS
 from tests.conftest import NIGHTLY
 from tests.spark import cluster_job
 from tests.spark.cluster import PATIENCE_S, Cluster, Daemon, await_that, cluster, environment
+from tests.spark.oracle import answers, drawn_events, drawn_subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EVENTS: Final = 1_200
-
 KILLED: Final = HOWS if NIGHTLY else ("pairs",)
 """The kinds of answer during each of which a worker dies."""
-
-TEXTS: Final = (
-    "n < {0}",
-    "n BETWEEN {0} AND {1} AND x >= 0.5",
-    "x < {0} OR s = 'a'",
-    "s LIKE 'A%' AND NOT n = {0}",
-    "n IS NULL AND x > {0}",
-)
-
-
-def drawn_events(draw: random.Random) -> pa.Table:
-    nan = float("nan")
-    return pa.table(
-        {
-            "id": pa.array(range(EVENTS), pa.int64()),
-            "n": pa.array([draw.choice([None, *range(40)]) for _ in range(EVENTS)], pa.int64()),
-            "x": pa.array([draw.choice([None, nan, 0.5, 3.0, 20.0]) for _ in range(EVENTS)]),
-            "s": pa.array([draw.choice([None, "", "a", "A", "Ab"]) for _ in range(EVENTS)]),
-        }
-    )
-
-
-def drawn_subscriptions(draw: random.Random) -> list[dict[str, Any]]:
-    found = []
-    for number in range(60):
-        low, high = sorted(draw.sample(range(40), 2))
-        text = draw.choice(TEXTS).format(low, high)
-        found.append({"id": number, "filter": text, "subscriber": f"who{number % 7}"})
-    return found
-
-
-def by_the_oracle(events: pa.Table, rows: list[dict[str, Any]]) -> dict[str, list[list[Any]]]:
-    """Each kind of answer as `Reference` has it."""
-    oracle = Reference()
-    for row in rows:
-        filter_ = palio.parse(row["filter"])
-        assert isinstance(filter_, Filter)
-        oracle.add(row["id"], filter_)
-    who = {row["id"]: row["subscriber"] for row in rows}
-    (batch,) = events.to_batches()
-    pairs = [(int(row), int(key)) for row, key in zip(*oracle.match(batch), strict=True)]
-    counts = Counter(key for _, key in pairs)
-    return {
-        "pairs": sorted([row, key, who[key]] for row, key in pairs),
-        "any": sorted([row] for row in {row for row, _ in pairs}),
-        "count": sorted([key, count] for key, count in counts.items()),
-        "route": sorted(map(list, {(row, who[key]) for row, key in pairs})),
-    }
 
 
 class Run:
@@ -116,7 +62,7 @@ class Run:
                 os.killpg(driver.pid, signal.SIGKILL)
                 driver.communicate()
         self.found = json.loads((home / "found.json").read_text())
-        self.expected = by_the_oracle(self.events, self.subscriptions)
+        self.expected = answers(self.events, self.subscriptions)
 
     def _kill_a_worker(self, barrier: Path, running: Cluster, driver: Any) -> None:
         """Kill one that has a task under way, and let the job go on when that task is elsewhere."""

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from palio.errors import InvalidInput
 from palio.spark.java import MissingDependency, cache_directory, java_home
@@ -26,6 +27,9 @@ SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "true",
 }
 """What every session of ours begins with; whatever the caller gives comes after it."""
+
+CONNECT: Final = "sc://"
+"""What the address of a server of Spark Connect begins with."""
 
 LOCAL_SETTINGS: Final = {
     # Spark's page and ports are open to the network unless told otherwise.
@@ -55,9 +59,10 @@ The level of the gateway's logger is the one that Spark gives to all when Python
 
 
 def session(master: str | None = None, **conf: Any) -> SparkSession:
-    """A ready SparkSession, on all cores of this machine or on any master.
+    """A ready SparkSession, on all cores of this machine, on any master, or by Spark Connect.
 
-    Settings are given by their names, or with underscores for dots:
+    A master `sc://host:port` is a server of Spark Connect, which has a Java and workers of its own;
+    SPARK_REMOTE names one too. Settings are given by their names, or with underscores for dots:
     `session(spark_driver_memory="8g")`. If there is a session already, that is the one: settings
     are then applied to it, and one that cannot change any more is refused.
 
@@ -69,7 +74,9 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     if running is not None:
         return _with_source(_adjusted(running, master, given))
     if master is None:
-        master = given.get("spark.master") or "local[*]"
+        master = given.pop("spark.master", None) or os.environ.get("SPARK_REMOTE") or "local[*]"
+    if master.startswith(CONNECT):
+        return _with_source(_adjusted(_connected(master), None, given))
     settings = dict(SETTINGS)
     if master.startswith("local"):
         settings |= LOCAL_SETTINGS
@@ -118,13 +125,29 @@ def _spark_session() -> type[SparkSession]:
     return SparkSession
 
 
+def _connected(url: str) -> SparkSession:
+    """A new session at a server of Spark Connect."""
+    from pyspark.errors import PySparkImportError
+
+    try:
+        spark = _spark_session().builder.remote(url).getOrCreate()
+    except PySparkImportError as error:
+        raise MissingDependency(
+            f"Spark Connect needs more than Spark ({error}); pip install 'pyspark[connect]'"
+        ) from None
+    for name, value in SETTINGS.items():
+        if spark.conf.isModifiable(name):
+            spark.conf.set(name, value)
+    return spark
+
+
 def _adjusted(running: SparkSession, master: str | None, given: dict[str, str]) -> SparkSession:
     """The session there is, with settings that still can change."""
     wanted = master or given.pop("spark.master", None)
-    if wanted is not None and wanted != running.conf.get("spark.master"):
+    here = _place(running)
+    if wanted is not None and _shortened(wanted) != here:
         raise InvalidInput(
-            f"a session on {running.conf.get('spark.master')} is running; "
-            f"stop it before you ask for one on {wanted}"
+            f"a session on {here} is running; stop it before you ask for one on {wanted}"
         )
     for name, value in given.items():
         if running.conf.get(name, None) == value:
@@ -135,6 +158,20 @@ def _adjusted(running: SparkSession, master: str | None, given: dict[str, str]) 
             )
         running.conf.set(name, value)
     return running
+
+
+def _place(running: SparkSession) -> str | None:
+    """The master of a session, or the host of its server."""
+    from pyspark.sql.utils import is_remote
+
+    if is_remote():
+        return f"{CONNECT}{running.client.host}"
+    return running.conf.get("spark.master")
+
+
+def _shortened(master: str) -> str:
+    """A master as `_place` says it."""
+    return f"{CONNECT}{urlsplit(master).hostname}" if master.startswith(CONNECT) else master
 
 
 def _with_source(spark: SparkSession) -> SparkSession:

@@ -106,7 +106,9 @@ def read_meta(home: Path) -> SetMeta:
     try:
         meta = msgspec.msgpack.decode((home / "set.msgpack").read_bytes(), type=SetMeta)
     except (OSError, msgspec.DecodeError) as error:
-        raise InvalidInput(f"{home} holds no subscription set: {error}") from None
+        raise InvalidInput(
+            f"{home} holds no subscription set, or none that this machine can read: {error}"
+        ) from None
     if meta.format != FORMAT:
         raise InvalidInput(f"{home} has format {meta.format}, not {FORMAT}; compile it again")
     return meta
