@@ -27,7 +27,7 @@ from tests.spark.oracle import answers, drawn_events, drawn_subscriptions
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 needs_connect = pytest.mark.skipif(
-    find_spec("grpc") is None, reason="pip install 'pyspark[connect]'"
+    find_spec("grpc") is None, reason="pip install 'palio[connect]'"
 )
 
 WITHOUT: Final = """
@@ -134,7 +134,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_without_its_packages_the_message_says_what_to_install(tmp_path: Path) -> None:
     told = run(tmp_path, WITHOUT)
     assert "grpcio" in told
-    assert "pip install 'pyspark[connect]'" in told
+    assert "pip install 'palio[connect]'" in told
 
 
 def test_where_the_cores_are_not_known_tasks_are_limited() -> None:

@@ -133,7 +133,7 @@ def _connected(url: str) -> SparkSession:
         spark = _spark_session().builder.remote(url).getOrCreate()
     except PySparkImportError as error:
         raise MissingDependency(
-            f"Spark Connect needs more than Spark ({error}); pip install 'pyspark[connect]'"
+            f"Spark Connect needs more than Spark ({error}); pip install 'palio[connect]'"
         ) from None
     for name, value in SETTINGS.items():
         if spark.conf.isModifiable(name):
