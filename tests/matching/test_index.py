@@ -275,8 +275,51 @@ def test_what_is_no_saved_index_is_refused(tmp_path: Path) -> None:
         Index.load(tmp_path)
 
 
-def test_readers_never_see_half_a_change(rng: random.Random) -> None:
+def test_a_set_that_stands_still_becomes_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels.warm()
+    jobs: list[Any] = []
+    index, reference = Index(jobs.append), Reference()
+    index.add_many(range(2_000), parsed("x = :v"), {"v": [key % 50 for key in range(2_000)]})
+    for key in range(2_000):
+        reference.add(key, parsed("x = :v"), {"v": key % 50})
+    for engine in (index, reference):
+        for key in range(0, 200, 2):
+            engine.bind(key, {"v": 7})
+    batch = pa.record_batch({"x": range(10)})
+    monkeypatch.setattr(index_module, "REST_PAIRS", 2_500)
+
+    def fresh_rows() -> int:
+        return index.explain_plan(10).fresh
+
+    for _ in range(3):
+        index.match(batch)
+    assert (fresh_rows(), len(jobs)) == (100, 1)
+    for _ in range(3):
+        index.match(batch)  # it is being done
+    (job,) = jobs
+    index.bind(1, {"v": 7})
+    index.match(batch)
+    job()
+    assert fresh_rows() == 101  # somebody has seen more meanwhile
+    for _ in range(3):
+        index.match(batch)
+    jobs.pop()()
+    assert fresh_rows() == 0
+    assert len(index.explain_plan(10).parts) == 1
+    for engine in (index, reference):
+        engine.bind(1, {"v": 1})
+        engine.remove(2)
+    assert pairs(index, batch) == pairs(reference, batch)
+    assert fresh_rows() == 1
+    index.merge()
+    assert pairs(index, batch) == pairs(reference, batch)
+
+
+def test_readers_never_see_half_a_change(
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every filter matches exactly one row under any value, so that a torn read would show."""
+    monkeypatch.setattr(index_module, "REST_PAIRS", 2_000)
     kernels.warm()
     values, filters = 20, 300
     with ThreadPoolExecutor(3) as pool:

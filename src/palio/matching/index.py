@@ -17,6 +17,7 @@ How it stays fast while it changes (DESIGN 4):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -66,6 +67,10 @@ SPARE_SHARE: Final = 16
 MERGE_ROWS: Final = 4096
 """...but not before there are so many."""
 
+REST_PAIRS: Final = 100_000_000
+"""Rows that changed lately are compiled once so many pairs of them and an event were matched, and
+nothing changed meanwhile: a set that stands still becomes one part."""
+
 MAX_BEHIND: Final = 8
 """A writer that is so many times further ahead of a merge does the next one itself."""
 
@@ -104,6 +109,8 @@ class Index:
         self._twin_pairs = 0
         self._asked_to_warm = False
         self._conforming: pa.Schema | None = None
+        self._resting: Seen | None = None
+        self._rested_pairs = 0
 
     # -- changes ----------------------------------------------------------------------------------
 
@@ -400,7 +407,18 @@ class Index:
             for part in seen.parts:
                 if part.segment.kernels is None:
                     part.segment.lay_out(engine)
+            if seen.overlay is not None and len(seen.overlay):
+                self._rest(state, seen, events * len(seen.overlay))
         return seen
+
+    def _rest(self, state: State, seen: Seen, pairs: int) -> None:
+        """Have what was seen joined if it stays as it is for long enough."""
+        if self._resting is not seen:
+            self._resting, self._rested_pairs = seen, 0
+        before = self._rested_pairs
+        self._rested_pairs = before + pairs
+        if before <= REST_PAIRS < self._rested_pairs:
+            (self._submit or _at_once)(partial(state.rest, seen, compiled_code.ready()))
 
     def _kernels(self, state: State, events: int) -> Kernels | None:
         engine = compiled_code.ready()
@@ -477,3 +495,7 @@ class Index:
 
     def __contains__(self, key: int) -> bool:
         return key in self._subscriptions
+
+
+def _at_once(job: Callable[[], Any]) -> None:
+    job()

@@ -110,6 +110,12 @@ class State:
             parts = _tiered((*parts, *_compile_fresh(rest, kernels)), len(self.parts), kernels)
         return Seen(count, parts, overlay)
 
+    def rest(self, seen: Seen, kernels: Kernels | None) -> None:
+        """Join what was seen into one part, unless somebody has seen more by then."""
+        whole = Seen(seen.count, merged_parts(seen.all_parts(), kernels))
+        if self.seen is seen:
+            self.seen = whole
+
     def until(self, count: int) -> State:
         """The state after so many changes, for another thread."""
         state = State.__new__(State)
