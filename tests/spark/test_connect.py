@@ -26,9 +26,7 @@ from tests.spark.oracle import answers, drawn_events, drawn_subscriptions
 
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
-needs_connect = pytest.mark.skipif(
-    find_spec("grpc") is None, reason="pip install 'palio[connect]'"
-)
+needs_connect = pytest.mark.skipif(find_spec("grpc") is None, reason="pip install 'palio[connect]'")
 
 WITHOUT: Final = """
 import sys
