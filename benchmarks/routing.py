@@ -11,6 +11,7 @@ Fixed seeds; CPU seconds of this process, because other work on the machine shou
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 from pathlib import Path
 from time import process_time
@@ -26,6 +27,7 @@ from palio.routing.forwarding import Forwarding
 from palio.routing.general import General
 from palio.routing.messages import Subscribe
 from palio.routing.protocol import Peer
+from palio.server.limits import GC_THRESHOLDS
 from palio.simulation import Network, Randomness, random_tree
 
 Row = dict[str, Any]
@@ -75,6 +77,7 @@ def _quote(symbol: int, price: int, volume: int | None) -> Filter:
 def index(size: int) -> list[Row]:
     """Insert and remove filters one by one in the table of a broker with two neighbours."""
     kernels.warm()  # as a broker does
+    gc.set_threshold(*GC_THRESHOLDS)
     found = []
     for name, workload in (("mixed", mixed), ("tenth roots", tenth_roots)):
         filters = list(dict.fromkeys(workload(size, 1)))
