@@ -6,7 +6,7 @@ from palio import errors
 from palio.errors import PalioError
 from palio.node.messages import Failure
 
-__all__ = ["error_of", "failure"]
+__all__ = ["class_of", "error_of", "failure"]
 
 
 def failure(error: Exception) -> Failure:
@@ -19,15 +19,23 @@ def failure(error: Exception) -> Failure:
     return Failure(type(error).__name__, str(error), details)
 
 
+def class_of(kind: str) -> type[PalioError]:
+    """The class of `palio.errors` that a failure names; `PalioError` if it is none of these.
+
+    >>> class_of("NotPermitted").__name__, class_of("annotations").__name__
+    ('NotPermitted', 'PalioError')
+    """
+    found = getattr(errors, kind, PalioError)
+    return found if isinstance(found, type) and issubclass(found, PalioError) else PalioError
+
+
 def error_of(failure: Failure) -> PalioError:
     """The error that a broker told of, of the class that it named.
 
     >>> error_of(Failure("NotPermitted", "not for you"))
     NotPermitted('not for you')
     """
-    kind = getattr(errors, failure.kind, PalioError)
-    if not (isinstance(kind, type) and issubclass(kind, PalioError)):
-        kind = PalioError
+    kind = class_of(failure.kind)
     error: PalioError = kind.__new__(kind)
     error.__dict__.update(failure.details)
     # Classes take different arguments, and the broker has put them into words already.

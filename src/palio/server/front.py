@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from palio import errors
 from palio.errors import Closed, PalioError, Unreachable
+from palio.node.failures import class_of
 from palio.node.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
 from palio.node.messages import (
     Accepted,
@@ -90,10 +90,9 @@ class Declined(PalioError):
         super().__init__(failure.message)
 
     @property
-    def type(self) -> type[BaseException]:
+    def type(self) -> type[PalioError]:
         """The class itself."""
-        found = getattr(errors, self.kind, PalioError)
-        return found if isinstance(found, type) else PalioError
+        return class_of(self.kind)
 
 
 class Receipt(NamedTuple):
