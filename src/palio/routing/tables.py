@@ -66,7 +66,7 @@ class Table:
     ([8, 9], [0, 1])
     """
 
-    __slots__ = ("_places", "_pool", "rows", "size", "start", "width")
+    __slots__ = ("_places", "pool", "rows", "size", "start", "width")
 
     def __init__(self, pool: Pool) -> None:
         self.rows: dict[int, Bounds] = {}
@@ -74,7 +74,7 @@ class Table:
         self.size = 0
         """Floats in the region; 0 while there is none."""
         self.width = 0
-        self._pool = pool
+        self.pool = pool
         self._places: dict[int, int] = {}
 
     def add(self, number: int, bounds: Bounds) -> None:
@@ -89,7 +89,7 @@ class Table:
             self.size = _SMALLEST
             while self.size < len(self.rows) * self.width:
                 self.size *= 2
-            self.start = self._pool.take(self.size)
+            self.start = self.pool.take(self.size)
             for each, known in self.rows.items():
                 self._place(each, known)
 
@@ -100,13 +100,13 @@ class Table:
             return
         place, last = self._places.pop(number), len(self.rows)
         if place != last:
-            floats, width = self._pool.floats, self.width
+            floats, width = self.pool.floats, self.width
             end = self.start + last * width
             begin = self.start + place * width
             floats[begin : begin + width] = floats[end : end + width]
             self._places[int(floats[begin])] = place
         if not last:
-            self._pool.give(self.start, self.size)
+            self.pool.give(self.start, self.size)
             self.size = 0
 
     def _place(self, number: int, bounds: Bounds) -> None:
@@ -115,10 +115,10 @@ class Table:
         row = [float(number)]
         for side in bounds:
             row += side
-        self._pool.floats[at : at + self.width] = row
+        self.pool.floats[at : at + self.width] = row
 
     def _grow(self) -> None:
-        pool, start, size = self._pool, self.start, self.size
+        pool, start, size = self.pool, self.start, self.size
         self.start, self.size = pool.take(2 * size), 2 * size
         pool.floats[self.start : self.start + size] = pool.floats[start : start + size]
         pool.give(start, size)
@@ -127,13 +127,8 @@ class Table:
     def block(self) -> npt.NDArray[np.float64]:
         """The rows of a table that has a region, as they lie there."""
         count = len(self.rows)
-        floats = self._pool.floats[self.start : self.start + count * self.width]
+        floats = self.pool.floats[self.start : self.start + count * self.width]
         return floats.reshape(count, self.width)
-
-    @property
-    def pool(self) -> Pool:
-        """Where the rows are."""
-        return self._pool
 
 
 def rows_around(
