@@ -24,6 +24,7 @@ from palio.matching.index import Index
 from palio.model.constraints import Constraint
 from palio.model.filters import TRUE, Conjunction, Filter
 from palio.spark.attributes import fit, is_attribute
+from palio.spark.files import opened, parquet_files
 from palio.spark.pushdown import push
 from palio.spark.reshaping import reshaped
 
@@ -66,9 +67,9 @@ class ArchiveReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The row groups in which something may match, in stretches."""
         found: list[Stretch] = []
-        for file in _files(self.path):
-            with _opened(file) as opened:
-                metadata = opened.metadata
+        for file in parquet_files(Path(self.path), "the archive"):
+            with opened(file) as parquet:
+                metadata = parquet.metadata
             groups: list[int] = []
             size = 0
             for number in range(metadata.num_row_groups):
@@ -91,7 +92,7 @@ class ArchiveReader(DataSourceReader):
         if not partition.groups:
             return
         wanted = {*self._target.names, *self.filter.attributes}
-        with _opened(Path(partition.path)) as file:
+        with opened(Path(partition.path)) as file:
             columns = [name for name in file.schema_arrow.names if name in wanted]
             for batch in file.iter_batches(
                 BATCH_ROWS,
@@ -133,9 +134,9 @@ def archive_schema(path: str) -> StructType:
 
     columns: dict[str, pa.DataType] = {}
     origin: dict[str, Path] = {}
-    for file in _files(path):
-        with _opened(file) as opened:
-            fields = list(opened.schema_arrow)
+    for file in parquet_files(Path(path), "the archive"):
+        with opened(file) as parquet:
+            fields = list(parquet.schema_arrow)
         for field in fields:
             known = columns.setdefault(field.name, field.type)
             if known != field.type:
@@ -173,25 +174,3 @@ def _bounds(column: Any) -> list[Constraint]:
         ]
     except (InvalidInput, pa.ArrowException, ValueError, OverflowError):
         return []  # of a type that is no attribute's, or beyond what the model holds
-
-
-def _files(path: str) -> list[Path]:
-    root = Path(path)
-    if root.is_file():
-        return [root]
-    found = sorted(
-        each
-        for each in root.rglob("*.parquet")
-        if not any(part.startswith(("_", ".")) for part in each.relative_to(root).parts)
-    )
-    if not found:
-        what = "no Parquet files in it" if root.is_dir() else "no such file or directory"
-        raise InvalidInput(f"cannot read the archive {path!r}: there is {what}")
-    return found
-
-
-def _opened(path: Path) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
-        raise InvalidInput(f"cannot read {str(path)!r}: {error}") from None

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from palio.errors import InvalidInput
 from palio.spark.attributes import attributes_of
+from palio.spark.files import opened, parquet_files
 from palio.spark.workers import Slots
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class ParquetEvents:
         self.pieces: list[Piece] = []
         self.schema: pa.Schema = pa.schema([])
         for number, each in enumerate(files):
-            with _opened(each) as file:
+            with opened(each) as file:
                 if number == 0:
                     self.schema = file.schema_arrow.remove_metadata()
                 _check_same(self.schema, file.schema_arrow, files[0], each)
@@ -253,16 +254,7 @@ def _most_tasks(session: SparkSession) -> int:
 
 
 def _files(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    found = sorted(
-        each
-        for each in path.rglob("*.parquet")
-        if not any(part.startswith(("_", ".")) for part in each.relative_to(path).parts)
-    )
-    if not found:
-        what = "no Parquet files in it" if path.is_dir() else "no such file or directory"
-        raise InvalidInput(f"cannot read events from {str(path)!r}: there is {what}")
+    found = parquet_files(path, "events from")
     for each in found:
         if any("=" in part for part in each.relative_to(path).parts[:-1]):
             raise InvalidInput(
@@ -270,13 +262,6 @@ def _files(path: Path) -> list[Path]:
                 "hand in spark.read.parquet(...) instead of the path"
             )
     return found
-
-
-def _opened(path: Path) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
-        raise InvalidInput(f"cannot read {str(path)!r}: {error}") from None
 
 
 def _check_same(schema: pa.Schema, other: pa.Schema, first: Path, path: Path) -> None:
