@@ -48,6 +48,7 @@ def test_a_token_is_made_read_and_revoked(key: Path, capsys: pytest.CaptureFixtu
     assert "(valid)" in out
     assert "may hear     price < 5" in out
     assert "may publish  nothing" in out
+    assert "monitor      no" in out
     assert "limits       events_per_s 100" in out
     read = document(capsys, "token", "inspect", token, "--keys", f"{key}.pub")
     assert read["claims"]["exp"] - read["claims"]["iat"] == 3_600
@@ -55,6 +56,12 @@ def test_a_token_is_made_read_and_revoked(key: Path, capsys: pytest.CaptureFixtu
     for what in (token, "another"):
         assert run(capsys, "token", "revoke", what, "--file", str(revoked))[0] == 0
     assert revoked.read_text() == f"{made['id']}\nanother\n"
+
+
+def test_a_token_may_be_told_about_others(key: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = document(capsys, "token", "create", "ops", "--key", str(key), "--monitor")
+    assert document(capsys, "token", "inspect", made["token"])["claims"]["monitor"] is True
+    assert "monitor      yes" in run(capsys, "token", "inspect", made["token"])[1]
 
 
 def test_keys_are_listed(key: Path, capsys: pytest.CaptureFixture[str]) -> None:

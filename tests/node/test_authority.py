@@ -64,6 +64,12 @@ def test_nothing_is_granted_by_default() -> None:
     assert not hearable(nobody, batch).any()
 
 
+def test_who_was_not_granted_to_monitor_is_told_so() -> None:
+    Principal("ops", may_monitor=True).check_monitor("the topology")
+    with pytest.raises(NotPermitted, match=r"'nobody' may not be told the topology.*`monitor`"):
+        Principal("nobody", TRUE, TRUE).check_monitor("the topology")
+
+
 def test_a_principal_has_a_name() -> None:
     with pytest.raises(InvalidInput, match="has a name"):
         Principal("")
@@ -91,7 +97,10 @@ def test_the_open_authority_lets_everyone_do_everything() -> None:
     authority = OpenAuthority()
     anyone = authority.authenticate("whatever", "", EPOCH)
     assert (anyone.name, anyone.may_publish, anyone.may_hear) == ("anyone", TRUE, TRUE)
-    assert authority.authenticate("", "north", EPOCH).name == "north"
+    north = authority.authenticate("", "north", EPOCH)
+    assert north.name == "north"
+    assert anyone.may_monitor
+    assert north.may_monitor
     authority.check(anyone, Moment(1e9, 10**18))
 
 

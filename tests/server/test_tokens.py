@@ -77,6 +77,11 @@ def test_a_token_becomes_a_principal() -> None:
     assert (principal.expires_us, principal.token) == (200_000_000, "t1")
 
 
+def test_a_token_may_grant_to_be_told_about_others() -> None:
+    assert not ALICE.principal().may_monitor
+    assert msgspec.structs.replace(ALICE, monitor=True).principal().may_monitor
+
+
 def test_a_token_is_a_json_web_token() -> None:
     header, claims, _ = TOKEN.split(".")
     assert json.loads(base64.urlsafe_b64decode(header + "==")) == HEADER

@@ -43,7 +43,7 @@ def list_keys(path: Path, *, as_json: bool = False) -> int:
 def create_token(
     key: Path,
     name: str,
-    grants: Mapping[str, str],
+    grants: Mapping[str, Any],
     *,
     expires: str,
     limits: Sequence[str],
@@ -128,5 +128,6 @@ def _described(
     for name in ("may_publish", "may_hear", "deny_publish", "deny_hear"):
         filter = getattr(claims, name)
         lines.append(f"{name.replace('_', ' '):12} {filter or 'nothing'}")
+    lines.append(f"{'monitor':12} {'yes' if claims.monitor else 'no'}")
     limits = ", ".join(f"{name} {number:g}" for name, number in claims.limits.items())
     return [*lines, f"limits       {limits or 'none'}"]

@@ -98,6 +98,9 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     may_hear: Annotated[str, typer.Option(metavar="FILTER", help="Default: nothing.")] = "",
     deny_publish: Annotated[str, typer.Option(metavar="FILTER", help="Never this.")] = "",
     deny_hear: Annotated[str, typer.Option(metavar="FILTER", help="Never this.")] = "",
+    monitor: Annotated[
+        bool, typer.Option("--monitor", help="May be told about others: topology, trace, metrics.")
+    ] = False,
     expires: Annotated[str, typer.Option(metavar="TIME", help="In 90s, 15m, 12h, 30d.")] = "30d",
     limit: Annotated[
         list[str] | None,
@@ -113,6 +116,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         "may_hear": may_hear,
         "deny_publish": deny_publish,
         "deny_hear": deny_hear,
+        "monitor": monitor,
     }
     return create_token(key, name, grants, expires=expires, limits=limit or [], as_json=as_json)
 

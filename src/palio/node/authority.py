@@ -40,6 +40,7 @@ from palio.node.effects import Moment
 __all__ = [
     "ANYONE",
     "NO_LIMITS",
+    "NO_MONITOR",
     "Allowance",
     "Authority",
     "Limits",
@@ -76,6 +77,12 @@ NO_LIMITS: Final = Limits()
 ANYONE: Final = "anyone"
 """The principal of those who need not show who they are; no one who does is called so."""
 
+NO_MONITOR: Final = (
+    "what concerns others needs the grant `monitor` (palio token create --monitor, or "
+    "monitor = true in [auth.grants.NAME])"
+)
+"""What is missing, and how it is granted."""
+
 
 @dataclass(frozen=True)
 class Principal:
@@ -93,6 +100,8 @@ class Principal:
     deny_publish: Filter = FALSE
     deny_hear: Filter = FALSE
     limits: Limits = NO_LIMITS
+    may_monitor: bool = False
+    """Whether it is told about others: who they are, what they hear, how much there is of it."""
     expires_us: int | None = None
     """By the clock of the wall; None for never."""
     token: str = ""
@@ -132,6 +141,11 @@ class Principal:
         """What it may do, apart from who it is and for how long."""
         return (self.may_publish, self.may_hear, self.deny_publish, self.deny_hear)
 
+    def check_monitor(self, what: str) -> None:
+        """Refuse to tell about others whoever was not granted that."""
+        if not self.may_monitor:
+            raise NotPermitted(f"{self.name!r} may not be told {what}: {NO_MONITOR}")
+
     def check(self, at: Moment) -> None:
         """Refuse a principal whose time is over."""
         if self.expires_us is not None and at.wall_us >= self.expires_us:
@@ -159,11 +173,13 @@ class OpenAuthority:
     """
 
     def __init__(self) -> None:
-        self._anyone = Principal(ANYONE, TRUE, TRUE)
+        self._anyone = Principal(ANYONE, TRUE, TRUE, may_monitor=True)
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
         """See `Authority`."""
-        return Principal(transport_name, TRUE, TRUE) if transport_name else self._anyone
+        if not transport_name:
+            return self._anyone
+        return Principal(transport_name, TRUE, TRUE, may_monitor=True)
 
     def check(self, principal: Principal, at: Moment) -> None:
         """See `Authority`."""

@@ -213,6 +213,7 @@ def _principal(name: str, grant: Grant) -> Principal:
         read(grant.may_hear),
         read(grant.deny_publish),
         read(grant.deny_hear),
+        may_monitor=grant.monitor,
     )
 
 

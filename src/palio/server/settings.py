@@ -111,6 +111,7 @@ class Grant(_Section, frozen=True, kw_only=True):
     may_hear: str = ""
     deny_publish: str = ""
     deny_hear: str = ""
+    monitor: bool = False
 
 
 class Auth(_Section, frozen=True, kw_only=True):
@@ -125,7 +126,10 @@ class Auth(_Section, frozen=True, kw_only=True):
     ] = ""
     grants: Annotated[
         dict[str, Grant],
-        Meta(description="by the name in a client certificate: may_publish, may_hear, deny_..."),
+        Meta(
+            description="by the name in a client certificate: may_publish, may_hear, deny_..., "
+            "monitor"
+        ),
     ] = {}
 
 

@@ -75,6 +75,7 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     may_hear: str = ""
     deny_publish: str = ""
     deny_hear: str = ""
+    monitor: bool = False
     limits: dict[str, float] = {}
 
     def principal(self) -> Principal:
@@ -86,6 +87,7 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             self.sub,
             **grants,
             limits=_limits(self.limits) if self.limits else NO_LIMITS,
+            may_monitor=self.monitor,
             expires_us=self.exp * 1_000_000,
             token=self.jti,
         )
