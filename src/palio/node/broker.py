@@ -209,6 +209,7 @@ class Node:
                 waiting = core.durability.custody.line(subject)
                 core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
                 core.append(core.durability.drop(subject))
+        core.complain_again()
         return self._effects()
 
     def drain(self, at: Moment) -> list[Effect]:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from palio.node.authority import Authority, hearable
+from palio.node.complaints import Complaints
 from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report, Store
-from palio.node.messages import Deliver, Done, Echo, Gap, Gaps, Route, unpack_mask
+from palio.node.messages import Carry, Deliver, Done, Echo, Gap, Gaps, Route, unpack_mask
 from palio.node.portions import portions
 from palio.node.registry import LINKS
 from palio.node.sessions import Budget, Durable, Neighbour, Session
@@ -59,10 +60,22 @@ class Core:
         self._promises: dict[int, list[_Promise]] = {}
         self.failures = 0
         """Appends that could not be written."""
+        self.complaints = Complaints()
 
     def report(self, level: str, event: str, **details: object) -> None:
         """Tell people."""
         self.out.append(Report(level, event, details))
+
+    def complain(self, event: str, culprit: str, count: int, **details: object) -> None:
+        """Tell people of something that a neighbour may not do, or may not have."""
+        told = self.complaints.note(event, culprit, count, self.at.now, **details)
+        if told is not None:
+            self.report("warning", event, **told)
+
+    def complain_again(self) -> None:
+        """Time has passed: tell what has come together."""
+        for event, told in self.complaints.due(self.at.now):
+            self.report("warning", event, **told)
 
     # --- the journal ---
 
@@ -255,7 +268,25 @@ class Core:
             carry = custody.next_carry(neighbour.name)
             if carry is None:
                 return
-            neighbour.say(self.out, carry)
+            permitted = self._hearable(neighbour, carry)
+            if permitted is None:
+                self.dismiss(custody.took(neighbour.name, (carry.flight,)))
+            else:
+                neighbour.say(self.out, permitted)
+
+    def _hearable(self, neighbour: Neighbour, carry: Carry) -> Carry | None:
+        """What a neighbour may hear of what is carried; None if that is nothing.
+
+        The rest has no way to its homes that its grant allows: nobody waits for it.
+        """
+        if neighbour.principal.hears_all:
+            return carry
+        mask = hearable(neighbour.principal, carry.parcel.batch)
+        withheld = len(mask) - int(mask.sum())
+        if not withheld:
+            return carry
+        self.complain("withheld", neighbour.name, withheld, homes=list(carry.homes))
+        return Carry(carry.parcel.select(mask), carry.flight, carry.homes) if mask.any() else None
 
     def pump(self, durable: Durable) -> None:
         """Send what waits for a durable subscription to its owner, as far as the window allows."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice, takewhile
 from typing import Final
 
-from palio.errors import JournalDamaged
+from palio.errors import IllegalMessage, JournalDamaged
 from palio.matching.protocol import RowMask
 from palio.node.effects import (
     Assign,
@@ -68,9 +68,11 @@ class _Cache:
 
     def get(self, entry: int, after: Iterable[int]) -> Parcel | None:
         """A parcel; `after` are entries likely to be asked for next. None for a damaged one."""
-        found = self._parcels.get(entry) or self._unwritten.get(entry)
-        if found is not None:
-            return found
+        for parcels in (self._parcels, self._unwritten):
+            held = parcels.get(entry)
+            if held is not None:
+                return held
+        found: Parcel | None = None
         numbers = [each for each in (entry, *after) if each not in self._parcels]
         try:
             entries = self._store.entries(numbers)
@@ -217,8 +219,15 @@ class Custody:
         return None
 
     def took(self, neighbour: str, flights: Iterable[int]) -> list[int]:
-        """A neighbour has these on its disk: the entries that are that much nearer their end."""
+        """A neighbour has these on its disk: the entries that are that much nearer their end.
+
+        `IllegalMessage`, and no change, if one of them was not even sent.
+        """
         known = self._flights.get(neighbour, {})
+        queue = self._queues.get(neighbour)
+        flights = tuple(flights)
+        if queue and any(number >= queue[0] for number in flights):
+            raise IllegalMessage(neighbour, "Took for what was not sent to it")
         entries = []
         for number in flights:
             if number in known:

@@ -184,19 +184,21 @@ class Publishing:
         core = self._core
         check_numbered(neighbour, message.parcel)
         if neighbour.must_begin_anew:
-            return  # not before that which could not be written
+            return None  # not before that which could not be written
         parcel = self._admitted(neighbour, message.parcel)
-        took = Took((message.flight,))
 
         def done() -> None:
             if core.neighbours.get(neighbour.name) is neighbour:
-                neighbour.say(core.out, took)
+                neighbour.say(core.out, Took((message.flight,)))
+
+        if not len(parcel):  # of what it may not bring nothing is kept, here or there
+            return done()
 
         def refused(_reason: str) -> None:
             """It stays where it is, and comes again in the neighbour's next session."""
             neighbour.must_begin_anew = True
 
-        self._into_custody(parcel, message.homes, done, refused)
+        return self._into_custody(parcel, message.homes, done, refused)
 
     def took(self, neighbour: Neighbour, message: Took) -> None:
         """A neighbour has them on its disk."""
@@ -210,9 +212,8 @@ class Publishing:
             return parcel
         mask = publishable(principal, parcel.batch)
         if not mask.all():
-            self._core.report(
-                "warning", "beyond_grant", neighbour=neighbour.name, events=int((~mask).sum())
-            )
+            denied = int((~mask).sum())
+            self._core.complain("beyond_grant", neighbour.name, denied, publisher=parcel.publisher)
         return parcel.select(mask)
 
     def _into_custody(

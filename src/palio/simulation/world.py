@@ -14,6 +14,7 @@ from palio.errors import IllegalMessage, InvalidInput
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.model.events import rows, to_batches
+from palio.node.authority import Authority
 from palio.node.broker import Node
 from palio.node.effects import Append, Close, Effect, Moment, Report, Send
 from palio.node.limits import PROTOCOL_VERSION
@@ -102,6 +103,8 @@ class World:
         latency_s: float = 0.01,
         sync_s: float = 0.002,
         matcher: Callable[[], Matcher] = Reference,
+        authority: Callable[[str], Authority] | None = None,
+        certificates: bool = False,
     ) -> None:
         self.random = Randomness(seed)
         self.agenda = Agenda()
@@ -113,6 +116,9 @@ class World:
         self.clients: dict[str, Member] = {}
         self.reports: list[tuple[str, Report]] = []
         self._matcher = matcher
+        self._authority = authority
+        self._certificates = certificates
+        """Whether each end of a connection is shown the other's name, as by certificates."""
         self._routers: dict[str, NodeRouter] = {}
         self._pipes: dict[int, _Pipe] = {}
         self._ends: dict[tuple[str, int], int] = {}
@@ -164,6 +170,7 @@ class World:
             self._routers[name](name),
             self.disks[name],
             settings=self.settings,
+            authority=self._authority(name) if self._authority is not None else None,
             new_id=lambda: f"{name}.{life}.{self.random.below(1 << 40)}",
             matcher=self._matcher,
         )
@@ -219,8 +226,11 @@ class World:
         if not (self._wires.get((one, other)) and one in self.nodes and other in self.nodes):
             return
         link = self._open(one, other)
-        self._do(other, self.nodes[other].accept(link, self.at))
-        self._do(one, self.nodes[one].dial(link, self.at, other))
+        self._do(other, self.nodes[other].accept(link, self.at, self._shown(one)))
+        self._do(one, self.nodes[one].dial(link, self.at, other, self._shown(other)))
+
+    def _shown(self, name: str) -> str:
+        return name if self._certificates else ""
 
     def _open(self, one: str, other: str) -> int:
         """A connection from one broker (or client) to a broker."""
@@ -341,7 +351,7 @@ class World:
         if broker not in self.nodes:
             return None
         link = self._open(name, broker)
-        self._do(broker, self.nodes[broker].accept(link, self.at))
+        self._do(broker, self.nodes[broker].accept(link, self.at, self._shown(name)))
         return link
 
 
