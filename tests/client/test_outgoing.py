@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import struct
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from palio.client.outgoing import batches
-from palio.errors import InvalidEvent
+from palio.errors import InvalidEvent, LimitExceeded
+from palio.model.limits import MAX_ATTRIBUTES
+from palio.model.values import FIRST_TIME, LAST_TIME
 
 
 def test_events_and_batches_become_batches_of_the_models_types() -> None:
@@ -25,3 +29,59 @@ def test_events_and_batches_become_batches_of_the_models_types() -> None:
 def test_what_is_no_event_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidEvent):
         batches(wrong)
+
+
+def times(*raw: int, valid: str = "") -> pa.RecordBatch:
+    """A batch whose column `t` holds microseconds as they are, whatever year that is."""
+    mask = np.array([each == "0" for each in valid or "1" * len(raw)], np.bool_)
+    numbers = pa.array(np.array(raw, np.int64), mask=mask)
+    return pa.record_batch({"t": numbers.view(pa.timestamp("us", "UTC"))})
+
+
+NOT_UTF8 = pa.Array.from_buffers(
+    pa.utf8(), 1, [None, pa.py_buffer(struct.pack("<ii", 0, 2)), pa.py_buffer(b"\xff\xfe")]
+)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "column"),
+    [
+        (pa.record_batch({"s": NOT_UTF8}), "'s'"),
+        (times(2**62), "'t'"),
+        (times(0, LAST_TIME + 1), "'t'"),
+        (times(FIRST_TIME - 1, 0), "'t'"),
+        (times(0, 0, 2**62).slice(1), "'t'"),
+    ],
+)
+def test_a_batch_that_nobody_could_read_is_refused_here(wrong: pa.RecordBatch, column: str) -> None:
+    with pytest.raises(InvalidEvent, match=column):
+        batches(wrong)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        times(FIRST_TIME, LAST_TIME),
+        times(0, 2**62, valid="10"),
+        times(2**62, valid="0"),
+        times(2**62, 0, 2**62).slice(1, 1),
+        times(),
+    ],
+)
+def test_times_of_the_years_1_to_9999_pass_and_what_lies_under_a_null(
+    right: pa.RecordBatch,
+) -> None:
+    (batch,) = batches(right)
+    assert batch.equals(right)
+
+
+@pytest.mark.parametrize("form", [dict, pa.RecordBatch.from_pylist])
+def test_an_event_has_as_many_attributes_as_the_limit_says(form: Any) -> None:
+    def wide(count: int) -> Any:
+        event = {f"a{place}": 1 for place in range(count)}
+        return form([event]) if form is not dict else event
+
+    for count in (MAX_ATTRIBUTES - 1, MAX_ATTRIBUTES):
+        assert batches(wide(count))[0].num_columns == count
+    with pytest.raises(LimitExceeded, match="MAX_ATTRIBUTES"):
+        batches(wide(MAX_ATTRIBUTES + 1))

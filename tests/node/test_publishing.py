@@ -143,3 +143,91 @@ def test_numbers_begin_at_0() -> None:
                 check_numbered(neighbour, parcel)
         else:
             check_numbered(neighbour, parcel)
+
+
+# --- what a publisher is told is what has become of its events ---
+
+
+def _times(raw: list[int | None]) -> pa.Array[Any]:
+    return pa.array(raw, pa.int64()).view(pa.timestamp("us", "UTC"))
+
+
+COLUMNS = st.one_of(
+    st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=3, max_size=3).map(_times),
+    st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=3, max_size=3).map(
+        lambda column: pa.array(column, pa.int64())
+    ),
+    st.lists(st.none() | st.floats(), min_size=3, max_size=3).map(
+        lambda column: pa.array(column, pa.float64())
+    ),
+    st.lists(st.none() | st.text(st.characters(codec="utf-8")), min_size=3, max_size=3).map(
+        lambda column: pa.array(column, pa.utf8())
+    ),
+)
+BATCHES = st.builds(
+    lambda columns, first, count: pa.record_batch(columns).slice(first, count),
+    st.dictionaries(st.sampled_from(["x", "y", "s", "a b"]), COLUMNS, min_size=1),
+    st.integers(0, 2),
+    st.integers(1, 3),
+)
+
+
+def receipts(effects: list[Effect]) -> tuple[bool, bool, list[Any]]:
+    """Whether all was accepted, whether it was refused, and the events that link 1 was sent."""
+    sent = [each for each in effects if isinstance(each, Send)]
+    refused = any(isinstance(each.message, Refused) for each in sent)
+    accepted = any(isinstance(each.message, Accepted) for each in sent) and not refused
+    heard = [
+        event
+        for each in sent
+        if each.link == 1 and isinstance(each.message, Deliver)
+        for event in each.message.parcel.batch.to_pylist()
+    ]
+    return accepted, refused, heard
+
+
+@pytest.mark.parametrize("selector", SELECTORS, ids=["rows", "index"])
+@given(st.lists(BATCHES, min_size=1, max_size=4))
+@examples(40)
+def test_a_receipt_tells_the_truth_whatever_arrow_can_make(
+    selector: SelectorFactory, published: list[pa.RecordBatch]
+) -> None:
+    place = Place(selector, ["TRUE", "x > 0 OR s = 'a'"])
+    for batch in published:
+        place.seq += 10
+        effects = place.say(0, Publish(Parcel.of("", batch), place.seq))
+        accepted, refused, heard = receipts(effects)
+        assert accepted != refused
+        assert len(heard) == (len(batch) if accepted else 0)
+
+
+class Breaking(Rows):
+    """An engine that fails on the events of one attribute."""
+
+    def route(self, events: Any) -> Any:
+        if any("breaks" in row for row in events.rows):
+            raise OverflowError("too much for this engine")
+        return super().route(events)
+
+
+def test_what_an_engine_fails_on_is_refused_and_nothing_else_is() -> None:
+    place = Place(Breaking, ["TRUE"])
+    for event, is_taken in (({"x": 1}, True), ({"breaks": 1}, False), ({"x": 2}, True)):
+        place.seq += 1
+        effects = place.say(0, Publish(Parcel.of("", to_batch(event)), place.seq))
+        accepted, refused, heard = receipts(effects)
+        assert (accepted, refused, len(heard)) == (is_taken, not is_taken, int(is_taken))
+
+
+@pytest.mark.parametrize("selector", SELECTORS, ids=["rows", "index"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_an_event_as_wide_as_it_may_be_is_delivered_with_what_the_broker_adds(
+    selector: SelectorFactory, rows: int
+) -> None:
+    place = Place(selector, ["a1 = 1"])
+    for width, is_taken in ((4_094, True), (4_096, True), (4_097, False)):
+        place.seq += 10
+        batch = pa.record_batch({f"a{number}": [1] * rows for number in range(width)})
+        effects = place.say(0, Publish(Parcel.of("", batch), place.seq))
+        assert receipts(effects)[:2] == (is_taken, not is_taken)
+        assert len(receipts(effects)[2]) == rows * is_taken

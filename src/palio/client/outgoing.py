@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from palio.errors import InvalidEvent
-from palio.model.events import conform, to_batches
+from palio.model.events import conform_values, to_batches
 
 __all__ = ["Publishable", "batches"]
 
@@ -23,7 +23,7 @@ def batches(events: Publishable) -> list[pa.RecordBatch]:
     [2]
     """
     if isinstance(events, pa.RecordBatch):
-        batch = conform(events)
+        batch = conform_values(events)
         _refuse_system_names(batch.schema.names)
         return [batch]
     if not isinstance(events, Iterable):

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from palio.errors import LimitExceeded
 from palio.matching.cuts import NAN_CODE, Universe
-from palio.model.events import attribute
+from palio.model.events import attribute, width
 from palio.model.limits import MAX_ATTRIBUTES
 from palio.model.values import INT64_MAX, INT64_MIN, Kind
 
@@ -118,7 +118,7 @@ class Coder:
         What is no event is refused as `to_batch` refuses it.
         """
         if len(event) > MAX_ATTRIBUTES:
-            present = sum(value is not None for value in event.values())
+            present = width([name for name, value in event.items() if value is not None])
             if present > MAX_ATTRIBUTES:
                 raise LimitExceeded(
                     "an event's number of attributes",

@@ -7,7 +7,7 @@ object into attributes with dotted names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,17 +17,20 @@ import pyarrow as pa
 
 from palio.errors import InvalidEvent, LimitExceeded
 from palio.model.limits import MAX_ATTRIBUTES, MAX_DEPTH
-from palio.model.values import Value, check_name, checked
+from palio.model.values import FIRST_TIME, LAST_TIME, Value, check_name, checked
 
 __all__ = [
     "SEQ",
     "TIME",
+    "check_times",
     "conform",
+    "conform_values",
     "flatten",
     "rows",
     "stamped",
     "to_batch",
     "to_batches",
+    "width",
 ]
 
 SEQ: Final = "$seq"
@@ -108,7 +111,7 @@ def to_batches(events: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
     count = 0
     for event in events:
         row = {name: attribute(name, value) for name, value in event.items() if value is not None}
-        _check_width(len(row))
+        _check_width(row)
         if _begins_batch(row, types):
             yield _batch(columns, types, count)
             columns, types, count = {}, {}, 0
@@ -130,7 +133,7 @@ def _begins_batch(row: Mapping[str, Value], types: Mapping[str, type]) -> bool:
     if any(types.get(name, type(value)) is not type(value) for name, value in row.items()):
         return True
     widest = len(types) + len(row)
-    return widest > MAX_ATTRIBUTES and len(types.keys() | row.keys()) > MAX_ATTRIBUTES
+    return widest > MAX_ATTRIBUTES and width(types.keys() | row.keys()) > MAX_ATTRIBUTES
 
 
 def to_batch(event: Mapping[str, Any]) -> pa.RecordBatch:
@@ -138,13 +141,22 @@ def to_batch(event: Mapping[str, Any]) -> pa.RecordBatch:
     return next(to_batches([event]))
 
 
-def _check_width(width: int) -> None:
-    if width > MAX_ATTRIBUTES:
+def width(names: Collection[str]) -> int:
+    """How many attributes an event has, without the system columns that its broker adds.
+
+    >>> width(["x", "y", "$seq", "$time"])
+    2
+    """
+    return len(names) - (SEQ in names) - (TIME in names)
+
+
+def _check_width(names: Collection[str]) -> None:
+    if width(names) > MAX_ATTRIBUTES:
         raise LimitExceeded(
             "an event's number of attributes",
             limit="MAX_ATTRIBUTES",
             maximum=MAX_ATTRIBUTES,
-            actual=width,
+            actual=width(names),
         )
 
 
@@ -202,8 +214,8 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
     >>> conform(pa.record_batch({"x": pa.array([1], pa.int8())})).schema.field("x").type
     DataType(int64)
     """
-    _check_width(batch.num_columns)
     names = batch.schema.names
+    _check_width(names)
     for name in names:
         check_name(name, InvalidEvent)
     if len(set(names)) < len(names):
@@ -226,6 +238,38 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
     if not fields:
         return _without_columns(batch.num_rows)
     return pa.record_batch(arrays, schema=pa.schema(fields))
+
+
+def conform_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`conform` for a batch from anywhere: its values are looked at too.
+
+    Arrow lets a column hold what no receiver can read: text that is not UTF-8, offsets that point
+    beyond their buffer, times beyond the years 1 to 9999. They are refused, naming the column.
+
+    >>> conform_values(pa.record_batch({"x": [1]})).num_rows
+    1
+    """
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidEvent(f"column {name!r} holds what nobody can read: {error}") from None
+    conformed = conform(batch)
+    check_times(conformed)
+    return conformed
+
+
+def check_times(batch: pa.RecordBatch) -> None:
+    """Refuse times that are in no year from 1 to 9999, of columns of the model's own type."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if column.type != TIMESTAMP:
+            continue
+        raw: Any = column.buffers()[1]
+        times = np.frombuffer(raw, np.int64)[column.offset : column.offset + len(column)]
+        if column.null_count:  # what lies under a null is nobody's
+            times = times[column.is_valid().to_numpy(zero_copy_only=False)]
+        if len(times) and not (times.min() >= FIRST_TIME and times.max() <= LAST_TIME):
+            raise InvalidEvent(f"column {name!r} holds a time that is not in the years 1 to 9999")
 
 
 _BYTES: Final = (

@@ -22,6 +22,8 @@ from palio.errors import InvalidEvent, InvalidInput, LimitExceeded
 from palio.model.limits import MAX_NAME_CHARS, MAX_STRING_CHARS
 
 __all__ = [
+    "FIRST_TIME",
+    "LAST_TIME",
     "NO_VALUES",
     "TOP",
     "Bindings",
@@ -51,8 +53,8 @@ INT64_MAX: Final = 2**63 - 1
 _EXACT_IN_FLOAT: Final = 2**53
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_FIRST_TIME: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-_LAST_TIME: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+FIRST_TIME: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+LAST_TIME: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _LAST_CODE_POINT: Final = "\U0010ffff"
 
 
@@ -299,7 +301,7 @@ _LOWEST: Final[dict[Kind, Coordinate]] = {
     Kind.NUMBER: -math.inf,
     Kind.STRING: "",
     Kind.BYTES: b"",
-    Kind.TIME: _FIRST_TIME,
+    Kind.TIME: FIRST_TIME,
 }
 
 
@@ -320,7 +322,7 @@ def successor(kind: Kind, place: Coordinate) -> Coordinate:
         return place + b"\0"  # type: ignore[operator]  # kind says bytes
     if kind is Kind.BOOL:
         return TOP if place else True
-    return TOP if place >= _LAST_TIME else place + 1  # type: ignore[operator]  # microseconds
+    return TOP if place >= LAST_TIME else place + 1  # type: ignore[operator]  # microseconds
 
 
 def _next_number(number: int | float) -> int | float | _Top:

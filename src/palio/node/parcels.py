@@ -56,7 +56,16 @@ class Shape:
     (True, False, False)
     """
 
-    __slots__ = ("_hash", "_integers", "_stamped", "_types", "names", "schema", "system_columns")
+    __slots__ = (
+        "_hash",
+        "_integers",
+        "_stamped",
+        "_types",
+        "has_times",
+        "names",
+        "schema",
+        "system_columns",
+    )
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema.remove_metadata()
@@ -65,6 +74,8 @@ class Shape:
         self._types = tuple(_PYTHON_TYPES.get(kind) for kind in schema.types)
         self._integers = [place for place, kind in enumerate(self._types) if kind is int]
         self._stamped: Shape | None = None
+        self.has_times = datetime in self._types
+        """Whether an attribute is a timestamp, of which Arrow holds more than can be read."""
         self.system_columns = (self._place(SEQ, int), self._place(TIME, datetime))
         """Where `$seq` and `$time` are; -1 if one is missing, of another type or there twice."""
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, PalioError
 from palio.matching.protocol import RowMask
-from palio.model.events import SEQ, TIME, conform
+from palio.model.events import SEQ, TIME, check_times, conform
 from palio.node.authority import hearable, publishable
 from palio.node.core import Core
 from palio.node.effects import Entry
@@ -40,6 +40,19 @@ COPY_SHARE: Final = 4
 """Rows are copied where no more than one in so many is wanted; else the frame goes as it is."""
 
 
+class _Plan(NamedTuple):
+    """What is to become of a publication."""
+
+    parcel: Parcel
+    """What its publisher may publish of it, numbered and dated."""
+    denied: list[tuple[int, int]]
+    """The numbers of the rest, as ranges."""
+    homes: Mapping[str, RowMask]
+    """Where durable subscriptions want which rows."""
+    ways: dict[Peer, RowMask]
+    """Who listens to which rows now."""
+
+
 class Publishing:
     """The ways of events through one broker."""
 
@@ -58,27 +71,52 @@ class Publishing:
     # --- from clients ---
 
     def publish(self, session: Session, message: Publish) -> None:
-        """A client publishes. What it may not is refused row by row; the rest goes its way."""
-        core, parcel = self._core, message.parcel
-        last = message.first_seq + len(parcel) - 1
+        """A client publishes. What it may not is refused row by row; the rest goes its way.
+
+        All that may fail is done before anything is sent or written: whatever events do to an
+        engine, they are taken or refused, and their publisher is told which.
+        """
+        core = self._core
+        last = message.first_seq + len(message.parcel) - 1
         if message.first_seq <= session.last_seq:
             raise IllegalMessage(session.peer, f"number {message.first_seq} was published before")
         session.last_seq = last
         try:
-            self._spend(session, parcel)
-            self._check(parcel)
+            plan = self._planned(session, message)
         except PalioError as error:
-            session.say(core.out, Refused(message.first_seq, last, failure(error)))
-            return self._answer(session, last, durable=message.durable)
-        numbered = parcel.stamped(session.publisher, message.first_seq, self._next_time())
-        stamped_parcel = self._permitted(session, numbered)
-        self.published += len(stamped_parcel)
+            return self._refuse(session, message, error)
+        except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for a false receipt
+            core.report("error", "publication_failed", client=session.owner, error=repr(error))
+            return self._refuse(
+                session, message, InvalidEvent(f"the broker cannot handle these events: {error}")
+            )
+        for first, end in plan.denied:
+            denied = f"{session.principal.name!r} may not publish this; it was granted less"
+            session.say(core.out, Refused(first, end, failure(NotPermitted(denied))))
+        self.published += len(plan.parcel)
         if message.durable:
-            self._publish_durable(session, stamped_parcel, last)
-        self._route(core.outlet(session), stamped_parcel, durable=message.durable)
+            self._publish_durable(session, plan, last)
+        self._send(plan.ways, plan.parcel, durable=message.durable)
         if not message.durable:
             session.say(core.out, Accepted(last, "memory"))
         return None
+
+    def _refuse(self, session: Session, message: Publish, error: PalioError) -> None:
+        last = message.first_seq + len(message.parcel) - 1
+        session.say(self._core.out, Refused(message.first_seq, last, failure(error)))
+        self._answer(session, last, durable=message.durable)
+
+    def _planned(self, session: Session, message: Publish) -> _Plan:
+        """What is to become of a publication; nothing has become of it yet."""
+        core, parcel = self._core, message.parcel
+        self._spend(session, parcel)
+        self._check(parcel)
+        numbered = parcel.stamped(session.publisher, message.first_seq, self._next_time())
+        permitted, denied = _permitted(session, numbered)
+        homes: Mapping[str, RowMask] = {}
+        if message.durable and len(permitted):
+            homes = core.durability.homes(permitted)
+        return _Plan(permitted, denied, homes, self._ways(core.outlet(session), permitted))
 
     def _spend(self, session: Session, parcel: Parcel) -> None:
         """Count against what the principal may publish in a second."""
@@ -92,7 +130,9 @@ class Publishing:
         session.allowance.spend(len(parcel), parcel.nbytes, now)
 
     def _check(self, parcel: Parcel) -> None:
-        """A shape is looked at once."""
+        """A shape is looked at once, times always: not all that Arrow can hold can be read."""
+        if parcel.values is None and parcel.shape.has_times:
+            check_times(parcel.batch)
         if parcel.shape in self._sound:
             return
         conform(parcel.batch)
@@ -110,23 +150,9 @@ class Publishing:
         self._last_us = max(self._core.at.wall_us, self._last_us + 1)
         return self._last_us
 
-    def _permitted(self, session: Session, parcel: Parcel) -> Parcel:
-        """What the principal may publish; the rest is refused."""
-        principal = session.principal
-        if principal.publishes_all:
-            return parcel
-        mask = publishable(principal, parcel.batch)
-        if mask.all():
-            return parcel
-        denied = NotPermitted(f"{principal.name!r} may not publish this; it was granted less")
-        for first, end in _runs(parcel.numbers[~mask]):
-            session.say(self._core.out, Refused(first, end, failure(denied)))
-        return parcel.select(mask)
-
-    def _publish_durable(self, session: Session, parcel: Parcel, last: int) -> None:
+    def _publish_durable(self, session: Session, plan: _Plan, last: int) -> None:
         """Into custody; the client is told when it is on the disk."""
-        core = self._core
-        homes = core.durability.homes(parcel) if len(parcel) else {}
+        core, parcel, homes = self._core, plan.parcel, plan.homes
         if not homes:
             return self._answer(session, last, durable=True)
         wanted: RowMask = np.logical_or.reduce(list(homes.values()))
@@ -177,7 +203,7 @@ class Publishing:
             parcel = parcel.select(unpack_mask(message.rows, len(parcel)))
         parcel = self._admitted(neighbour, parcel)
         if len(parcel):
-            self._route(neighbour.peer, parcel, durable=message.durable)
+            self._send(self._ways(neighbour.peer, parcel), parcel, durable=message.durable)
 
     def carry(self, neighbour: Neighbour, message: Carry) -> None:
         """A neighbour gives events into our custody; it is told once they are on the disk."""
@@ -259,21 +285,24 @@ class Publishing:
 
     # --- the live way ---
 
-    def _route(self, sender: Peer, parcel: Parcel, *, durable: bool) -> None:
-        if not len(parcel):
-            return
-        core = self._core
-        self.routed += len(parcel)
+    def _ways(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
+        """Who listens, and to which of these events."""
         event = parcel.event
         if event is not None:
             events = Events(parcel.publisher, (event[SEQ],), rows=(event,))
-        else:
+        elif len(parcel):
             events = Events(parcel.publisher, parcel.numbers, batch=parcel.batch)
-        for peer, mask in core.router.route(sender, events).items():
+        else:
+            return {}
+        return self._core.router.route(sender, events)
+
+    def _send(self, ways: Mapping[Peer, RowMask], parcel: Parcel, *, durable: bool) -> None:
+        self.routed += len(parcel)
+        for peer, mask in ways.items():
             if peer.is_client:
                 self._deliver(peer, parcel, mask, durable=durable)
             else:
-                neighbour = core.neighbours.get(peer.name)
+                neighbour = self._core.neighbours.get(peer.name)
                 if neighbour is not None:
                     self._pass_on(neighbour, parcel, mask, durable=durable)
 
@@ -328,6 +357,15 @@ def _part(party: Party, parcel: Parcel, mask: RowMask) -> tuple[Parcel, bytes | 
     if party.principal.hears_all and wanted * COPY_SHARE > len(parcel):
         return parcel, pack_mask(mask)
     return parcel.select(mask), None
+
+
+def _permitted(session: Session, parcel: Parcel) -> tuple[Parcel, list[tuple[int, int]]]:
+    """What a session's principal may publish, and the numbers of the rest."""
+    principal = session.principal
+    if principal.publishes_all:
+        return parcel, []
+    mask = publishable(principal, parcel.batch)
+    return parcel.select(mask), [] if mask.all() else _runs(parcel.numbers[~mask])
 
 
 def _runs(numbers: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
