@@ -13,7 +13,7 @@ from typing import Final
 
 from palio.node.limits import PEER_GRACE_S
 from palio.server.assembly import running
-from palio.server.settings import Broker, Configuration, Limits, Listen, Peers
+from palio.server.settings import Auth, Broker, Configuration, Limits, Listen, Peers
 
 PROGRAM: Final = "from palio.cli.main import run; run()"
 
@@ -23,15 +23,20 @@ PATIENCE_S: Final = 30.0
 
 @contextmanager
 def broker(
-    name: str = "b1", data: Path | None = None, *peers: str, peer_grace_s: float = PEER_GRACE_S
+    name: str = "b1",
+    data: Path | None = None,
+    *peers: str,
+    peer_grace_s: float = PEER_GRACE_S,
+    keys: Path | None = None,
 ) -> Iterator[str]:
-    """A broker on a free port; its address."""
+    """A broker on a free port; its address. With `keys` it wants tokens."""
     started, addresses = threading.Event(), list[str]()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
     configuration = Configuration(
         broker=Broker(name=name, data_dir="" if data is None else str(data)),
         listen=Listen(port=0),
+        auth=Auth(keys="" if keys is None else str(keys)),
         peers=Peers(urls=peers),
         limits=Limits(peer_grace_s=peer_grace_s),
     )

@@ -3,7 +3,8 @@ from __future__ import annotations
 import asyncio
 import io
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rich.console import Console
 import palio
 from palio.cli.watching import Sample, Screen, _hop, _sample, _tree, figures
 from palio.errors import Unreachable
+from palio.server.tokens import Claims, create_key, load_private_key, sign
 from palio.testing import run as run_virtually
 from tests.cli.brokers import PATIENCE_S, broker, process
 from tests.cli.helpers import Palio
@@ -135,6 +137,63 @@ def test_a_trace_says_that_nobody_listens(run: Palio, urls: list[str]) -> None:
 def test_a_broker_that_does_not_answer_a_trace_is_named() -> None:
     (line,) = _hop({"broker": "b3", "unreachable": True})
     assert line.startswith("b3: not reachable")
+
+
+def test_a_broker_that_withholds_its_part_of_a_trace_is_named() -> None:
+    (line,) = _hop({"broker": "b3", "path": ["b1", "b2", "b3"], "withheld": True})
+    assert line == "b3: does not tell; b2 has no grant `monitor` there"
+
+
+# --- without the grant ---
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A broker that wants tokens, and the key that signs them."""
+    key = tmp_path_factory.mktemp("keys") / "signing"
+    create_key(key)
+    with broker("b1", tmp_path_factory.mktemp("guarded"), keys=key.with_name("signing.pub")) as url:
+        yield url, key
+
+
+@pytest.fixture
+def show_token(guarded: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """From now on the command shows a token of this name, with these grants."""
+    key = load_private_key(guarded[1])
+
+    def show(name: str, **grants: Any) -> None:
+        monkeypatch.setenv("PALIO_TOKEN", sign(Claims(name, name, 0, 2**33, **grants), key))
+
+    return show
+
+
+def test_without_a_token_one_is_asked_for(run: Palio, guarded: tuple[str, Path]) -> None:
+    refused = run("topology", "--at", guarded[0])
+    assert refused.status == 2
+    assert "no token; show a token: $PALIO_TOKEN or --token-file" in refused.err
+    assert "certificate" not in refused.err
+
+
+@pytest.mark.parametrize("command", [("topology",), ("top", "--once", "--interval", "0.05")])
+def test_what_shows_others_names_the_grant_that_is_missing(
+    run: Palio, guarded: tuple[str, Path], show_token: Callable[..., None], command: tuple[str, ...]
+) -> None:
+    show_token("ann", may_hear="TRUE", may_publish="TRUE")
+    refused = run(*command, "--from", guarded[0])
+    assert (refused.status, refused.out) == (2, "")
+    assert "needs the grant `monitor`" in refused.err
+    show_token("ops", monitor=True)
+    assert run(*command, "--from", guarded[0]).status == 0
+
+
+def test_a_trace_without_the_grant_is_of_ones_own(
+    run: Palio, guarded: tuple[str, Path], show_token: Callable[..., None]
+) -> None:
+    show_token("ann", may_hear="TRUE", may_publish="TRUE")
+    traced = run("trace", '{"x": 1}', "--at", guarded[0])
+    assert traced.status == 1
+    assert traced.out.splitlines()[-1].startswith("only what belongs to 'ann'; what concerns")
+    assert "limited" in run("trace", '{"x": 1}', "--at", guarded[0], "--json").document
 
 
 # --- top ---

@@ -1,11 +1,14 @@
-"""The catalogue: whose subscriptions a broker tells, to whom, and in pages."""
+"""What a broker tells about others, and to whom; the catalogue, and its pages."""
 
 from __future__ import annotations
 
+import random
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import pytest
+from hypothesis import given
 
 from palio.errors import NotAuthenticated
 from palio.language.parsing import parse_filter
@@ -13,9 +16,10 @@ from palio.model.filters import TRUE
 from palio.node import questions
 from palio.node.authority import Principal
 from palio.node.effects import Moment
-from palio.node.messages import Answer, Ask, Failed, Message
+from palio.node.messages import Answer, Ask, Failed, Message, Retire
 from palio.simulation.topologies import line
 from palio.simulation.world import Member, World
+from tests.strategies import SEEDS, examples
 
 
 class Tokens:
@@ -48,18 +52,18 @@ def listed(answer: Message) -> list[tuple[str, str, dict[str, Any]]]:
 
 @pytest.fixture
 def world() -> World:
-    """A broker with someone who hears a part, and someone who hears all."""
+    """A broker with someone who hears a part, someone who hears all, and one who watches them."""
     world = World.of(line(1))
     world.nodes["b1"]._core.authority = Tokens(
         Principal("part", may_hear=parse_filter("x < 5")),
-        Principal("all", may_hear=TRUE),
-        Principal("nearly", may_hear=TRUE, deny_hear=parse_filter("secret = true")),
+        Principal("all", TRUE, TRUE),
+        Principal("ops", may_monitor=True),
     )
     return world
 
 
-def member(world: World, name: str) -> Member:
-    found = world.client(name, "b1")
+def member(world: World, name: str, at: str = "b1") -> Member:
+    found = world.client(name, at)
     found.token = name
     return found
 
@@ -69,22 +73,23 @@ def test_filters_are_told_as_the_broker_runs_them(world: World) -> None:
     part.subscribe("x > :low", {"low": 1})
     part.subscribe("y = 1", durable="d")
     everyone.subscribe("z = 1")
-    assert sorted(listed(asked(world, everyone)), key=str) == [
+    assert sorted(listed(asked(world, member(world, "ops"))), key=str) == [
         ("all", "z = 1", {}),
         ("part", "x < 5 AND x > :low", {"low": 1}),
         ("part", "x < 5 AND y = 1", {}),
     ]
 
 
-@pytest.mark.parametrize("name", ["part", "nearly"])
-def test_others_subscriptions_are_for_who_may_hear_everything(world: World, name: str) -> None:
-    asker, everyone = member(world, name), member(world, "all")
+@pytest.mark.parametrize("name", ["part", "all"])
+def test_others_subscriptions_are_for_who_may_monitor(world: World, name: str) -> None:
+    asker, other = member(world, name), member(world, "part" if name == "all" else "all")
     asker.subscribe("x = 1")
     asker.subscribe("x = 2", durable="d")
-    everyone.subscribe("x = 3")
+    other.subscribe("x = 3")
     refused = asked(world, asker)
     assert isinstance(refused, Failed)
     assert refused.failure.kind == "NotPermitted"
+    assert "grant `monitor`" in refused.failure.message
     own = listed(asked(world, asker, {"own": True}))
     assert {subscriber for subscriber, *_ in own} == {name}
     assert len(own) == 2
@@ -98,9 +103,10 @@ def test_a_long_catalogue_comes_in_pages(
     everyone = member(world, "all")
     for number in range(7):
         everyone.subscribe(f"x = {number}")  # of five characters
+    ops = member(world, "ops")
     pages, start = [], ""
     while True:
-        page = asked(world, everyone, {"from": start})
+        page = asked(world, ops, {"from": start})
         assert isinstance(page, Answer)
         pages.append([filter for _, filter, _ in listed(page)])
         start = page.data["next"]
@@ -117,7 +123,146 @@ def test_a_filter_that_is_larger_than_a_page_comes_by_itself(
     everyone = member(world, "all")
     everyone.subscribe("x = 1")
     everyone.subscribe("x = 2")
-    page = asked(world, everyone)
+    ops = member(world, "ops")
+    page = asked(world, ops)
     assert len(listed(page)) == 1
     assert isinstance(page, Answer)
-    assert len(listed(asked(world, everyone, {"from": page.data["next"]}))) == 1
+    assert len(listed(asked(world, ops, {"from": page.data["next"]}))) == 1
+
+
+# --- others ---
+
+BROKERS: Final = ("b1", "b2", "b3")
+
+OTHERS: Final = ("qxalice", "qxbob", "qxcarol")
+"""What begins with qx (names, parameters) or holds 7777 (constants) is nobody's business."""
+
+SPIES: Final = (
+    Principal("spy"),
+    Principal("spy", may_hear=parse_filter("symbol = 'NOTHING'")),
+    Principal("spy", TRUE, parse_filter("x < 5")),
+    Principal("spy", TRUE, TRUE),
+)
+
+QUESTIONS: Final[tuple[tuple[str, Any], ...]] = (
+    ("status", None),
+    ("status", {"own": False}),
+    ("topology", None),
+    ("catalogue", None),
+    ("catalogue", {"own": False, "from": "q"}),
+    ("catalogue", {"own": True}),
+    ("trace", {"x": 1, "symbol": "IBM"}),
+    ("trace", {"x": 77770}),
+    ("trace", {}),
+    ("sessions", None),
+)
+
+
+class Network:
+    """Three brokers with clients who have secrets, or without, and one who asks everything."""
+
+    def __init__(self, spy: Principal, seed: int, *, with_others: bool) -> None:
+        self.world = World.of(line(3))
+        draw = random.Random(seed)
+        others = [Principal(name, TRUE, TRUE) for name in OTHERS]
+        for node in self.world.nodes.values():
+            node._core.authority = Tokens(spy, *others, Principal("ops", may_monitor=True))
+        for name in OTHERS:
+            at, low, durable = draw.choice(BROKERS), draw.randrange(9), draw.random() < 0.6
+            if with_others:
+                other = member(self.world, name, at)
+                other.subscribe("x > :qxlow AND x < 77770000", {"qxlow": low - 9})
+                other.subscribe(f"x >= 7777{low} OR x = 1", durable="qxd" if durable else "")
+                other.publish({"x": 7777}, {"x": 77771}, durable=durable)
+        self.spy = member(self.world, "spy", draw.choice(BROKERS))
+        self.spy.subscribe("x = 1 AND symbol = 'IBM'")
+        self.spy.subscribe("x = :x", {"x": 1}, durable="mine")
+        self.world.run(2.0)
+
+    def answers(self) -> list[Message]:
+        """To each question, one after the other."""
+        found = []
+        for what, about in QUESTIONS:
+            id = self.spy.ask(lambda id, what=what, about=about: Ask(id, what, about))  # type: ignore[misc]  # its own
+            self.world.run(1.0)
+            found.append(self.spy.answers[id])
+        id = self.spy.ask(lambda id: Retire(id, "b9"))
+        self.world.run(1.0)
+        return [*found, self.spy.answers[id]]
+
+
+def plain(answers: list[Message]) -> str:
+    """Without the numbers of the asker's own sessions, which are drawn."""
+    told = msgspec.to_builtins(answers)
+    for each in told:
+        rows = each["data"].get("subscriptions") if "data" in each else None
+        for row in rows if isinstance(rows, list) else ():
+            row.pop("id")
+    return str(told)
+
+
+@examples(12)
+@given(SEEDS)
+def test_who_may_not_monitor_is_told_the_same_whoever_else_is_there(seed: int) -> None:
+    spy = SPIES[seed % len(SPIES)]
+    answers = Network(spy, seed, with_others=True).answers()
+    said = plain(answers)
+    assert "qx" not in said
+    assert "7777" not in said
+    alone = Network(spy, seed, with_others=False).answers()
+    assert said == plain(alone)
+
+
+def test_who_may_monitor_is_told_all_of_it() -> None:
+    watched = Network(Principal("spy", TRUE, TRUE, may_monitor=True), 1, with_others=True)
+    status, _, topology, catalogue, *_ = watched.answers()
+    assert isinstance(status, Answer)
+    assert status.data["published"] + status.data["routed"] > 0
+    assert "limited" not in status.data
+    assert "qxd" in str(topology)
+    assert "qxalice" in str(catalogue)
+
+
+def test_a_trace_without_the_grant_tells_of_ones_own_and_says_so() -> None:
+    spied = Network(SPIES[2], 1, with_others=True)
+    trace = spied.answers()[6]
+    assert isinstance(trace, Answer)
+    (hop,) = trace.data["hops"]
+    assert {each["subscriber"] for each in hop["matched"]} == {"spy"}
+    assert [each["durable"] for each in hop["matched"]] == ["", "spy/mine"]
+    assert (hop["kept_for"], hop["durable"]) == (["spy/mine"], [spied.spy.broker])
+    assert hop["forwards"] == []
+    assert trace.data["limited"].startswith(
+        "only what belongs to 'spy'; what concerns others needs"
+    )
+
+
+def test_a_status_without_the_grant_counts_ones_own_and_says_so() -> None:
+    status = Network(SPIES[2], 1, with_others=True).answers()[0]
+    assert isinstance(status, Answer)
+    assert status.data["custody_waiting"].keys() == {"spy/mine"}
+    assert (status.data["sessions"], status.data["subscriptions"]) == (1, 2)
+    assert "published" not in status.data
+    assert "monitor" in status.data["limited"]
+
+
+def test_a_neighbour_without_the_grant_is_told_nothing_of_ones_clients() -> None:
+    world = World.of(line(3))
+    for node in world.nodes.values():
+        node._core.authority = Tokens(
+            Principal("ops", may_monitor=True), Principal("all", TRUE, TRUE)
+        )
+    world.nodes["b2"]._core.neighbours["b1"].principal = Principal("b1", TRUE, TRUE)
+    for at in BROKERS[1:]:
+        other = world.client(f"all{at}", at)
+        other.token = "all"
+        other.subscribe("x = 7777")
+    ops = member(world, "ops")
+    world.run(1.0)
+    id = ops.ask(lambda id: Ask(id, "trace", {"x": 7777}))
+    world.run(1.0)
+    answer = ops.answers[id]
+    assert isinstance(answer, Answer)
+    here, there = sorted(answer.data["hops"], key=lambda hop: hop["broker"])
+    assert here["forwards"] == ["b2"]
+    assert there == {"broker": "b2", "path": ["b1", "b2"], "withheld": True}

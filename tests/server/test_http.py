@@ -344,8 +344,8 @@ async def test_all_doors_of_a_broker_with_tls_and_tokens(tmp_path: Path) -> None
     create_key(tmp_path / "signing")
     key = load_private_key(tmp_path / "signing")
 
-    def token(name: str, may_publish: str) -> dict[str, str]:
-        return bearer(sign(Claims(name, name, 0, 2**33, may_publish=may_publish), key))
+    def token(name: str, **grants: Any) -> dict[str, str]:
+        return bearer(sign(Claims(name, name, 0, 2**33, **grants), key))
 
     configuration = configured(
         tls={"cert": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem")},
@@ -356,13 +356,26 @@ async def test_all_doors_of_a_broker_with_tls_and_tokens(tmp_path: Path) -> None
         address = found.addresses["http"]
         assert address.startswith("https://")
         async with httpx.AsyncClient(base_url=address, verify=trust, timeout=10) as client:
-            assert (await publish_one(client, EVENT)).status_code == 401
+            refused = await publish_one(client, EVENT)
+            assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+            assert "no token; show a token" in refused.json()["error"]["message"]
             client.headers.update(token("alice", may_publish="data.x < 10"))
             assert (await publish_one(client, event(5))).status_code == 202
             assert (await publish_one(client, event(50))).status_code == 403
             assert (await client.get("/events?filter=TRUE")).status_code == 403
-            measured = await client.get("/metrics")
+            for address in ("/metrics", "/topology"):
+                refused = await client.get(address)
+                assert refused.status_code == 403
+                assert "needs the grant `monitor`" in refused.text
+            watching = token("ops", monitor=True)
+            measured = await client.get("/metrics", headers=watching)
             assert "palio_events_published_total 1.0" in measured.text
+            assert "b" in (await client.get("/topology", headers=watching)).json()["brokers"]
+            stranger = httpx.AsyncClient(base_url=found.addresses["http"], verify=trust, timeout=10)
+            async with stranger:
+                for address in ("/metrics", "/topology"):
+                    assert (await stranger.get(address)).status_code == 401
+                assert (await stranger.get("/healthz")).json() == {"status": "ok"}
             revoke(tmp_path / "revoked", "alice")
             while (await publish_one(client, event(5))).status_code != 401:
                 pass  # within a second

@@ -222,7 +222,7 @@ def test_an_authority_knows_principals_by_their_tokens(keys: Path) -> None:
         authority.check(alice, at(0, 200))
     with pytest.raises(NotAuthenticated, match="which is unknown"):
         authority.authenticate(TOKEN, "", at(0))
-    with pytest.raises(NotAuthenticated, match="no certificate"):
+    with pytest.raises(NotAuthenticated, match=r"^no token; show a token: .* Flight$"):
         authority.authenticate("", "", at(0))
 
 
@@ -231,6 +231,9 @@ def test_brokers_are_known_by_their_certificates(keys: Path) -> None:
     authority = TokenAuthority(keys, named={"north": north})
     assert authority.authenticate("", "north", at(0)) is north
     authority.check(north, at(0))
+    for name, who in (("south", "'south' was granted nothing"), ("", "no token")):
+        with pytest.raises(NotAuthenticated, match=rf"^{who}; show a token: .*; or a client cert"):
+            authority.authenticate("", name, at(0))
 
 
 def test_a_grant_that_cannot_be_read_is_refused(keys: Path) -> None:

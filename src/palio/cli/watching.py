@@ -12,7 +12,7 @@ from palio.cli import inputs
 from palio.cli.networking import Door
 from palio.cli.reporting import show
 from palio.client.connection import Client
-from palio.errors import InvalidInput, Unreachable
+from palio.errors import InvalidInput, NotPermitted, Unreachable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -114,16 +114,20 @@ def trace(event: str, door: Door, *, as_json: bool) -> int:
     listed = list(inputs.events(event))
     if len(listed) != 1:
         raise InvalidInput(f"trace takes one event, not {len(listed)}")
-    hops = asyncio.run(_asked(door, "trace", listed[0][1]))["hops"]
+    found = asyncio.run(_asked(door, "trace", listed[0][1]))
+    hops = found["hops"]
+    limited = {"limited": found["limited"]} if "limited" in found else {}
     hops.sort(key=lambda hop: hop.get("path", [hop["broker"]]))
     is_heard = any(hop.get("sessions") or hop.get("durable") for hop in hops)
     if as_json:
-        show({"heard": is_heard, "hops": hops})
+        show({"heard": is_heard, "hops": hops, **limited})
     else:
         for hop in hops:
             for line in _hop(hop):
                 show(line)
-        if not is_heard:
+        if limited:
+            show(limited["limited"])
+        elif not is_heard:
             show("nobody listens")
     return 0 if is_heard else 1
 
@@ -132,6 +136,10 @@ def _hop(hop: Mapping[str, Any]) -> Iterator[str]:
     """What one broker would do with an event: where it is, and a line for each thing."""
     if hop.get("unreachable"):
         yield f"{hop['broker']}: not reachable; nobody knows about it and what is beyond"
+        return
+    if hop.get("withheld"):
+        asker = hop["path"][-2]
+        yield f"{hop['broker']}: does not tell; {asker} has no grant `monitor` there"
         return
     yield " > ".join(hop["path"])
     for each in hop["matched"]:
@@ -214,6 +222,8 @@ async def _sample(client: Client) -> Sample:
             status = await client.ask("status")
     except TimeoutError:
         raise Unreachable(f"no answer from {client.broker} for {PATIENCE_S:.0f} s") from None
+    if "limited" in status:
+        raise NotPermitted(f"top shows a whole broker, and it tells you {status['limited']}")
     return Sample(time.monotonic(), status)
 
 

@@ -201,7 +201,10 @@ class NamedAuthority:
         principal = self._principals.get(transport_name)
         if principal is None:
             who = f"{transport_name!r} was granted nothing" if transport_name else "no certificate"
-            raise NotAuthenticated(f"{who}; a client certificate of a listed subject is needed")
+            raise NotAuthenticated(
+                f"{who}; show a client certificate whose subject is in [auth.grants] (HTTP and "
+                "Flight ask for none: they need tokens, auth.keys)"
+            )
         principal.check(at)
         return principal
 

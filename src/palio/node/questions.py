@@ -2,19 +2,31 @@
 
 A *trace* is an event that nobody receives: each broker says what it would have done with it, asks
 the neighbours it would have sent it to, and answers for all beyond once they have.
+
+What concerns others is told to whoever was granted to monitor (`Principal.may_monitor`), and to
+nobody else: neither to a client, nor to a neighbour, whatever that was asked by whom.
+
+| question | without the grant |
+|---|---|
+| `status` | the asker's own sessions, subscriptions and what waits for them at this broker |
+| `trace` | the asker's own subscriptions that match, at this broker; durable ones anywhere |
+| `catalogue` | with `{"own": True}` the asker's own; else refused |
+| `topology` | refused |
+
+An answer that is less than it would be with the grant says so, under `limited`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from palio.errors import InvalidInput, NotPermitted
+from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
 from palio.model.events import rows, stamped, to_batch
-from palio.node.authority import narrow
+from palio.node.authority import NO_MONITOR, narrow
 from palio.node.core import Core
 from palio.node.messages import Answer, Fact, Parcel, Probe, Probed
 from palio.node.publishing import Publishing, check_numbered
@@ -57,18 +69,23 @@ class Questions:
 
     def ask(self, session: Session, id: int, what: str, about: Any) -> None:
         """A client asks."""
-        core = self._core
+        core, principal = self._core, session.principal
         match what:
             case "status":
-                session.say(core.out, Answer(id, self.status()))
+                found = self.status() if principal.may_monitor else self._own_status(session)
+                session.say(core.out, Answer(id, found))
             case "topology":
+                principal.check_monitor("which brokers there are and what they keep for whom")
                 session.say(core.out, Answer(id, self.topology()))
             case "catalogue":
                 session.say(core.out, Answer(id, self.catalogue(session, about)))
             case "trace" if isinstance(about, Mapping):
                 batch = stamped(to_batch(about), 0, core.at.wall_us)
-                name = f"$probe/{core.name}/{self._next_probe}"
-                self._probe(session, id, Parcel(name, batch), ())
+                parcel = Parcel(f"$probe/{core.name}/{self._next_probe}", batch)
+                if principal.may_monitor:
+                    self._probe(session, id, parcel, ())
+                else:
+                    session.say(core.out, Answer(id, self._own_trace(session, parcel)))
             case _:
                 raise InvalidInput(
                     f"nobody can answer {what!r}; ask for status, topology, catalogue or trace "
@@ -106,6 +123,26 @@ class Questions:
             "custody_waiting": {name: custody.line(name) for name in core.durability.here},
         }
 
+    def _own_status(self, session: Session) -> dict[str, Any]:
+        """Counts of what is the asker's own at this broker. Counts of all would tell what others
+        publish, and whether it matches.
+        """
+        core, owner = self._core, session.owner
+        custody = core.durability.custody
+        mine = [each for each in core.sessions.values() if each.owner == owner]
+        kept = [name for name, each in core.durability.here.items() if each.owner == owner]
+        return {
+            "broker": core.name,
+            "limited": _limited(owner),
+            "sessions": len(mine),
+            "connected": sum(each.link is not None for each in mine),
+            "subscriptions": sum(len(each.subscriptions) for each in mine),
+            "durable_subscriptions": len(kept),
+            "dropped": sum(each.dropped for each in mine),
+            "queued_bytes": sum(each.queued_bytes for each in mine),
+            "custody_waiting": {name: custody.line(name) for name in kept},
+        }
+
     def topology(self) -> dict[str, Any]:
         """All brokers that were heard of, their links, and where durable subscriptions live."""
         registry = self._core.durability.registry
@@ -128,16 +165,13 @@ class Questions:
     def catalogue(self, session: Session, about: Any = None) -> dict[str, Any]:
         """The subscriptions of this broker's clients, a page at a time, in the order of their ids.
 
-        Whoever may hear everything is told of all, and others with `{"own": True}` of theirs. If
-        there are more, `next` is their first id: ask again with `{"from": next}`.
+        Whoever may monitor is told of all, and others with `{"own": True}` of theirs. If there are
+        more, `next` is their first id: ask again with `{"from": next}`.
         """
         wanted = dict(about) if isinstance(about, Mapping) else {}
         is_own, start = bool(wanted.get("own")), str(wanted.get("from", ""))
-        if not is_own and not session.principal.hears_all:
-            raise NotPermitted(
-                f"{session.principal.name!r} may not hear everything, and so not be told what "
-                "others hear; ask for its own subscriptions, with {'own': True}"
-            )
+        if not is_own:
+            session.principal.check_monitor("what others hear, but with {'own': True} its own")
         listed = self._listed(session.owner if is_own else "")
         page: list[dict[str, Any]] = []
         size = 0
@@ -167,7 +201,11 @@ class Questions:
     def probe(self, neighbour: Neighbour, message: Probe) -> None:
         """A neighbour asks what would become of an event here and beyond."""
         check_numbered(neighbour, message.parcel)
-        self._probe(neighbour, message.id, message.parcel, message.path)
+        if neighbour.principal.may_monitor:
+            self._probe(neighbour, message.id, message.parcel, message.path)
+        else:
+            hop = {"broker": self._core.name, "path": [*message.path, self._core.name]}
+            neighbour.say(self._core.out, Probed(message.id, ({**hop, "withheld": True},)))
 
     def _probe(
         self, asker: Session | Neighbour, id: int, parcel: Parcel, path: tuple[str, ...]
@@ -177,25 +215,42 @@ class Questions:
         self._next_probe += 1
         state = self._open[mine] = _Open(asker, id)
         here = (*path, core.name)
-        hop: dict[str, Any] = {"broker": core.name, "path": list(here)}
-        hop |= {name: [] for name in ("sessions", "matched", "forwards", "durable", "kept_for")}
-        events = Events(parcel.publisher, [0], batch=parcel.batch)
-        sender = core.outlet(asker) if isinstance(asker, Session) else asker.peer
-        for peer in core.router.route(sender, events):
+        hop = _hop(here)
+        for peer in self._receivers(asker, parcel):
             self._would_send(peer, hop, state, Probe(mine, parcel, here))
         if not path:
             hop["durable"] = sorted(core.durability.homes(parcel))
-            hop["kept_for"] = self._keepers(_event(parcel)) if hop["durable"] else []
+            kept = self._kept(_event(parcel)) if hop["durable"] else []
+            hop["kept_for"] = sorted(fact.subject for fact in kept)
         state.hops.append(hop)
         self._conclude(mine)
+
+    def _own_trace(self, session: Session, parcel: Parcel) -> dict[str, Any]:
+        """A trace for who may only be told about itself. No neighbour is asked: to where an event
+        goes on tells what others hear.
+        """
+        hop, owner = _hop((self._core.name,)), session.owner
+        for peer in self._receivers(session, parcel):
+            place = self._core.by_peer.get(peer)
+            if peer.is_client and place is not None and place[0].owner == owner:
+                _would_deliver(place, hop, _event(parcel))
+        kept = self._kept(_event(parcel), owner)
+        hop["durable"] = sorted({fact.origin for fact in kept})
+        hop["kept_for"] = sorted(fact.subject for fact in kept)
+        return {"hops": [hop], "limited": _limited(owner)}
+
+    def _receivers(self, asker: Session | Neighbour, parcel: Parcel) -> Iterable[Peer]:
+        """Whom an event would be sent to from here."""
+        core = self._core
+        sender = core.outlet(asker) if isinstance(asker, Session) else asker.peer
+        return core.router.route(sender, Events(parcel.publisher, [0], batch=parcel.batch))
 
     def _would_send(self, peer: Peer, hop: dict[str, Any], state: _Open, message: Probe) -> None:
         core = self._core
         if peer.is_client:
             place = core.by_peer.get(peer)
             if place is not None:
-                hop["sessions"].append(place[0].owner)
-                hop["matched"] += _matched(*place, _event(message.parcel))
+                _would_deliver(place, hop, _event(message.parcel))
             return
         neighbour = core.neighbours.get(peer.name)
         if neighbour is not None:
@@ -203,14 +258,16 @@ class Questions:
             state.waiting[peer.name] = None
             neighbour.say(core.out, message)
 
-    def _keepers(self, event: Mapping[str, Any]) -> list[str]:
-        """The durable subscriptions of the network that an event matches."""
+    def _kept(self, event: Mapping[str, Any], owner: str = "") -> list[Fact]:
+        """The durable subscriptions of the network, or of one owner, that an event matches."""
         found = []
         for fact in self._core.durability.registry.facts():
+            if not _lives(fact) or owner not in ("", fact.subject.partition("/")[0]):
+                continue
             with suppress(InvalidInput):  # of a later version of the language
-                if _lives(fact) and parse_filter(fact.filter).matches(event):
-                    found.append(fact.subject)
-        return sorted(found)
+                if parse_filter(fact.filter).matches(event):
+                    found.append(fact)
+        return found
 
     def probed(self, neighbour: Neighbour, message: Probed) -> None:
         """A neighbour answers for itself and all beyond."""
@@ -238,6 +295,23 @@ class Questions:
             asker.say(out, Answer(state.id, {"hops": state.hops}))
         else:
             asker.say(out, Probed(state.id, tuple(state.hops)))
+
+
+def _limited(owner: str) -> str:
+    return f"only what belongs to {owner!r}; {NO_MONITOR}"
+
+
+def _hop(path: tuple[str, ...]) -> dict[str, Any]:
+    """What is told of the last broker on a way, to be filled in."""
+    hop: dict[str, Any] = {"broker": path[-1], "path": list(path)}
+    return hop | {name: [] for name in ("sessions", "matched", "forwards", "durable", "kept_for")}
+
+
+def _would_deliver(
+    place: tuple[Session, int], hop: dict[str, Any], event: Mapping[str, Any]
+) -> None:
+    hop["sessions"].append(place[0].owner)
+    hop["matched"] += _matched(*place, event)
 
 
 def _live(session: Session, each: Subscription) -> _Listed:

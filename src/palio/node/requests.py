@@ -121,8 +121,8 @@ class Desk:
                 f"{principal.name!r} may not retire a broker; who may publish and hear all may"
             )
         if broker not in registry.brokers:
-            known = ", ".join(registry.brokers)
-            raise InvalidInput(f"there is no broker {broker!r}; there are {known}")
+            known = f"; there are {', '.join(registry.brokers)}" if principal.may_monitor else ""
+            raise InvalidInput(f"there is no broker {broker!r:.80}{known}")
         if broker == core.name or registry.next_hop(broker) is not None:
             raise InvalidInput(
                 f"broker {broker!r} is not gone; stop it, and wait until it is missed "

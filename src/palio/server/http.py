@@ -58,7 +58,8 @@ def application(
         await publishing.ready()
         return JSONResponse({"status": "ready"})
 
-    async def measured(_: Request) -> Response:
+    async def measured(request: Request) -> Response:
+        access.caller(request).principal.check_monitor("the metrics of this broker")
         return Response(metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def topology(request: Request) -> Response:

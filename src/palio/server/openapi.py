@@ -142,8 +142,16 @@ def _paths() -> dict[str, Any]:
         },
         "/healthz": {"get": _operation("Whether it runs.", {"200": _said("It does.")})},
         "/readyz": {"get": _operation("Whether it takes sessions.", {"200": _said("It does.")})},
-        "/metrics": {"get": _operation("Counts, for Prometheus.", {"200": _said("Text.")})},
-        "/topology": {"get": _operation("Brokers and links.", {"200": _said("What is known.")})},
+        "/metrics": {
+            "get": _operation(
+                "Counts, for Prometheus; needs the grant `monitor`.", {"200": _said("Text.")}
+            )
+        },
+        "/topology": {
+            "get": _operation(
+                "Brokers and links; needs the grant `monitor`.", {"200": _said("What is known.")}
+            )
+        },
         "/openapi.json": {"get": _operation("This document.", {"200": _said("It.")})},
     }
 

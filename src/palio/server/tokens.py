@@ -53,6 +53,12 @@ MAX_TOKEN_CHARS: Final = 8_192
 LOOK_AGAIN_S: Final = 1.0
 """The files of keys and revocations are looked at no more often than this."""
 
+SHOW_TOKEN: Final = (
+    "show a token: $PALIO_TOKEN or --token-file for commands, token=... in Python, "
+    "`Authorization: Bearer ...` over HTTP and Flight"
+)
+"""What to do for those who show nothing."""
+
 _GRANTS: Final = ("may_publish", "may_hear", "deny_publish", "deny_hear")
 
 
@@ -281,6 +287,7 @@ class TokenAuthority:
         revoked: Path | None = None,
         named: Mapping[str, Principal] | None = None,
     ) -> None:
+        self._listed = frozenset(named or {})
         self._named = NamedAuthority(named or {})
         self._keys_path = keys
         self._revoked_path = revoked
@@ -293,7 +300,7 @@ class TokenAuthority:
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
         """See `Authority`."""
         if not token:
-            return self._named.authenticate(token, transport_name, at)
+            return self._without_token(transport_name, at)
         self._look(at.now)
         try:
             principal = verify(token, self._keys).principal()
@@ -303,6 +310,14 @@ class TokenAuthority:
             raise NotAuthenticated(f"a token with a grant that cannot be read: {error}") from None
         self.check(principal, at)
         return principal
+
+    def _without_token(self, transport_name: str, at: Moment) -> Principal:
+        """A certificate may do instead, where some are listed."""
+        if transport_name in self._listed:
+            return self._named.authenticate("", transport_name, at)
+        who = f"{transport_name!r} was granted nothing" if transport_name else "no token"
+        also = "; or a client certificate whose subject is in [auth.grants]" if self._listed else ""
+        raise NotAuthenticated(f"{who}; {SHOW_TOKEN}{also}")
 
     def check(self, principal: Principal, at: Moment) -> None:
         """See `Authority`."""

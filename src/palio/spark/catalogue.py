@@ -4,8 +4,8 @@
     with standing.follow("palio://broker:7400"):
         palio.spark.match(stream, standing, ...)
 
-A broker tells its subscriptions to whoever may hear everything (docs/authority.md), each filter as
-it runs it: with what its owner may hear. The asker's own are left out, such as the durable
+A broker tells its subscriptions to whoever has the grant `monitor` (docs/authority.md), each filter
+as it runs it: with what its owner may hear. The asker's own are left out, such as the durable
 subscription that a pipeline reads its events from.
 """
 
