@@ -214,7 +214,7 @@ def as_client(ca: Path, name: str = "") -> dict[str, Any]:
     return {"ssl": context, "server_hostname": "localhost"}
 
 
-ALL: Final = Grant(may_publish="TRUE", may_hear="TRUE")
+ALL: Final = Grant(may_publish="TRUE", may_hear="TRUE", monitor=True)
 
 
 async def test_a_certificate_shows_who_connects(authority: Path) -> None:
