@@ -51,6 +51,28 @@ def test_messages_take_the_time_of_their_links() -> None:
     assert [each.time_us for each in alice.received] == [round((start + 10) * 1000)]
 
 
+def test_what_comes_as_a_link_gets_free_does_not_overtake_what_waits() -> None:
+    link = Link(latency_ms=1, bytes_per_ms=1)
+    network = Network.of(line(2), seed=1, link=link)
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b2")
+    alice.subscribe("a > 0")
+    network.run()
+    start = network.now_ms
+    bob.publish({"a": 1})
+    bob.publish({"a": 2})
+    network.run()
+    took_ms = (alice.received[1].time_us - alice.received[0].time_us) / 1000
+    assert took_ms == round(alice.received[0].time_us / 1000 - start - 1)
+
+    alice.received.clear()
+    start = network.now_ms
+    for number in (1, 2):
+        bob.publish({"a": number})
+    network.at(start + took_ms, lambda: bob.publish({"a": 3}))
+    network.run()
+    assert [each.event["a"] for each in alice.received] == [1, 2, 3]
+
+
 def test_a_cut_loses_what_is_on_its_way_and_heals() -> None:
     network = Network.of(line(2), seed=1)
     alice, bob = network.client("alice", "b1"), network.client("bob", "b2")

@@ -330,7 +330,8 @@ class Network:
         if not wire.is_up:
             return
         direction = wire.directions[broker]
-        if direction.free_us > self.agenda.now_us:
+        # What waits goes first, also at the very moment when the link gets free.
+        if direction.free_us > self.agenda.now_us or direction.waiting:
             self._wait(wire, broker, message)
         else:
             self._transmit(wire, broker, message)
