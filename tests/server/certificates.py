@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 
-def self_signed(directory: Path) -> str:
-    """A certificate of 127.0.0.1 and its key, as files; the certificate."""
+def self_signed(directory: Path, *names: str) -> str:
+    """A certificate of 127.0.0.1 and of names, and its key, as files; the certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "b")])
     now = dt.datetime.now(dt.UTC)
@@ -25,7 +25,9 @@ def self_signed(directory: Path) -> str:
         .serial_number(1)
         .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([local]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([local, *map(x509.DNSName, names)]), critical=False
+        )
         .sign(key, hashes.SHA256())
         .public_bytes(serialization.Encoding.PEM)
     )

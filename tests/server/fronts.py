@@ -78,15 +78,15 @@ async def asked(
 
 @asynccontextmanager
 async def listening(
-    server: Server, data_dir: str = "", **limits: int
+    server: Server, data_dir: str = "", **sections: dict[str, Any]
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the front behind a real port of loopback."""
     configuration = msgspec.convert(
         {
             "broker": {"name": "b", "data_dir": data_dir},
             "listen": {"http_port": 0},
-            "limits": limits,
-        },
+        }
+        | sections,
         Configuration,
     )
     front = await serve(server, configuration, lambda: b"palio_up 1\n")

@@ -96,6 +96,9 @@ def test_the_environment_sets_values_of_any_type(
 def test_a_list_in_the_environment_has_commas_or_is_json(text: str) -> None:
     found = configure(environment={"PALIO__PEERS__URLS": text})
     assert found.configuration.peers.urls == ("palio://a", "palio://b")
+    assert configure(
+        environment={"PALIO__WEBHOOKS__ALLOW": "public,10.0.0.0/8"}
+    ).configuration.webhooks.allow == ("public", "10.0.0.0/8")
 
 
 def test_a_table_in_the_environment_is_json() -> None:

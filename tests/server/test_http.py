@@ -61,6 +61,7 @@ def tokens() -> Tokens:
             "alice": Principal("alice", TRUE, TRUE),
             "bob": Principal("bob", small, small),
             "mute": Principal("mute", FALSE, TRUE),
+            "deaf": Principal("deaf", TRUE, FALSE),
         }
     )
 

@@ -37,9 +37,7 @@ async def test_webhooks_go_on_after_a_restart(tmp_path: Path) -> None:
     wanted = {"config": {"durable": True}, "sink": SINK}
     async with broker(tmp_path) as server, asked(server) as client:
         access = Access(OpenAuthority(), server.moment)
-        delivery = Delivery(
-            server.connect_local, access, Directory(file), client=lambda: sink.client
-        )
+        delivery = Delivery(server.connect_local, access, Directory(file), sinks=sink.sinks)
         app = application(server.connect_local, access, delivery)
         client._transport = type(client._transport)(app)  # type: ignore[call-arg]  # the ASGI one
         assert (await client.post("/subscriptions", json=wanted)).status_code == 201
@@ -49,7 +47,7 @@ async def test_webhooks_go_on_after_a_restart(tmp_path: Path) -> None:
         await publish(client, event(2), query="?durable=true")
     async with broker(tmp_path) as server:
         access = Access(OpenAuthority(), server.moment)
-        again = Delivery(server.connect_local, access, Directory(file), client=lambda: sink.client)
+        again = Delivery(server.connect_local, access, Directory(file), sinks=sink.sinks)
         await again.start("http://palio.example:7480")
         assert (await sink.heard(2))[-1] == event(2)
         await again.stop()
@@ -57,14 +55,14 @@ async def test_webhooks_go_on_after_a_restart(tmp_path: Path) -> None:
 
 async def test_whom_a_sink_is_asked_for() -> None:
     sink = Sink()
-    async with broker() as server, asked(server, client=lambda: sink.client) as client:
+    async with broker() as server, asked(server, sinks=sink.sinks) as client:
         assert (await client.post("/subscriptions", json={"sink": SINK})).status_code == 201
         assert sink.origin == "palio"
 
 
 async def test_what_goes_to_a_sink_goes_nowhere_else() -> None:
     sink = Sink()
-    async with broker() as server, asked(server, client=lambda: sink.client) as client:
+    async with broker() as server, asked(server, sinks=sink.sinks) as client:
         made = (await client.post("/subscriptions", json={"sink": SINK})).json()
         answer = await client.get(f"/subscriptions/{made['id']}/events")
         assert answer.status_code == 400
@@ -73,7 +71,7 @@ async def test_what_goes_to_a_sink_goes_nowhere_else() -> None:
 
 async def test_a_changed_sink_is_asked_and_called(tmp_path: Path) -> None:
     sink = Sink()
-    async with broker(tmp_path) as server, asked(server, client=lambda: sink.client) as client:
+    async with broker(tmp_path) as server, asked(server, sinks=sink.sinks) as client:
         wanted = {"config": {"durable": True}, "sink": SINK}
         made = (await client.post("/subscriptions", json=wanted)).json()
         await publish(client, event(1), query="?durable=true")

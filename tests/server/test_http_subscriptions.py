@@ -9,6 +9,7 @@ import pytest
 from palio.errors import InvalidInput, LimitExceeded, NotPermitted
 from palio.server import http_subscriptions
 from palio.server.http_subscriptions import Directory, Request, Subscription, parameters
+from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
 
 
 def subscription(**fields: Any) -> Subscription:
@@ -68,6 +69,11 @@ def test_parameters_have_values() -> None:
         ({"protocolsettings": {"headers": {"a": 1}}}, "an object of texts"),
         ({"sink": "ftp://example.com"}, "no address of HTTP"),
         ({"sink": "http://"}, "no address of HTTP"),
+        ({"sink": "http://[::1"}, "no address of HTTP"),
+        ({"sink": "http://a:99999999/"}, "no address of HTTP"),
+        ({"sink": "http://a\nb/"}, "no address of HTTP"),
+        ({"sink": "http://\ud800/"}, "no address of HTTP"),
+        ({"sink": "//a/"}, "no address of HTTP"),
         ({"config": {"deadletter": "nowhere"}}, "config.deadletter 'nowhere'"),
         ({"config": {"attempts": 0}}, "config.attempts is from 1 to 100"),
         ({"config": {"batch": 1_001}}, "config.batch is from 1 to 1000"),
@@ -77,6 +83,64 @@ def test_parameters_have_values() -> None:
 def test_what_nobody_could_carry_out_is_refused(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
         subscription(**fields)
+
+
+HOP_BY_HOP = (
+    *("Host", "content-length", "Transfer-Encoding", "connection", "TE", "Trailer", "Upgrade"),
+    *("Proxy-Authorization", "proxy-connection", "Keep-Alive", "Expect", "HTTP2-Settings"),
+    *("Content-Type", "Content-Encoding", "Accept-Encoding", "WebHook-Request-Origin"),
+)
+
+
+@pytest.mark.parametrize("name", HOP_BY_HOP)
+def test_headers_about_the_connection_are_the_brokers(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"'{name}': this header is the broker's to write"):
+        subscription(protocolsettings={"headers": {name: "5"}})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("", "a"), ("a b", "a"), ("a:", "a"), ("\u017fet", "a"), ("a\r\nb", "a"), (" host", "a")),
+        *(
+            ("a", "b\r\nHost: c"),
+            ("a", "b\n"),
+            ("a", "\x00"),
+            ("a", "\xe9"),
+            ("a", " b"),
+            ("a", "b "),
+        ),
+    ],
+)
+def test_headers_are_lines_of_ascii(name: str, value: str) -> None:
+    with pytest.raises(InvalidInput, match="a line of printable ASCII"):
+        subscription(protocolsettings={"headers": {name: value}})
+
+
+def test_good_headers_are_taken_and_each_once() -> None:
+    subscription(
+        protocolsettings={"headers": {"Authorization": "Bearer a.b", "x-tags": "a, b", "x": ""}}
+    )
+    with pytest.raises(InvalidInput, match="given twice"):
+        subscription(protocolsettings={"headers": {"X-Key": "a", "x-key": "b"}})
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_headers_and_addresses_are_limited(beyond: int) -> None:
+    path = "x" * (MAX_SINK_CHARS - len("http://a/") + beyond)
+    many = {f"x-{number}": "" for number in range(MAX_SINK_HEADERS + beyond)}
+    long = {"x": "y" * (MAX_SINK_HEADERS_BYTES - 1 + beyond)}
+    asked: list[tuple[dict[str, Any], str]] = [
+        ({"sink": "http://a/" + path}, "no address of HTTP"),
+        ({"protocolsettings": {"headers": many}}, "MAX_SINK_HEADERS"),
+        ({"protocolsettings": {"headers": long}}, "MAX_SINK_HEADERS_BYTES"),
+    ]
+    for fields, problem in asked:
+        if beyond > 0:
+            with pytest.raises(InvalidInput, match=problem):
+                subscription(**fields)
+        else:
+            subscription(**fields)
 
 
 def test_a_directory_survives(tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"auth_revoked": "file"}, r"auth\.revoked: .*set auth\.keys"),
     ({"broker_master": "b1"}, r"broker\.master"),
     ({"broker_name": ""}, r"broker\.name"),
+    ({"webhooks_allow": ("10.0.0.0/33",)}, r"webhooks\.allow: '10\.0\.0\.0/33'"),
+    ({"webhooks_allow": ("http://a",)}, r"webhooks\.allow: 'http://a'"),
     ({"peers_urls": ("b2:7400",)}, "'b2:7400' is no address"),
     ({"peers_urls": ("palios://b2",)}, r"palios://b2 asks for TLS; set tls\.ca"),
 ]

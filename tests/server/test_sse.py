@@ -209,7 +209,7 @@ async def test_a_slow_consumer_is_bounded_and_told() -> None:
     text = "x" * 15_000
     async with (
         broker(settings=small) as server,
-        listening(server, window_bytes=200_000) as client,
+        listening(server, limits={"window_bytes": 200_000}) as client,
         Source(client, "/events?filter=EXISTS data.x").open() as events,
     ):
         for start in range(0, 600, 10):  # 9 MB: more than the buffers of a connection hold

@@ -12,10 +12,16 @@ import pytest
 
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.language.webhooks import LONGEST_DELAY_S
+from palio.node.authority import OpenAuthority
 from palio.server.feed import Feed, Item
-from palio.server.http_subscriptions import Request, Subscription
+from palio.server.http_access import Access
+from palio.server.http_delivery import Delivery
+from palio.server.http_subscriptions import Directory, Request, Subscription
+from palio.server.sinks import Sinks
 from palio.server.webhook import Gone, NotTaken, Webhook, ask_leave
-from tests.server.fronts import WAIT_S, asked, broker, event, publish
+from tests.server.fronts import WAIT_S, asked, broker, event, listening, publish
+from tests.server.test_http import bearer, tokens
+from tests.server.test_sink_network import HEAD, Machine
 
 SINK = "https://sink.example/hook"
 
@@ -28,6 +34,7 @@ class Sink:
     def __init__(self, *answers: int | Answer, allowed: str = "*") -> None:
         self.calls: list[httpx.Request] = []
         self.allowed = allowed
+        self.origin = ""
         self._answers = list(answers)
         self._called = asyncio.Event()
 
@@ -43,8 +50,8 @@ class Sink:
         return httpx.Response(answer) if isinstance(answer, int) else answer
 
     @property
-    def client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=httpx.MockTransport(self))
+    def sinks(self) -> Sinks:
+        return Sinks(lambda: httpx.AsyncClient(transport=httpx.MockTransport(self)))
 
     async def heard(self, count: int) -> list[Any]:
         """Bodies of the first calls, once there are so many."""
@@ -85,9 +92,8 @@ async def run(
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    async with sink.client as client:
-        webhook = Webhook(client, made or subscription(), sleep=sleep)
-        await webhook.run(cast(Feed, feed))
+    webhook = Webhook(sink.sinks, made or subscription(), sleep=sleep)
+    await webhook.run(cast(Feed, feed))
     return webhook, slept
 
 
@@ -166,28 +172,32 @@ async def test_a_sink_that_is_gone_ends_it() -> None:
 @pytest.mark.parametrize("allowed", ["*", "here"])
 async def test_a_sink_agrees(allowed: str) -> None:
     sink = Sink(allowed=allowed)
-    async with sink.client as client:
-        await ask_leave(client, SINK, "here")
+    await ask_leave(sink.sinks, "alice", SINK, "here")
     assert sink.origin == "here"
 
 
-async def test_a_sink_that_does_not_agree_is_not_called() -> None:
-    answers: list[Callable[[httpx.Request], httpx.Response]] = [
-        Sink(allowed="elsewhere"),
-        Sink(allowed=""),
-        lambda _: httpx.Response(405),
-    ]
-    for answer in answers:
-        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-            with pytest.raises(NotTaken, match="does not agree"):
-                await ask_leave(client, SINK, "here")
-
+async def test_a_sink_that_does_not_agree_is_not_called_and_its_owner_learns_nothing_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def away(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
-    async with httpx.AsyncClient(transport=httpx.MockTransport(away)) as client:
-        with pytest.raises(NotTaken, match="does not answer: refused"):
-            await ask_leave(client, SINK, "here")
+    answers: dict[str, Callable[[httpx.Request], httpx.Response]] = {
+        "status 200, WebHook-Allowed-Origin: elsewhere": Sink(allowed="elsewhere"),
+        "status 200, WebHook-Allowed-Origin: ": Sink(allowed=""),
+        "status 405, WebHook-Allowed-Origin: ": lambda _: httpx.Response(405),
+        "refused": away,
+    }
+    said = set()
+    for reason, answer in answers.items():
+        transport = httpx.MockTransport(answer)
+        sinks = Sinks(lambda transport=transport: httpx.AsyncClient(transport=transport))  # type: ignore[misc]  # a default
+        with pytest.raises(NotTaken) as refused:
+            await ask_leave(sinks, "alice", SINK, "here")
+        said.add(str(refused.value))
+        details = caplog.records[-1].__dict__["details"]
+        assert details == {"sink": SINK, "owner": "alice", "reason": reason}
+    assert len(said) == 1
 
 
 # --- with a broker ---
@@ -195,7 +205,7 @@ async def test_a_sink_that_does_not_agree_is_not_called() -> None:
 
 async def test_a_subscription_with_a_sink_is_delivered(tmp_path: Path) -> None:
     sink = Sink(503)
-    async with broker(tmp_path) as server, asked(server, client=lambda: sink.client) as client:
+    async with broker(tmp_path) as server, asked(server, sinks=sink.sinks) as client:
         wanted = {"filters": [{"palio": "data.x > 5"}], "config": {"durable": True}, "sink": SINK}
         made = await client.post("/subscriptions", json=wanted)
         assert made.status_code == 201
@@ -213,7 +223,7 @@ async def test_a_subscription_with_a_sink_is_delivered(tmp_path: Path) -> None:
 
 async def test_a_sink_that_does_not_agree_makes_no_subscription() -> None:
     sink = Sink(allowed="")
-    async with broker() as server, asked(server, client=lambda: sink.client) as client:
+    async with broker() as server, asked(server, sinks=sink.sinks) as client:
         answer = await client.post("/subscriptions", json={"sink": SINK})
         assert (answer.status_code, answer.json()["error"]["type"]) == (403, "NotTaken")
         assert (await client.get("/subscriptions")).json() == []
@@ -221,9 +231,72 @@ async def test_a_sink_that_does_not_agree_makes_no_subscription() -> None:
 
 async def test_a_sink_that_is_gone_takes_its_subscription_along() -> None:
     sink = Sink(410)
-    async with broker() as server, asked(server, client=lambda: sink.client) as client:
+    async with broker() as server, asked(server, sinks=sink.sinks) as client:
         assert (await client.post("/subscriptions", json={"sink": SINK})).status_code == 201
         while (await client.get("/subscriptions")).json():
             await publish(client, event(1))
             await asyncio.sleep(0)
         assert len(sink.calls) == 1
+
+
+async def test_a_sink_nearby_is_not_called_unless_the_broker_allows_it() -> None:
+    agrees = HEAD + b"webhook-allowed-origin: *\r\ncontent-length: 0\r\n\r\n"
+    async with broker() as server, Machine(agrees).at_work() as machine:
+        wanted = {"sink": f"http://localhost:{machine.port}/hook"}
+        refusals = set()
+        async with listening(server) as client:
+            closed = {"sink": f"http://localhost:{machine.port + 1}/hook"}
+            for each in (wanted, closed, wanted | {"sink": "http://no.invalid/hook"}):
+                answer = await client.post("/subscriptions", json=each)
+                assert (answer.status_code, answer.json()["error"]["type"]) == (403, "NotTaken")
+                said = answer.json()["error"]["message"]
+                refusals.add(said.replace(each["sink"], "").replace(str(client.base_url), ""))
+        assert (len(refusals), machine.connections) == (1, 0)
+        async with listening(server, webhooks={"allow": ["127.0.0.0/8"]}) as client:
+            assert (await client.post("/subscriptions", json=wanted)).status_code == 201
+        assert machine.connections == 1
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_who_may_hear_nothing_has_nobody_called(tmp_path: Path, durable: bool) -> None:
+    sink = Sink()
+    wanted = {"sink": SINK, "config": {"durable": durable}}
+    async with (
+        broker(tmp_path, authority=tokens()) as server,
+        asked(server, tokens(), sinks=sink.sinks) as client,
+    ):
+        for filter, refusal in (("TRUE", "NotPermitted"), ("FALSE", "InvalidInput")):
+            asked_for = wanted | {"filters": [{"palio": filter}]}
+            answer = await client.post("/subscriptions", json=asked_for, headers=bearer("deaf"))
+            assert answer.json()["error"]["type"] == refusal
+        made = await client.post("/subscriptions", json={}, headers=bearer("alice"))
+        assert made.status_code == 201
+        assert (sink.calls, sink.origin) == ([], "")
+        assert server.node.status()["durable_subscriptions"] == 0
+
+
+async def test_a_sink_that_does_not_agree_leaves_nothing_durable_behind(tmp_path: Path) -> None:
+    sink = Sink(allowed="")
+    async with broker(tmp_path) as server, asked(server, sinks=sink.sinks) as client:
+        wanted = {"sink": SINK, "config": {"durable": True}}
+        assert (await client.post("/subscriptions", json=wanted)).status_code == 403
+        assert server.node.status()["durable_subscriptions"] == 0
+
+
+async def test_headers_of_before_that_are_refused_now_are_not_sent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "subscriptions.json"
+    request = msgspec.convert(
+        {"sink": SINK, "protocolsettings": {"headers": {"Host": "other.example"}}}, Request
+    )
+    old = Subscription("s1", "http", request, "TRUE", {})
+    file.write_bytes(msgspec.json.encode([old]))
+    sink = Sink()
+    async with broker() as server:
+        access = Access(OpenAuthority(), server.moment)
+        delivery = Delivery(server.connect_local, access, Directory(file), sinks=sink.sinks)
+        await delivery.start("http://palio")
+        await delivery.stop()
+    assert "subscription s1 is not delivered" in caplog.text
+    assert sink.calls == []

@@ -165,6 +165,12 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
             yield Setting(name, _from_text(name, text), f"environment {variable}")
 
 
+def _kind(name: str) -> Any:
+    """Of what type a setting is, apart from what is said about it; None if nobody knows it."""
+    found = msgspec.inspect.type_info(known_settings().get(name))
+    return found.type if isinstance(found, msgspec.inspect.Metadata) else found
+
+
 def _from_text(name: str, text: str) -> Any:
     """Lists and tables are written as JSON, lists also with commas; all else is text."""
     if text[:1] in ("[", "{"):
@@ -172,6 +178,6 @@ def _from_text(name: str, text: str) -> Any:
             return json.loads(text)
         except ValueError as error:
             raise InvalidConfiguration(f"environment, {name}: no JSON: {error}") from None
-    if name == "peers.urls":
+    if isinstance(_kind(name), msgspec.inspect.VarTupleType):
         return [each.strip() for each in text.split(",") if each.strip()]
     return text

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ from palio.node.limits import FEW_RECEIVERS
 from palio.server.assembly import new_authority
 from palio.server.broker import Server
 from palio.server.front import RESUME_BYTES, Connect
+from palio.server.hosts import Hosts
 from palio.server.http_access import MAX_BODY_BYTES, Access
 from palio.server.http_delivery import Delivery
 from palio.server.http_errors import NotFound, answer
@@ -33,6 +35,8 @@ from palio.server.http_publishing import Publishing
 from palio.server.http_subscriptions import Directory
 from palio.server.openapi import document
 from palio.server.settings import Configuration
+from palio.server.sink_network import allowed_client
+from palio.server.sinks import Sinks
 
 __all__ = ["Front", "application", "serve"]
 
@@ -160,7 +164,8 @@ async def serve(
     limits = configuration.limits
     fair = limits.memory_bytes // 2 // FEW_RECEIVERS
     keep_bytes = min(RESUME_BYTES, limits.window_bytes // 4, fair // 2)
-    delivery = Delivery(server.connect_local, access, directory, keep_bytes=keep_bytes)
+    sinks = Sinks(partial(allowed_client, Hosts(configuration.webhooks.allow)))
+    delivery = Delivery(server.connect_local, access, directory, keep_bytes=keep_bytes, sinks=sinks)
     app = application(server.connect_local, access, delivery, metrics)
     config = uvicorn.Config(
         app,

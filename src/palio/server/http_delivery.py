@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx
 import msgspec
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -17,12 +16,14 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from palio.errors import InvalidInput, NotPermitted, PalioError
+from palio.model.filters import FALSE
 from palio.server import http_subscriptions, sse, webhook, websocket
 from palio.server.feed import Feed
 from palio.server.front import RESUME_BYTES, Connect
 from palio.server.http_access import NAME, Access, Caller, body_of, read
 from palio.server.http_errors import NotFound
 from palio.server.http_subscriptions import Config, Directory, Subscription
+from palio.server.sinks import Sinks
 
 __all__ = ["MAX_STREAMS", "Delivery"]
 
@@ -62,14 +63,13 @@ class Delivery:
         directory: Directory,
         *,
         keep_bytes: int = RESUME_BYTES,
-        client: Callable[[], httpx.AsyncClient] = httpx.AsyncClient,
+        sinks: Sinks | None = None,
     ) -> None:
         self._connect = connect
         self._access = access
         self._directory = directory
         self._keep_bytes = keep_bytes
-        self._new_client = client
-        self._client: httpx.AsyncClient | None = None
+        self._sinks = sinks or Sinks()
         self._origin = "palio"
         self._feeds: dict[str, list[Feed]] = {}
         """Consumers of each subscription of the directory."""
@@ -80,7 +80,12 @@ class Delivery:
         """Begin to call webhooks, those of before a restart too."""
         self._origin = urlsplit(address).hostname or "palio"
         for subscription in self._directory.with_sinks():
-            self._call(subscription)
+            try:
+                http_subscriptions.check_headers(subscription.request)
+            except InvalidInput as error:  # it was made before this was refused
+                logger.error("subscription %s is not delivered: %s", subscription.id, error)
+            else:
+                self._call(subscription)
 
     async def stop(self) -> None:
         """End all deliveries."""
@@ -91,8 +96,7 @@ class Delivery:
         for feeds in list(self._feeds.values()):
             for feed in feeds:
                 feed.leave()
-        if self._client is not None:
-            await self._client.aclose()
+        await self._sinks.close()
 
     # --- the Subscriptions API ---
 
@@ -133,7 +137,7 @@ class Delivery:
         if asked.config.durable != known.request.config.durable:
             raise InvalidInput("whether a subscription is durable stays; make another one")
         changed = Subscription.of(known.id, known.owner, asked, caller.token)
-        if changed.request.sink != known.request.sink:
+        if _addresses(changed) != _addresses(known):
             await self._agree(changed)
         feeds = self._feeds.get(known.id, [])
         if feeds:
@@ -259,7 +263,7 @@ class Delivery:
                 logger.warning("a webhook waits: %s", error)
             else:
                 try:
-                    await webhook.Webhook(self._http, subscription).run(feed)
+                    await webhook.Webhook(self._sinks, subscription).run(feed)
                 except webhook.Gone as error:
                     logger.warning("%s; it is removed", error)
                     self._webhooks.pop(id, None)
@@ -272,16 +276,21 @@ class Delivery:
             await asyncio.sleep(AGAIN_S)
 
     async def _agree(self, subscription: Subscription) -> None:
-        """Have the addresses of a subscription agree to be called."""
-        for address in (subscription.request.sink, subscription.request.config.deadletter):
-            if address:
-                await webhook.ask_leave(self._http, address, self._origin)
-
-    @property
-    def _http(self) -> httpx.AsyncClient:
-        if self._client is None:
-            self._client = self._new_client()
-        return self._client
+        """Have the addresses of a subscription agree to be called, if its owner may hear it at all:
+        who may not has the broker call nobody.
+        """
+        request = subscription.request
+        addresses = [each for each in _addresses(subscription) if each]
+        if addresses and subscription.filter == str(FALSE):
+            raise InvalidInput(
+                "nothing matches the filter; leave out the sink, or the contradiction"
+            )
+        if addresses:
+            passing = msgspec.structs.replace(request.config, durable=False)
+            trial = msgspec.structs.replace(request, config=passing)
+            await self._try(msgspec.structs.replace(subscription, request=trial))
+        for address in addresses:
+            await webhook.ask_leave(self._sinks, subscription.owner, address, self._origin)
 
     # --- parts ---
 
@@ -329,6 +338,10 @@ class Delivery:
         self._hang_up(subscription.id)
         for feed in list(feeds):
             feed.close()
+
+
+def _addresses(subscription: Subscription) -> tuple[str, str]:
+    return subscription.request.sink, subscription.request.config.deadletter
 
 
 def _how(subscription: Subscription) -> tuple[object, ...]:

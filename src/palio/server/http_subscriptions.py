@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
+import httpx
 import msgspec
 
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded, NotPermitted
@@ -20,6 +21,7 @@ from palio.language import cloudevents
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Conjunction, Constraint, Filter
 from palio.model.values import Value
+from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
 
 __all__ = [
     "MAX_SUBSCRIPTIONS",
@@ -27,6 +29,7 @@ __all__ = [
     "Directory",
     "Request",
     "Subscription",
+    "check_headers",
     "parameters",
 ]
 
@@ -101,17 +104,62 @@ def _check(request: Request) -> None:
         raise InvalidInput(f"the protocol {request.protocol!r:.40} is not supported; HTTP is")
     if set(request.protocolsettings) - {"headers"}:
         raise InvalidInput("of protocolsettings, headers are supported")
-    headers = request.protocolsettings.get("headers", {})
-    if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
-        raise InvalidInput("headers of protocolsettings are an object of texts")
+    check_headers(request)
     for name, url in (("sink", request.sink), ("config.deadletter", config.deadletter)):
-        if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+        if url and not _is_address(url):
             raise InvalidInput(f"{name} {url!r:.80} is no address of HTTP")
     for name, number, most in (("attempts", config.attempts, 100), ("batch", config.batch, 1_000)):
         if not 1 <= number <= most:
             raise InvalidInput(f"config.{name} is from 1 to {most}, not {number}")
     if config.lease_s < 0:
         raise InvalidInput(f"config.lease_s is 0 or more, not {config.lease_s}")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        read = httpx.URL(url)
+    except httpx.InvalidURL:
+        return False
+    is_whole = read.scheme in ("http", "https") and read.host and (read.port or 1) <= MAX_PORT
+    return bool(is_whole) and len(url) <= MAX_SINK_CHARS
+
+
+MAX_PORT: Final = 65_535
+
+_OURS: Final = frozenset(
+    {"host", "content-length", "content-type", "content-encoding", "transfer-encoding"}
+    | {"connection", "keep-alive", "te", "trailer", "upgrade", "expect", "http2-settings"}
+    | {"accept-encoding", "webhook-request-origin"}
+)
+"""Headers that say where a call goes, where it ends and how the connection is used, in small
+letters: only who makes the call can say them."""
+
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE: Final = re.compile(r"([!-~]([\t -~]*[!-~])?)?")
+
+
+def check_headers(request: Request) -> None:
+    """Refuse headers that an owner may not add to the calls of a sink."""
+    headers = request.protocolsettings.get("headers", {})
+    if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
+        raise InvalidInput("headers of protocolsettings are an object of texts")
+    size = sum(len(name) + len(value) for name, value in headers.items())
+    if len(headers) > MAX_SINK_HEADERS or size > MAX_SINK_HEADERS_BYTES:
+        raise InvalidInput(
+            f"protocolsettings: there are at most {MAX_SINK_HEADERS} headers (MAX_SINK_HEADERS) of "
+            f"{MAX_SINK_HEADERS_BYTES} bytes in all (MAX_SINK_HEADERS_BYTES)"
+        )
+    known: set[str] = set()
+    for name, value in headers.items():
+        small = name.lower()
+        place = f"protocolsettings.headers, {name!r:.40}: "
+        if small in _OURS or small.startswith("proxy-"):
+            raise InvalidInput(place + "this header is the broker's to write; leave it out")
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise InvalidInput(place + "a header is a name and a line of printable ASCII")
+        if small in known:
+            raise InvalidInput(place + "this header is given twice")
+        known.add(small)
 
 
 def _meaning(request: Request) -> tuple[Filter, dict[str, Any]]:

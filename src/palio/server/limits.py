@@ -23,3 +23,24 @@ takes about a second."""
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 """How often Python looks for garbage that refers to itself, of which a broker makes next to none:
 by default it spends a quarter of the time that many subscriptions take on that."""
+
+MAX_CALLS: Final = 256
+"""Calls of webhooks under way at once; each has a connection."""
+
+MAX_CALLS_OF_ONE: Final = 32
+"""Calls under way for one principal: eight with sinks that never answer leave turns for others."""
+
+CALL_S: Final = 30.0
+"""How long one call of a webhook may take, from the look-up of its name to the answer's head."""
+
+MAX_ANSWER_BYTES: Final = 65_536
+"""Of a sink's answer no more is read: status, headers, and a short body that is thrown away."""
+
+MAX_SINK_CHARS: Final = 2_048
+"""The address of a sink; servers and proxies take no longer ones."""
+
+MAX_SINK_HEADERS: Final = 32
+"""Headers that an owner adds to the calls of a sink: keys and tags."""
+
+MAX_SINK_HEADERS_BYTES: Final = 8_192
+"""All of them: what common servers take as a head."""

@@ -27,6 +27,7 @@ from palio.node.limits import (
     QUEUE_BYTES,
     WINDOW_BYTES,
 )
+from palio.server.hosts import PUBLIC, Hosts
 from palio.server.limits import MAX_CONNECTIONS
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Log",
     "Peers",
     "Tls",
+    "Webhooks",
     "check",
     "is_loopback",
 ]
@@ -142,6 +144,17 @@ class Peers(_Section, frozen=True, kw_only=True):
     ] = ()
 
 
+class Webhooks(_Section, frozen=True, kw_only=True):
+    """`[webhooks]`: whom subscribers may have this broker call."""
+
+    allow: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="sinks it may call: public addresses, names, *.name, addresses, networks, *"
+        ),
+    ] = (PUBLIC,)
+
+
 class Limits(_Section, frozen=True, kw_only=True):
     """`[limits]`: how much, how many, how long."""
 
@@ -189,6 +202,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     tls: Tls = Tls()
     auth: Auth = Auth()
     peers: Peers = Peers()
+    webhooks: Webhooks = Webhooks()
     limits: Limits = Limits()
     log: Log = Log()
 
@@ -227,6 +241,10 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
         yield "auth.grants", "names come from certificates: set tls.ca to what vouches for them"
     if auth.revoked and not auth.keys:
         yield "auth.revoked", "there are no tokens to revoke; set auth.keys"
+    try:
+        Hosts(configuration.webhooks.allow)
+    except InvalidConfiguration as error:
+        yield "webhooks.allow", str(error)
     if not is_loopback(configuration.listen.host):
         yield from _exposed(configuration)
     for url in configuration.peers.urls:

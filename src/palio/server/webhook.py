@@ -1,7 +1,7 @@
 """Webhooks: a subscription's events posted to its sink, retried, and at last put aside.
 
 1. Nobody is sent anything who did not agree: the sink is asked by `OPTIONS` first (CloudEvents HTTP
-   webhooks, 4.1).
+   webhooks, 4.1). Whom the broker may call at all, and how, is the business of `Sinks`.
 2. An answer means what language/webhooks.py says: taken, again, final, or gone, which ends the
    subscription.
 3. What is not taken goes to the dead-letter address, or else to the log, and is counted.
@@ -16,20 +16,17 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-import httpx
 import msgspec
 
 from palio.errors import NotPermitted, PalioError
 from palio.language.webhooks import Delay, Verdict, structured, verdict
 from palio.server.feed import Feed, Item
 from palio.server.http_subscriptions import Subscription
+from palio.server.sinks import Answer, SinkFailed, Sinks
 
 __all__ = ["Counts", "Gone", "NotTaken", "Webhook", "ask_leave"]
 
 logger: Final = logging.getLogger("palio.server")
-
-TIMEOUT_S: Final = 30.0
-"""How long a sink may take to answer one call."""
 
 
 class NotTaken(NotPermitted):
@@ -48,20 +45,27 @@ class Counts(msgspec.Struct):
     dead: int = 0
 
 
-async def ask_leave(client: httpx.AsyncClient, sink: str, origin: str) -> None:
-    """Ask a sink whether it agrees to be sent events from here; `NotTaken` if not."""
+async def ask_leave(sinks: Sinks, owner: str, sink: str, origin: str) -> None:
+    """Ask a sink whether it agrees to be sent events from here; `NotTaken` if not.
+
+    The owner is told the same whatever the reason; the log says which it was.
+    """
     try:
-        response = await client.options(
-            sink, headers={"WebHook-Request-Origin": origin}, timeout=TIMEOUT_S
-        )
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NotTaken(f"the sink {sink!r:.80} does not answer: {error}") from None
-    allowed = response.headers.get("WebHook-Allowed-Origin", "")
-    if not response.is_success or allowed not in ("*", origin):
-        raise NotTaken(
-            f"the sink {sink!r:.80} does not agree (status {response.status_code}); it has to "
-            f"answer OPTIONS with WebHook-Allowed-Origin: {origin}"
-        )
+        answer = await sinks.call(owner, "OPTIONS", sink, {"WebHook-Request-Origin": origin})
+    except SinkFailed as error:
+        reason = str(error)
+    else:
+        allowed = answer.headers.get("WebHook-Allowed-Origin", "")
+        if answer.is_success and allowed in ("*", origin):
+            return
+        reason = f"status {answer.status}, WebHook-Allowed-Origin: {allowed:.80}"
+    details = {"sink": f"{sink:.200}", "owner": owner, "reason": reason}
+    logger.warning("a sink was refused", extra={"details": details})
+    raise NotTaken(
+        f"the sink {sink!r:.80} was refused or did not agree: webhooks.allow of the broker has to "
+        f"allow its address, and it has to answer OPTIONS by 2xx with WebHook-Allowed-Origin: "
+        f"{origin}; the broker's log says which it was"
+    )
 
 
 class Webhook:
@@ -69,14 +73,14 @@ class Webhook:
 
     def __init__(
         self,
-        client: httpx.AsyncClient,
+        sinks: Sinks,
         subscription: Subscription,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.subscription = subscription
         self.counts = Counts()
-        self._client = client
+        self._sinks = sinks
         self._sleep = sleep
 
     async def run(self, feed: Feed) -> None:
@@ -94,12 +98,12 @@ class Webhook:
                 await self._sleep(delay.next_s(retry_after))
                 retry_after = ""
             try:
-                response = await self._post(self.subscription.request.sink, items)
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                reason = str(error) or type(error).__name__
+                answer = await self._post(self.subscription.request.sink, items)
+            except SinkFailed as error:
+                reason = str(error)
                 continue
-            reason = f"status {response.status_code}"
-            match verdict(response.status_code):
+            reason = f"status {answer.status}"
+            match verdict(answer.status):
                 case Verdict.TAKEN:
                     self.counts.taken += len(items)
                     return
@@ -108,7 +112,7 @@ class Webhook:
                 case Verdict.FINAL:
                     break
                 case Verdict.AGAIN:
-                    retry_after = response.headers.get("Retry-After", "")
+                    retry_after = answer.headers.get("Retry-After", "")
         await self._put_aside(items, reason)
 
     async def _put_aside(self, items: Sequence[Item], reason: str) -> None:
@@ -117,16 +121,16 @@ class Webhook:
         address = self.subscription.request.config.deadletter
         if address:
             try:
-                response = await self._post(address, items)
-                details["deadletter"] = f"status {response.status_code}"
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                answer = await self._post(address, items)
+                details["deadletter"] = f"status {answer.status}"
+            except SinkFailed as error:
                 details["deadletter"] = str(error)
         logger.warning("a sink did not take events", extra={"details": details})
 
-    async def _post(self, address: str, items: Sequence[Item]) -> httpx.Response:
+    async def _post(self, address: str, items: Sequence[Item]) -> Answer:
         request = self.subscription.request
         said, body = structured(
             [item.document for item in items], as_batch=request.config.batch > 1
         )
-        headers = dict(request.protocolsettings.get("headers", {})) | said
-        return await self._client.post(address, content=body, headers=headers, timeout=TIMEOUT_S)
+        headers = request.protocolsettings.get("headers", {}) | said
+        return await self._sinks.call(self.subscription.owner, "POST", address, headers, body)
