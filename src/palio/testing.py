@@ -33,7 +33,7 @@ from palio.node.effects import Append, Close, Effect, Moment, Report, Send
 from palio.node.memory import MemoryStore
 from palio.node.messages import Message
 from palio.node.settings import Settings
-from palio.node.wire import Decoder, Encoder
+from palio.node.wire import UNREADABLE, Decoder, Encoder
 from palio.routing.general import General
 from palio.routing.protocol import Router
 from palio.simulation.randomness import Randomness
@@ -126,6 +126,8 @@ class Network:
         self.disk_s = disk_s
         self.reports: list[tuple[str, Report]] = []
         """What brokers said to people, with who said it."""
+        self.spoils: Callable[[str, Message], bool] = lambda _sender, _message: False
+        """What, of all that a broker or client sends, arrives as bytes that nobody can read."""
         self._settings = settings
         self._authority = authority
         self._router = router
@@ -178,6 +180,7 @@ class Network:
                 raise ConnectionRefusedError(f"{broker.name} does not answer")
             pipe = _Pipe(self, name, broker.name)
             pipe.ends[0].hears(ear.arrived, ear.lost)
+            pipe.ends[0].illegal = ear.illegal
             broker.accept(pipe.ends[1])
             return pipe.ends[0]
 
@@ -273,7 +276,10 @@ class _End:
     def send(self, message: Message) -> None:
         """See `Wire`."""
         if self._pipe.is_open:
-            data = b"".join(map(bytes, self._encoder.encode(message)))
+            if self._pipe.is_spoilt(self._number, message):
+                data = UNREADABLE
+            else:
+                data = b"".join(map(bytes, self._encoder.encode(message)))
             self._pipe.carry(1 - self._number, data)
 
     def close(self) -> None:
@@ -329,6 +335,10 @@ class _Pipe:
         at = self._last[to] = max(loop.time() + delay_s, self._last[to])
         self._queues[to].append(data)
         loop.call_at(at, self._bring, to)
+
+    def is_spoilt(self, sender: int, message: Message) -> bool:
+        """Whether what one end sends cannot be read at the other."""
+        return self._network.spoils((self._one, self._other)[sender], message)
 
     def _bring(self, to: int) -> None:
         # The loop does not keep the order of timers of one moment; the queue does.

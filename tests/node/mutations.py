@@ -159,6 +159,7 @@ MUTATIONS: Final = (
     Mutation("only one home", Durability, "homes", _one_home_only),
     Mutation("a session resumes with nothing", Stream, "resume", _never_resumes),
     Mutation("a session resumes with too much", Stream, "resume", _resumes_all),
+    Mutation("what is refused is sent for ever", Stream, "returned", _nothing),
     Mutation("what is taken is not said", Publishing, "took", _nothing),
     Mutation("facts are not passed on", Registry, "_flood", _nothing),
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from palio.language.parsing import parse_filter
-from palio.node.messages import Done
+from palio.node.messages import Done, Route
 from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
+from palio.routing.messages import Batch
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, line, random_tree, ring
 from palio.simulation.world import Member, World
@@ -58,11 +59,22 @@ class Storm:
         for member, _, _ in self.listeners:
             id = answers[member.name]
             assert member.answers[id] == Done(id), f"seed {self.seed}: not settled"
+        if self.seed % 3 == 0:
+            self._poison()
         for _ in range(steps):
             self._step(publishers)
             world.run(random.uniform() * 0.8)
         self._end()
         self._check(publishers)
+
+    def _poison(self) -> None:
+        """Somebody wants what no other broker can read, for as long as the storm lasts."""
+        self.world.spoils = lambda _who, message: (
+            isinstance(message, Route)
+            and isinstance(message.control, Batch)
+            and any("666" in str(getattr(each, "filter", "")) for each in message.control.requests)
+        )
+        self.world.client("poisoner", self.brokers[0]).subscribe("poison = 666")
 
     def _step(self, publishers: list[Member]) -> None:
         world, random = self.world, self.random

@@ -194,7 +194,7 @@ def test_numbers_of_publications_grow() -> None:
     member._next_seq = 1
     member.publish({"x": 1})
     world.run(1.0)
-    (refused,) = (each for _, each in world.reports if each.event == "refused")
+    refused, *_ = (each for _, each in world.reports if each.event == "refused")
     assert "number 1 was published before" in refused.details["reason"]
 
 

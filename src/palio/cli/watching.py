@@ -317,7 +317,9 @@ def _sections(now: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, ...
 def _peer(name: str, peer: Mapping[str, Any]) -> tuple[str, ...]:
     unseen, queued = _bytes(peer["unseen_bytes"]), _bytes(peer["queued_bytes"])
     dropped = f", {peer['dropped']:,} dropped" if peer["dropped"] else ""
-    return name, "up" if peer["up"] else "DOWN", f"{unseen} under way, {queued} queued{dropped}"
+    missing = f", {peer['missing']:,} subscriptions missing" if peer.get("missing") else ""
+    state = "up" if peer["up"] else "DOWN"
+    return name, state, f"{unseen} under way, {queued} queued{dropped}{missing}"
 
 
 def _bytes(count: int) -> str:

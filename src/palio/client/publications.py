@@ -240,12 +240,23 @@ class Publications:
 
     def refused(self, message: Refused) -> None:
         """The broker did not take some events; whoever offered them is told when they land."""
-        error = error_of(message.failure)
+        self._fail(message.first_seq, message.last_seq, error_of(message.failure))
+
+    def _fail(self, first_seq: int, last_seq: int, error: PalioError) -> None:
         for flights in self._flights.values():
             for flight in flights:
                 for offer in flight.offers:
-                    if offer.first <= message.last_seq and message.first_seq <= offer.last:
+                    if offer.first <= last_seq and first_seq <= offer.last:
                         offer.error = offer.error or error
+
+    def give_up(self, first_seq: int, error: PalioError) -> None:
+        """The broker cannot take a batch: it has not been published."""
+        for flights in self._flights.values():
+            for flight in [each for each in flights if each.first == first_seq]:
+                self._fail(flight.first, flight.last, error)
+                flights.remove(flight)
+                self._land(flight, "")
+        self._went_on()
 
     def _land(self, flight: _Flight, level: str) -> None:
         self._unanswered_bytes -= flight.nbytes

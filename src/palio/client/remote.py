@@ -34,6 +34,7 @@ from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.node import messages
+from palio.node.failures import failure
 from palio.node.messages import (
     Accepted,
     Acknowledge,
@@ -46,6 +47,7 @@ from palio.node.messages import (
     Hello,
     Message,
     Parcel,
+    Publish,
     Refused,
     Replace,
     Settle,
@@ -233,6 +235,17 @@ class Remote(Audience):
                 raise IllegalMessage(
                     "the broker", f"{type(message).__name__}, which clients are not told"
                 )
+
+    def refused(self, session: Session, message: Message, error: IllegalMessage) -> None:
+        """A broker cannot take a message: whoever waits for its answer is told."""
+        if isinstance(message, Publish):
+            if session is self._session:
+                self._publications.give_up(message.first_seq, error)
+        elif isinstance(message, Acknowledge):
+            pass  # a later one says it too; else the events come again
+        else:
+            assert isinstance(message, Request)
+            self._requests.answered(Failed(message.id, failure(error)))
 
     def ended(self, session: Session, error: PalioError) -> None:
         """There is no way back to a broker."""

@@ -7,7 +7,9 @@
    sent again, nothing is lost or doubled.
 3. If not, the session is *renewed*: its owner says again all that must be known, and tells those
    who may have missed something.
-4. What no attempt can change (who we are is not accepted, what we said is illegal) ends it.
+4. What the other end cannot take is sent again, since a bit may have flipped on its way; in the end
+   it is left out, and the session goes on without it. Each end is told by the other's greeting.
+5. What no attempt can change (who we are is not accepted, or a greeting is illegal) ends it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from palio.errors import (
     Unreachable,
 )
 from palio.node.failures import error_of
-from palio.node.limits import GREETING_S, HEARTBEAT_S, PROTOCOL_VERSION
+from palio.node.limits import FRAME_TRIES, GREETING_S, HEARTBEAT_S, PROTOCOL_VERSION
 from palio.node.messages import Bye, Failure, Hello, Message, Ping, Pong, Seen, Welcome
 from palio.node.streams import Stream
 
@@ -69,7 +71,10 @@ class Owner(Protocol):
         """Messages go out again."""
 
     def handle(self, session: Session, message: Message) -> None:
-        """A counted message came."""
+        """A counted message came. `IllegalMessage` if it is none that a broker may send."""
+
+    def refused(self, session: Session, message: Message, error: IllegalMessage) -> None:
+        """The broker cannot take something that was sent; it is sent no more."""
 
     def ended(self, session: Session, error: PalioError) -> None:
         """There will be no further connection."""
@@ -106,6 +111,12 @@ class _Connection:
         else:
             self._session._lost(self, reason)
 
+    def illegal(self, error: IllegalMessage) -> None:
+        if not self.greeted.done():
+            self.greeted.set_exception(error)
+        else:
+            self._session._cannot_take(self, error)
+
 
 class Session:
     """A client's end of a session with a broker."""
@@ -138,6 +149,8 @@ class Session:
         self._word: asyncio.TimerHandle | None = None
         self._heard = 0
         self._heard_before_beat = 0
+        self._unnamed = 0
+        """How often the broker could not take something that was not counted."""
 
     @property
     def is_connected(self) -> bool:
@@ -196,6 +209,7 @@ class Session:
                     incarnation=hello.incarnation,
                     session=self._id,
                     received=self.stream.received if self._id else 0,
+                    refused=self.stream.refused if self._id else "",
                 )
             )
             async with asyncio.timeout(GREETING_S):
@@ -212,8 +226,13 @@ class Session:
         assert wire is not None
         again: list[Message] = []
         if welcome.resumed:
+            self.stream.refused = ""
+            self.stream.seen(welcome.received)
+            if welcome.refused:
+                self._returned(welcome.refused)
             again = self.stream.resume(welcome.received)
         else:
+            self._unnamed = 0
             self.stream = Stream()
         self._connection = connection
         self._id, self.broker, self.publisher = welcome.session, welcome.name, welcome.publisher
@@ -225,6 +244,32 @@ class Session:
         self._owner.connected(self)
         self._heard_at = asyncio.get_running_loop().time()
         self._listen()
+
+    def _returned(self, reason: str) -> None:
+        """The broker could not take the first message that it has not seen."""
+        error = IllegalMessage("this client", f"the broker says: {reason}")
+        message = self.stream.returned()
+        if message is not None:
+            _log.error(
+                "%s cannot take what it was sent (%s), which is left out: %s",
+                self.broker,
+                type(message).__name__,
+                reason,
+            )
+            self.stream.replace(())
+            self._owner.refused(self, message, error)
+        elif not any(True for _ in self.stream.unseen()):
+            self._unnamed += 1
+            if self._unnamed >= FRAME_TRIES:
+                raise error
+
+    def _cannot_take(self, connection: _Connection, error: IllegalMessage) -> None:
+        """Something came that cannot be read, or that no broker may send: it has not arrived."""
+        if connection is self._connection:
+            self.stream.refuse(str(error))
+            if self.stream.refusals == 1:
+                _log.error("what %s sent cannot be taken: %s", self.broker, error)
+            self._lost(connection, str(error))
 
     def _lost(self, connection: _Connection, reason: str) -> None:
         if connection is self._connection and not self._ended:
@@ -291,7 +336,7 @@ class Session:
         try:
             self._take(message)
         except IllegalMessage as error:
-            self._lost(connection, str(error))
+            self._cannot_take(connection, error)
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Seen):
@@ -306,13 +351,13 @@ class Session:
         elif isinstance(message, Hello | Welcome):
             raise IllegalMessage("the broker", f"{type(message).__name__} after the greeting")
         else:
-            self.stream.arrive(message)
             self._owner.handle(self, message)
+            self.stream.arrive(message)
             self._acknowledge()
 
     def _dismissed(self, message: Bye) -> None:
         error = _refusal(message)
-        if _is_final(error):
+        if _is_final(error) and not isinstance(error, IllegalMessage):  # which has its own limit
             self._disconnect()
             self.end(error)
         elif self._connection is not None:

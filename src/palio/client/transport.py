@@ -28,6 +28,9 @@ class Ear(Protocol):
     def lost(self, reason: str) -> None:
         """The connection is gone. Comes once, unless it was this end that closed it."""
 
+    def illegal(self, error: IllegalMessage) -> None:
+        """Something came that cannot be read. Nothing more arrives; `lost` may follow."""
+
 
 class Wire(Protocol):
     """One connection, seen from the end that opened it."""
@@ -84,7 +87,9 @@ class _Connection(asyncio.Protocol):
                     return
                 self._ear.arrived(message)
         except IllegalMessage as error:
-            self._lost(str(error))
+            ear = self._abandon()
+            if ear is not None:
+                ear.illegal(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
@@ -117,8 +122,13 @@ class _Connection(asyncio.Protocol):
                 self._transport.writelines(buffers)
 
     def _lost(self, reason: str) -> None:
+        ear = self._abandon()
+        if ear is not None:
+            ear.lost(reason)
+
+    def _abandon(self) -> Ear | None:
+        """Cut the connection; who is to be told why, if anybody."""
         ear, self._ear = self._ear, None
         if self._transport is not None:
             self._transport.abort()
-        if ear is not None:
-            ear.lost(reason)
+        return ear

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from palio.errors import IllegalMessage, LimitExceeded, NotAuthenticated, PalioError
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
@@ -16,7 +18,7 @@ from palio.node.authority import Authority, OpenAuthority, Principal
 from palio.node.core import Core
 from palio.node.effects import Close, Effect, Moment, Send, Store
 from palio.node.failures import failure
-from palio.node.limits import MAX_NAME_BYTES, PROTOCOL_VERSION, UNSEEN_BYTES
+from palio.node.limits import MAX_NAME_BYTES, PROTOCOL_VERSION, SESSION_TRIES, UNSEEN_BYTES
 from palio.node.messages import (
     UNCOUNTED,
     Ask,
@@ -41,6 +43,7 @@ from palio.node.messages import (
 )
 from palio.node.publishing import Publishing
 from palio.node.questions import Questions
+from palio.node.refusals import Refusals
 from palio.node.requests import ClientRequest, Desk
 from palio.node.sessions import Neighbour, Party, Session
 from palio.node.settings import Settings
@@ -101,6 +104,7 @@ class Node:
         self._desk = Desk(self._core)
         self._publishing = Publishing(self._core)
         self._questions = Questions(self._core, self._publishing)
+        self._refusals = Refusals(self._core)
         self._links: dict[int, _Link] = {}
         self._is_draining = False
         self.wake_at = 0.0
@@ -136,10 +140,12 @@ class Node:
         core.at = at
         self._links[link] = _Link(at, dialed=True, transport_name=principal)
         known = core.neighbours.get(peer)
-        session, received = ("", 0) if known is None else (known.id, known.stream.received)
-        hello = Hello(
-            "broker", core.name, PROTOCOL_VERSION, core.settings.token, "", session, received
-        )
+        hello = Hello("broker", core.name, PROTOCOL_VERSION, core.settings.token)
+        if known is not None:
+            received, refused = known.stream.received, known.stream.refused
+            hello = msgspec.structs.replace(
+                hello, session=known.id, received=received, refused=refused
+            )
         core.out.append(Send(link, hello))
         return self._effects()
 
@@ -150,20 +156,24 @@ class Node:
         if state is None:
             return []  # closed by us; it was on its way
         state.heard = at.now
-        try:
-            if isinstance(message, UNCOUNTED):
+        if isinstance(message, UNCOUNTED):
+            try:
                 self._about_connection(link, state, message)
-            else:
+            except PalioError as error:
+                self._hang_up(link, error)
+        else:
+            try:
                 self._counted(state, message)
-        except PalioError as error:
-            self._hang_up(link, error)
+            except PalioError as error:
+                self._refuse(link, state, error)
         return self._effects()
 
     def illegal(self, link: int, error: PalioError, at: Moment) -> list[Effect]:
         """Bytes came that are no message."""
         self._core.at = at
-        if link in self._links:
-            self._hang_up(link, error)
+        state = self._links.get(link)
+        if state is not None:
+            self._refuse(link, state, error)
         return self._effects()
 
     def lost(self, link: int, at: Moment) -> list[Effect]:
@@ -284,7 +294,7 @@ class Node:
             and session.stream.knows(hello.received)
         ):
             session.principal = principal
-            return self._resume(link, state, session, hello.received, session.publisher)
+            return self._resume(link, state, session, hello, session.publisher)
         if len(core.sessions) >= core.settings.max_sessions:
             raise NotAuthenticated(
                 f"this broker has {core.settings.max_sessions} sessions (MAX_SESSIONS); try another"
@@ -321,7 +331,7 @@ class Node:
             if ours is not None and ours.dialed and core.name < hello.name:
                 return self._close(link, Bye("duplicate", "there is a link already"))
         if known is not None and known.id == hello.session and known.stream.knows(hello.received):
-            return self._resume(link, state, known, hello.received, "")
+            return self._resume(link, state, known, hello, "")
         if known is not None:
             self._end_neighbour(known)
         neighbour = self._new_neighbour(core.new_id(), hello.name, principal, link)
@@ -340,7 +350,7 @@ class Node:
             and known.id == welcome.session
             and known.stream.knows(welcome.received)
         ):
-            return self._bind(link, state, known, welcome.received)
+            return self._bind(link, state, known, welcome.received, welcome.refused)
         if welcome.resumed:
             raise IllegalMessage(welcome.name, "it resumes a session that is none")
         if welcome.name == core.name:
@@ -378,28 +388,72 @@ class Node:
             Send(
                 link,
                 Welcome(
-                    core.name, party.id, resumed, received, publisher, settings.heartbeat_s, grace
+                    core.name,
+                    party.id,
+                    resumed,
+                    received,
+                    publisher,
+                    settings.heartbeat_s,
+                    grace,
+                    party.stream.refused,
                 ),
             )
         )
 
-    def _resume(self, link: int, state: _Link, party: Party, received: int, publisher: str) -> None:
+    def _resume(self, link: int, state: _Link, party: Party, hello: Hello, publisher: str) -> None:
         self._welcome(link, party, resumed=True, publisher=publisher)
-        self._bind(link, state, party, received)
+        self._bind(link, state, party, hello.received, hello.refused)
 
-    def _bind(self, link: int, state: _Link, party: Party, received: int) -> None:
-        """A party is back on a new connection: it is sent what did not arrive."""
+    def _bind(self, link: int, state: _Link, party: Party, received: int, refused: str) -> None:
+        """A party is back on a new connection: it is sent what did not arrive.
+
+        `refused` says why it could not take the first of it.
+        """
         if party.link is not None:
             self._links.pop(party.link, None)
             self._core.out.append(Close(party.link, "resumed on another connection"))
         state.party, party.link = party, link
+        party.stream.refused = ""
         party.seen(received)
+        message = party.stream.returned() if refused else None
+        if message is not None and not self._refusals.settle(party, message, refused):
+            self._part_with(party)
+            return
+        if isinstance(message, Probe) and isinstance(party, Neighbour):
+            self._questions.lost(party)
         self._core.out += [Send(link, each) for each in party.stream.resume(received)]
         self._flow(party)
 
     def _hang_up(self, link: int, error: PalioError) -> None:
         self._core.report("warning", "refused", link=link, reason=str(error))
         self._close(link, Bye(type(error).__name__, str(error)))
+
+    def _refuse(self, link: int, state: _Link, error: PalioError) -> None:
+        """A counted message could not be taken: the other end is told when it comes back."""
+        party = state.party
+        if party is not None:
+            party.stream.refuse(str(error))
+            if isinstance(party, Neighbour):
+                self._core.complain(
+                    "cannot_take",
+                    party.name,
+                    1,
+                    number=party.stream.received + 1,
+                    times=party.stream.refusals,
+                    reason=str(error),
+                )
+        self._hang_up(link, error)
+        if party is not None and party.stream.refusals >= SESSION_TRIES:
+            self._part_with(party)
+
+    def _part_with(self, party: Party) -> None:
+        """A session cannot go on; whoever comes back begins a new one."""
+        if isinstance(party, Neighbour):
+            self._end_neighbour(party)
+        elif isinstance(party, Session):
+            if party.link is not None:
+                self._close(party.link, Bye("closed", "the session cannot go on; begin a new one"))
+            self._end_session(party)
 
     def _close(self, link: int, bye: Bye) -> None:
         self._core.out += [Send(link, bye), Close(link, bye.code)]
@@ -421,12 +475,12 @@ class Node:
             case None:
                 raise IllegalMessage("a stranger", f"{type(message).__name__} before any greeting")
             case Session():
-                party.stream.arrive(message)
                 self._from_client(party, message)
+                party.stream.arrive(message)
                 self._check_patience(party)
             case Neighbour():
-                party.stream.arrive(message)
                 self._from_broker(party, message)
+                party.stream.arrive(message)
         party.word(self._core.out)
 
     def _check_patience(self, session: Session) -> None:
@@ -456,6 +510,8 @@ class Node:
         core = self._core
         match message:
             case Route(control):
+                if neighbour.missing:
+                    control = neighbour.missing.honest(control)
                 core.route(core.router.receive(neighbour.peer, control))
             case Forward():
                 self._publishing.forward(neighbour, message)

@@ -7,7 +7,7 @@ turns them into effects, until there is nothing left to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from palio.node.authority import Authority, hearable
 from palio.node.complaints import Complaints
@@ -18,11 +18,14 @@ from palio.node.portions import portions
 from palio.node.registry import LINKS
 from palio.node.sessions import Budget, Durable, Neighbour, Session
 from palio.node.settings import Settings
-from palio.routing.messages import Batch, Settled
+from palio.routing.messages import Batch, Control, Settled
 from palio.routing.protocol import Peer, Router, Send
 
 __all__ = ["Core"]
 
+
+_FAULTS: Final = ("cannot_take", "message_refused", "not_sent")
+"""Complaints of what no sound broker says."""
 
 _Promise: TypeAlias = tuple[Callable[[], None], Callable[[str], None]]
 """What to do once something is on the disk, and what if it cannot be written."""
@@ -67,15 +70,15 @@ class Core:
         self.out.append(Report(level, event, details))
 
     def complain(self, event: str, culprit: str, count: int, **details: object) -> None:
-        """Tell people of something that a neighbour may not do, or may not have."""
+        """Tell people of something that a neighbour may not do or have, or that cannot be taken."""
         told = self.complaints.note(event, culprit, count, self.at.now, **details)
         if told is not None:
-            self.report("warning", event, **told)
+            self.report(_level(event), event, **told)
 
     def complain_again(self) -> None:
         """Time has passed: tell what has come together."""
         for event, told in self.complaints.due(self.at.now):
-            self.report("warning", event, **told)
+            self.report(_level(event), event, **told)
 
     # --- the journal ---
 
@@ -152,8 +155,17 @@ class Core:
                 continue
             neighbour = self.neighbours.get(peer.name)
             if neighbour is not None:
-                for portion in portions(Route(control)):
+                said = self._sifted(neighbour, control) if neighbour.missing else control
+                for portion in portions(Route(said)):
                     neighbour.say(self.out, portion)
+
+    def _sifted(self, neighbour: Neighbour, control: Control) -> Control:
+        """What a neighbour that has refused something is told."""
+        control, unreadable = neighbour.missing.sift(control)
+        if unreadable:
+            filters = [str(getattr(each, "filter", ""))[:200] for each in unreadable[:3]]
+            self.complain("not_sent", neighbour.name, len(unreadable), filters=filters)
+        return control
 
     def settle_up(self) -> None:
         """Say and write what the last input led to."""
@@ -327,6 +339,10 @@ def _permitted(session: Session, delivery: Deliver) -> Deliver:
     parcel = delivery.parcel
     mask = unpack_mask(delivery.rows, len(parcel)) & hearable(session.principal, parcel.batch)
     return Deliver(parcel.select(mask), None, delivery.key, delivery.entry)
+
+
+def _level(complaint: str) -> str:
+    return "error" if complaint in _FAULTS else "warning"
 
 
 def _nothing() -> None:

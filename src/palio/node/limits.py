@@ -31,6 +31,17 @@ their way."""
 MAX_NUMBER: Final = 1 << 62
 """A number in a message. Added to another it is an int64 still."""
 
+FRAME_TRIES: Final = 3
+"""A counted message that the other end could not take is sent so often, since a bit may have
+flipped on its way; then it is taken out of the session."""
+
+SESSION_TRIES: Final = 3 * FRAME_TRIES
+"""An end that goes on sending what cannot be taken loses its session after so many times: a table
+is tried whole and then in parts, and what cannot go is replaced by something that arrives."""
+
+MAX_REASON_CHARS: Final = 500
+"""Of the reason for a refusal, what is told to the other end; it has to fit into a greeting."""
+
 MAX_NAME_BYTES: Final = 200
 """A client's, a broker's or a durable subscription's name."""
 

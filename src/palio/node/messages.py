@@ -27,7 +27,8 @@ the rest is sent again. Messages marked (*) are about the connection itself and 
 | `Probe`, `Probed` | brokers | a question that goes along with an event, and its answer |
 
 A request with an `id` is answered by exactly one of `Done`, `Failed` and `Answer`. A refusal never
-ends the connection; a message that is not legal does, and changes nothing.
+ends the connection; a message that is not legal does, and changes nothing: it has not arrived. The
+next greeting says so (`refused`), and whoever sent it takes it out of the session in the end.
 """
 
 from __future__ import annotations
@@ -109,6 +110,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """The session to resume; empty for a new one."""
     received: Number = 0
     """Counted messages of that session that arrived here."""
+    refused: str = ""
+    """Why the counted message after those could not be taken, if that ended the last connection."""
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
@@ -123,6 +126,8 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     """The name that events published in this session bear."""
     heartbeat_s: float = 0.0
     grace_s: float = 0.0
+    refused: str = ""
+    """As in `Hello`."""
 
 
 class Bye(msgspec.Struct, frozen=True, tag=True):

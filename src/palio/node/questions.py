@@ -111,6 +111,7 @@ class Questions:
                     "queued_bytes": each.queued_bytes,
                     "unseen_bytes": each.stream.unseen_bytes,
                     "dropped": each.dropped,
+                    "missing": len(each.missing),
                 }
                 for name, each in core.neighbours.items()
             },

@@ -63,13 +63,15 @@ class _Debt:
 class _Neighbour:
     """What a neighbour has, and what all beyond it have."""
 
-    __slots__ = ("heard", "is_equal")
+    __slots__ = ("heard", "is_equal", "missing")
 
     def __init__(self) -> None:
         self.is_equal = False
         """Whether it has said what it knows and was sent the rest."""
         self.heard: dict[str, int] = {}
         """By origin, the version that it has answered for."""
+        self.missing: dict[str, set[str]] = {}
+        """By origin, the subjects of facts that it could not take."""
 
 
 class Registry:
@@ -263,6 +265,15 @@ class Registry:
             case Echo():
                 self._echoed(neighbour, message)
 
+    def refused(self, neighbour: str, fact: Fact) -> None:
+        """A neighbour cannot take a fact: it is unreached whenever that origin settles, until it
+        is told something newer about that subject.
+        """
+        state = self._neighbours[neighbour]
+        state.missing.setdefault(fact.origin, set()).add(fact.subject)
+        state.heard[fact.origin] = max(fact.version, state.heard.get(fact.origin, 0))
+        self._pay(fact.origin)
+
     def _links_changed(self) -> None:
         self._change_ways()
         names = tuple(sorted(self._neighbours))
@@ -358,6 +369,9 @@ class Registry:
         for name, state in self._neighbours.items():
             if name != source and state.is_equal:
                 self.outbox.append((name, Facts(tuple(facts))))
+                if state.missing:
+                    for fact in facts:
+                        state.missing.get(fact.origin, set()).discard(fact.subject)
 
     # --- answers ---
 
@@ -377,6 +391,9 @@ class Registry:
             if not self._is_everywhere(origin, debt):
                 return
             debts.popleft()
+            for name, state in self._neighbours.items():
+                if state.missing.get(origin) and name != debt.parent:
+                    debt.unreached[name] = None
             unreached = tuple(sorted(debt.unreached))
             if debt.parent is None:
                 self.settled.append((debt.ticket, unreached))

@@ -7,7 +7,7 @@ for when the receiver is slow or away. The queue is bounded; what it drops is co
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from palio.node.authority import Allowance, Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import FEW_RECEIVERS, MAX_GAPS
 from palio.node.messages import Deliver, Forward, Gap, Gaps, Message, Seen, unpack_mask
+from palio.node.missing import Missing
 from palio.node.streams import Stream, size_of
 from palio.routing.protocol import Peer
 
@@ -73,6 +74,11 @@ class Party:
         budget.receivers += 1
 
     @property
+    def name(self) -> str:
+        """Who it is, for people."""
+        return self.peer.name
+
+    @property
     def has_room(self) -> bool:
         """Whether more events may be sent now; always, if it has seen all."""
         unseen = self.stream.unseen_bytes
@@ -119,6 +125,12 @@ class Party:
         """The other end has got so many messages."""
         before = self.stream.unseen_bytes
         self.stream.seen(count)
+        self._budget.under_way += self.stream.unseen_bytes - before
+
+    def replace(self, messages: Sequence[Message]) -> None:
+        """See `Stream.replace`."""
+        before = self.stream.unseen_bytes
+        self.stream.replace(messages)
         self._budget.under_way += self.stream.unseen_bytes - before
 
     def word(self, out: list[Effect], *, now: bool = False) -> None:
@@ -202,6 +214,11 @@ class Session(Party):
         self.promises: deque[tuple[int, int]] = deque()
         """Durable publications not yet answered: (last number, ticket or 0 when on disk)."""
 
+    @property
+    def name(self) -> str:
+        """The client's."""
+        return f"client {self.owner}"
+
 
 class Neighbour(Party):
     """A broker at the other end of a link."""
@@ -209,6 +226,12 @@ class Neighbour(Party):
     must_begin_anew = False
     """Something that it carried could not be written: its session ends with the next `tick`, and
     in a new one that is carried again."""
+
+    def __init__(
+        self, id: str, peer: Peer, principal: Principal, link: int, stream: Stream, budget: Budget
+    ) -> None:
+        super().__init__(id, peer, principal, link, stream, budget)
+        self.missing = Missing(peer.name)
 
     @property
     def name(self) -> str:

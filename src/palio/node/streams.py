@@ -4,17 +4,21 @@ Counted messages are kept until the other end has seen them. After a break each 
 arrived, the rest is sent again, and so nothing is lost or doubled as long as both ends remember the
 session. A receiver that does not say what it has seen closes the window: what waits beyond it is
 its owner's to bound (see `Outbox`).
+
+A message that the receiver cannot take has not arrived: it says so when the session is resumed
+(`refuse`, `refused`). It is sent `FRAME_TRIES` times, and then its sender puts something else in
+its place, or nothing (`returned`, `replace`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from palio.errors import IllegalMessage
-from palio.node.limits import SEEN_EVERY_BYTES, WINDOW_BYTES
+from palio.node.limits import FRAME_TRIES, MAX_REASON_CHARS, SEEN_EVERY_BYTES, WINDOW_BYTES
 from palio.node.messages import UNCOUNTED, Answer, EventMessage, Message, Seen
 
 __all__ = ["Stream", "size_of"]
@@ -52,6 +56,13 @@ class Stream:
         """Counted messages that were sent, arrived or not."""
         self.unseen_bytes = 0
         """What was sent and not yet seen."""
+        self.refused = ""
+        """Why the message after those that arrived could not be taken, until that is told."""
+        self.refusals = 0
+        """How often in a row that was so."""
+        self._refused_after = -1
+        self._returned = -1
+        self._returns = 0
         self._unseen: deque[tuple[Message, int]] = deque()
         self._since_said = 0
         self._said = 0
@@ -103,6 +114,33 @@ class Stream:
         self._said = self.received
         self._since_said = 0
         return [message for message, _ in self._unseen]
+
+    def refuse(self, reason: str) -> None:
+        """The message after those that arrived cannot be taken."""
+        self.refusals = self.refusals + 1 if self._refused_after == self.received else 1
+        self._refused_after = self.received
+        self.refused = reason[:MAX_REASON_CHARS] or "it could not be read"
+
+    def returned(self) -> Message | None:
+        """The other end could not take the first message that it has not seen: that one, if it
+        went often enough. Call it after `seen`.
+        """
+        if not self._unseen:
+            return None
+        number = self.sent - len(self._unseen)
+        self._returns = self._returns + 1 if self._returned == number else 1
+        self._returned = number
+        return self._unseen[0][0] if self._returns >= FRAME_TRIES else None
+
+    def replace(self, messages: Sequence[Message]) -> None:
+        """Put others, or none, in the place of the message that was `returned`."""
+        self.unseen_bytes -= self._unseen.popleft()[1]
+        for message in reversed(messages):
+            size = size_of(message)
+            self._unseen.appendleft((message, size))
+            self.unseen_bytes += size
+        self.sent += len(messages) - 1
+        self._returned = -1
 
     def knows(self, count: int) -> bool:
         """Whether a session can be resumed by someone with so many messages."""

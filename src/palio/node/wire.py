@@ -29,7 +29,7 @@ from palio.node.limits import MAX_FRAME_BYTES, MAX_SHAPES
 from palio.node.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
 from palio.node.parcels import Shape
 
-__all__ = ["Decoder", "Encoder"]
+__all__ = ["UNREADABLE", "Decoder", "Encoder"]
 
 _HEAD: Final = struct.Struct("<IB")
 _NUMBER: Final = struct.Struct("<I")
@@ -37,6 +37,9 @@ _NUMBER: Final = struct.Struct("<I")
 SHAPE: Final = 0
 CONTROL: Final = 1
 EVENTS: Final = 2
+
+UNREADABLE: Final = _HEAD.pack(1, CONTROL) + b"\xc1"
+"""A frame that nobody can read, as nothing in msgpack begins so: for simulations and tests."""
 
 _WITH_EVENTS: Final = (Publish, Deliver, Forward, Carry, Probe)
 

@@ -45,7 +45,7 @@ from palio.node.messages import (
 )
 from palio.node.settings import Settings
 from palio.node.streams import Stream
-from palio.node.wire import Decoder, Encoder
+from palio.node.wire import UNREADABLE, Decoder, Encoder
 from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import Router
 from palio.simulation.agenda import MESSAGE, TIMER, Agenda
@@ -74,9 +74,15 @@ class _Pipe:
 class _End:
     """One end of a connection: who reads there, and the codec of what it writes."""
 
-    def __init__(self, reader: Callable[[int, Message], None], lost: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        reader: Callable[[int, Message], None],
+        lost: Callable[[int], None],
+        illegal: Callable[[int, IllegalMessage], None],
+    ) -> None:
         self.reader = reader
         self.lost = lost
+        self.illegal = illegal
         self.encoder = Encoder()
         self.decoder = Decoder("the other end")
 
@@ -115,6 +121,8 @@ class World:
         self.disks: dict[str, Disk] = {}
         self.clients: dict[str, Member] = {}
         self.reports: list[tuple[str, Report]] = []
+        self.spoils: Callable[[str, Message], bool] = lambda _who, _message: False
+        """Which messages of whom nobody can read."""
         self._matcher = matcher
         self._authority = authority
         self._certificates = certificates
@@ -244,7 +252,7 @@ class World:
     def _end(self, name: str) -> _End:
         if name in self.clients:
             client = self.clients[name]
-            return _End(client.receive, client.lost)
+            return _End(client.receive, client.lost, client.illegal)
         life = self._lives[name]
 
         def read(link: int, message: Message) -> None:
@@ -255,7 +263,11 @@ class World:
             if self._lives[name] == life:
                 self._do(name, self.nodes[name].lost(link, self.at))
 
-        return _End(read, lost)
+        def illegal(link: int, error: IllegalMessage) -> None:
+            if self._lives[name] == life:
+                self._do(name, self.nodes[name].illegal(link, error, self.at))
+
+        return _End(read, lost, illegal)
 
     def send(self, who: str, link: int, message: Message) -> None:
         """Write a message to a connection."""
@@ -263,13 +275,19 @@ class World:
         if pipe is None or not pipe.is_open:
             return
         here = self._ends[who, link]
-        data = b"".join(bytes(part) for part in pipe.ends[here].encoder.encode(message))
+        if self.spoils(who, message):
+            data = UNREADABLE
+        else:
+            data = b"".join(bytes(part) for part in pipe.ends[here].encoder.encode(message))
         there = pipe.ends[1 - here]
 
         def arrive() -> None:
             if pipe.is_open:
-                for each in there.decoder.feed(data):
-                    there.reader(link, each)
+                try:
+                    for each in there.decoder.feed(data):
+                        there.reader(link, each)
+                except IllegalMessage as error:
+                    there.illegal(link, error)
 
         self.agenda.at(self.agenda.now_us + self.latency_us, MESSAGE, arrive)
 
@@ -460,6 +478,7 @@ class Member:
             incarnation="1",
             session=self._session,
             received=self._stream.received,
+            refused=self._stream.refused,
         )
         self.world.send(self.name, self.link, hello)
 
@@ -473,6 +492,12 @@ class Member:
         if link == self.link:
             self._lose()
             self._later()
+
+    def illegal(self, link: int, error: IllegalMessage) -> None:
+        """Something came that cannot be read: it is told when the session is resumed."""
+        if link == self.link:
+            self._stream.refuse(str(error))
+            self.cut()
 
     def _lose(self) -> None:
         self.link, self.is_connected = None, False
@@ -526,6 +551,10 @@ class Member:
     def _welcomed(self, link: int, welcome: Welcome) -> None:
         self.is_connected = True
         if welcome.resumed:
+            self._stream.refused = ""
+            self._stream.seen(welcome.received)
+            if welcome.refused and self._stream.returned() is not None:
+                self._stream.replace(())
             for each in self._stream.resume(welcome.received):
                 self.world.send(self.name, link, each)
             return

@@ -1,0 +1,179 @@
+"""`Refusals`: what becomes of a message that the other end could not take, however often it came.
+
+1. It leaves the session, so that what was said after it arrives.
+2. Requests of routers are tried one by one. One that is refused by itself is `Missing` at the
+   neighbour, which counts as unreached in every answer to `settled` until the request is withdrawn
+   or replaced. What a missing request covers is missing there too.
+3. Facts are missing at a neighbour in the same way (see `Registry.refused`).
+4. Events that were sent live are lost: counted, and told to a client as a gap. Durable ones stay
+   in custody until the next session.
+5. Without anything else the other end would be mistaken about all that follows. Its session ends,
+   and a new one begins with everything told anew.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+from palio.errors import IllegalMessage, PalioError
+from palio.node.core import Core
+from palio.node.failures import failure
+from palio.node.messages import (
+    Answer,
+    Carry,
+    Deliver,
+    Facts,
+    Failed,
+    Forward,
+    Gap,
+    Gaps,
+    Message,
+    Parcel,
+    Probe,
+    Route,
+    Took,
+    unpack_mask,
+)
+from palio.node.missing import can_be_read
+from palio.node.sessions import Neighbour, Party
+from palio.routing.messages import Advertise, Batch, Flood, Request, Subscribe
+
+__all__ = ["Refusals"]
+
+FEW_OWNERS: Final = 1_000
+"""Subscriptions among which the owner of a refused one is looked for: no more than a moment."""
+
+_NOTHING: Final = Facts(())
+"""What says nothing, and by arriving shows that there is no need to end the session."""
+
+_Instead: TypeAlias = "list[Message] | None"
+"""What takes the place of a message; None if nothing can."""
+
+
+class Refusals:
+    """The sender's side of refused messages."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def settle(self, party: Party, message: Message, reason: str) -> bool:
+        """Put something else in the place of a refused message. False: the session must end."""
+        if isinstance(party, Neighbour):
+            instead = self._to_broker(party, message)
+        else:
+            instead = _to_client(message, reason)
+        self._core.complain(
+            "message_refused",
+            party.name,
+            1,
+            message=type(message).__name__,
+            reason=reason,
+            **self._details(message),
+        )
+        if instead is None:
+            return False
+        party.replace(instead)
+        return True
+
+    def _to_broker(self, neighbour: Neighbour, message: Message) -> _Instead:
+        match message:
+            case Route(Batch() | Flood() as control) if control.requests:
+                return self._requests(neighbour, control)
+            case Facts(facts) if len(facts) > 1:
+                return [Facts((fact,)) for fact in facts]
+            case Facts(facts):
+                for fact in facts:
+                    self._core.durability.registry.refused(neighbour.name, fact)
+                return [_NOTHING]
+            case Forward(parcel, rows):
+                neighbour.dropped += int(unpack_mask(rows, len(parcel)).sum())
+                return [_NOTHING]
+            case Carry() | Took() | Probe():
+                return [_NOTHING]  # carried again in the next session; `Node` ends the probe
+        return None
+
+    def _requests(self, neighbour: Neighbour, control: Batch | Flood) -> _Instead:
+        """Leave out what cannot be taken, if that is known; else try the requests one by one."""
+        requests = control.requests
+        bad = [each for each in requests if not can_be_read(each)]
+        if not bad and len(requests) > 1 and _can_be_cut(control):
+            return _one_by_one(control)
+        bad = bad or list(requests)
+        neighbour.missing.lack(control, bad)
+        kept = tuple(each for each in requests if not any(each is one for one in bad))
+        if isinstance(control, Flood):
+            return [
+                Route(Flood(control.origin, kept, control.fresh, control.wave, control.version))
+            ]
+        return [Route(Batch(kept, control.fresh, control.wave))]
+
+    # --- for people ---
+
+    def _details(self, message: Message) -> dict[str, Any]:
+        match message:
+            case Route(Batch((request,)) | Flood(_, (request,))):
+                return self._about(request)
+            case Facts(facts):
+                return {"subjects": [f"{each.origin} {each.subject}" for each in facts[:3]]}
+            case Forward(parcel) | Carry(parcel) | Deliver(parcel):
+                return _numbers(parcel)
+        return {}
+
+    def _about(self, request: Request) -> dict[str, Any]:
+        if not isinstance(request, Subscribe | Advertise):
+            return {}
+        text = str(request.filter)
+        return {"filter": text[:200], "owners": self._owners(text)}
+
+    def _owners(self, text: str) -> list[str]:
+        """Clients that subscribed here to just that; those whose subscription covers it or was
+        merged into it are not found.
+        """
+        owners: dict[str, None] = {}
+        subscriptions = (
+            (session.owner, each)
+            for session in self._core.sessions.values()
+            for each in session.subscriptions.values()
+        )
+        for owner, each in islice(subscriptions, FEW_OWNERS):
+            try:
+                if str(each.filter.bind(each.values)) == text:
+                    owners[owner] = None
+            except PalioError:
+                continue
+        return list(owners)
+
+
+def _can_be_cut(control: Batch | Flood) -> bool:
+    """Whether parts may take its place; on graphs a flood is known by its number."""
+    return isinstance(control, Batch) or not control.version
+
+
+def _one_by_one(control: Batch | Flood) -> list[Message]:
+    last = len(control.requests) - 1
+    parts: list[Message] = []
+    for at, request in enumerate(control.requests):
+        fresh, wave = control.fresh and at == 0, control.wave if at == last else None
+        if isinstance(control, Flood):
+            parts.append(Route(Flood(control.origin, (request,), fresh, wave)))
+        else:
+            parts.append(Route(Batch((request,), fresh, wave)))
+    return parts
+
+
+def _to_client(message: Message, reason: str) -> _Instead:
+    match message:
+        case Deliver(parcel, rows, key, entry):
+            count = int(unpack_mask(rows, len(parcel)).sum())
+            first, last = int(parcel.numbers[0]), int(parcel.numbers[-1])
+            whose = key if entry else -1
+            return [Gaps((Gap(parcel.publisher, first, last, count, whose),))]
+        case Answer(id):
+            return [Failed(id, failure(IllegalMessage("the client", reason)))]
+    return None
+
+
+def _numbers(parcel: Parcel) -> dict[str, Any]:
+    first, last = int(parcel.numbers[0]), int(parcel.numbers[-1])
+    return {"publisher": parcel.publisher, "first_seq": first, "last_seq": last}

@@ -1,0 +1,381 @@
+"""A message that the other end cannot take: it goes no further, and nothing else waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from palio.errors import IllegalMessage
+from palio.language.parsing import parse_filter
+from palio.node.broker import Node
+from palio.node.complaints import COMPLAIN_EVERY_S
+from palio.node.effects import Moment, Send
+from palio.node.limits import FRAME_TRIES, MAX_REASON_CHARS, SESSION_TRIES
+from palio.node.memory import MemoryStore
+from palio.node.messages import (
+    Answer,
+    Ask,
+    Carry,
+    Deliver,
+    Done,
+    Echo,
+    Facts,
+    Failed,
+    Forward,
+    Hello,
+    Known,
+    Message,
+    Probe,
+    Route,
+    Took,
+    Welcome,
+)
+from palio.node.missing import can_be_read
+from palio.node.settings import Settings
+from palio.routing.acyclic import Acyclic
+from palio.routing.flooded import Flooded
+from palio.routing.general import General
+from palio.routing.messages import Batch, Flood, LinkState, Subscribe
+from palio.routing.protocol import Router
+from palio.simulation.topologies import line
+from palio.simulation.world import Member, World
+
+QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
+BAD: Final = "y = 666"
+
+LONG_S: Final = 20.0
+"""Far more than all the tries of a message and of a session take in a world (0.2 s a try)."""
+
+
+def world_of(size: int, router: Callable[[str], Router] = Acyclic) -> World:
+    return World.of(line(size), router, settings=QUICK)
+
+
+def is_bad(message: Message) -> bool:
+    """Whether a request about `BAD` is in it."""
+    match message:
+        case Route(Batch() | Flood() as control):
+            return any("666" in str(getattr(each, "filter", "")) for each in control.requests)
+        case Facts(facts):
+            return any("666" in each.filter for each in facts)
+        case Forward(parcel) | Carry(parcel) | Deliver(parcel) | Probe(_, parcel):
+            return 666 in parcel.batch.to_pydict().get("x", [])
+    return False
+
+
+def reports(world: World, event: str) -> list[tuple[str, dict[str, Any]]]:
+    return [(name, each.details) for name, each in world.reports if each.event == event]
+
+
+def numbers(member: Member) -> list[int]:
+    return [row["x"] for _, _, row in member.heard]
+
+
+def sent_bad(world: World) -> list[str]:
+    """Who sends what cannot be read, each time."""
+    tries: list[str] = []
+
+    def spoils(who: str, message: Message) -> bool:
+        if is_bad(message):
+            tries.append(f"{who} {type(message).__name__}")
+            return True
+        return False
+
+    world.spoils = spoils
+    return tries
+
+
+@pytest.mark.parametrize("router", [Acyclic, General, Flooded])
+def test_a_subscription_that_a_neighbour_cannot_read_stops_nobody_else(
+    router: Callable[[str], Router],
+) -> None:
+    world = world_of(3, router)
+    bad, good, publisher = (
+        world.client(*each) for each in (("bad", "b1"), ("good", "b1"), ("p", "b3"))
+    )
+    world.run(1.0)
+    tries = sent_bad(world)
+    bad.subscribe(BAD)
+    good.subscribe("x > 0")
+    world.run(LONG_S)
+    assert tries == ["b1 Route"] * FRAME_TRIES
+    publisher.publish({"x": 1})
+    world.run(1.0)
+    assert numbers(good) == [1]
+    asked = good.settle()
+    world.run(1.0)
+    assert good.answers[asked] == Done(asked, ("b2",)), "what good wants may be covered by it"
+    assert world.nodes["b1"].status()["peers"]["b2"]["missing"] == 1
+    ((refuser, said), *_), ((sender, told),) = (
+        reports(world, "cannot_take"),
+        reports(world, "message_refused"),
+    )
+    assert (refuser, said["neighbour"]) == ("b2", "b1")
+    assert (sender, told["neighbour"], told["message"]) == ("b1", "b2", "Route")
+    assert told["owners"] == ["bad"]
+    assert "cannot be read" in told["reason"]
+
+
+def test_what_was_refused_is_not_changed_any_more_and_can_be_withdrawn() -> None:
+    world = world_of(2)
+    bad, publisher = world.client("bad", "b1"), world.client("p", "b2")
+    world.run(1.0)
+    tries = sent_bad(world)
+    key = bad.subscribe("x > :low AND y = 666", {"low": 0})
+    world.run(LONG_S)
+    before = len(tries)
+    for low in range(1, 5):
+        bad.update(key, low=low)
+        world.run(1.0)
+    assert before == len(tries) == FRAME_TRIES
+    assert len(reports(world, "peer_down")) == 0
+    bad.unsubscribe(key)
+    world.run(1.0)
+    assert world.nodes["b1"].status()["peers"]["b2"]["missing"] == 0
+    bad.subscribe("x > 0")
+    asked = bad.settle()
+    world.run(1.0)
+    assert bad.answers[asked] == Done(asked)
+    publisher.publish({"x": 5})
+    world.run(1.0)
+    assert numbers(bad) == [5]
+
+
+def test_of_a_table_all_but_the_refused_is_in_force() -> None:
+    world = world_of(2)
+    members = [world.client(f"m{each}", "b1") for each in range(20)]
+    for each, member in enumerate(members):
+        member.subscribe(f"x = {each}")
+    bad, publisher = world.client("bad", "b1"), world.client("p", "b2")
+    bad.subscribe(BAD)
+    world.run(1.0)
+    world.cut("b1", "b2")
+    world.run(5.0)
+    before = len(reports(world, "peer_down"))
+    sent_bad(world)
+    world.heal("b1", "b2")
+    world.run(LONG_S)
+    assert len(reports(world, "peer_down")) == before
+    for each in range(20):
+        publisher.publish({"x": each})
+    world.run(1.0)
+    assert [numbers(member) for member in members] == [[each] for each in range(20)]
+
+
+def test_live_events_that_a_neighbour_cannot_read_are_dropped_and_counted() -> None:
+    world = world_of(2)
+    listener, publisher = world.client("a", "b2"), world.client("p", "b1")
+    listener.subscribe("x > 0")
+    world.run(1.0)
+    tries = sent_bad(world)
+    publisher.publish({"x": 666})
+    publisher.publish({"x": 1})
+    world.run(LONG_S)
+    assert tries == ["b1 Forward"] * FRAME_TRIES
+    assert numbers(listener) == [1]
+    assert world.nodes["b1"].status()["peers"]["b2"]["dropped"] == 1
+
+
+def test_durable_events_that_a_neighbour_cannot_read_stay_in_custody() -> None:
+    world = world_of(2)
+    listener, publisher = world.client("a", "b2"), world.client("p", "b1")
+    listener.subscribe("x > 0", durable="d")
+    world.run(2.0)
+    tries: list[str] = []
+    world.spoils = spoils_only(tries, Carry)
+    publisher.publish({"x": 666}, durable=True)
+    publisher.publish({"x": 1}, durable=True)
+    world.run(LONG_S)
+    assert tries == ["b1 Carry"] * FRAME_TRIES
+    assert (numbers(listener), publisher.accepted_durable) == ([1], 2)
+    assert world.nodes["b1"].status()["custody_entries"] == 1
+    world.spoils = lambda _who, _message: False
+    world.cut("b1", "b2")
+    world.run(5.0)
+    world.heal("b1", "b2")
+    world.run(5.0)
+    assert numbers(listener) == [1, 666]
+    assert world.nodes["b1"].status()["custody_entries"] == 0
+
+
+def test_a_fact_that_a_neighbour_cannot_read_is_told_by_settled() -> None:
+    world = world_of(2)
+    bad, good = world.client("bad", "b1"), world.client("good", "b1")
+    world.run(1.0)
+    tries: list[str] = []
+    world.spoils = spoils_only(tries, Facts)
+    key = bad.subscribe(BAD, durable="d")
+    good.subscribe("x > 0", durable="d")
+    world.run(LONG_S)
+    assert tries == ["b1 Facts"] * FRAME_TRIES
+    asked = good.settle()
+    world.run(1.0)
+    assert good.answers[asked] == Done(asked, ("b2",))
+    bad.unsubscribe(key, forget=True)
+    world.run(1.0)
+    asked = good.settle()
+    world.run(1.0)
+    assert good.answers[asked] == Done(asked)
+    publisher = world.client("p", "b2")
+    publisher.publish({"x": 1}, durable=True)
+    world.run(2.0)
+    assert numbers(good) == [1]
+
+
+def spoils_only(tries: list[str], kind: type) -> Callable[[str, Message], bool]:
+    def spoils(who: str, message: Message) -> bool:
+        if isinstance(message, kind) and is_bad(message):
+            tries.append(f"{who} {kind.__name__}")
+            return True
+        return False
+
+    return spoils
+
+
+def test_a_trace_ends_at_a_neighbour_that_cannot_read_it() -> None:
+    world = world_of(2)
+    listener, asker = world.client("a", "b2"), world.client("p", "b1")
+    listener.subscribe("x > 0")
+    world.run(1.0)
+    sent_bad(world)
+    asked = asker.ask(lambda id: Ask(id, "trace", {"x": 666}))
+    world.run(LONG_S)
+    answer = asker.answers[asked]
+    assert isinstance(answer, Answer)
+    assert {"broker": "b2", "unreachable": True} in answer.data["hops"]
+
+
+@pytest.mark.parametrize("kind", [Took, Known, Echo])
+def test_what_nothing_can_take_the_place_of_begins_a_new_session(kind: type) -> None:
+    """One message of this kind is spoilt as often as it is tried; the next session has another."""
+    world = world_of(2)
+    listener, publisher = world.client("a", "b2"), world.client("p", "b1")
+    world.run(1.0)
+    tries = 0
+    world.cut("b1", "b2")
+    world.run(5.0)
+
+    def spoils(_who: str, message: Message) -> bool:
+        nonlocal tries
+        tries += isinstance(message, kind)
+        return isinstance(message, kind) and tries <= FRAME_TRIES
+
+    world.spoils = spoils
+    world.heal("b1", "b2")
+    listener.subscribe("x > 0", durable="d")
+    world.run(LONG_S)
+    publisher.publish({"x": 1}, durable=True)
+    world.run(LONG_S)
+    assert tries > FRAME_TRIES or kind is Took
+    world.cut("b1", "b2")
+    world.run(5.0)
+    world.heal("b1", "b2")
+    world.run(5.0)
+    assert numbers(listener) == [1]
+    assert not any(node.status()["custody_entries"] for node in world.nodes.values())
+
+
+def test_a_link_that_only_says_what_cannot_be_read_begins_anew_and_says_so() -> None:
+    world = world_of(2, General)
+    world.cut("b1", "b2")
+    world.run(5.0)
+    world.spoils = lambda _who, message: (
+        isinstance(message, Route) and isinstance(message.control, LinkState)
+    )
+    before = len(world.reports)
+    world.heal("b1", "b2")
+    world.run(LONG_S)
+    said = [each.event for _, each in world.reports[before:]]
+    assert "peer_down" in said
+    assert "message_refused" in said
+    assert said.count("cannot_take") <= 2 * (LONG_S / COMPLAIN_EVERY_S + 1), (
+        "no more than once in ten seconds"
+    )
+
+
+# --- clients ---
+
+
+def test_live_events_that_a_client_cannot_read_are_a_gap() -> None:
+    world = world_of(1)
+    listener, publisher = world.client("a", "b1"), world.client("p", "b1")
+    listener.subscribe("x > 0")
+    world.run(1.0)
+    tries = sent_bad(world)
+    publisher.publish({"x": 666})
+    publisher.publish({"x": 1})
+    world.run(LONG_S)
+    assert tries == ["b1 Deliver"] * FRAME_TRIES
+    assert numbers(listener) == [1]
+    assert [(gap.publisher, gap.first_seq, gap.count, gap.key) for gap in listener.gaps] == [
+        ("p/1", 1, 1, -1)
+    ]
+
+
+def test_durable_events_that_a_client_cannot_read_are_a_gap_of_their_subscription() -> None:
+    world = world_of(1)
+    listener, publisher = world.client("a", "b1"), world.client("p", "b1")
+    key = listener.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    sent_bad(world)
+    publisher.publish({"x": 666}, durable=True)
+    publisher.publish({"x": 1}, durable=True)
+    world.run(LONG_S)
+    assert numbers(listener) == [1]
+    assert [(gap.publisher, gap.count, gap.key) for gap in listener.gaps] == [("p/1", 1, key)]
+
+
+def test_an_answer_that_a_client_cannot_read_is_an_error() -> None:
+    world = world_of(1)
+    asker = world.client("a", "b1")
+    world.run(1.0)
+    world.spoils = lambda _who, message: isinstance(message, Answer)
+    asked = asker.ask(lambda id: Ask(id, "status"))
+    world.run(LONG_S)
+    answer = asker.answers[asked]
+    assert isinstance(answer, Failed)
+    assert answer.failure.kind == "IllegalMessage"
+
+
+# --- one broker, and an end that is not ours ---
+
+
+def test_a_client_that_sends_on_what_cannot_be_read_loses_its_session() -> None:
+    node = Node("b1", Acyclic("b1"), MemoryStore())
+    at = Moment(0.0, 0)
+    session = ""
+    for attempt in range(1, SESSION_TRIES + 2):
+        node.accept(attempt, at)
+        hello = Hello("client", "a", 1, incarnation="1", session=session)
+        (welcome, *_) = [
+            each.message for each in node.receive(attempt, hello, at) if isinstance(each, Send)
+        ]
+        assert isinstance(welcome, Welcome)
+        assert welcome.resumed == (1 < attempt <= SESSION_TRIES)
+        assert bool(welcome.refused) == welcome.resumed
+        assert len(welcome.refused) <= MAX_REASON_CHARS
+        session = welcome.session
+        node.illegal(attempt, IllegalMessage("it", "x" * 10_000), at)
+
+
+def test_a_message_that_was_refused_has_not_arrived() -> None:
+    """Whether it cannot be read or is not legal: the sender is told which it was."""
+    node = Node("b1", Acyclic("b1"), MemoryStore())
+    at = Moment(0.0, 0)
+    node.accept(1, at)
+    node.receive(1, Hello("broker", "b2", 1), at)
+    session = node._core.neighbours["b2"].id
+    node.receive(1, Route(Batch((), fresh=True)), at)
+    node.receive(1, Done(1), at)
+    node.accept(2, at)
+    effects = node.receive(2, Hello("broker", "b2", 1, session=session), at)
+    welcome = next(each.message for each in effects if isinstance(each, Send))
+    assert isinstance(welcome, Welcome)
+    assert (welcome.resumed, welcome.received) == (True, 1)
+    assert "not for brokers" in welcome.refused
+
+
+def test_can_be_read_is_what_brokers_can_read() -> None:
+    assert can_be_read(Subscribe(1, parse_filter("x < 5")))
