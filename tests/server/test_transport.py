@@ -24,7 +24,17 @@ from palio.node.messages import (
 )
 from palio.node.wire import Encoder
 from palio.server.limits import WRITE_HIGH_BYTES
-from tests.server.helpers import PATIENCE_S, Peer, Scripted, hello, parcel, publish, serving
+from palio.server.turns import Turns
+from tests.server.helpers import (
+    PATIENCE_S,
+    Peer,
+    Scripted,
+    hello,
+    parcel,
+    publish,
+    serving,
+    until,
+)
 
 
 def echo(link: int, message: Message) -> Sequence[Effect]:
@@ -99,6 +109,75 @@ async def test_what_one_turn_sends_goes_out_at_once(monkeypatch: pytest.MonkeyPa
             pass
         assert counting.calls == [501]
         peer.close()
+
+
+# --- turns ---
+
+
+async def test_what_one_read_brings_is_handed_over_in_its_order_however_short_the_slices() -> None:
+    node = Scripted(echo)
+    async with serving(node) as (server, address):
+        server.turns = Turns(slice_s=0.0)
+        talker, other = await Peer.client(address), await Peer.client(address, "bob")
+        talker.send(*(Ask(number, "many", 0) for number in range(1, 501)))
+        other.send(*(Ask(number, "many", 0) for number in range(1, 501)))
+        for number in range(1, 501):
+            assert (await talker.next(Done)).id == number
+            assert (await other.next(Done)).id == number
+        assert server.turns.is_idle
+        talker.close()
+        other.close()
+
+
+async def test_one_who_asks_little_is_answered_before_one_who_asks_much() -> None:
+    asked: list[int] = []
+
+    def rule(link: int, message: Message) -> Sequence[Effect]:
+        if isinstance(message, Ask):
+            asked.append(link)
+        return echo(link, message)
+
+    async with serving(Scripted(rule)) as (server, address):
+        server.turns = Turns(slice_s=0.0)
+        talker, other = await Peer.client(address), await Peer.client(address, "bob")
+        talker.send(*(Ask(number, "many", 0) for number in range(1, 2_001)))
+        await until(lambda: len(asked) > 5)
+        other.send(Ask(1, "many", 0))
+        await other.next(Done)
+        assert len(asked) < 2_000
+        while (await talker.next(Done)).id < 2_000:
+            pass
+        talker.close()
+        other.close()
+
+
+async def test_who_is_behind_is_not_read_from() -> None:
+    async with serving(Scripted(echo)) as (server, address):
+        turns = server.turns = Turns(turn_s=0.0)  # nobody's turn ever comes
+        peer = await Peer.connect(address)
+        peer.send(hello())
+        await until(lambda: not turns.is_idle)
+        (connection,) = server._open
+        for _ in range(100):
+            peer.send_bytes(b"x" * 1_000_000)
+            await asyncio.sleep(0)
+        assert connection._decoder.waiting < 2_000_000
+        server.turns = Turns()
+        server.turns.wait(connection)
+        peer.close()
+
+
+async def test_a_connection_that_ends_while_it_is_behind_is_forgotten() -> None:
+    node = Scripted(echo)
+    async with serving(node) as (server, address):
+        server.turns = Turns(slice_s=0.0)
+        peer = await Peer.client(address)
+        peer.send(*(Ask(number, "many", 0) for number in range(1, 101)), Ask(0, "close"))
+        peer.send(*(Ask(number, "many", 0) for number in range(1, 101)))
+        await peer.until_closed()
+        await until(lambda: server.connections == 0 and server.turns.is_idle)
+        asked = [call for call in node.calls if call[0] == "receive" and isinstance(call[2], Ask)]
+        assert len(asked) == 101
 
 
 # --- the greeting ---

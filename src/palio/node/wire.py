@@ -122,10 +122,15 @@ class Decoder:
         """Bytes of a frame that has not come whole."""
         return len(self._rest)
 
+    def keep(self, data: bytes) -> None:
+        """Take bytes that are to be read later."""
+        self._rest += data
+
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Message]:
         """The messages that more bytes complete. `IllegalMessage` for what is none.
 
-        Whoever is told of one stops reading: where the next frame begins is not known.
+        Whoever is told of one stops reading: where the next frame begins is not known. Whoever
+        stops before the end goes on with another `feed`, of nothing if nothing else came.
         """
         rest = self._rest
         if rest:

@@ -11,8 +11,9 @@
    messages to fronts wait until the effects are done.
 2. An `Append` goes to the journal's writer, which answers on its own thread; the answer is handed
    to the node on the loop's.
-3. After each turn of the loop the connections that have something to write are flushed, and the
-   timer is set to the node's `wake_at`.
+3. After each turn of the loop the connections that have something to write are flushed, those that
+   had more to say than fits in a turn go on (`turns`), and the timer is set to `wake_at`.
+4. How late the loop is, and what held it, is measured (`pulse`).
 
 Fronts (HTTP, Flight) are clients that need no socket: see `Server.connect_local`.
 """
@@ -34,7 +35,9 @@ from palio.node.messages import Bye, EventMessage, Message
 from palio.server.counters import Traffic
 from palio.server.dialing import Dialer
 from palio.server.limits import DRAIN_S, MAX_CONNECTIONS
+from palio.server.pulse import Pulse
 from palio.server.transport import Connection
+from palio.server.turns import Turns
 
 __all__ = ["Journaling", "LocalLink", "Machine", "Server"]
 
@@ -203,6 +206,8 @@ class Server:
         self.node = node
         self.journal = journal
         self.traffic = Traffic()
+        self.turns = Turns()
+        self.pulse = Pulse()
         self.links: dict[int, Connection | LocalLink] = {}
         """Those that the node knows, by number."""
         self.dialers: list[Dialer] = []
@@ -235,6 +240,7 @@ class Server:
             lambda ticket, reason: on_loop(self._failed, ticket, reason),
         )
         self._perform(self.node.start(self.moment()))
+        self.pulse.start()
 
     async def listen(
         self, host: str, port: int, tls: ssl.SSLContext | None = None
@@ -308,6 +314,7 @@ class Server:
             listener.close()
         for dialer in self.dialers:
             dialer.stop()
+        self.pulse.stop()
         if self._timer is not None:
             self._timer.cancel()
         for connection in list(self._open):
@@ -354,7 +361,10 @@ class Server:
             self.traffic.events_in += len(message.parcel)
         started = time.perf_counter()
         effects = self.node.receive(connection.number, message, self.moment())
-        self.traffic.node_s += time.perf_counter() - started
+        took = time.perf_counter() - started
+        self.traffic.node_s += took
+        if took > self.pulse.longest_s:
+            self.pulse.held_by(type(message).__name__, took)
         self._perform(effects)
 
     def illegal(self, connection: Connection, error: IllegalMessage) -> None:
@@ -379,6 +389,11 @@ class Server:
         """See `transport.Owner`."""
         self._mark(connection)
 
+    def behind(self, connection: Connection) -> None:
+        """See `transport.Owner`."""
+        self.turns.wait(connection)
+        self._schedule_turn()
+
     # --- carrying out ---
 
     def _perform(self, effects: Sequence[Effect]) -> None:
@@ -398,9 +413,7 @@ class Server:
                     self._close(closed, None, effect.reason)
             elif type(effect) is Report:
                 self._report(effect)
-        if not self._turn_scheduled:
-            self._turn_scheduled = True
-            self._loop.call_soon(self._turn)
+        self._schedule_turn()
 
     def _close(self, link: Connection | LocalLink, last: Message | None, reason: str) -> None:
         """Close a link of which the node need not be told."""
@@ -419,16 +432,22 @@ class Server:
 
     def _mark(self, link: Connection | LocalLink) -> None:
         self._dirty.append(link)
+        self._schedule_turn()
+
+    def _schedule_turn(self) -> None:
         if not self._turn_scheduled:
             self._turn_scheduled = True
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """The end of a turn: write what was sent, and set the timer."""
+        """The end of a turn: write what was sent, go on with what waits, and set the timer."""
         self._turn_scheduled = False
         dirty, self._dirty = self._dirty, []
         for link in dirty:
             link.flush()
+        self.turns.begin()
+        if not self.turns.is_idle:
+            self._schedule_turn()
         self._set_timer()
 
     def _set_timer(self) -> None:

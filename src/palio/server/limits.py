@@ -16,6 +16,24 @@ CLOSE_S: Final = 5.0
 WRITE_HIGH_BYTES: Final = 1 << 20
 """A client with so much unwritten is not read from until most of it is gone."""
 
+TURN_S: Final = 0.02
+"""How long messages of connections may keep the loop in one turn: with one message that takes as
+long as any may, it is held for no more than 50 ms."""
+
+SLICE_S: Final = 0.005
+"""How long one connection may keep it while others wait: 50 ordinary requests, or several batches
+of a thousand events."""
+
+PULSE_S: Final = 0.02
+"""How often it is measured whether the loop is on time: 50 short looks a second cost a two
+thousandth of a processor."""
+
+HELD_S: Final = 0.05
+"""A loop that was held for longer is told of in the log..."""
+
+HELD_EVERY_S: Final = 10.0
+"""...once in so long."""
+
 LOADING_S: Final = 1.5
 """How long a broker that starts waits for compiled code before it says that it is ready: to load it
 takes about a second."""

@@ -10,11 +10,17 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from palio.server.broker import Server
 from palio.server.counters import JournalCounters
+from palio.server.pulse import BOUNDS_S, Delays, Worst
 
 __all__ = ["METRICS", "Measure", "exposition"]
 
@@ -25,6 +31,7 @@ class _Sources(NamedTuple):
     server: Server
     status: dict[str, Any]
     journal: JournalCounters
+    worst: Worst
 
 
 class Measure(NamedTuple):
@@ -32,9 +39,9 @@ class Measure(NamedTuple):
 
     name: str
     kind: str
-    """`counter` or `gauge`."""
+    """`counter`, `gauge` or `histogram`."""
     help: str
-    read: Callable[[_Sources], float | Labelled]
+    read: Callable[[_Sources], float | Labelled | Delays]
     label: str = ""
 
 
@@ -69,6 +76,14 @@ def _traffic(field: str, sources: _Sources) -> float:
 
 def _journal(field: str, sources: _Sources) -> float:
     return float(getattr(sources.journal, field))
+
+
+def _delays(sources: _Sources) -> Delays:
+    return sources.server.pulse.delays
+
+
+def _worst(field: str, sources: _Sources) -> float:
+    return float(getattr(sources.worst, field))
 
 
 def _shell(field: str, sources: _Sources) -> float:
@@ -125,6 +140,13 @@ METRICS: Final = (
         ("dialled", "dials", "Connections made to other brokers"),
         ("dial_failures", "dial_failures", "Attempts to reach another broker that failed"),
     ),
+    Measure("palio_loop_delay_seconds", "histogram", "How late the loop was", _delays),
+    *_measures(
+        "gauge",
+        _worst,
+        ("late_s", "loop_delay_worst_seconds", "The longest since the metrics were last read"),
+        ("computed_s", "loop_delay_worst_computing_seconds", "Of that, what its own work took"),
+    ),
     *_measures("gauge", _shell, ("connections", "connections", "Sockets that are open")),
     *_measures(
         "counter",
@@ -146,18 +168,32 @@ class _BrokerCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """See `prometheus_client.registry.Collector`."""
-        sources = _Sources(self._server, self._server.node.status(), self._journal)
+        sources = _Sources(
+            self._server,
+            self._server.node.status(),
+            self._journal,
+            self._server.pulse.take_worst(),
+        )
         for measure in METRICS:
+            found = measure.read(sources)
+            if isinstance(found, Delays):
+                yield _histogram(measure, found)
+                continue
             labels = [measure.label] if measure.label else []
             family = CounterMetricFamily if measure.kind == "counter" else GaugeMetricFamily
             metric = family(measure.name, measure.help, labels=labels)
-            found = measure.read(sources)
             if isinstance(found, Mapping):
                 for name, value in found.items():
                     metric.add_metric([name], value)
             else:
                 metric.add_metric([], found)
             yield metric
+
+
+def _histogram(measure: Measure, delays: Delays) -> Metric:
+    bounds = [*map(str, BOUNDS_S), "+Inf"]
+    buckets = list(zip(bounds, delays.counts, strict=True))
+    return HistogramMetricFamily(measure.name, measure.help, buckets, delays.sum_s)
 
 
 def exposition(server: Server, journal: JournalCounters) -> Callable[[], bytes]:

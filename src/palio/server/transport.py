@@ -8,6 +8,8 @@
 3. How much may wait for a receiver is the node's to bound (its window). But a client that does not
    take what it is sent is not read from either, so that requests whose answers it does not take
    cost nothing. Brokers are always read from: two that stopped for each other would stop for good.
+4. What one read brings is handed over in slices (see `turns`), in its order. Meanwhile nothing is
+   read from the connection, a broker's neither.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from palio.node.messages import Bye, EventMessage, Hello, Message, Welcome
 from palio.node.wire import Decoder, Encoder
 from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, WRITE_HIGH_BYTES
+from palio.server.turns import Turns
 
 __all__ = ["Connection", "Owner"]
 
@@ -29,6 +32,7 @@ class Owner(Protocol):
     """Who is told what happens on a connection."""
 
     traffic: Traffic
+    turns: Turns
 
     def opened(self, connection: Connection) -> None:
         """It is up. To be refused here, if at all, by `Connection.close`."""
@@ -45,11 +49,15 @@ class Owner(Protocol):
     def ready(self, connection: Connection) -> None:
         """It has something to write: call `Connection.flush` in this turn of the loop."""
 
+    def behind(self, connection: Connection) -> None:
+        """It has more messages: let it `go_on` in another turn of the loop."""
+
 
 class Connection(asyncio.Protocol):
     """One framed connection over TCP or TLS."""
 
     __slots__ = (
+        "_behind",
         "_closing",
         "_cut",
         "_decoder",
@@ -61,6 +69,7 @@ class Connection(asyncio.Protocol):
         "_marked",
         "_out",
         "_owner",
+        "_stalled",
         "_transport",
         "dialled",
         "farewell",
@@ -89,6 +98,8 @@ class Connection(asyncio.Protocol):
         self._decoder = Decoder(f"link {number}", max_frame=max_greeting)
         self._out: list[Any] = []
         self._marked = False
+        self._behind = False
+        self._stalled = False
         self._closing = False
         self._is_down = False
         self._transport: asyncio.Transport | None = None
@@ -107,19 +118,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        owner = self._owner
-        owner.traffic.bytes_in += len(data)
-        try:
-            for message in self._decoder.feed(data):
-                if self._closing:
-                    return
-                owner.traffic.messages_in += 1
-                if self._greeting is not None:
-                    self._listen_for_greeting(message)
-                owner.arrived(self, message)
-        except IllegalMessage as error:
-            owner.traffic.illegal += 1
-            owner.illegal(self, error)
+        self._owner.traffic.bytes_in += len(data)
+        if self._behind:  # TLS may still have had something
+            self._decoder.keep(data)
+        else:
+            self._hand_over(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
@@ -134,12 +137,61 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """See `asyncio.Protocol`: rule 3."""
-        if self._transport is not None and not self._is_broker:
-            self._transport.pause_reading()
+        if not self._is_broker:
+            self._stalled = True
+            self._read_or_not()
 
     def resume_writing(self) -> None:
         """See `asyncio.Protocol`."""
-        if self._transport is not None and not self._closing:
+        self._stalled = False
+        self._read_or_not()
+
+    # --- what came ---
+
+    def go_on(self) -> None:
+        """Hand over more of what was read (rule 4)."""
+        if not self._closing:
+            self._behind = False
+            self._hand_over(b"")
+            if not self._behind:
+                self._read_or_not()
+
+    def _hand_over(self, data: bytes) -> None:
+        """Hand over messages for as long as this turn allows."""
+        owner, turns = self._owner, self._owner.turns
+        until, clock = turns.slice(), turns.clock
+        if not until:
+            self._decoder.keep(data)
+            return self._fall_behind()
+        try:
+            for message in self._decoder.feed(data):
+                if self._closing:
+                    return None
+                owner.traffic.messages_in += 1
+                if self._greeting is not None:
+                    self._listen_for_greeting(message)
+                owner.arrived(self, message)
+                if clock() > until:
+                    return self._fall_behind()
+        except IllegalMessage as error:
+            owner.traffic.illegal += 1
+            owner.illegal(self, error)
+        finally:
+            turns.spend(until)
+        return None
+
+    def _fall_behind(self) -> None:
+        self._behind = True
+        self._read_or_not()
+        self._owner.behind(self)
+
+    def _read_or_not(self) -> None:
+        """Read, unless what is read or what is written waits."""
+        if self._transport is None or self._closing or self._transport.is_closing():
+            return
+        if self._behind or self._stalled:
+            self._transport.pause_reading()
+        else:
             self._transport.resume_reading()
 
     # --- what the server calls ---

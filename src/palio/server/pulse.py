@@ -1,0 +1,120 @@
+"""`Pulse`: how late the loop is, and what held it.
+
+A broker's loop serves everybody, so whatever holds it holds everybody up. A timer that should fire
+every `PULSE_S` measures by how much it is late. That includes what no counter of messages sees:
+fronts, garbage collection, other threads of the process, other processes of a busy machine. Beside
+it is noted how much of the time the loop's own thread was computing, which tells the last two from
+the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from bisect import bisect_left
+from typing import Final, NamedTuple
+
+from palio.server.limits import HELD_EVERY_S, HELD_S, PULSE_S
+
+__all__ = ["BOUNDS_S", "Delays", "Pulse", "Worst"]
+
+logger: Final = logging.getLogger("palio.server")
+
+BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""What delays are counted by."""
+
+
+class Delays(NamedTuple):
+    """How often the loop was late, for each of `BOUNDS_S` by no more than that and once for all."""
+
+    counts: tuple[int, ...]
+    sum_s: float
+
+
+class Worst(NamedTuple):
+    """The longest delay of some time, and how much of it the loop's own thread was computing."""
+
+    late_s: float = 0.0
+    computed_s: float = 0.0
+
+
+class Pulse:
+    """The delays of the loop that is running.
+
+    >>> pulse = Pulse()
+    >>> pulse.beat(0.07, 0.06), pulse.beat(0.001, 0.0)
+    (None, None)
+    >>> pulse.take_worst(), pulse.take_worst(), pulse.delays.counts[3:5]
+    (Worst(late_s=0.07, computed_s=0.06), Worst(late_s=0.0, computed_s=0.0), (1, 2))
+    """
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        """What the longest message since the last beat took."""
+        self._kind = ""
+        self._counts = [0] * (len(BOUNDS_S) + 1)
+        self._sum_s = 0.0
+        self._worst = Worst()
+        self._told_at = float("-inf")
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = self._computed = 0.0
+
+    @property
+    def delays(self) -> Delays:
+        """All since the start, cumulated as Prometheus wants them."""
+        total, sums = 0, []
+        for count in self._counts:
+            total += count
+            sums.append(total)
+        return Delays(tuple(sums), self._sum_s)
+
+    def take_worst(self) -> Worst:
+        """The longest delay since this was last asked."""
+        worst, self._worst = self._worst, Worst()
+        return worst
+
+    def held_by(self, kind: str, seconds: float) -> None:
+        """A message took longer than all since the last beat."""
+        self._kind, self.longest_s = kind, seconds
+
+    def start(self) -> None:
+        """Begin, on the loop that is running."""
+        self._due = time.perf_counter() + PULSE_S
+        self._computed = time.thread_time()
+        self._timer = asyncio.get_running_loop().call_later(PULSE_S, self._fire)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def beat(self, late_s: float, computed_s: float) -> None:
+        """The loop was late by so much, and its thread computed for so long since the last beat."""
+        self._counts[bisect_left(BOUNDS_S, late_s)] += 1
+        self._sum_s += late_s
+        computed_s = min(computed_s, late_s)
+        if late_s > self._worst.late_s:
+            self._worst = Worst(late_s, computed_s)
+        if late_s > HELD_S:
+            self._tell(late_s, computed_s)
+        self._kind, self.longest_s = "", 0.0
+
+    def _tell(self, late_s: float, computed_s: float) -> None:
+        now = time.perf_counter()
+        if now < self._told_at + HELD_EVERY_S:
+            return
+        self._told_at = now
+        details: dict[str, object] = {
+            "seconds": round(late_s, 3),
+            "computing_s": round(computed_s, 3),
+        }
+        if self._kind:
+            details |= {"longest_message": self._kind, "its_s": round(self.longest_s, 3)}
+        logger.warning("loop held", extra={"details": details})
+
+    def _fire(self) -> None:
+        now, computed = time.perf_counter(), time.thread_time()
+        self.beat(max(0.0, now - self._due), computed - self._computed)
+        self._due, self._computed = now + PULSE_S, computed
+        self._timer = asyncio.get_running_loop().call_later(PULSE_S, self._fire)

@@ -1,0 +1,94 @@
+"""`Turns`: how long connections may keep the loop before others, and timers, get their turn.
+
+One read of a socket may hold thousands of messages, and a thousand sockets may be readable at once.
+The work of one turn of the loop is therefore bounded by time:
+
+1. A connection hands over messages until its slice is used up, then goes to the end of a queue. It
+   is not read from until it has handed over what it has, so that what waits is at most one read.
+2. The queue is served once a turn, for half of the time that a turn has. The other half is for
+   connections that were not waiting: who asks little is answered at once beside others that flood.
+3. When a turn's time is used up, whoever is read from goes to the end of the queue too.
+
+A message is never divided: a turn may be longer by one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from palio.server.limits import SLICE_S, TURN_S
+
+__all__ = ["Pace", "Turns", "Waiting"]
+
+
+class Waiting(Protocol):
+    """Has messages to hand over."""
+
+    def go_on(self) -> None:
+        """Hand over more; to wait again, if that was not all."""
+
+
+class Turns:
+    """The time of one loop, shared by its connections."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        turn_s: float = TURN_S,
+        slice_s: float = SLICE_S,
+    ) -> None:
+        self.clock = clock
+        self._turn_s = turn_s
+        self._slice_s = slice_s
+        self._left = turn_s
+        self._queue: deque[Waiting] = deque()
+
+    def slice(self) -> float:
+        """Until when whoever begins now may go on; 0.0 if this turn has no time left."""
+        return 0.0 if self._left <= 0.0 else self.clock() + self._slice_s
+
+    def spend(self, until: float) -> None:
+        """Whoever might go on until then has stopped."""
+        self._left -= self.clock() - until + self._slice_s
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits."""
+        return not self._queue
+
+    def wait(self, who: Waiting) -> None:
+        """Stand in the queue."""
+        self._queue.append(who)
+
+    def begin(self) -> None:
+        """A turn begins: serve the queue for half of it, each at most once."""
+        self._left = half = self._turn_s / 2
+        for _ in range(len(self._queue)):
+            if self._left <= 0.0:
+                break
+            self._queue.popleft().go_on()
+        self._left += self._turn_s - half
+
+
+class Pace:
+    """For a task with much to do: `await pace()` at every step, and others get their turn of the
+    loop whenever this one has had it for a slice.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, *, slice_s: float = SLICE_S
+    ) -> None:
+        self._clock = clock
+        self._slice_s = slice_s
+        self._until = clock() + slice_s
+
+    async def __call__(self) -> None:
+        """Let others have their turn, if this one was long."""
+        if self._clock() > self._until:
+            await asyncio.sleep(0)
+            self._until = self._clock() + self._slice_s

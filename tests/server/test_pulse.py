@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from palio.server.limits import HELD_S, PULSE_S
+from palio.server.pulse import BOUNDS_S, Pulse, Worst
+from tests.server.helpers import until
+
+
+def test_delays_are_counted_by_bounds_and_cumulated() -> None:
+    pulse = Pulse()
+    for delay in (0.0, 0.005, 0.006, 0.3, 99.0):
+        pulse.beat(delay, 0.0)
+    found = pulse.delays
+    assert dict(zip((*BOUNDS_S, None), found.counts, strict=True)) == {
+        0.005: 2, 0.01: 3, 0.025: 3, 0.05: 3, 0.1: 3, 0.25: 3, 0.5: 4, 1.0: 4, 2.5: 4, 5.0: 4,
+        10.0: 4, None: 5,
+    }  # fmt: skip
+    assert found.sum_s == pytest.approx(99.311)
+
+
+def test_the_worst_is_given_once_and_computing_is_no_longer_than_the_delay() -> None:
+    pulse = Pulse()
+    pulse.beat(0.2, 0.5)
+    pulse.beat(0.1, 0.0)
+    assert pulse.take_worst() == Worst(0.2, 0.2)
+    assert pulse.take_worst() == Worst()
+
+
+@pytest.mark.parametrize(("delay", "told"), [(HELD_S, 0), (0.051, 1)])
+def test_a_loop_that_was_held_is_told_of(
+    delay: float, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    pulse = Pulse()
+    pulse.held_by("Subscribe", 0.04)
+    pulse.beat(delay, delay)
+    assert len(caplog.records) == told
+    for record in caplog.records:
+        assert record.levelno == logging.WARNING
+        assert record.__dict__["details"] == {
+            "seconds": 0.051, "computing_s": 0.051, "longest_message": "Subscribe", "its_s": 0.04,
+        }  # fmt: skip
+
+
+def test_it_is_not_told_over_and_over(caplog: pytest.LogCaptureFixture) -> None:
+    pulse = Pulse()
+    for _ in range(100):
+        pulse.beat(1.0, 1.0)
+    assert len(caplog.records) == 1
+    assert "longest_message" not in caplog.records[0].__dict__["details"]
+
+
+async def test_a_loop_that_is_held_is_late() -> None:
+    pulse = Pulse()
+    pulse.start()
+    beats = pulse.delays.counts[-1]
+    await until(lambda: pulse.delays.counts[-1] > beats)
+    pulse.take_worst()
+    held = 10 * PULSE_S
+    started = time.thread_time()
+    while time.thread_time() < started + held:
+        pass
+    before = pulse.delays.counts[-1]
+    await until(lambda: pulse.delays.counts[-1] > before)
+    pulse.stop()
+    worst = pulse.take_worst()
+    assert worst.late_s >= worst.computed_s >= held - 2 * PULSE_S
+    await asyncio.sleep(0)

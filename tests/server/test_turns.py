@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from palio.server.turns import Pace, Turns
+
+
+class Clock:
+    """A clock that is set by the test."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Speaker:
+    """Has messages that take a second each."""
+
+    def __init__(self, turns: Turns, clock: Clock, messages: int) -> None:
+        self.turns, self.clock, self.left = turns, clock, messages
+        self.said: list[float] = []
+
+    def go_on(self) -> None:
+        until = self.turns.slice()
+        if not until:
+            return self.turns.wait(self)
+        while self.left:
+            self.left -= 1
+            self.clock.now += 1.0
+            self.said.append(self.clock.now)
+            if self.clock.now > until and self.left:
+                self.turns.wait(self)
+                break
+        return self.turns.spend(until)
+
+
+def test_a_slice_ends_with_the_message_that_used_it_up() -> None:
+    clock = Clock()
+    turns = Turns(clock, turn_s=8.0, slice_s=2.5)
+    one = Speaker(turns, clock, 10)
+    one.go_on()
+    assert len(one.said) == 3
+    assert not turns.is_idle
+
+
+def test_when_a_turn_is_over_everybody_waits() -> None:
+    clock = Clock()
+    turns = Turns(clock, turn_s=4.0, slice_s=2.5)
+    speakers = [Speaker(turns, clock, 10) for _ in range(4)]
+    for each in speakers:
+        each.go_on()
+    assert [len(each.said) for each in speakers] == [3, 3, 0, 0]
+
+
+def test_those_who_wait_get_half_of_a_turn_and_who_comes_anew_the_other() -> None:
+    clock = Clock()
+    turns = Turns(clock, turn_s=6.0, slice_s=2.5)
+    crowd = [Speaker(turns, clock, 100) for _ in range(20)]
+    for each in crowd:
+        each.go_on()
+    for _ in range(10):
+        begun = clock.now
+        turns.begin()
+        assert clock.now - begun <= 6.0
+        fresh = Speaker(turns, clock, 1)
+        fresh.go_on()
+        assert len(fresh.said) == 1
+
+
+def test_the_queue_is_served_in_turn() -> None:
+    clock = Clock()
+    turns = Turns(clock, turn_s=6.0, slice_s=0.5)
+    speakers = [Speaker(turns, clock, 9) for _ in range(3)]
+    for each in speakers:
+        each.go_on()
+    while not turns.is_idle:
+        turns.begin()
+        lengths = [len(each.said) for each in speakers]
+        assert max(lengths) - min(lengths) <= 1
+    assert [each.left for each in speakers] == [0, 0, 0]
+
+
+def test_a_turn_of_those_who_wait_serves_nobody_twice() -> None:
+    clock = Clock()
+    turns = Turns(clock, turn_s=1e9, slice_s=0.5)
+    one = Speaker(turns, clock, 9)
+    one.go_on()
+    turns.begin()
+    assert len(one.said) == 2
+
+
+async def test_a_pace_lets_others_go_on_once_a_slice_is_used_up() -> None:
+    clock, said = Clock(), list[int]()
+    pace = Pace(clock, slice_s=2.5)
+    for number in range(7):
+        clock.now += 1.0
+        before = clock.now
+        await pace()
+        assert clock.now == before
+        said.append(number)
+    assert said == list(range(7))
