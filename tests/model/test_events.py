@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.errors import InvalidEvent, LimitExceeded
-from palio.model.events import TIMESTAMP, conform, flatten, rows, to_batch, to_batches
+from palio.model.events import (
+    SPARSE_CELLS,
+    SPARSE_SHARE,
+    TIMESTAMP,
+    conform,
+    flatten,
+    rows,
+    to_batch,
+    to_batches,
+)
 from palio.model.limits import MAX_ATTRIBUTES, MAX_DEPTH, MAX_NAME_CHARS
 from palio.model.values import checked
 from tests import strategies as our
@@ -226,3 +235,31 @@ def test_a_name_has_a_longest_length_at_every_door() -> None:
     ):
         with pytest.raises(LimitExceeded, match="MAX_NAME_CHARS"):
             attempt()
+
+
+def test_a_batch_is_no_more_than_three_quarters_empty_but_for_a_small_one() -> None:
+    events = [
+        {f"n{(3 * at + part) % 4_000}": at for part in range(3)} | {"kind": "t"}
+        for at in range(5_000)
+    ]
+    batches = list(to_batches(events))
+    assert [row for batch in batches for row in rows(batch)] == events
+    for batch in batches:
+        cells, values = batch.num_rows * batch.num_columns, 4 * batch.num_rows
+        assert cells <= SPARSE_CELLS + SPARSE_SHARE * values
+
+
+def test_events_of_one_kind_stay_together_however_many_they_are() -> None:
+    events = [{"a": at, "b": 2 * at} for at in range(20_000)]
+    assert [batch.num_rows for batch in to_batches(events)] == [20_000]
+
+
+def test_a_new_batch_begins_with_the_first_cell_too_many() -> None:
+    wide = {f"w{at}": at for at in range(MAX_ATTRIBUTES - 1)}
+    narrow = [{"n": at} for at in range(20)]
+    most = next(
+        count
+        for count in range(1, 20)
+        if (count + 1) * MAX_ATTRIBUTES > SPARSE_CELLS + SPARSE_SHARE * (len(wide) + count)
+    )
+    assert [batch.num_rows for batch in to_batches([wide, *narrow])] == [most, 21 - most]

@@ -41,6 +41,12 @@ TIME: Final = "$time"
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
+SPARSE_SHARE: Final = 4
+"""Of the cells of a batch that is made of rows, at least one in so many holds a value..."""
+
+SPARSE_CELLS: Final = 16_384
+"""...but for so many, which cost less than another batch would."""
+
 _SEQ_FIELD: Final = pa.field(SEQ, pa.int64())
 _TIME_FIELD: Final = pa.field(TIME, TIMESTAMP)
 
@@ -101,26 +107,28 @@ def to_batches(events: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
     """Rows as record batches, in order: a new batch begins where an attribute changes its type.
 
     It also begins where the attributes of all its rows together would be more than an event may
-    have.
+    have, and where most of its cells would be empty: events of many kinds cost what their values
+    do, not the product of their number and of all their names.
 
     >>> [batch.num_rows for batch in to_batches([{"x": 1}, {"y": "a"}, {"x": 0.5}])]
     [2, 1]
     """
     columns: dict[str, list[Value | None]] = {}
     types: dict[str, type] = {}
-    count = 0
+    count = values = 0
     for event in events:
         row = {name: attribute(name, value) for name, value in event.items() if value is not None}
         _check_width(row)
-        if _begins_batch(row, types):
+        if count and _begins_batch(row, types, count, values):
             yield _batch(columns, types, count)
-            columns, types, count = {}, {}, 0
+            columns, types, count, values = {}, {}, 0, 0
         for name, value in row.items():
             if name not in types:
                 types[name] = type(value)
                 columns[name] = [None] * count
             columns[name].append(value)
         count += 1
+        values += len(row)
         for column in columns.values():
             if len(column) < count:
                 column.append(None)
@@ -128,12 +136,19 @@ def to_batches(events: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
         yield _batch(columns, types, count)
 
 
-def _begins_batch(row: Mapping[str, Value], types: Mapping[str, type]) -> bool:
-    """Whether a row does not fit in with those before it: another type, or too many columns."""
+def _begins_batch(
+    row: Mapping[str, Value], types: Mapping[str, type], count: int, values: int
+) -> bool:
+    """Whether a row does not fit in with those before it: another type, too many columns, or too
+    many empty cells.
+    """
     if any(types.get(name, type(value)) is not type(value) for name, value in row.items()):
         return True
-    widest = len(types) + len(row)
-    return widest > MAX_ATTRIBUTES and width(types.keys() | row.keys()) > MAX_ATTRIBUTES
+    cells = SPARSE_CELLS + SPARSE_SHARE * (values + len(row))
+    if len(types) + len(row) <= min(MAX_ATTRIBUTES, cells // (count + 1)):
+        return False
+    names = types.keys() | row.keys()
+    return width(names) > MAX_ATTRIBUTES or len(names) * (count + 1) > cells
 
 
 def to_batch(event: Mapping[str, Any]) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -47,6 +47,7 @@ from palio.node.messages import (
     Welcome,
 )
 from palio.node.streams import size_of
+from palio.server.turns import Pace
 
 __all__ = ["RESUME_BYTES", "Connect", "Declined", "Guest", "Link", "News", "Receipt"]
 
@@ -131,6 +132,7 @@ class Guest:
         self._next_id = 1
         self._next_seq = 1
         self._open: deque[_Publication] = deque()
+        self._publishing = asyncio.Lock()
         self._news: deque[News] = deque()
         self._came = asyncio.Event()
         self._arrived = 0
@@ -202,15 +204,38 @@ class Guest:
 
     async def publish(self, batch: pa.RecordBatch, *, durable: bool = False) -> Receipt:
         """Publish events of one shape; return when the node holds them, `durable`: on its disk."""
+        (receipt,) = await self.publish_all([batch], durable=durable)
+        return receipt
+
+    async def publish_all(
+        self, batches: Iterable[pa.RecordBatch], *, durable: bool = False
+    ) -> list[Receipt]:
+        """Publish batches under numbers that follow each other, whoever else publishes meanwhile;
+        others get their turn of the loop in between.
+        """
+        pace = Pace()
+        publications = []
+        async with self._publishing:
+            for batch in batches:
+                publications.append(self._publish(batch, durable=durable))
+                await pace()
+        return [await self._receipt(each) for each in publications]
+
+    def _publish(self, batch: pa.RecordBatch, *, durable: bool) -> _Publication:
+        """Send a batch; it is answered later."""
         self._check()
         first, last = self._next_seq, self._next_seq + batch.num_rows - 1
         self._next_seq = last + 1
         accepted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         publication = _Publication(first, last, durable, accepted, [])
         self._open.append(publication)
-        self._send(Publish(Parcel(self.publisher, batch), first, durable))
-        level = await accepted
-        return Receipt(self.publisher, first, last, level, tuple(publication.refused))
+        self._send(Publish(Parcel.of(self.publisher, batch), first, durable))
+        return publication
+
+    async def _receipt(self, publication: _Publication) -> Receipt:
+        level = await publication.accepted
+        refused = tuple(publication.refused)
+        return Receipt(self.publisher, publication.first, publication.last, level, refused)
 
     async def _ask(self, request: Callable[[int], _Request]) -> Done | Answer:
         self._check()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
+import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -16,11 +18,15 @@ from palio.node.messages import Refused
 from palio.server.front import Connect, Declined, Guest, Receipt
 from palio.server.http_access import NAME, Access, Caller, body_of, json_of
 from palio.server.http_errors import described, status_of
+from palio.server.turns import Pace
 
 __all__ = ["MAX_BATCH_EVENTS", "MAX_PUBLISHERS", "Publishing"]
 
 MAX_BATCH_EVENTS: Final = 10_000
 """Events of one request."""
+
+PIECE_VALUES: Final = 4_096
+"""Values that are made one batch at a time: the loop is held for a few milliseconds."""
 
 MAX_PUBLISHERS: Final = 1_000
 """Sessions of publishers that are kept open; the one used longest ago is closed for another."""
@@ -42,9 +48,11 @@ class Publishing:
             raise InvalidInput(f"durable is true or false, not {durable!r:.40}")
         events = await _events(request)
         guest = await self._guest(caller)
-        receipts = await asyncio.gather(
-            *(guest.publish(batch, durable=durable == "true") for batch in to_batches(events))
-        )
+        batches, pace = list[pa.RecordBatch](), Pace()
+        for piece in _pieces(events):
+            batches += to_batches(piece)
+            await pace()
+        receipts = await guest.publish_all(batches, durable=durable == "true")
         return _response(len(events), receipts)
 
     async def ask(self, caller: Caller, what: str) -> Any:
@@ -91,9 +99,7 @@ async def _events(request: Request) -> list[dict[str, Any]]:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = await body_of(request)
     if content_type == BATCH_TYPE:
-        documents = json_of(body)
-        if not isinstance(documents, list):
-            raise InvalidEvent("a batch of CloudEvents is a JSON array")
+        documents = _array(body)
         if len(documents) > MAX_BATCH_EVENTS:
             raise LimitExceeded(
                 "a batch's number of events",
@@ -101,7 +107,11 @@ async def _events(request: Request) -> list[dict[str, Any]]:
                 maximum=MAX_BATCH_EVENTS,
                 actual=len(documents),
             )
-        return [_numbered(place, each) for place, each in enumerate(documents)]
+        events, pace = [], Pace()
+        for place, each in enumerate(documents):
+            events.append(_numbered(place, each))
+            await pace()
+        return events
     if content_type == JSON_TYPE:
         return [from_json(json_of(body))]
     if "ce-specversion" in request.headers:
@@ -111,9 +121,28 @@ async def _events(request: Request) -> list[dict[str, Any]]:
     )
 
 
-def _numbered(place: int, document: Any) -> dict[str, Any]:
+def _array(body: bytes) -> list[msgspec.Raw]:
+    """The documents of a batch, not yet read: to read all at once would hold the loop."""
     try:
-        return from_json(document)
+        return msgspec.json.decode(body, type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidEvent(f"a batch of CloudEvents is a JSON array: {error}") from None
+
+
+def _pieces(events: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Events in order, so many at a time that they have few values."""
+    start = values = 0
+    for place, event in enumerate(events):
+        values += len(event)
+        if values > PIECE_VALUES and place > start:
+            yield events[start:place]
+            start, values = place, len(event)
+    yield events[start:]
+
+
+def _numbered(place: int, document: msgspec.Raw) -> dict[str, Any]:
+    try:
+        return from_json(json_of(bytes(document)))
     except LimitExceeded:
         raise
     except InvalidInput as error:
