@@ -10,11 +10,13 @@ import os
 import random
 import secrets
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.modes import umask
 
 PROFILE: Final = os.environ.get("PALIO_PROFILE", "default")
 NIGHTLY: Final = PROFILE == "nightly"
@@ -78,3 +80,10 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rng(seed: int) -> random.Random:
     """Randomness for one test; numpy users take `numpy.random.default_rng(seed)`."""
     return random.Random(seed)
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
+def any_umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that makes files does so under several umasks."""
+    with umask(request.param):
+        yield

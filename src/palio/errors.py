@@ -10,6 +10,8 @@ caller can decide by type; the details are attributes, so that a program need no
     │   ├── InvalidEvent            an event, or a value in it, outside the data model
     │   ├── InvalidBinding          a parameter that is missing, unknown or of a wrong type
     │   ├── InvalidConfiguration    a setting that is unknown, or has no such value
+    │   ├── FileDamaged             a saved file that is not what was written
+    │   ├── UnsafeFile              a link where none may be, a secret that others may read
     │   └── LimitExceeded           anything larger than a named limit
     ├── NotAuthenticated            a token or certificate that proves nothing
     ├── NotPermitted                beyond what the principal was granted
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 __all__ = [
     "Closed",
+    "FileDamaged",
     "HandlerFailed",
     "IllegalMessage",
     "InvalidBinding",
@@ -39,6 +42,7 @@ __all__ = [
     "PalioError",
     "ParseError",
     "Unreachable",
+    "UnsafeFile",
     "Unsettled",
 ]
 
@@ -110,6 +114,14 @@ class InvalidBinding(InvalidInput):
 
 class InvalidConfiguration(InvalidInput):
     """A setting that nobody knows, or a value that it cannot have; the message names its origin."""
+
+
+class FileDamaged(InvalidInput):
+    """A saved index or set is not what was written; the message names the file."""
+
+
+class UnsafeFile(InvalidInput):
+    """A path is a link where Palio would write, or a file with a secret is open to others."""
 
 
 class LimitExceeded(InvalidInput):

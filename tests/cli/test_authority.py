@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def test_a_token_is_made_read_and_revoked(key: Path, capsys: pytest.CaptureFixtu
         *("token", "create", "alice", "--key", str(key), "--may-hear", "price < 5"),
         *("--expires", "1h", "--limit", "events_per_s=100"),
     )
-    token = made["token"]
+    token = kept(key.with_name("alice"), made["token"])
     status, out, _ = run(capsys, "token", "inspect", token, "--keys", f"{key}.pub")
     assert status == 0
     assert "name         alice" in out
@@ -53,15 +54,88 @@ def test_a_token_is_made_read_and_revoked(key: Path, capsys: pytest.CaptureFixtu
     read = document(capsys, "token", "inspect", token, "--keys", f"{key}.pub")
     assert read["claims"]["exp"] - read["claims"]["iat"] == 3_600
     revoked = key.with_name("revoked")
-    for what in (token, "another"):
+    for what in (made["id"], "another"):
         assert run(capsys, "token", "revoke", what, "--file", str(revoked))[0] == 0
     assert revoked.read_text() == f"{made['id']}\nanother\n"
 
 
 def test_a_token_may_be_told_about_others(key: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = document(capsys, "token", "create", "ops", "--key", str(key), "--monitor")
-    assert document(capsys, "token", "inspect", made["token"])["claims"]["monitor"] is True
-    assert "monitor      yes" in run(capsys, "token", "inspect", made["token"])[1]
+    token = kept(key.with_name("ops"), made["token"])
+    assert document(capsys, "token", "inspect", token)["claims"]["monitor"] is True
+    assert "monitor      yes" in run(capsys, "token", "inspect", token)[1]
+
+
+def kept(path: Path, token: str) -> str:
+    path.write_text(token)
+    path.chmod(0o600)
+    return str(path)
+
+
+def test_a_token_is_read_from_standard_input(
+    key: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = document(capsys, "token", "create", "alice", "--key", str(key))
+    revoked = key.with_name("revoked")
+    for arguments in (("inspect",), ("inspect", "-"), ("revoke", "-", "--file", str(revoked))):
+        given = io.TextIOWrapper(io.BytesIO(f"{made['token']}\n".encode()))
+        monkeypatch.setattr("sys.stdin", given)
+        assert run(capsys, "token", *arguments)[0] == 0
+    assert revoked.read_text() == f"{made['id']}\n"
+
+
+def test_a_token_as_an_argument_is_refused(key: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = document(capsys, "token", "create", "alice", "--key", str(key))["token"]
+    revoked = key.with_name("revoked")
+    for arguments in (("inspect", token), ("revoke", token, "--file", str(revoked))):
+        status, _, err = run(capsys, "token", *arguments)
+        assert status == 2
+        assert "write it to standard input and give -" in err
+        assert token not in err
+    assert not revoked.exists()
+
+
+@pytest.mark.usefixtures("any_umask")
+def test_a_token_is_written_for_its_owner_only(
+    key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = key.with_name("alice.token")
+    arguments = ("token", "create", "alice", "--key", str(key), "--out", str(out))
+    made = document(capsys, *arguments)
+    assert made["file"] == str(out)
+    assert "token" not in made
+    assert out.stat().st_mode & 0o777 == 0o600
+    read = document(capsys, "token", "inspect", str(out), "--keys", f"{key}.pub")
+    assert read["claims"]["jti"] == made["id"]
+    status, _, err = run(capsys, *arguments)
+    assert status == 2
+    assert "File exists" in err
+
+
+def test_a_token_that_others_may_read_is_refused(
+    key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(kept(key.with_name("token"), "t"))
+    path.chmod(0o644)
+    for arguments in (
+        ("token", "inspect", str(path)),
+        ("sub", "TRUE", "--from", "palio://127.0.0.1:9", "--token-file", str(path)),
+    ):
+        status, _, err = run(capsys, *arguments)
+        assert status == 2
+        assert "may be read by others (mode 0644); chmod 600 it" in err
+
+
+def test_a_token_is_not_revoked_through_a_link(
+    key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    precious, link = key.with_name("precious"), key.with_name("revoked")
+    precious.write_text("precious")
+    link.symlink_to(precious)
+    status, _, err = run(capsys, "token", "revoke", "number", "--file", str(link))
+    assert status == 2
+    assert "is a link" in err
+    assert precious.read_text() == "precious"
 
 
 def test_keys_are_listed(key: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +148,8 @@ def test_keys_are_listed(key: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_token_of_another_key_is_told(key: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = key.with_name("other")
     run(capsys, "keys", "create", str(other))
-    token = document(capsys, "token", "create", "bob", "--key", str(other))["token"]
+    made = document(capsys, "token", "create", "bob", "--key", str(other))
+    token = kept(key.with_name("bob"), made["token"])
     status, out, _ = run(capsys, "token", "inspect", token, "--keys", f"{key}.pub")
     assert status == 1
     assert "which is unknown" in out
@@ -99,10 +174,14 @@ def test_bad_input_is_told(
     assert problem in err
 
 
-def test_what_is_no_token_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    status, _, err = run(capsys, "token", "inspect", "nonsense")
+def test_what_is_no_token_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nonsense = kept(tmp_path / "nonsense", "nonsense")
+    status, _, err = run(capsys, "token", "inspect", nonsense)
     assert status == 2
     assert "no token" in err
+    status, _, err = run(capsys, "token", "inspect", str(tmp_path / "none"))
+    assert status == 2
+    assert "No such file" in err
 
 
 def test_durations() -> None:

@@ -14,9 +14,10 @@ import pytest
 
 from palio.client import archive as module
 from palio.client.archive import DAY, PUBLISHER, Archive, Recent, part_files
-from palio.errors import InvalidInput, PalioError
+from palio.errors import InvalidInput, PalioError, UnsafeFile
 from palio.model.events import SEQ, TIME, stamped, to_batch
 from palio.node.messages import Parcel
+from tests.modes import modes_below, umask
 
 NOON_US: Final = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()) * 1_000_000
 DAY_US: Final = 86_400_000_000
@@ -261,3 +262,39 @@ def test_only_the_newest_files_are_looked_into(
             archive.roll()
     with Archive(tmp_path) as archive:
         assert archive.add([parcel(1, 3)]) == 1
+
+
+# --- other users of the machine ---
+
+
+def written(path: Path, mask: int) -> None:
+    with umask(mask), Archive(path) as opened:
+        opened.add([parcel(1, 2)])
+        opened.roll()
+        opened.add([parcel(3, 2)])
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022])
+def test_an_archive_is_for_its_owner_only(tmp_path: Path, mask: int) -> None:
+    written(tmp_path / "new" / "archive", mask)
+    assert modes_below(tmp_path / "new") == ({0o700}, {0o600})
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o077])
+def test_an_archive_in_a_directory_for_a_group_is_for_this_group(tmp_path: Path, mask: int) -> None:
+    tmp_path.chmod(0o750)
+    written(tmp_path, mask)
+    assert modes_below(tmp_path)[0] == {0o750}
+    (file,) = part_files(tmp_path)
+    assert file.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("name", [f"{DAY}=2026-01-01", "_staging", "_staging/archive"])
+def test_a_link_in_the_place_of_a_directory_is_not_followed(tmp_path: Path, name: str) -> None:
+    home, elsewhere = tmp_path / "archive", tmp_path / "elsewhere"
+    (home / name).parent.mkdir(parents=True)
+    elsewhere.mkdir()
+    (home / name).symlink_to(elsewhere)
+    with pytest.raises(UnsafeFile, match=name.replace("$", r"\$")):
+        written(home, 0o022)
+    assert not list(elsewhere.iterdir())

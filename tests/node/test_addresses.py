@@ -47,3 +47,12 @@ def test_where_a_url_leads(url: str, address: Address) -> None:
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(InvalidConfiguration, match="is no address of a broker"):
         parse_address(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["palio://user:secretpw@host", "palios://secretpw@host:7", "palio://a:secretpw@h:x"]
+)
+def test_a_user_or_a_password_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="has a user or a password") as refused:
+        parse_address(url)
+    assert "secretpw" not in str(refused.value)

@@ -292,6 +292,15 @@ async def test_what_cannot_be_run_with(sections: dict[str, Any], problem: str) -
             pytest.fail("it ran")
 
 
+async def test_a_token_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("t")
+    token.chmod(0o644)
+    with pytest.raises(InvalidConfiguration, match=r"auth\.token_file: .* chmod 600"):
+        async with running(configured(auth=Auth(token_file=str(token)))):
+            pytest.fail("it ran")
+
+
 async def test_a_journal_that_is_in_use_is_told(tmp_path: Path) -> None:
     async with broker(broker=on_disk(tmp_path)):
         with pytest.raises(InvalidConfiguration, match="in use by another broker"):

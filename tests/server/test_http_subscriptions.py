@@ -163,6 +163,20 @@ def test_a_damaged_directory_is_told(tmp_path: Path) -> None:
         Directory(path)
 
 
+def test_a_directory_is_not_written_through_a_link(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    path = tmp_path / "subscriptions.json"
+    for name in (path.name, f"{path.name}.new", f".{path.name}.unfinished"):
+        (tmp_path / name).symlink_to(precious)
+    path.unlink()
+    directory = Directory(path)
+    path.symlink_to(precious)
+    directory.put(subscription())
+    assert precious.read_text() == "precious"
+    assert not path.is_symlink()
+
+
 def test_others_subscriptions_do_not_exist() -> None:
     directory = Directory()
     directory.put(subscription())

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from palio.errors import InvalidConfiguration, JournalDamaged
+from palio.errors import InvalidConfiguration, JournalDamaged, UnsafeFile
 from palio.node.effects import (
     Append,
     Assign,
@@ -28,6 +28,7 @@ from palio.node.memory import MemoryStore
 from palio.node.messages import Fact
 from palio.server.journal import FILE, Diskless, Journal
 from tests.conftest import NIGHTLY
+from tests.modes import modes_below, umask
 from tests.server.helpers import append, flip, parcel, put
 
 ROOT: Final = Path(__file__).parents[2]
@@ -386,3 +387,45 @@ def test_without_a_disk_promises_are_refused_and_the_rest_is_taken() -> None:
     assert diskless.load().pending == ()
     assert diskless.entries([1]) == []
     assert diskless.assigned("a", [1, 2]) == [None, None]
+
+
+# --- other users of the machine ---
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022])
+def test_a_journal_is_for_its_owner_only(tmp_path: Path, mask: int) -> None:
+    with umask(mask), journal(tmp_path / "data") as opened:
+        opened.append(append(1, put(1)))
+        opened.flush()
+        assert (tmp_path / "data" / f"{FILE}-wal").exists()
+        assert modes_below(tmp_path / "data") == ({0o700}, {0o600})
+
+
+def test_a_journal_of_an_older_version_is_closed_to_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with umask(0o000), journal(tmp_path):
+        pass
+    assert not caplog.records
+    tmp_path.chmod(0o755)
+    for each in tmp_path.iterdir():
+        each.chmod(0o644)
+    with journal(tmp_path):
+        assert modes_below(tmp_path)[1] == {0o600}
+    (told,) = caplog.records
+    assert told.getMessage().endswith(f"other users of this machine: chmod 700 {tmp_path}")
+
+
+@pytest.mark.parametrize("name", ["journal.lock", FILE, f"{FILE}-wal", f"{FILE}-shm"])
+def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path, name: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir(0o700)
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (data / name).symlink_to(precious)
+    with pytest.raises(UnsafeFile, match=name), journal(data):
+        pytest.fail("it was opened")
+    assert precious.read_text() == "precious"
+    (data / name).unlink()
+    with journal(data):
+        pass

@@ -94,8 +94,12 @@ def test_a_door_takes_its_token_from_an_option_a_file_or_the_environment(
     assert Options(given).door("client") == Door("palio://x", "me", "from-environment")
     assert Options({**given, "token": "given"}).door("client").token == "given"
     (tmp_path / "token").write_text("from-file\n")
+    (tmp_path / "token").chmod(0o600)
     given["tokenfile"] = str(tmp_path / "token")
     assert Options(given).door("client").token == "from-file"
+    (tmp_path / "token").chmod(0o644)
+    with pytest.raises(InvalidConfiguration, match="may be read by others"):
+        Options(given).door("client")
     given["tokenfile"] = str(tmp_path / "none")
     with pytest.raises(InvalidConfiguration, match="tokenFile"):
         Options(given).door("client")

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from palio import files
+from palio.cli import inputs
 from palio.cli.reporting import show
 from palio.errors import InvalidInput, NotAuthenticated
 from palio.server import tokens
@@ -47,9 +49,10 @@ def create_token(
     *,
     expires: str,
     limits: Sequence[str],
+    out: Path | None = None,
     as_json: bool = False,
 ) -> int:
-    """Sign a token and print it."""
+    """Sign a token, and print it or write it to a new file that only its owner may read."""
     now = int(time.time())
     claims = tokens.Claims(
         sub=name,
@@ -60,14 +63,23 @@ def create_token(
         **grants,
     )
     token = tokens.sign(claims, tokens.load_private_key(key))
-    show({"token": token, "id": claims.jti} if as_json else token)
+    if out is None:
+        show({"token": token, "id": claims.jti} if as_json else token)
+        return 0
+    try:
+        with files.create(out) as file:
+            file.write(f"{token}\n".encode())
+    except OSError as error:
+        raise InvalidInput(f"cannot write the token {str(out)!r}: {error.strerror}") from None
+    show({"file": str(out), "id": claims.jti} if as_json else f"token {claims.jti}: {out}")
     return 0
 
 
-def inspect_token(token: str, keys: Path | None, *, as_json: bool = False) -> int:
-    """Say what a token grants and whether it would be accepted; 1 if not."""
-    header, claims = tokens.inspect(token.strip())
-    problem = "not checked: give --keys" if keys is None else _problem(token.strip(), keys)
+def inspect_token(source: str, keys: Path | None, *, as_json: bool = False) -> int:
+    """Say what the token of a file grants and whether it would be accepted; 1 if not."""
+    token = inputs.token_of(source)
+    header, claims = tokens.inspect(token)
+    problem = "not checked: give --keys" if keys is None else _problem(token, keys)
     expired = time.time() >= claims.exp
     if as_json:
         said: dict[str, Any] = msgspec.to_builtins(claims)
@@ -79,9 +91,13 @@ def inspect_token(token: str, keys: Path | None, *, as_json: bool = False) -> in
     return 1 if expired or (keys is not None and problem) else 0
 
 
-def revoke_token(token: str, path: Path, *, as_json: bool = False) -> int:
-    """Note in a file that a token, given whole or by its number, is good no longer."""
-    number = tokens.inspect(token)[1].jti if token.count(".") == 2 else token
+def revoke_token(given: str, path: Path, *, as_json: bool = False) -> int:
+    """Note in a file that a token, given by its number or on standard input, is good no longer."""
+    number = given
+    if given == "-" or inputs.looks_like_token(given):
+        number = inputs.token_of(given)
+    if inputs.looks_like_token(number):
+        number = tokens.inspect(number)[1].jti
     tokens.revoke(path, number)
     show({"revoked": number} if as_json else f"revoked {number}")
     return 0

@@ -106,6 +106,9 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         list[str] | None,
         typer.Option(metavar="NAME=NUMBER", help="subscriptions, events_per_s or bytes_per_s."),
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A new file, for its owner only.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Sign a token: who someone is, and the filters of what they may publish and hear."""
@@ -118,12 +121,15 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         "deny_hear": deny_hear,
         "monitor": monitor,
     }
-    return create_token(key, name, grants, expires=expires, limits=limit or [], as_json=as_json)
+    limits = limit or []
+    return create_token(key, name, grants, expires=expires, limits=limits, out=out, as_json=as_json)
 
 
 @token_commands.command("inspect")
 def token_inspect(
-    token: Annotated[str, typer.Argument(metavar="TOKEN", help="The token's text.")],
+    token: Annotated[
+        str, typer.Argument(metavar="FILE", help="Holds the token; - for standard input.")
+    ] = "-",
     keys: Annotated[
         Path | None, typer.Option(metavar="FILE|DIR", help="Verify its signature with these.")
     ] = None,
@@ -137,7 +143,9 @@ def token_inspect(
 
 @token_commands.command("revoke")
 def token_revoke(
-    token: Annotated[str, typer.Argument(metavar="TOKEN", help="The token, or its number.")],
+    token: Annotated[
+        str, typer.Argument(metavar="NUMBER", help="The token's; - to read the token itself.")
+    ],
     file: Annotated[Path, typer.Option(metavar="FILE", help="The brokers' file of revocations.")],
     as_json: AsJson = False,
 ) -> int:

@@ -9,15 +9,25 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, Final
 
+from palio import files
 from palio.errors import InvalidBinding, InvalidEvent, InvalidInput, PalioError, ParseError
 from palio.language.lexer import LITERALS, Token, tokens
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Value
 
-__all__ = ["BadLine", "bindings", "check_bindings", "events", "text_of"]
+__all__ = [
+    "BadLine",
+    "bindings",
+    "check_bindings",
+    "events",
+    "looks_like_token",
+    "text_of",
+    "token_of",
+]
 
 
 class BadLine(PalioError):
@@ -61,6 +71,29 @@ def text_of(source: str, *, is_text: bool) -> str:
     """The text of a file or of standard input (`-`), or the text itself."""
     with _opened(source, is_text=is_text) as stream:
         return "".join(_lines(stream))
+
+
+def token_of(source: str) -> str:
+    """The token in a file that nobody else may read, or on standard input (`-`)."""
+    if source == "-":
+        return text_of(source, is_text=False).strip()
+    if looks_like_token(source):
+        raise InvalidInput(
+            "a token was given as an argument, which other users see in the list of processes; "
+            "write it to standard input and give -, or name a file that holds it"
+        )
+    try:
+        return files.read_secret(Path(source), "the token").decode().strip()
+    except (OSError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InvalidInput(f"cannot read the token {source!r:.200}: {reason}") from None
+
+
+def looks_like_token(text: str) -> bool:
+    """Whether a text is a whole token: three parts, the first of which is a JSON object."""
+    return text.count(".") == 2 and text.startswith("eyJ")
 
 
 @contextmanager

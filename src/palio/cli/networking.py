@@ -46,7 +46,7 @@ class Door(NamedTuple):
         """A client that is not connected yet."""
         token = os.environ.get(TOKEN_VARIABLE, "")
         if self.token_file is not None:
-            token = inputs.text_of(str(self.token_file), is_text=False).strip()
+            token = inputs.token_of(str(self.token_file))
         return connect(self.urls, name=self.name, token=token, tls=self.ca)
 
 

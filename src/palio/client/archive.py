@@ -36,6 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from palio import files
 from palio.errors import InvalidInput, PalioError
 from palio.model.events import SEQ, TIME
 from palio.node.limits import WINDOW_BYTES
@@ -144,8 +145,8 @@ class Archive:
         """Events taken since it was opened."""
         self.files = 0
         """Parquet files written since then."""
-        self._staging = self.path / STAGING / name
-        self._staging.mkdir(parents=True, exist_ok=True)
+        files.make_directory(self.path)
+        self._staging = files.make_inside(files.make_inside(self.path, STAGING), name)
         for folder in (self.path.parent, self.path, self._staging.parent):
             _sync_directory(folder)
         self._lock = self._locked()
@@ -154,7 +155,7 @@ class Archive:
         self._recover()
 
     def _locked(self) -> int:
-        lock = os.open(self._staging / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = files.open_own(self._staging / "lock")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -177,7 +178,7 @@ class Archive:
             self._begin()
             return
         self._number = int(segments[-1].stem, 16)
-        self._segment = os.open(segments[-1], os.O_RDWR)
+        self._segment = files.open_own(segments[-1])
         whole = 0
         for end, publisher, batch in _records(segments[-1]):
             self._recent.add(publisher, batch.column(SEQ).to_numpy())
@@ -195,7 +196,7 @@ class Archive:
         latest = max((int(each.stem, 16) for each in self._segments()), default=0)
         self._number = max(time.time_ns(), latest + 1)
         path = self._staging / f"{self._number:016x}.staged"
-        self._segment = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        self._segment = files.open_new(path)
         _sync_directory(self._staging)
         self.staged_bytes, self.staged_at = 0, None
 
@@ -260,8 +261,7 @@ class Archive:
         """Write a segment that nothing is added to any more, and delete it."""
         written = []
         for number, (day, table) in enumerate(_parts(_records(sealed))):
-            folder = self.path / f"{DAY}={day}"
-            folder.mkdir(exist_ok=True)
+            folder = files.make_inside(self.path, f"{DAY}={day}")
             target = folder / f"{self.name}-{sealed.stem}-{number:03}.parquet"
             _write(table, target)
             written.append(target)
@@ -299,12 +299,12 @@ def part_files(path: Path) -> list[Path]:
 
 def _newest(path: Path, name: str) -> list[Path]:
     """The files that hold the last events that were taken under a name, oldest first."""
-    files = [each for each in part_files(path) if each.name.rsplit("-", 2)[0] == name]
-    files.sort(key=lambda each: each.name)
+    found = [each for each in part_files(path) if each.name.rsplit("-", 2)[0] == name]
+    found.sort(key=lambda each: each.name)
     taken: list[Path] = []
     count = 0
-    while files and count < REMEMBERED and len(taken) < REMEMBERED_FILES:
-        taken.append(files.pop())
+    while found and count < REMEMBERED and len(taken) < REMEMBERED_FILES:
+        taken.append(found.pop())
         count += pq.read_metadata(taken[-1]).num_rows
     return taken[::-1]
 
@@ -371,14 +371,10 @@ def _by_day(tables: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
 
 def _write(table: pa.Table, target: Path) -> None:
     """Write a file that is there as a whole or not at all."""
-    unfinished = target.with_name(f".{target.name}.unfinished")
-    with unfinished.open("wb") as file:
+    with files.replaced(target, files.file_mode_in(target.parent)) as file:
         pq.write_table(
             table, file, compression="zstd", row_group_size=ROW_GROUP_ROWS, write_statistics=True
         )
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(target)
 
 
 def _sync_directory(path: Path) -> None:

@@ -30,6 +30,11 @@ def parse_address(url: str) -> Address:
     >>> print(parse_address("palio://localhost"))
     palio://localhost:7400
     """
+    if "@" in url:  # shown nowhere: a password may stand before it
+        raise InvalidConfiguration(
+            f"a broker's address ends with {url.rpartition('@')[2]!r:.200} and has a user or a "
+            "password; who connects is shown by a token (token=, --token-file) or a certificate"
+        )
     try:
         parts = urlsplit(url)
         port = parts.port

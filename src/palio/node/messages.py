@@ -37,6 +37,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
+from palio.model.hiding import shown_without
 from palio.model.values import NO_VALUES
 from palio.node.limits import MAX_NUMBER
 from palio.node.parcels import Parcel, pack_mask, unpack_mask
@@ -112,6 +113,9 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """Counted messages of that session that arrived here."""
     refused: str = ""
     """Why the counted message after those could not be taken, if that ended the last connection."""
+
+    def __repr__(self) -> str:
+        return shown_without(self, "token")
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):

@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from palio.errors import InvalidConfiguration
+from palio import files
+from palio.errors import InvalidConfiguration, UnsafeFile
 from palio.language.parsing import parse_filter
 from palio.matching.index import Index
 from palio.model.filters import FALSE, Filter
@@ -224,8 +225,8 @@ def _node_settings(configuration: Configuration) -> Settings:
     if configuration.auth.token_file:
         path = Path(configuration.auth.token_file)
         try:
-            token = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
+            token = files.read_secret(path, "the token").decode().strip()
+        except (OSError, UnicodeDecodeError, UnsafeFile) as error:
             raise InvalidConfiguration(f"auth.token_file: {error}") from None
     return Settings(
         master=configuration.broker.master,

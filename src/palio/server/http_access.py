@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import HTTPConnection, Request
 
 from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated
+from palio.model.hiding import shown_without
 from palio.node.authority import Authority, Principal
 from palio.node.effects import Moment
 
@@ -29,6 +30,9 @@ class Caller(NamedTuple):
 
     principal: Principal
     token: str
+
+    def __repr__(self) -> str:
+        return shown_without(self, "token")
 
     @property
     def name(self) -> str:

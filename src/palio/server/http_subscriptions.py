@@ -7,7 +7,6 @@ parameters `{"palio": {"filter": "price < :limit", "parameters": {"limit": 10}}}
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +15,12 @@ from typing import Any, Final, Literal
 import httpx
 import msgspec
 
+from palio import files
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded, NotPermitted
 from palio.language import cloudevents
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Conjunction, Constraint, Filter
+from palio.model.hiding import shown_without
 from palio.model.values import Value
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
 
@@ -66,6 +67,9 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     protocol: str = "HTTP"
     protocolsettings: dict[str, Any] = {}
 
+    def __repr__(self) -> str:
+        return shown_without(self, "protocolsettings")
+
 
 class Subscription(msgspec.Struct, frozen=True):
     """A subscription, and whose it is."""
@@ -78,6 +82,9 @@ class Subscription(msgspec.Struct, frozen=True):
     values: dict[str, Any]
     token: str = ""
     """With which it is delivered when its owner is not there."""
+
+    def __repr__(self) -> str:
+        return shown_without(self, "token")
 
     @classmethod
     def of(cls, id: str, owner: str, request: Request, token: str) -> Subscription:
@@ -264,13 +271,8 @@ class Directory:
         """Replace the file as a whole."""
         if self._path is None:
             return
-        fresh = self._path.with_name(self._path.name + ".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "wb") as file:
+        with files.replaced(self._path) as file:
             file.write(msgspec.json.encode(list(self._known.values())))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, self._path)
 
 
 def parameters(text: Mapping[str, str]) -> dict[str, Value]:

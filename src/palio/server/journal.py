@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import sqlite3
 import time
@@ -24,7 +25,8 @@ from typing import IO, Any, Final
 import msgspec
 import pyarrow as pa
 
-from palio.errors import InvalidConfiguration, JournalDamaged
+from palio import files
+from palio.errors import InvalidConfiguration, JournalDamaged, UnsafeFile
 from palio.node.effects import (
     Append,
     Assign,
@@ -49,6 +51,8 @@ from palio.server.wal import check_log
 
 __all__ = ["FILE", "LOG_PAGES", "Diskless", "Journal"]
 
+logger: Final = logging.getLogger("palio.server")
+
 FILE: Final = "journal.sqlite"
 """The name of a journal in the data directory; its log and its lock stand beside it."""
 
@@ -71,6 +75,7 @@ class Journal:
         self._lock = _lock(directory)
         with _damage_told(self.path), ExitStack() as undo:
             undo.callback(self._lock.close)
+            _make_private(self.path)
             check_log(self.path)
             self._connection = undo.enter_context(closing(connect(self.path)))
             create_or_check(self._connection, self.path, name)
@@ -267,8 +272,13 @@ class Diskless:
 def _lock(directory: Path) -> IO[str]:
     """Hold a data directory for this process, until the file is closed or the process ends."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / "journal.lock").open("a+")
+        files.make_directory(directory)
+        if files.is_open_to_others(directory):
+            logger.warning(
+                "broker.data_dir may be entered by other users of this machine: chmod 700 %s",
+                directory,
+            )
+        lock = os.fdopen(files.open_own(directory / "journal.lock"), "r+")
     except OSError as error:
         raise InvalidConfiguration(f"broker.data_dir: {error}") from None
     try:
@@ -287,6 +297,18 @@ def _lock(directory: Path) -> IO[str]:
     return lock
 
 
+def _make_private(path: Path) -> None:
+    """The file and its log, which SQLite makes with the file's mode, are for their owner only."""
+    try:
+        os.close(files.open_own(path))
+        for suffix in ("-wal", "-shm"):
+            beside = path.with_name(path.name + suffix)
+            if os.path.lexists(beside):
+                os.close(files.open_own(beside))
+    except OSError as error:
+        raise InvalidConfiguration(f"{path}: {error}") from None
+
+
 @contextmanager
 def _damage_told(path: Path) -> Iterator[None]:
     """What SQLite and the codecs say of a broken file, in our words."""
@@ -297,6 +319,6 @@ def _damage_told(path: Path) -> Iterator[None]:
             raise InvalidConfiguration(f"{path}: {error}") from error
         raise JournalDamaged(f"{path}: {error}") from error
     except (sqlite3.DatabaseError, msgspec.MsgspecError, pa.ArrowException, ValueError) as error:
-        if isinstance(error, InvalidConfiguration):
+        if isinstance(error, InvalidConfiguration | UnsafeFile):
             raise
         raise JournalDamaged(f"{path}: {error}") from error

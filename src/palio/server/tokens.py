@@ -13,8 +13,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +22,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from palio import files
 from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated, PalioError
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE, Filter
@@ -145,21 +144,18 @@ def create_key(path: Path) -> str:
 
 def _write_new(path: Path, text: bytes, mode: int) -> None:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with files.create(path, mode) as file:
+            file.write(text)
     except OSError as error:
         raise InvalidInput(f"cannot write the key {str(path)!r}: {error.strerror}") from None
-    with open(descriptor, "wb") as file:
-        file.write(text)
 
 
 def load_private_key(path: Path) -> Ed25519PrivateKey:
     """The key that signs. Refused if others than its owner may read the file."""
-    text = _read(path)
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
-        raise InvalidInput(
-            f"the key {str(path)!r} may be read by others (mode {mode:04o}); chmod 600 it"
-        )
+    try:
+        text = files.read_secret(path, "the key")
+    except OSError as error:
+        raise _unreadable(path, error) from None
     try:
         key = serialization.load_pem_private_key(text, password=None)
     except (ValueError, TypeError) as error:
@@ -171,8 +167,8 @@ def load_private_key(path: Path) -> Ed25519PrivateKey:
 
 def load_public_keys(path: Path) -> dict[str, Ed25519PublicKey]:
     """The keys that verify, by their ids: one file, or all `*.pub` of a directory."""
-    files = sorted(path.glob("*.pub")) if path.is_dir() else [path]
-    return {key_id(key): key for key in map(_public_key, files)}
+    found = sorted(path.glob("*.pub")) if path.is_dir() else [path]
+    return {key_id(key): key for key in map(_public_key, found)}
 
 
 def _public_key(path: Path) -> Ed25519PublicKey:
@@ -189,7 +185,11 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InvalidInput(f"cannot read the key {str(path)!r}: {error.strerror}") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> InvalidInput:
+    return InvalidInput(f"cannot read the key {str(path)!r}: {error.strerror}")
 
 
 # --- tokens ---
@@ -269,8 +269,7 @@ def revoke(path: Path, token_id: str) -> None:
     """Add a token's number (`jti`) to a file of revoked ones."""
     if not token_id or token_id.split() != [token_id]:
         raise InvalidInput(f"{token_id!r:.40} is no token's number: it has no spaces")
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(f"{token_id}\n")
+    files.append(path, f"{token_id}\n")
 
 
 class TokenAuthority:
@@ -348,8 +347,8 @@ class TokenAuthority:
 
     def _files(self) -> list[Path]:
         keys = self._keys_path
-        files = sorted(keys.glob("*.pub")) if keys.is_dir() else [keys]
-        return files if self._revoked_path is None else [*files, self._revoked_path]
+        found = sorted(keys.glob("*.pub")) if keys.is_dir() else [keys]
+        return found if self._revoked_path is None else [*found, self._revoked_path]
 
 
 def _stamp(path: Path) -> tuple[Path, int, int]:

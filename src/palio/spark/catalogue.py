@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from palio.node.addresses import parse_address
@@ -37,7 +37,7 @@ class Catalogue:
     """
 
     url: str
-    token: str = ""
+    token: str = field(default="", repr=False)
     name: str = ASKER
     ca: str = ""
     timeout_s: float = TIMEOUT_S

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from palio.errors import IllegalMessage, PalioError, Unreachable
+from palio.model.hiding import shown_without
 from palio.node.addresses import parse_address
 from palio.node.failures import error_of
 from palio.node.limits import PROTOCOL_VERSION
@@ -60,6 +61,9 @@ class Door(NamedTuple):
     token: str = ""
     ca: str = ""
     """The file of the authorities to trust; empty for those of the system."""
+
+    def __repr__(self) -> str:
+        return shown_without(self, "token")
 
     def socket(self, timeout_s: float) -> socket.socket:
         """An open connection, over TLS for `palios://`."""

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from palio.errors import InvalidConfiguration
+from palio import files
+from palio.errors import InvalidConfiguration, UnsafeFile
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Filter
 from palio.spark.connection import Door
@@ -115,8 +116,8 @@ class Options:
         if not file:
             return self.text("token", "")
         try:
-            return Path(file).read_text(encoding="utf-8").strip()
-        except OSError as error:
+            return files.read_secret(Path(file), "the token").decode().strip()
+        except (OSError, UnicodeDecodeError, UnsafeFile) as error:
             raise InvalidConfiguration(f"option 'tokenFile': {error}") from None
 
 

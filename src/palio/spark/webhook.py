@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import http.client
 import logging
-import os
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -37,10 +36,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from palio import files
 from palio.errors import InvalidConfiguration, PalioError, Unreachable
 from palio.language.http_events import to_binary, to_json
 from palio.language.webhooks import Delay, Verdict, structured, verdict
 from palio.model.events import SEQ, rows
+from palio.model.hiding import shown_without
 from palio.spark.options import Options
 from palio.spark.sink import Encoding, Place
 
@@ -82,6 +83,9 @@ class Hook(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
     ca: str = ""
 
+    def __repr__(self) -> str:
+        return shown_without(self, "headers")
+
 
 def hook_of(given: Mapping[str, str]) -> Hook:
     """The hook that options describe; `InvalidConfiguration` says what is wrong with them.
@@ -94,10 +98,10 @@ def hook_of(given: Mapping[str, str]) -> Hook:
     options.check((*OPTIONS, *named))
     url = options.text("url")
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise InvalidConfiguration(
-            f"option 'url' is {url!r}; it takes http://host/path or https://host/path "
-            "(a token goes into 'tokenFile')"
+            f"option 'url' is {url.rpartition('@')[2]!r:.200}; it takes http://host/path or "
+            "https://host/path, and no user or password (a token goes into 'tokenFile')"
         )
     mode = options.text("mode", MODES[0]).lower()
     if mode not in MODES:
@@ -136,6 +140,9 @@ class Call(NamedTuple):
     documents: list[dict[str, Any]]
     headers: dict[str, str]
     body: bytes
+
+    def __repr__(self) -> str:
+        return shown_without(self, "headers")
 
 
 def calls(hook: Hook, place: Place, events: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
@@ -245,13 +252,9 @@ class _DeadLetters:
         if not self._lines:
             self._path.unlink(missing_ok=True)
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._path.with_name(f".{self._path.name}.{uuid4().hex}")
-        with open(fresh, "wb") as file:
+        home = files.make_directory(self._path.parent)
+        with files.replaced(self._path, files.file_mode_in(home), shared=True) as file:
             file.write(b"\n".join([*self._lines, b""]))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
 
 
 @dataclass

@@ -1,0 +1,217 @@
+"""Files and directories that Palio makes: for their owner only, and never through a symbolic link.
+
+Events, filters and tokens are nobody's business but their owner's. So, whatever the umask:
+
+1. A directory that Palio makes has mode 0700, a file 0600.
+2. What is made *inside* an archive or a set has the readers of its directory: whoever made that
+   directory for a group, or for all, wanted them to read. Others than its owner never write to
+   files; they write to directories only where a set's own directory lets the group.
+3. The path that a person gave may be a link. Names that Palio gives, below such a path, may not:
+   someone who may write there could have a file elsewhere overwritten.
+4. A file with a secret is refused if others may read it.
+
+Every room that writes files does it by these functions.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import IO, Final
+
+from palio.errors import UnsafeFile
+
+__all__ = [
+    "append",
+    "check_directory",
+    "create",
+    "file_mode_in",
+    "fresh_directory",
+    "is_open_to_others",
+    "make_directory",
+    "make_inside",
+    "open_new",
+    "open_own",
+    "read_secret",
+    "replaced",
+]
+
+_OWNER: Final = 0o700
+_READERS: Final = 0o055
+"""Of a directory's mode, what others may be given: to enter and to list."""
+_GROUP_WRITES: Final = 0o020
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+# --- directories ---
+
+
+def make_directory(path: Path) -> Path:
+    """The directory that a person named, made with those above it if need be.
+
+    One that is there stays as it is, a link too.
+    """
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        with suppress(FileExistsError):
+            each.mkdir(_OWNER)
+            each.chmod(_OWNER)
+    if not path.is_dir():
+        raise UnsafeFile(f"{str(path)!r} is no directory; give another path")
+    return path
+
+
+def make_inside(home: Path, name: str, *, group_writes: bool = False) -> Path:
+    """A directory that Palio keeps inside another one, with its readers; refused if it is a link.
+
+    With `group_writes` the group may write to it where it may write to `home`.
+    """
+    path = home / name
+    with suppress(FileExistsError):
+        path.mkdir(_OWNER)
+        path.chmod(_mode_in(home, group_writes=group_writes))
+    check_directory(path)
+    return path
+
+
+def fresh_directory(home: Path) -> Path:
+    """A new directory with a name that nobody has, for what is renamed once it is whole."""
+    path = Path(mkdtemp(dir=home, prefix="new-"))
+    path.chmod(_mode_in(home))
+    return path
+
+
+def check_directory(path: Path) -> None:
+    """Refuse a name of Palio's that is a link, or anything but a directory."""
+    if not stat.S_ISDIR(path.lstat().st_mode):
+        raise UnsafeFile(
+            f"{str(path)!r} is a link, or no directory: nothing is written there; "
+            "find out who put it there, and remove it"
+        )
+
+
+def is_open_to_others(path: Path) -> bool:
+    """Whether anyone but the owner may enter, list or change a directory, or read a file."""
+    return bool(path.stat().st_mode & _OTHERS)
+
+
+def file_mode_in(home: Path) -> int:
+    """The mode of a new file in a directory: its owner's, and to be read by whom it is open to."""
+    return _mode_in(home) & 0o644
+
+
+def _mode_in(home: Path, *, group_writes: bool = False) -> int:
+    allowed = _READERS | (_GROUP_WRITES if group_writes else 0)
+    return _OWNER | (home.stat().st_mode & allowed)
+
+
+# --- files ---
+
+
+def open_new(path: Path, mode: int = 0o600) -> int:
+    """A descriptor of a new file; `FileExistsError` if anything has its name, a link too."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode)
+    os.fchmod(descriptor, mode)  # whatever the umask
+    return descriptor
+
+
+def create(path: Path, mode: int = 0o600) -> IO[bytes]:
+    """A new file, to be written, as `open_new` makes it."""
+    return os.fdopen(open_new(path, mode), "wb")
+
+
+def open_own(path: Path) -> int:
+    """A descriptor of a file that only Palio writes, made if need be, to be read and written.
+
+    Links, files with a second name, and what is no file are refused. A file that others may read,
+    as older versions made them, is closed to them.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError:
+        if path.is_symlink():
+            raise _not_ours(path) from None
+        raise
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(descriptor)
+        raise _not_ours(path)
+    if found.st_mode & _OTHERS:
+        with suppress(PermissionError):  # another's, who let us write to it
+            os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
+def _not_ours(path: Path) -> UnsafeFile:
+    return UnsafeFile(
+        f"{str(path)!r} is a link, or no ordinary file: nothing was written to it; "
+        "find out who put it there, and remove it"
+    )
+
+
+def append(path: Path, text: str) -> None:
+    """Add to a file that holds no secret, made if need be; never through a link."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o644)
+    except OSError as error:
+        if path.is_symlink():
+            raise _not_ours(path) from None
+        raise UnsafeFile(f"cannot write to {str(path)!r}: {error.strerror}") from None
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise _not_ours(path)
+        file.write(text)
+
+
+@contextmanager
+def replaced(
+    path: Path, mode: int = 0o600, *, replace: bool = True, shared: bool = False
+) -> Iterator[IO[bytes]]:
+    """A file to write that takes a name in one step, synced, once it is whole.
+
+    What had the name before is replaced, not written to. Without `replace` it stays, with a
+    `FileExistsError`. `shared`: several processes may do this at a time; what one that was killed
+    leaves behind is then nobody's to remove.
+    """
+    draw = os.urandom(8).hex() + "." if shared else ""
+    fresh = path.with_name(f".{path.name}.{draw}unfinished")
+    try:
+        if not shared:
+            fresh.unlink(missing_ok=True)
+        with create(fresh, mode) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            fresh.replace(path)
+        else:
+            os.link(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+# --- secrets ---
+
+
+def read_secret(path: Path, what: str) -> bytes:
+    """A file that others may not read; `what` it holds, for the error.
+
+    A file of another owner (mounted by the system, such as a secret of Kubernetes) may be read by
+    its group, for that is how it is given to this process, but not by everyone.
+    """
+    with open(path, "rb") as file:
+        found = os.fstat(file.fileno())
+        forbidden = _OTHERS if found.st_uid == os.geteuid() else stat.S_IRWXO
+        if found.st_mode & forbidden:
+            raise UnsafeFile(
+                f"{what} {str(path)!r} may be read by others "
+                f"(mode {stat.S_IMODE(found.st_mode):04o}); chmod 600 it"
+            )
+        return file.read()
