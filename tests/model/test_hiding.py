@@ -23,6 +23,7 @@ NO_SECRET: Final = {
     ("Auth", "token_file"),  # where it is
     ("Door", "token_file"),
     ("Lifted", "tokens"),  # words of a text
+    ("Answer", "headers"),  # what a sink says
 }
 
 
