@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from palio.language.http_events import CURSOR
 from palio.server.websocket import MAX_COMMAND_CHARS, REFUSED, SUBPROTOCOL
@@ -118,13 +118,22 @@ async def test_acknowledging_and_coming_back(tmp_path: Path) -> None:
             assert (await said(socket))["data"] == {"x": 2}
 
 
-@pytest.mark.parametrize("path", ["/events", "/subscriptions/none/events", "/events?filter=x+%3C"])
-async def test_a_refusal_says_why(path: str) -> None:
+@pytest.mark.parametrize("offered", [None, [SUBPROTOCOL], ["other", SUBPROTOCOL]])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/events", "/subscriptions/none/events", "/events?filter=x+%3C"),
+        f"/events?filter=x+%3C+%27{quote(chr(233) * 200)}",
+        f"/subscriptions/{quote(chr(0x1F600) * 200)}/events",
+    ],
+)
+async def test_a_refusal_says_why(path: str, offered: Any) -> None:
     async with (
         broker() as server,
         listening(server) as client,
-        connect(address(client, path)) as socket,
+        connect(address(client, path), subprotocols=offered) as socket,
     ):
+        assert socket.subprotocol == (SUBPROTOCOL if offered else None)
         with pytest.raises(ConnectionClosed) as ended:
             await socket.recv()
         assert ended.value.rcvd is not None
@@ -138,6 +147,8 @@ async def test_a_refusal_says_why(path: str) -> None:
         ("http://{host}", "", True),
         ("http://evil.example", "", False),
         ("http://evil.example", "&access_token=any", True),
+        ("http://[::1", "", False),
+        ("null", "", False),
     ],
 )
 async def test_pages_of_other_sites_show_a_token(origin: str, token: str, heard: bool) -> None:
@@ -149,8 +160,17 @@ async def test_pages_of_other_sites_show_a_token(origin: str, token: str, heard:
             if heard:
                 assert (await said(socket))["data"] == {"x": 1}
             else:
-                with pytest.raises(ConnectionClosed, match=r"evil\.example"):
+                with pytest.raises(ConnectionClosed, match="may not listen here without a token"):
                     await socket.recv()
+
+
+async def test_there_is_no_web_socket_elsewhere() -> None:
+    async with broker() as server, listening(server) as client:
+        for path in ("/nowhere", "/subscriptions", "/healthz"):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(address(client, path))
+            assert refused.value.response.status_code == 404
+            assert b"NotFound" in refused.value.response.body
 
 
 async def test_deleting_a_subscription_ends_its_connections() -> None:

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from palio.errors import InvalidConfiguration, PalioError
 from palio.node.limits import FEW_RECEIVERS
@@ -31,6 +32,7 @@ from palio.server.hosts import Hosts
 from palio.server.http_access import MAX_BODY_BYTES, Access
 from palio.server.http_delivery import Delivery
 from palio.server.http_errors import NotFound, answer
+from palio.server.http_hosts import HostCheck, own_names
 from palio.server.http_publishing import Publishing
 from palio.server.http_subscriptions import Directory
 from palio.server.openapi import document
@@ -90,6 +92,7 @@ def application(
         Route("/metrics", measured),
         Route("/topology", topology),
         Route("/openapi.json", described),
+        WebSocketRoute("/{path:path}", _no_socket),
     ]
     return Starlette(
         routes=routes, exception_handlers={PalioError: _failed, HTTPException: _not_http}
@@ -105,10 +108,14 @@ async def _not_http(request: Request, error: Exception) -> Response:
     """No such address, or not this method: said in the same form as everything else."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return answer(NotFound(f"there is nothing at {request.url.path!r:.200}"))
+        return answer(NotFound(f"there is nothing at {request.scope['path']!r:.200}"))
     kind = {"type": "HTTPException", "message": error.detail}
     headers = _allowed(request) if error.status_code == 405 else error.headers
     return JSONResponse({"error": kind}, error.status_code, headers)
+
+
+async def _no_socket(socket: WebSocket) -> None:
+    await socket.send_denial_response(answer(NotFound("there is no WebSocket at this address")))
 
 
 def _allowed(request: Request) -> dict[str, str]:
@@ -166,7 +173,9 @@ async def serve(
     keep_bytes = min(RESUME_BYTES, limits.window_bytes // 4, fair // 2)
     sinks = Sinks(partial(allowed_client, Hosts(configuration.webhooks.allow)))
     delivery = Delivery(server.connect_local, access, directory, keep_bytes=keep_bytes, sinks=sinks)
-    app = application(server.connect_local, access, delivery, metrics)
+    app = HostCheck(
+        application(server.connect_local, access, delivery, metrics), own_names(configuration)
+    )
     config = uvicorn.Config(
         app,
         log_config=None,

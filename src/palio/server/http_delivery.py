@@ -115,9 +115,7 @@ class Delivery:
             self._directory.drop(made.id)
             raise
         self._call(made)
-        return JSONResponse(
-            made.shown(), 201, {"location": f"{request.url.path.rstrip('/')}/{made.id}"}
-        )
+        return JSONResponse(made.shown(), 201, {"location": f"/subscriptions/{made.id}"})
 
     async def list(self, request: Request) -> Response:
         """`GET /subscriptions`."""
@@ -192,17 +190,16 @@ class Delivery:
         return _EventStream(feed, lambda: self._left(subscription.id, feed))
 
     async def _socketed(self, socket: WebSocket, find: Callable[[], Subscription]) -> None:
-        offered = socket.scope.get("subprotocols", [])
         try:
             _check_origin(socket)
             subscription = find()
             feed = await self._listen(subscription, socket.query_params.get("cursor", ""))
         except PalioError as error:
-            await socket.accept()
-            await socket.close(websocket.REFUSED, str(error)[:100])
+            await websocket.accept(socket)
+            await websocket.refuse(socket, error)
             return
         try:
-            await socket.accept(websocket.SUBPROTOCOL if websocket.SUBPROTOCOL in offered else None)
+            await websocket.accept(socket)
             await websocket.deliver(socket, feed)
         finally:
             self._left(subscription.id, feed)
@@ -357,7 +354,7 @@ def _check_origin(socket: WebSocket) -> None:
     that asks nobody for a token.
     """
     origin = socket.headers.get("origin", "")
-    if not origin or urlsplit(origin).netloc == socket.headers.get("host"):
+    if not origin or origin.partition("://")[2] == socket.headers.get("host"):
         return
     if not (socket.query_params.get("access_token") or socket.headers.get("authorization")):
         raise NotPermitted(f"a page of {origin!r:.100} may not listen here without a token")

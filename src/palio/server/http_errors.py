@@ -19,15 +19,20 @@ from palio.errors import (
 from palio.node.messages import Failure
 from palio.server.front import Declined
 
-__all__ = ["NotFound", "answer", "described", "status_of"]
+__all__ = ["Misdirected", "NotFound", "answer", "described", "status_of"]
 
 
 class NotFound(PalioError):
     """There is nothing at this address, or nothing of the caller's."""
 
 
+class Misdirected(PalioError):
+    """A request was sent to a name that is not this broker's."""
+
+
 _STATUSES: Final[dict[type[BaseException], int]] = {
     NotFound: 404,
+    Misdirected: 421,
     NotAuthenticated: 401,
     NotPermitted: 403,
     LimitExceeded: 413,

@@ -93,6 +93,10 @@ class Listen(_Section, frozen=True, kw_only=True):
     flight_port: Annotated[Port | None, Meta(description="for Arrow Flight; absent for none")] = (
         None
     )
+    hosts: Annotated[
+        tuple[str, ...],
+        Meta(description="more names that HTTP answers to: names, *.name, addresses, networks, *"),
+    ] = ()
 
 
 class Tls(_Section, frozen=True, kw_only=True):
@@ -241,10 +245,14 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
         yield "auth.grants", "names come from certificates: set tls.ca to what vouches for them"
     if auth.revoked and not auth.keys:
         yield "auth.revoked", "there are no tokens to revoke; set auth.keys"
-    try:
-        Hosts(configuration.webhooks.allow)
-    except InvalidConfiguration as error:
-        yield "webhooks.allow", str(error)
+    for name, entries in (
+        ("webhooks.allow", configuration.webhooks.allow),
+        ("listen.hosts", configuration.listen.hosts),
+    ):
+        try:
+            Hosts(entries)
+        except InvalidConfiguration as error:
+            yield name, str(error)
     if not is_loopback(configuration.listen.host):
         yield from _exposed(configuration)
     for url in configuration.peers.urls:

@@ -17,7 +17,7 @@ from palio.language.http_events import CURSOR
 from palio.server.feed import Feed
 from palio.server.http_errors import described
 
-__all__ = ["SUBPROTOCOL", "deliver"]
+__all__ = ["SUBPROTOCOL", "accept", "deliver", "refuse"]
 
 SUBPROTOCOL: Final = "cloudevents.json"
 
@@ -26,6 +26,23 @@ MAX_COMMAND_CHARS: Final = 65_536
 
 ENDED: Final = 1001
 REFUSED: Final = 1008
+
+MAX_REASON_BYTES: Final = 123
+"""What a closing frame may say (RFC 6455, 5.5)."""
+
+
+async def accept(socket: WebSocket) -> None:
+    """Accept, in the subprotocol if it is offered: a browser that offered one and was given none
+    breaks the connection off, and its page never learns why it was closed.
+    """
+    offered = socket.scope.get("subprotocols", [])
+    await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+
+
+async def refuse(socket: WebSocket, error: PalioError) -> None:
+    """Close an accepted connection, and say why in as many words as there is room for."""
+    reason = str(error).encode()[:MAX_REASON_BYTES].decode(errors="ignore")
+    await socket.close(REFUSED, reason)
 
 
 async def deliver(socket: WebSocket, feed: Feed) -> None:
@@ -47,7 +64,7 @@ async def _send(socket: WebSocket, feed: Feed) -> None:
             for item in items:
                 await socket.send_text(json.dumps({**item.document, CURSOR: item.cursor}))
     except PalioError as error:
-        await socket.close(REFUSED, str(error)[:100])
+        await refuse(socket, error)
     except WebSocketDisconnect:
         return
     else:
