@@ -27,6 +27,7 @@ from __future__ import annotations
 
 __all__ = [
     "Closed",
+    "DamagedFrame",
     "FileDamaged",
     "HandlerFailed",
     "IllegalMessage",
@@ -165,6 +166,12 @@ class IllegalMessage(PalioError):
         self.sender = sender
         self.reason = reason
         super().__init__(f"{sender} sent an illegal message: {reason}")
+
+
+class DamagedFrame(IllegalMessage):
+    """A frame whose checksum is not that of its bytes. The connection is made anew, the session
+    goes on, and what was damaged is sent again.
+    """
 
 
 class JournalDamaged(PalioError):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palio.errors import IllegalMessage
+from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_filter
 from palio.model.events import to_batch
 from palio.node.limits import MAX_FRAME_BYTES, MAX_SHAPES
@@ -31,7 +31,7 @@ from palio.node.messages import (
     Route,
     Subscribe,
 )
-from palio.node.wire import Decoder, Encoder
+from palio.node.wire import CONTROL, HEAD, Decoder, Encoder, framed
 from palio.routing import messages as routing
 from tests.node.events import parcel
 from tests.strategies import shown, values
@@ -129,9 +129,30 @@ def test_the_very_bytes_are_passed_on() -> None:
     assert sent(Encoder(), came) == sent(Encoder(), Forward(parcel(*ROWS)))
 
 
+@given(st.data())
+def test_of_bytes_that_were_damaged_on_their_way_nothing_is_read(data: st.DataObject) -> None:
+    """Bits flip, bytes are lost or come twice: what is read is what was sent, up to the damage."""
+    messages = data.draw(st.lists(st.sampled_from(MESSAGES), min_size=1, max_size=6))
+    whole = sent(Encoder(), *messages)
+    place = data.draw(st.integers(0, len(whole) - 1))
+    damaged = bytearray(whole)
+    match data.draw(st.sampled_from(["flip", "lose", "twice"])):
+        case "flip":
+            damaged[place] ^= 1 << data.draw(st.integers(0, 7))
+        case "lose":
+            del damaged[place : place + data.draw(st.integers(1, 50))]
+        case _:
+            damaged[place:place] = damaged[place : place + data.draw(st.integers(1, 50))]
+    came: list[Message] = []
+    with suppress(DamagedFrame):
+        for message in Decoder("peer").feed(damaged):
+            came.append(message)  # noqa: PERF402  # what came before the error counts
+    assert [flat(each) for each in came] == [flat(each) for each in messages[: len(came)]]
+
+
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_a_frame_has_a_largest_size(extra: int) -> None:
-    data = struct.pack("<IB", MAX_FRAME_BYTES + extra, 1)
+    data = HEAD.pack(MAX_FRAME_BYTES + extra, CONTROL, 0)
     if extra > 0:
         with pytest.raises(IllegalMessage, match="MAX_FRAME_BYTES"):
             list(Decoder("peer").feed(data))
@@ -139,24 +160,20 @@ def test_a_frame_has_a_largest_size(extra: int) -> None:
         assert list(Decoder("peer").feed(data)) == []
 
 
-def frame(kind: int, body: bytes) -> bytes:
-    return struct.pack("<IB", len(body), kind) + body
-
-
 def shape(schema: pa.Schema, number: int = 0) -> bytes:
-    return frame(0, struct.pack("<I", number) + schema.serialize().to_pybytes())
+    return framed(0, struct.pack("<I", number) + schema.serialize().to_pybytes())
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (frame(7, b""), "kind 7"),
-        (frame(1, b"\xc1"), "cannot be read"),
-        (frame(1, b"\x81\xa4type\xa5Bogus"), "cannot be read"),
-        (frame(2, b"\0"), "cannot be read"),
-        (frame(2, struct.pack("<I", 99) + b"x"), "shorter than it says"),
-        (frame(0, b"\0"), "cannot be read"),
-        (frame(0, struct.pack("<I", 0) + b"no schema"), "cannot be read"),
+        (framed(7, b""), "kind 7"),
+        (framed(1, b"\xc1"), "cannot be read"),
+        (framed(1, b"\x81\xa4type\xa5Bogus"), "cannot be read"),
+        (framed(2, b"\0"), "cannot be read"),
+        (framed(2, struct.pack("<I", 99) + b"x"), "shorter than it says"),
+        (framed(0, b"\0"), "cannot be read"),
+        (framed(0, struct.pack("<I", 0) + b"no schema"), "cannot be read"),
         (shape(pa.schema([("x", pa.list_(pa.int64()))])), "x"),
         (shape(pa.schema([("x", pa.int8())])), "none of the model's"),
         (shape(pa.schema([]), MAX_SHAPES), "MAX_SHAPES"),
@@ -208,11 +225,11 @@ def test_an_event_that_is_none_of_its_shape_is_refused(parcel: Any) -> None:
     decoder = Decoder("peer")
     list(decoder.feed(shape(pa.schema([("x", pa.int64())]))))
     good = {"type": "Publish", "parcel": ["p", 0, [1]], "first_seq": 1}
-    (came,) = decoder.feed(frame(1, msgspec.msgpack.encode(good)))
+    (came,) = decoder.feed(framed(1, msgspec.msgpack.encode(good)))
     assert isinstance(came, Publish)
     assert came.parcel.event == {"x": 1}
     with pytest.raises(IllegalMessage, match="cannot be read"):
-        list(decoder.feed(frame(1, msgspec.msgpack.encode({**good, "parcel": parcel}))))
+        list(decoder.feed(framed(1, msgspec.msgpack.encode({**good, "parcel": parcel}))))
 
 
 def test_values_beside_a_batch_are_refused() -> None:
@@ -221,7 +238,7 @@ def test_values_beside_a_batch_are_refused() -> None:
     head = msgspec.msgpack.encode({"type": "Forward", "parcel": ["p", 0, [1]]})
     payload = pa.record_batch({"x": [1]}).serialize().to_pybytes()
     with pytest.raises(IllegalMessage, match="both as values and as a batch"):
-        list(decoder.feed(frame(2, struct.pack("<I", len(head)) + head + payload)))
+        list(decoder.feed(framed(2, struct.pack("<I", len(head)) + head + payload)))
 
 
 @pytest.mark.parametrize("before", range(8))
@@ -252,13 +269,13 @@ def test_events_without_their_frame_are_refused() -> None:
     list(decoder.feed(data))
     head = msgspec.msgpack.encode({"type": "Forward", "parcel": ["p", 0]})
     with pytest.raises(IllegalMessage, match="without its values"):
-        list(decoder.feed(frame(1, head)))
+        list(decoder.feed(framed(1, head)))
 
 
 @given(st.binary(max_size=200), st.integers(0, 3))
 def test_no_bytes_break_the_decoder(body: bytes, kind: int) -> None:
     with suppress(IllegalMessage):
-        list(Decoder("peer").feed(frame(kind, body)))
+        list(Decoder("peer").feed(framed(kind, body)))
 
 
 @given(st.data())

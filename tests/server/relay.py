@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Final, Self
@@ -33,6 +33,7 @@ class Relay:
         delay_s: float = 0.0,
         near: Namespace | None = None,
         far: Namespace | None = None,
+        spoil: Callable[[bytes], bytes] = bytes,
     ) -> None:
         self.forth_bytes = 0
         """What came from those who connected here."""
@@ -41,6 +42,8 @@ class Relay:
         self._target = ("127.0.0.1", port)
         self._delay_s = delay_s
         self._far = far
+        self.spoil = spoil
+        """What becomes of a piece on its way."""
         with _within(near):
             self._listener = socket.create_server(("127.0.0.1", 0))
         self._server: asyncio.Server | None = None
@@ -139,7 +142,7 @@ class _Direction:
         data = b"?"
         while data:
             try:
-                data = await reader.read(CHUNK_BYTES)
+                data = self._relay.spoil(await reader.read(CHUNK_BYTES))
             except OSError:  # reset, as by whom a signal has ended
                 data = b""
             if forth:

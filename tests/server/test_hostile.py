@@ -65,7 +65,7 @@ from palio.node.messages import (
     Update,
     Welcome,
 )
-from palio.node.wire import Decoder, Encoder
+from palio.node.wire import CONTROL, HEAD, Decoder, Encoder, framed
 from palio.routing import messages as routing
 from palio.server.assembly import Running, running
 from palio.server.settings import Broker, Configuration, Limits, Listen
@@ -144,7 +144,7 @@ def frames(*messages: Message) -> list[bytes]:
     data = b"".join(bytes(part) for each in messages for part in encoder.encode(each))
     found = []
     while data:
-        size = 5 + struct.unpack_from("<I", data)[0]
+        size = HEAD.size + struct.unpack_from("<I", data)[0]
         found.append(data[:size])
         data = data[size:]
     return found
@@ -328,8 +328,10 @@ async def test_a_message_that_says_something_else_harms_nobody(
         for number in range(CASES * 2):
             parts = frames(greeting, *script)
             wrong = draw.choice([at for at, each in enumerate(parts) if each[4] == 1])
-            body = msgspec.msgpack.encode(twisted(draw, msgspec.msgpack.decode(parts[wrong][5:])))
-            parts[wrong] = struct.pack("<IB", len(body), 1) + body
+            body = msgspec.msgpack.encode(
+                twisted(draw, msgspec.msgpack.decode(parts[wrong][HEAD.size :]))
+            )
+            parts[wrong] = framed(CONTROL, body)
             await at_home.suffers(b"".join(parts))
             if number % 10 == 0:
                 await at_home.is_at_peace()
@@ -341,11 +343,11 @@ async def test_a_message_that_says_something_else_harms_nobody(
 @pytest.mark.parametrize("size", [MAX_GREETING_BYTES + 1, MAX_FRAME_BYTES + 1, 2**32 - 1])
 async def test_a_length_beyond_all_measure_is_refused_before_it_comes(size: int) -> None:
     async with house() as at_home:
-        heard = await at_home.suffers(struct.pack("<IB", size, 1))
+        heard = await at_home.suffers(HEAD.pack(size, CONTROL, 0))
         assert said(heard).code == "IllegalMessage"
         if size > MAX_FRAME_BYTES:
-            heard = await at_home.suffers(frames(AS_CLIENT)[0] + struct.pack("<IB", size, 1))
-            assert said(heard).code == "IllegalMessage"
+            heard = await at_home.suffers(frames(AS_CLIENT)[0] + HEAD.pack(size, CONTROL, 0))
+            assert said(heard).code == "DamagedFrame"
             assert "MAX_FRAME_BYTES" in said(heard).reason
 
 
@@ -367,7 +369,7 @@ async def test_a_greeting_that_comes_byte_by_byte_does_not_come_in_time() -> Non
 async def test_a_frame_that_never_ends_is_silence() -> None:
     async with house(limits=Limits(heartbeat_s=0.5)) as at_home:
         reader, writer = await asyncio.open_connection(*at_home.address)
-        writer.write(frames(AS_CLIENT)[0] + struct.pack("<IB", 1_000_000, 1))
+        writer.write(frames(AS_CLIENT)[0] + HEAD.pack(1_000_000, CONTROL, 0))
         sending = asyncio.create_task(trickle(writer, bytes(1_000_000), 0.01))
         heard = await answers(reader)
         assert isinstance(heard[0], Welcome)

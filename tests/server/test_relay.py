@@ -1,17 +1,23 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import sys
 from pathlib import Path
 
 import pytest
 
+from palio import connect
 from palio.node.addresses import parse_address
+from palio.server.settings import Limits, Peers
+from tests.server.helpers import PATIENCE_S
 from tests.server.namespaces import Namespace, why_not
 from tests.server.relay import CHUNK_BYTES, CHUNKS, Relay
+from tests.server.test_assembly import broker, on_disk
 
 DELAY_S = 0.01
+EVENTS = 150
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,3 +123,59 @@ async def test_a_namespace_is_reached_by_a_relay_and_by_nothing_else(tmp_path: P
                 )
                 said, _ = await process.communicate()
                 assert said == b"z"
+
+
+# --- bits that flip ---
+
+
+class Flips:
+    """Flips a bit after every so many bytes."""
+
+    def __init__(self, draw: random.Random, every: int) -> None:
+        self.flipped = 0
+        self.is_on = False
+        self._draw = draw
+        self._every = every
+        self._left = every
+
+    def __call__(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        if not self.is_on or not data or self._left > 0:
+            return data
+        self._left = self._draw.randrange(self._every, 2 * self._every)
+        spoilt = bytearray(data)
+        spoilt[self._draw.randrange(len(spoilt))] ^= 1 << self._draw.randrange(8)
+        self.flipped += 1
+        return bytes(spoilt)
+
+
+async def test_bits_that_flip_on_the_way_alter_no_event_and_end_nobody(
+    seed: int, tmp_path: Path
+) -> None:
+    """A client, a broker, a link and a broker, with damage on both ways between them."""
+    flips = Flips(random.Random(seed), 3_000)
+    limits = Limits(heartbeat_s=1.0)
+    async with (
+        broker("b1", broker=on_disk(tmp_path / "b1"), limits=limits) as (_, first),
+        Relay(first[1], spoil=flips) as between,
+        broker(
+            "b2",
+            broker=on_disk(tmp_path / "b2", "b2"),
+            limits=limits,
+            peers=Peers(urls=(between.url,)),
+        ) as (_, second),
+        Relay(second[1], spoil=flips) as at_home,
+        connect(f"palio://127.0.0.1:{first[1]}", name="p") as publisher,
+        connect(at_home.url, name="s") as subscriber,
+    ):
+        heard = await subscriber.subscribe("EXISTS number", durable="all")
+        await heard.settled()
+        flips.is_on = True
+        for number in range(EVENTS):
+            await publisher.publish({"number": number, "text": f"{number}" * 30}, durable=True)
+        async with asyncio.timeout(PATIENCE_S):
+            events = [await heard.receive() for _ in range(EVENTS)]
+    assert [(each["number"], each["text"]) for each in events] == [
+        (number, f"{number}" * 30) for number in range(EVENTS)
+    ]
+    assert flips.flipped >= 5

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Sequence
 
 import pytest
@@ -22,7 +21,7 @@ from palio.node.messages import (
     Publish,
     Welcome,
 )
-from palio.node.wire import Encoder
+from palio.node.wire import HEAD, Encoder, framed
 from palio.server.limits import WRITE_HIGH_BYTES
 from palio.server.turns import Turns
 from tests.server.helpers import (
@@ -183,15 +182,12 @@ async def test_a_connection_that_ends_while_it_is_behind_is_forgotten() -> None:
 # --- the greeting ---
 
 
-HEAD_BYTES = 5
-
-
 def sized_hello(size: int) -> bytes:
     """A greeting whose frame has a body of so many bytes."""
     for token in range(size):
         message = hello(token="t" * (size - 100 + token))
         (frame,) = Encoder().encode(message)
-        if len(frame) == HEAD_BYTES + size:
+        if len(frame) == HEAD.size + size:
             return bytes(frame)
     raise AssertionError
 
@@ -252,7 +248,7 @@ async def test_bytes_that_are_no_message_end_the_connection_and_nothing_else() -
         other = await Peer.client(address, "other")
         peer = await Peer.client(address)
         peer.send(Ping())
-        peer.send_bytes(struct.pack("<IB", 3, 99) + b"abc" + b"more")
+        peer.send_bytes(framed(99, b"abc") + b"more")
         peer.send(Ping())
         said = await peer.until_closed()
         assert [type(each) for each in said] == [Pong, Bye]

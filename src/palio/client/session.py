@@ -25,6 +25,7 @@ from palio import errors
 from palio.client.transport import Dial, Wire
 from palio.errors import (
     Closed,
+    DamagedFrame,
     IllegalMessage,
     InvalidInput,
     LimitExceeded,
@@ -265,7 +266,9 @@ class Session:
 
     def _cannot_take(self, connection: _Connection, error: IllegalMessage) -> None:
         """Something came that cannot be read, or that no broker may send: it has not arrived."""
-        if connection is self._connection:
+        if connection is self._connection and isinstance(error, DamagedFrame):
+            self._lost(connection, str(error))
+        elif connection is self._connection:
             self.stream.refuse(str(error))
             if self.stream.refusals == 1:
                 _log.error("what %s sent cannot be taken: %s", self.broker, error)
@@ -395,7 +398,7 @@ class Session:
 def _is_final(error: Exception) -> bool:
     """Whether the next attempt would meet it again."""
     final = NotAuthenticated | NotPermitted | IllegalMessage | InvalidInput
-    return isinstance(error, final) and not isinstance(error, LimitExceeded)
+    return isinstance(error, final) and not isinstance(error, DamagedFrame | LimitExceeded)
 
 
 def _refusal(bye: Bye) -> PalioError:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from palio.errors import IllegalMessage, LimitExceeded, NotAuthenticated, PalioError
+from palio.errors import DamagedFrame, IllegalMessage, LimitExceeded, NotAuthenticated, PalioError
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.node.authority import Authority, OpenAuthority, Principal
@@ -429,8 +429,11 @@ class Node:
         self._close(link, Bye(type(error).__name__, str(error)))
 
     def _refuse(self, link: int, state: _Link, error: PalioError) -> None:
-        """A counted message could not be taken: the other end is told when it comes back."""
-        party = state.party
+        """A counted message could not be taken: the other end is told when it comes back.
+
+        What was damaged on its way is not the sender's fault: it is sent again as it is.
+        """
+        party = None if isinstance(error, DamagedFrame) else state.party
         if party is not None:
             party.stream.refuse(str(error))
             if isinstance(party, Neighbour):

@@ -1,4 +1,4 @@
-"""Messages as frames and back: `u32 length | u8 kind | body`, little-endian.
+"""Messages as frames and back: `u32 length | u8 kind | u32 checksum | body`, little-endian.
 
 | kind | body |
 |---|---|
@@ -8,7 +8,13 @@
 
 A schema is sent once a connection and named by its number from then on. An event that came by
 itself travels as its values within a control message: a batch of one costs ten times as much. The
-filters of routers travel as their canonical text. `Encoder` and `Decoder` hold the state of one
+filters of routers travel as their canonical text.
+
+The checksum is that of kind, length and body, so that a bit which flips on the way is noticed
+before anybody reads what it has become: TCP's own check misses one damaged segment in 65,536, and
+what sits between two brokers may check nothing. It is XXH3 cut to 32 bits, which costs a tenth of
+a microsecond for a small frame and runs at 60 GB/s on large ones. It keeps out accidents, not
+attackers: for those there is TLS. `Encoder` and `Decoder` hold the state of one
 direction of one connection and do no input or output.
 """
 
@@ -20,8 +26,9 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+from xxhash import xxh3_64, xxh3_64_intdigest
 
-from palio.errors import IllegalMessage
+from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_filter
 from palio.model.events import conform
 from palio.model.filters import Filter
@@ -29,17 +36,16 @@ from palio.node.limits import MAX_FRAME_BYTES, MAX_SHAPES
 from palio.node.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
 from palio.node.parcels import Shape
 
-__all__ = ["UNREADABLE", "Decoder", "Encoder"]
+__all__ = ["CONTROL", "EVENTS", "HEAD", "SHAPE", "UNREADABLE", "Decoder", "Encoder", "framed"]
 
-_HEAD: Final = struct.Struct("<IB")
+HEAD: Final = struct.Struct("<IBI")
+_LOW: Final = (1 << 32) - 1
 _NUMBER: Final = struct.Struct("<I")
 
 SHAPE: Final = 0
 CONTROL: Final = 1
 EVENTS: Final = 2
 
-UNREADABLE: Final = _HEAD.pack(1, CONTROL) + b"\xc1"
-"""A frame that nobody can read, as nothing in msgpack begins so: for simulations and tests."""
 
 _WITH_EVENTS: Final = (Publish, Deliver, Forward, Carry, Probe)
 
@@ -48,7 +54,7 @@ class Encoder:
     """Messages to frames, for one direction of one connection.
 
     >>> from palio.node.messages import Ping
-    >>> b"".join(Encoder().encode(Ping()))[5:]
+    >>> b"".join(Encoder().encode(Ping()))[9:]
     b'\\x81\\xa4type\\xa4Ping'
     """
 
@@ -68,13 +74,10 @@ class Encoder:
             return [*buffers, self._control(message)]
         head = self._msgpack.encode(message)
         payload = parcel.payload
-        size = _NUMBER.size + len(head) + payload.size
-        start = _HEAD.pack(size, EVENTS) + _NUMBER.pack(len(head)) + head
-        return [*buffers, start, payload]
+        return [*buffers, framed(EVENTS, _NUMBER.pack(len(head)) + head, payload), payload]
 
     def _control(self, message: Message) -> bytes:
-        body = self._msgpack.encode(message)
-        return _HEAD.pack(len(body), CONTROL) + body
+        return framed(CONTROL, self._msgpack.encode(message))
 
     def _described(self, shape: Shape) -> list[Any]:
         """Give a shape a number, and what tells the other end of it."""
@@ -82,8 +85,7 @@ class Encoder:
             self._shapes.clear()
         number = self._shapes[shape] = len(self._shapes)
         described = shape.schema.serialize()
-        start = _HEAD.pack(_NUMBER.size + described.size, SHAPE) + _NUMBER.pack(number)
-        return [start, described]
+        return [framed(SHAPE, _NUMBER.pack(number), described), described]
 
     def _hook(self, value: object) -> object:
         if isinstance(value, Parcel):
@@ -96,6 +98,32 @@ class Encoder:
         if isinstance(value, Mapping):
             return dict(value)
         raise TypeError(f"{type(value).__name__} does not travel")
+
+
+def framed(kind: int, start: bytes, payload: Any = None) -> bytes:
+    """The head of a frame and the start of its body, of which `payload` is the rest, if any.
+
+    >>> len(framed(CONTROL, b"abc"))
+    12
+    """
+    if payload is None:
+        size = len(start)
+        checksum = xxh3_64_intdigest(start, _seed(kind, size))
+    else:
+        size = len(start) + payload.size
+        hashed = xxh3_64(start, _seed(kind, size))
+        hashed.update(payload)
+        checksum = hashed.intdigest()
+    return HEAD.pack(size, kind, checksum & _LOW) + start
+
+
+def _seed(kind: int, size: int) -> int:
+    """The head of a frame is covered as well."""
+    return size << 8 | kind
+
+
+UNREADABLE: Final = framed(CONTROL, b"\xc1")
+"""A frame that nobody can read, as nothing in msgpack begins so: for simulations and tests."""
 
 
 class Decoder:
@@ -138,17 +166,17 @@ class Decoder:
             data = rest
         start = 0
         try:
-            while len(data) - start >= _HEAD.size:
-                size, kind = _HEAD.unpack_from(data, start)
+            while len(data) - start >= HEAD.size:
+                size, kind, checksum = HEAD.unpack_from(data, start)
                 if size > self.max_frame:
-                    raise self._illegal(
-                        f"a frame of {size} bytes; {self.max_frame} is the most (MAX_FRAME_BYTES)"
-                    )
-                end = start + _HEAD.size + size
+                    raise self._too_long(size)
+                end = start + HEAD.size + size
                 if len(data) < end:
                     break
-                with memoryview(data) as view, view[start + _HEAD.size : end] as body:
+                with memoryview(data) as view, view[start + HEAD.size : end] as body:
                     start = end
+                    if xxh3_64_intdigest(body, _seed(kind, size)) & _LOW != checksum:
+                        raise DamagedFrame(self.sender, f"{size} bytes, damaged on their way")
                     message = self._read(kind, body)
                 if message is not None:
                     yield message
@@ -216,6 +244,12 @@ class Decoder:
         batch = pa.ipc.read_record_batch(payload, shape.schema)
         batch.validate(full=True)  # offsets from outside, about to be read by kernels
         return Parcel(publisher, batch, payload, shape)
+
+    def _too_long(self, size: int) -> IllegalMessage:
+        """No end that has been let in makes such a frame: its length was damaged."""
+        kind = DamagedFrame if self.max_frame >= MAX_FRAME_BYTES else IllegalMessage
+        most = f"{self.max_frame} is the most (MAX_FRAME_BYTES)"
+        return kind(self.sender, f"a frame of {size} bytes; {most}")
 
     def _illegal(self, reason: str) -> IllegalMessage:
         return IllegalMessage(self.sender, reason)

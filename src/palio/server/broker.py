@@ -371,7 +371,7 @@ class Server:
         """See `transport.Owner`."""
         if connection.number in self.links:
             self._perform(self.node.illegal(connection.number, error, self.moment()))
-        self._close(connection, Bye("IllegalMessage", error.reason), error.reason)
+        self._close(connection, Bye(type(error).__name__, error.reason), error.reason)
 
     def gone(self, connection: Connection, reason: str) -> None:
         """See `transport.Owner`."""
