@@ -35,6 +35,7 @@ from palio.node.messages import Bye, EventMessage, Message
 from palio.server.counters import Traffic
 from palio.server.dialing import Dialer
 from palio.server.limits import DRAIN_S, MAX_CONNECTIONS
+from palio.server.places import Places
 from palio.server.pulse import Pulse
 from palio.server.transport import Connection
 from palio.server.turns import Turns
@@ -211,7 +212,8 @@ class Server:
         self.links: dict[int, Connection | LocalLink] = {}
         """Those that the node knows, by number."""
         self.dialers: list[Dialer] = []
-        self._max_connections = max_connections
+        self.places = Places(max_connections)
+        """Of all sockets, those of the fronts among them."""
         self._greeting_s = greeting_s
         self._numbers = count(1)
         self._open: set[Connection] = set()
@@ -247,7 +249,7 @@ class Server:
     ) -> tuple[str, int]:
         """Accept connections; the address and the port, which is a free one for port 0."""
         listener = await self._loop.create_server(
-            lambda: Connection(self, next(self._numbers), greeting_s=self._greeting_s),
+            self._new_connection,
             host,
             port,
             ssl=tls,
@@ -328,20 +330,23 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """Sockets that are open, greeted or not."""
-        return len(self._open)
+        """Sockets that are open, at all ports, greeted or not."""
+        return self.places.taken
 
     # --- `Owner`: what connections say ---
 
     def opened(self, connection: Connection) -> None:
         """See `transport.Owner`."""
         self._open.add(connection)
-        if self._draining or len(self._open) > self._max_connections:
+        place = connection.place
+        if place is not None:
+            place.hold()
+        if self._draining or (place is not None and place.is_beyond):
             self.traffic.refused += 1
             reason = (
                 "the server is stopping"
                 if self._draining
-                else f"{self._max_connections} connections are the most (limits.connections)"
+                else f"{self.places.most} connections are the most (limits.connections)"
             )
             connection.close(Bye("LimitExceeded", reason))
             return
@@ -376,6 +381,8 @@ class Server:
     def gone(self, connection: Connection, reason: str) -> None:
         """See `transport.Owner`."""
         self._open.discard(connection)
+        if connection.place is not None:
+            connection.place.leave()
         if not self._open:
             self._empty.set()
         if connection.is_broker:
@@ -489,8 +496,12 @@ class Server:
             self._perform(self.node.lost(link.number, self.moment()))
 
     def _dialled_connection(self, dialer: Dialer) -> Connection:
-        connection = Connection(
-            self, next(self._numbers), dialled=True, greeting_s=self._greeting_s
-        )
+        connection = self._new_connection(dialled=True)
         connection.peer = dialer.peer
+        return connection
+
+    def _new_connection(self, *, dialled: bool = False) -> Connection:
+        greeting_s = self._greeting_s
+        connection = Connection(self, next(self._numbers), dialled=dialled, greeting_s=greeting_s)
+        connection.place = self.places.take(greeting_s)
         return connection

@@ -18,7 +18,7 @@ class Traffic:
     illegal: int = 0
     """Connections that were closed because of bytes that are no message."""
     late: int = 0
-    """Connections that did not show in time who they are."""
+    """Connections that did not show in time who they are, or what they want."""
     dialled: int = 0
     """Connections to other brokers that came about."""
     dial_failures: int = 0

@@ -30,6 +30,7 @@ from palio.server.broker import Server
 from palio.server.front import RESUME_BYTES, Connect
 from palio.server.hosts import Hosts
 from palio.server.http_access import MAX_BODY_BYTES, Access
+from palio.server.http_connection import Door, HttpConnection, SocketConnection
 from palio.server.http_delivery import Delivery
 from palio.server.http_errors import NotFound, answer
 from palio.server.http_hosts import HostCheck, own_names
@@ -138,9 +139,9 @@ class Front:
         self._delivery = delivery
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self, listening: socket.socket) -> None:
+    async def start(self) -> None:
         """Begin to answer."""
-        self._task = asyncio.create_task(self._server.serve([listening]), name="http front")
+        self._task = asyncio.create_task(self._server.serve(), name="http front")
         await self._delivery.start(self.address)
 
     async def stop(self) -> None:
@@ -152,6 +153,51 @@ class Front:
 
 
 class _Uvicorn(uvicorn.Server):
+    """uvicorn with a listener of its own, whose handshakes have a limit."""
+
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, door: Door) -> None:
+        super().__init__(config)
+        self._listening = listening
+        self._door = door
+        self._lingering: set[object] = set()
+        """Connections whose clients did not take the end of an answer when it was last looked."""
+        self._look_at = 0.0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002  # as in the base class
+        """Listen."""
+        await super().startup([])
+        config, tls = self.config, self.config.ssl
+        self.servers.append(
+            await asyncio.get_running_loop().create_server(
+                partial(
+                    HttpConnection, config, self.server_state, self.lifespan.state, door=self._door
+                ),
+                sock=self._listening,
+                ssl=tls,
+                ssl_handshake_timeout=self._door.handshake_s if tls is not None else None,
+                backlog=config.backlog,
+            )
+        )
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._look_at:
+            self._look_at = now + self._door.body_s
+            self._cut_lingering()
+        return await super().on_tick(counter)
+
+    def _cut_lingering(self) -> None:
+        """Cut those whose clients still do not take the end of an answer."""
+        lingering = {
+            each
+            for each in self.server_state.connections
+            if isinstance(each, HttpConnection | SocketConnection) and each.lingers
+        }
+        for connection in lingering & self._lingering:
+            connection.transport.abort()
+        self._lingering = {*lingering}
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the broker's: it stops its fronts itself."""
@@ -179,11 +225,13 @@ async def serve(
     config = uvicorn.Config(
         app,
         log_config=None,
-        log_level="warning",  # that it listens is said by the broker
+        log_level="error",  # that it listens is said by the broker, what came in its metrics
         access_log=False,
         lifespan="off",
         server_header=False,
-        ws="websockets-sansio",
+        http=HttpConnection,
+        ws=SocketConnection,
+        backlog=BACKLOG,
         ws_max_size=MAX_BODY_BYTES,
         timeout_graceful_shutdown=CLOSE_S,
         ssl_certfile=tls.cert or None,
@@ -197,8 +245,16 @@ async def serve(
     host, port = listening.getsockname()[:2]
     scheme = "https" if tls.cert else "http"
     address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-    front = Front(_Uvicorn(config), delivery, address)
-    await front.start(listening)
+    door = Door(
+        server.places,
+        server.traffic,
+        handshake_s=limits.greeting_s,
+        head_s=limits.http_head_s,
+        body_s=limits.http_body_s,
+        idle_s=limits.http_idle_s,
+    )
+    front = Front(_Uvicorn(config, listening, door), delivery, address)
+    await front.start()
     return front
 
 

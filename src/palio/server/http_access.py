@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 
-from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated
+from palio.errors import Closed, InvalidInput, LimitExceeded, NotAuthenticated
 from palio.model.hiding import shown_without
 from palio.node.authority import Authority, Principal
 from palio.node.effects import Moment
@@ -71,11 +71,14 @@ async def body_of(request: Request) -> bytes:
         raise _too_long(int(said))
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MAX_BODY_BYTES:
-            raise _too_long(size)
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > MAX_BODY_BYTES:
+                raise _too_long(size)
+            parts.append(part)
+    except ClientDisconnect:
+        raise Closed("the client left before its request was whole") from None
     return b"".join(parts)
 
 

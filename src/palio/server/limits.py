@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 MAX_CONNECTIONS: Final = 10_000
-"""Connections of one server at once; at 30 KiB each, 300 MB."""
+"""Connections of one server at once, at all ports together; at 30 KiB each, 300 MB."""
+
+HTTP_HEAD_S: Final = 10.0
+"""How long the head of a request of HTTP may take: one packet, for whoever means well."""
+
+HTTP_BODY_S: Final = 60.0
+"""How long a body may take: at the largest, 4 MiB, over a line of half a megabit."""
+
+HTTP_IDLE_S: Final = 5.0
+"""How long a connection of HTTP is kept for another request."""
 
 DRAIN_S: Final = 10.0
 """How long a server that is told to stop waits for its connections to take what was sent."""

@@ -136,7 +136,7 @@ METRICS: Final = (
         ("accepted", "connections_accepted", "Connections that were let in"),
         ("refused", "connections_refused", "Connections beyond the limit"),
         ("illegal", "connections_illegal", "Connections closed for bytes that are no message"),
-        ("late", "connections_late", "Connections that did not greet in time"),
+        ("late", "connections_late", "Connections that did not greet or ask in time"),
         ("dialled", "dials", "Connections made to other brokers"),
         ("dial_failures", "dial_failures", "Attempts to reach another broker that failed"),
     ),

@@ -28,7 +28,7 @@ from palio.node.limits import (
     WINDOW_BYTES,
 )
 from palio.server.hosts import PUBLIC, Hosts
-from palio.server.limits import MAX_CONNECTIONS
+from palio.server.limits import HTTP_BODY_S, HTTP_HEAD_S, HTTP_IDLE_S, MAX_CONNECTIONS
 
 __all__ = [
     "Auth",
@@ -162,7 +162,9 @@ class Webhooks(_Section, frozen=True, kw_only=True):
 class Limits(_Section, frozen=True, kw_only=True):
     """`[limits]`: how much, how many, how long."""
 
-    connections: Annotated[Count, Meta(description="connections at once")] = MAX_CONNECTIONS
+    connections: Annotated[
+        Count, Meta(description="connections at once, at all ports together")
+    ] = MAX_CONNECTIONS
     max_sessions: Annotated[Count, Meta(description="sessions, connected or away")] = MAX_SESSIONS
     max_subscriptions: Annotated[Count, Meta(description="subscriptions of one session")] = (
         MAX_SUBSCRIPTIONS
@@ -175,6 +177,15 @@ class Limits(_Section, frozen=True, kw_only=True):
         MEMORY_BYTES
     )
     greeting_s: Annotated[Seconds, Meta(description="to show who one is")] = GREETING_S
+    http_head_s: Annotated[Seconds, Meta(description="for the head of a request of HTTP")] = (
+        HTTP_HEAD_S
+    )
+    http_body_s: Annotated[Seconds, Meta(description="for its body, and to take its answer")] = (
+        HTTP_BODY_S
+    )
+    http_idle_s: Annotated[Seconds, Meta(description="that HTTP waits for another request")] = (
+        HTTP_IDLE_S
+    )
     heartbeat_s: Annotated[Seconds, Meta(description="of silence before a connection is asked")] = (
         HEARTBEAT_S
     )

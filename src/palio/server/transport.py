@@ -23,6 +23,7 @@ from palio.node.messages import Bye, EventMessage, Hello, Message, Welcome
 from palio.node.wire import Decoder, Encoder
 from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, WRITE_HIGH_BYTES
+from palio.server.places import Place
 from palio.server.turns import Turns
 
 __all__ = ["Connection", "Owner"]
@@ -75,6 +76,7 @@ class Connection(asyncio.Protocol):
         "farewell",
         "number",
         "peer",
+        "place",
     )
 
     def __init__(
@@ -92,6 +94,8 @@ class Connection(asyncio.Protocol):
         """The broker that answered, if we dialled."""
         self.farewell = ""
         """What the other end said, in the place of a greeting, about why it ends the connection."""
+        self.place: Place | None = None
+        """Among all sockets of the owner, if it counts them."""
         self._owner = owner
         self._is_broker = dialled
         self._encoder = Encoder()

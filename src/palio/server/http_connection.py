@@ -1,0 +1,183 @@
+"""One connection of HTTP: uvicorn's, with a place among all sockets and a limit on every wait.
+
+1. The handshake of TLS may take `limits.greeting_s`; then the socket is closed.
+2. The head of a request may take `limits.http_head_s` from its first byte, that of the first
+   request from the connection on; its body `limits.http_body_s` more. What comes later is answered
+   by 408.
+3. For another request a connection waits `limits.http_idle_s`.
+4. A client that does not take the end of what it asked for is cut, `limits.http_body_s` to twice
+   that after the connection was closed, or after it asked for more.
+5. An answer that goes on, an event stream or a WebSocket, has no limit of time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, NamedTuple
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from palio.server.counters import Traffic
+from palio.server.places import Place, Places
+
+__all__ = ["Door", "HttpConnection", "SocketConnection"]
+
+
+class Door(NamedTuple):
+    """What all connections of a front share."""
+
+    places: Places
+    traffic: Traffic
+    handshake_s: float
+    head_s: float
+    body_s: float
+    idle_s: float
+
+
+class HttpConnection(H11Protocol):
+    """A connection over which requests come."""
+
+    def __init__(self, *arguments: Any, door: Door, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.timeout_keep_alive = door.idle_s  # type: ignore[assignment]  # it says int, and means seconds
+        self._door = door
+        self._place = door.places.take(door.handshake_s)
+        self._awaited = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_begun = False
+        self._is_handed_on = False
+
+    # --- what the loop calls ---
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        self._place.hold()
+        door = self._door
+        if self._place.is_beyond:
+            door.traffic.refused += 1
+            most = door.places.most
+            self._end(503, "LimitExceeded", f"{most} connections are the most (limits.connections)")
+            return
+        door.traffic.accepted += 1
+        self._await("head", door.head_s)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        if self.transport.is_closing():
+            return
+        self._has_begun = True
+        super().data_received(data)
+        state = self.conn.their_state
+        if state is h11.SEND_BODY and not self._is_handed_on:
+            self._await("body", self._door.body_s)
+        elif state is h11.IDLE:
+            self._await("head", self._door.head_s)
+        else:
+            self._await_nothing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._await_nothing()
+        self._place.leave()
+        super().connection_lost(exc)
+
+    @property
+    def lingers(self) -> bool:
+        """Whether nothing is left to do but for the client to take what was answered: it was
+        closed, or another answer waits behind those that were not taken.
+        """
+        if self.transport.is_closing():
+            return True
+        return self.flow.write_paused and not self.cycle.response_started
+
+    # --- what uvicorn calls ---
+
+    def on_response_complete(self) -> None:
+        """An answer went out; a body that still comes has no more time than it had."""
+        super().on_response_complete()
+        if self._awaited == "head" and self.timeout_keep_alive_task is not None:
+            self._await_nothing()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Hand the connection on, and its place with it."""
+        self._await_nothing()
+        super().handle_websocket_upgrade(event)
+        heir = self.transport.get_protocol()
+        assert isinstance(heir, SocketConnection)
+        heir.place = self._place
+        self._is_handed_on = True
+
+    def send_400_response(self, msg: str) -> None:
+        """Bytes came that are no request."""
+        self._door.traffic.illegal += 1
+        self._end(400, "InvalidInput", msg)
+
+    # --- parts ---
+
+    def _await(self, what: str, seconds: float) -> None:
+        """The client has to send something; time runs from when that began."""
+        if self._awaited != what:
+            self._await_nothing()
+            self._awaited = what
+            self._timer = self.loop.call_later(seconds, self._too_late)
+
+    def _await_nothing(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._awaited = ""
+
+    def _too_late(self) -> None:
+        self._timer = None
+        self._door.traffic.late += 1
+        if not self._has_begun:
+            self.transport.close()
+            return
+        setting = f"limits.http_{self._awaited}_s"
+        self._end(
+            408, "LimitExceeded", f"the {self._awaited} of a request did not come ({setting})"
+        )
+
+    def _end(self, status: int, kind: str, message: str) -> None:
+        """Answer without asking the application, if nothing was answered yet, and close."""
+        self._await_nothing()
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()
+            return
+        body = json.dumps({"error": {"type": kind, "message": message}}).encode()
+        headers = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+        ]
+        for event in (
+            h11.Response(status_code=status, headers=headers),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
+
+class SocketConnection(WebSocketsSansIOProtocol):
+    """A connection that became a WebSocket; it keeps the place of the one before."""
+
+    place: Place | None = None
+
+    @property
+    def lingers(self) -> bool:
+        """Whether it was closed, and the client does not take the rest."""
+        return self.transport.is_closing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        if self.place is not None:
+            self.place.leave()
+        super().connection_lost(exc)
