@@ -19,9 +19,10 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedWriter
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import IO, Final
+from typing import Final
 
 from palio.errors import UnsafeFile
 
@@ -120,7 +121,7 @@ def open_new(path: Path, mode: int = 0o600) -> int:
     return descriptor
 
 
-def create(path: Path, mode: int = 0o600) -> IO[bytes]:
+def create(path: Path, mode: int = 0o600) -> BufferedWriter:
     """A new file, to be written, as `open_new` makes it."""
     return os.fdopen(open_new(path, mode), "wb")
 
@@ -172,9 +173,9 @@ def append(path: Path, text: str) -> None:
 
 @contextmanager
 def replaced(
-    path: Path, mode: int = 0o600, *, replace: bool = True, shared: bool = False
-) -> Iterator[IO[bytes]]:
-    """A file to write that takes a name in one step, synced, once it is whole.
+    path: Path, mode: int = 0o600, *, replace: bool = True, shared: bool = False, sync: bool = True
+) -> Iterator[BufferedWriter]:
+    """A file to write that takes a name in one step once it is whole, and synced if so asked.
 
     What had the name before is replaced, not written to. Without `replace` it stays, with a
     `FileExistsError`. `shared`: several processes may do this at a time; what one that was killed
@@ -188,7 +189,8 @@ def replaced(
         with create(fresh, mode) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         if replace:
             fresh.replace(path)
         else:

@@ -40,8 +40,8 @@ def test_an_empty_engine_has_a_file_too(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("price < 5")
     write_arrow(tmp_path / "arrow", to_batch({"x": 1}))
-    for name, problem in (("text", "no saved filters"), ("arrow", "not of filters")):
+    for name, problem in (("text", "no table that Palio saved"), ("arrow", "not of filters")):
         with pytest.raises(InvalidInput, match=problem):
             read_filters(tmp_path / name)
-    with pytest.raises(InvalidInput, match="no saved filters"):
+    with pytest.raises(InvalidInput, match="no table that Palio saved"):
         read_filters(tmp_path / "missing")

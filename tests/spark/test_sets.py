@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from palio.errors import InvalidInput
+from palio.errors import FileDamaged, InvalidInput, UnsafeFile
 from palio.spark import SubscriptionSet, subscriptions
 from palio.spark.sets import KEEP_PINS, KEEP_S
+from tests.modes import modes_below, umask
 
 ONE: Final[list[dict[str, Any]]] = [{"id": 1, "filter": "n = 1"}]
 TWO: Final[list[dict[str, Any]]] = [{"id": 2, "filter": "n = 2"}, {"id": 3, "filter": "n ="}]
@@ -118,8 +119,47 @@ def test_old_pins_go(tmp_path: Path) -> None:
 def test_a_pin_to_a_version_that_is_gone(tmp_path: Path) -> None:
     found = subscriptions(ONE, tmp_path)
     (tmp_path / "pins").mkdir()
-    (tmp_path / "pins" / "query-1").write_text("gone")
+    (tmp_path / "pins" / "query-1").write_text("0" * 32)
     assert found.pinned("query", 1) == found.version
+
+
+@pytest.mark.parametrize("said", ["../..", "gone", "", "0" * 33, "\0" * 32, "/etc/passwd"])
+def test_a_pin_or_a_name_that_is_no_version_is_refused(tmp_path: Path, said: str) -> None:
+    found = subscriptions(ONE, tmp_path)
+    (tmp_path / "pins").mkdir()
+    (tmp_path / "pins" / "query-1").write_text(said)
+    with pytest.raises(FileDamaged, match=r"query-1 says .*, which names no version"):
+        found.pinned("query", 1)
+    (tmp_path / "current").write_text(said)
+    with pytest.raises(FileDamaged, match="current says"):
+        len(found)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022])
+def test_a_set_is_for_its_owner_only(tmp_path: Path, mask: int) -> None:
+    with umask(mask):
+        subscriptions(ONE, tmp_path / "new" / "set").pinned("query", 1)
+    assert modes_below(tmp_path / "new") == ({0o700}, {0o600})
+
+
+def test_a_set_in_a_directory_for_a_group_is_for_this_group(tmp_path: Path) -> None:
+    tmp_path.chmod(0o770)
+    with umask(0o077):
+        subscriptions(ONE, tmp_path).pinned("query", 1)
+    directories, files = modes_below(tmp_path / "versions")
+    assert (directories, files) == ({0o750}, {0o640})
+    assert modes_below(tmp_path / "pins") == ({0o770}, {0o640})
+
+
+@pytest.mark.parametrize("name", ["versions", "pins"])
+def test_a_link_in_the_place_of_a_directory_is_not_followed(tmp_path: Path, name: str) -> None:
+    home, elsewhere = tmp_path / "set", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    (home / name).symlink_to(elsewhere)
+    with pytest.raises(UnsafeFile, match=name):
+        subscriptions(ONE, home).pinned("query", 1)
+    assert not list(elsewhere.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,28 @@
 from __future__ import annotations
 
+import zlib
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from palio.errors import InvalidInput
+from palio.errors import FileDamaged, InvalidInput
 from palio.spark.reading import read
-from palio.spark.versions import FORMAT, SHARD_ROWS, SetMeta, Version, digest_of, read_meta, save
+from palio.spark.versions import (
+    FORMAT,
+    SHARD_ROWS,
+    SetMeta,
+    Version,
+    digest_of,
+    read_meta,
+    read_rejects,
+    save,
+)
+from tests.matching.damage import alterations, forged
 
 
 def saved(rows: list[dict[str, Any]], home: Path, shards: int | None = None) -> Version:
@@ -78,7 +91,11 @@ def test_everything_is_counted(tmp_path: Path) -> None:
         {"id": 2, "filter": "b ="},
         {"id": None, "filter": "c"},
     ]
-    assert saved(rows, tmp_path).meta == SetMeta(FORMAT, 1, 1, 2, 1, ("a",), None, "int64", None)
+    meta = saved(rows, tmp_path).meta
+    manifest = tmp_path / "shard0" / "index.msgpack"
+    assert meta == SetMeta(
+        *(1, 1, 2, 1, ("a",), None, "int64", None), (zlib.crc32(manifest.read_bytes()),)
+    )
 
 
 def test_nothing_but_the_version_is_left(tmp_path: Path) -> None:
@@ -96,13 +113,60 @@ def test_a_digest_names_the_contents() -> None:
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
-    import msgspec
-
-    found = saved([{"id": 1, "filter": "a = 1"}], tmp_path).meta
-    changed = msgspec.structs.replace(found, format=FORMAT + 1)
-    (tmp_path / "set.msgpack").write_bytes(msgspec.msgpack.encode(changed))
-    with pytest.raises(InvalidInput, match="compile it again"):
+    saved([{"id": 1, "filter": "a = 1"}], tmp_path)
+    older = {"format": 1, "rows": 1}
+    (tmp_path / "set.msgpack").write_bytes(msgspec.msgpack.encode(older))
+    with pytest.raises(InvalidInput, match=f"has no checksums, not {FORMAT}; make the subscr"):
         read_meta(tmp_path)
-    (tmp_path / "set.msgpack").write_bytes(b"")
+    (tmp_path / "set.msgpack").unlink()
     with pytest.raises(InvalidInput, match="holds no subscription set"):
         read_meta(tmp_path)
+
+
+ROWS: Final[list[dict[str, Any]]] = [
+    {"id": f"s{each % 30}", "filter": f"n = {each}", "subscriber": f"b{each % 3}"}
+    for each in range(60)
+]
+
+
+def read_all(home: Path) -> list[Any]:
+    """What a worker reads of a version."""
+    version = Version(home)
+    assert version.numbers is not None
+    assert version.subscriber_numbers is not None
+    keys = version.shard(0).match(pa.record_batch({"n": list(range(60))})).keys
+    numbers = version.numbers[keys]
+    whose = version.subscribers.take(pa.array(version.subscriber_numbers[numbers]))
+    ids = version.ids.take(pa.array(numbers)).to_pylist()
+    return [ids, whose.to_pylist(), read_rejects(home).to_pylist()]
+
+
+@pytest.mark.parametrize("forge", [False, True])
+def test_an_altered_file_of_a_set_is_refused(tmp_path: Path, forge: bool) -> None:
+    saved(ROWS, tmp_path)
+    expected = read_all(tmp_path)
+    listed = (tmp_path / "set.msgpack").read_bytes()
+    for path in sorted(each for each in tmp_path.iterdir() if each.is_file()):
+        data = path.read_bytes()
+        for _, changed in alterations(path.name, data):
+            if changed == data or (forge and path.name == "set.msgpack"):
+                continue
+            path.write_bytes(changed)
+            if forge:
+                forged(tmp_path, path.name)
+                with suppress(FileDamaged):
+                    assert len(read_all(tmp_path)[0]) == len(expected[0])
+            else:
+                with pytest.raises(FileDamaged, match=path.name):
+                    read_all(tmp_path)
+            path.write_bytes(data)
+            (tmp_path / "set.msgpack").write_bytes(listed)
+
+
+def test_a_shard_of_another_version_is_refused(tmp_path: Path) -> None:
+    saved(ROWS, tmp_path / "one")
+    saved(ROWS[:10], tmp_path / "two")
+    (tmp_path / "one" / "shard0").rename(tmp_path / "old")
+    (tmp_path / "two" / "shard0").rename(tmp_path / "one" / "shard0")
+    with pytest.raises(FileDamaged, match=r"shard0/index\.msgpack .* not of this version"):
+        Version(tmp_path / "one").shard(0)

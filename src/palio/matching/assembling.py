@@ -17,12 +17,14 @@ import numpy.typing as npt
 from palio.matching.cuts import Universe
 
 __all__ = [
+    "PREFIX_DEPTH",
     "Compiled",
     "Entries",
     "Span",
     "assembled",
     "prefixes_of",
     "ranked_owners",
+    "runs",
     "shared_prefixes",
 ]
 
@@ -129,7 +131,7 @@ def assembled(universe: Universe, entries: Entries, owners: Longs) -> Compiled:
     renamed = np.empty(len(slots), np.int64)
     renamed[order] = np.arange(len(order))
     counts = np.diff(offsets)[order]
-    taken = _runs(offsets[:-1][order], counts)
+    taken = runs(offsets[:-1][order], counts)
     row_offsets, row_predicates, sequence = _sorted_rows(
         len(owners), rows, renamed[ids], len(order)
     )
@@ -145,11 +147,15 @@ def assembled(universe: Universe, entries: Entries, owners: Longs) -> Compiled:
     )
 
 
-def _runs(starts: Longs, lengths: Longs) -> Longs:
-    """The places `start, start + 1, ...` of several runs, one after the other."""
+def runs(starts: Longs, lengths: Longs, step: int = 1) -> Longs:
+    """The places `start, start + step, ...` of several runs, one after the other.
+
+    >>> runs(np.array([10, 20]), np.array([2, 3])).tolist()
+    [10, 11, 20, 21, 22]
+    """
     total = int(lengths.sum())
     ends = np.cumsum(lengths)
-    return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
+    return np.repeat(starts - step * (ends - lengths), lengths) + step * np.arange(total)
 
 
 def _intersected(
@@ -285,7 +291,7 @@ def _sorted_rows(
     sequence = np.lexsort(keys[::-1]) if keys else np.arange(count)
     lengths = lengths[sequence]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return offsets, ids[_runs(starts[sequence], lengths)].astype(np.int32), sequence
+    return offsets, ids[runs(starts[sequence], lengths)].astype(np.int32), sequence
 
 
 def prefixes_of(offsets: npt.NDArray[Any], ids: npt.NDArray[Any]) -> Integers:

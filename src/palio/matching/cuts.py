@@ -33,9 +33,12 @@ __all__ = [
     "Numbers",
     "SlotCuts",
     "Universe",
+    "coded_sizes",
     "number_cut",
     "number_cuts",
     "past_numbers",
+    "table_codes",
+    "tables_of",
 ]
 
 Integers: TypeAlias = npt.NDArray[np.int32]
@@ -188,13 +191,7 @@ class Universe:
         self._cuts: dict[str, SlotCuts] | None = dict(cuts)
         every = list(self._cuts.values())
         sizes = np.array([each.sizes() for each in every], np.int32).reshape(-1, len(Kind))
-        widths = sizes + 1
-        self.bases: Integers = np.zeros_like(widths)
-        if every:
-            self.bases[:] = FIRST_CODE + np.cumsum(widths, axis=1) - widths
-        attribute_codes = FIRST_CODE + widths.sum(axis=1)
-        test_codes = np.full(len(self.tests), 2)
-        self.code_counts: Integers = np.concatenate([attribute_codes, test_codes]).astype(np.int32)
+        self.bases, self.code_counts = coded_sizes(sizes, len(self.tests))
 
         numbers = Numbers.joined([each.numbers for each in every])
         self.number_offsets = _offsets(sizes[:, Kind.NUMBER])
@@ -202,7 +199,9 @@ class Universe:
         self.reachable: Integers = np.array(
             [len(each.numbers) - int(each.numbers.beyond.sum()) for each in every], np.int32
         )
-        self._make_tables()
+        reached = (self.number_offsets, self.number_ints, self.reachable)
+        self.table_lows, self.table_offsets = tables_of(*reached)
+        self.table: Integers = table_codes(*reached, self.table_offsets)
         self.bool_cuts: Integers = np.ascontiguousarray(sizes[:, Kind.BOOL])
         self.time_offsets = _offsets(sizes[:, Kind.TIME])
         self.times: Longs = np.concatenate([np.zeros(0, np.int64), *(each.times for each in every)])
@@ -255,23 +254,6 @@ class Universe:
             self.times[self.time_offsets[slot] : self.time_offsets[slot + 1]],
             *texts,
         )
-
-    def _make_tables(self) -> None:
-        """For slots whose integer cuts lie close together, the code of every integer between."""
-        firsts = self.number_offsets[:-1].astype(np.int64)
-        lasts = np.maximum(firsts, firsts + self.reachable - 1)
-        ints = np.append(self.number_ints, 0)
-        self.table_lows: Longs = np.where(self.reachable > 0, ints[firsts], 0)
-        with np.errstate(over="ignore"):  # a span that overflows is negative, and too wide
-            spans = ints[lasts] - self.table_lows
-        chosen = (self.reachable > 0) & (spans >= 0) & (spans < TABLE_SPAN)
-        slots = np.repeat(np.arange(len(firsts)), np.where(chosen, self.reachable, 0))
-        counts = np.bincount(slots, minlength=len(firsts))
-        ranks = np.arange(len(slots)) - (np.cumsum(counts) - counts)[slots]
-        places = firsts[slots] + ranks
-        gaps = np.where(places == lasts[slots], 1, ints[places + 1] - ints[places])
-        self.table: Integers = np.repeat((ranks + 1).astype(np.int32), gaps)
-        self.table_offsets = _offsets(np.where(chosen, spans + 1, 0))
 
     def _lay_texts(self, lists: Sequence[list[bytes]]) -> None:
         texts = [text for part in lists for text in part]
@@ -356,6 +338,46 @@ class Universe:
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return sum(array.nbytes for array in self.arrays())
+
+
+def coded_sizes(sizes: Integers, tests: int) -> tuple[Integers, Integers]:
+    """The first code of each attribute's kinds, and how many codes each slot has.
+
+    `sizes` are the cuts of each attribute, kind by kind; slots of `tests` have two codes.
+    """
+    widths = sizes + 1
+    bases = (FIRST_CODE + np.cumsum(widths, axis=1) - widths).astype(np.int32)
+    attribute_codes = FIRST_CODE + widths.sum(axis=1)
+    return bases, np.concatenate([attribute_codes, np.full(tests, 2)]).astype(np.int32)
+
+
+def tables_of(offsets: Integers, numbers: Longs, reachable: Integers) -> tuple[Longs, Integers]:
+    """For slots whose integer cuts lie close together, a table has the code of every integer
+    between: the first of these integers for each slot, and where its codes begin in the table.
+    """
+    firsts = offsets[:-1].astype(np.int64)
+    lasts = np.maximum(firsts, firsts + reachable - 1)
+    ints = np.append(numbers, 0)
+    lows = np.where(reachable > 0, ints[firsts], 0)
+    with np.errstate(over="ignore"):  # a span that overflows is negative, and too wide
+        spans = ints[lasts] - lows
+    chosen = (reachable > 0) & (spans >= 0) & (spans < TABLE_SPAN)
+    return lows, _offsets(np.where(chosen, spans + 1, 0))
+
+
+def table_codes(
+    offsets: Integers, numbers: Longs, reachable: Integers, table_offsets: Integers
+) -> Integers:
+    """The codes of such tables, one after the other."""
+    firsts = offsets[:-1].astype(np.int64)
+    ints = np.append(numbers, 0)
+    counts = np.where(np.diff(table_offsets) > 0, reachable, 0)
+    slots = np.repeat(np.arange(len(firsts)), counts)
+    ranks = np.arange(len(slots)) - (np.cumsum(counts) - counts)[slots]
+    places = firsts[slots] + ranks
+    last = ranks == reachable[slots] - 1
+    gaps = np.where(last, 1, ints[places + 1] - ints[places])
+    return np.repeat((ranks + 1).astype(np.int32), gaps)
 
 
 def _offsets(sizes: npt.NDArray[Any]) -> Integers:

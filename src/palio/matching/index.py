@@ -451,11 +451,12 @@ class Index:
     def load(cls, path: str | Path, mmap: bool = True, submit: Submit | None = None) -> Index:
         """An index that was saved; with `mmap` its files are shared with every other process.
 
-        What is loaded was checked when it was added, so that nothing is read that is not needed.
+        Every file is checked: `FileDamaged` names one that was altered since it was saved. Filters
+        were checked when they were added, and are not again.
         """
         index = cls(submit)
-        index._subscriptions = storage.load_subscriptions(path)
-        index._state = State(storage.load_parts(path, index._subscriptions, mmap))
+        index._subscriptions, parts = storage.load(path, mmap)
+        index._state = State(parts)
         index._scans.known = index._scanning()
         return index
 

@@ -1,15 +1,16 @@
 """Compiled parts and their subscriptions as flat files, for many processes to map into memory.
 
 A saved index is a directory: every array as a `.npy` file, tables and texts as Arrow files, and
-`index.msgpack` with what is small. Loading maps the files: it takes no time and shares memory with
-every other process that does. Kernels expect arrays that may be written to, so files are mapped
-copy-on-write; nothing ever writes.
+`index.msgpack` with what is small and the checksums of the others (`manifest.py`). Loading reads
+the files once, to check them, and maps them: memory is shared with every other process that does.
+Kernels expect arrays that may be written to, so files are mapped copy-on-write; nothing ever
+writes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,28 +19,64 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.errors import InvalidInput
+from palio import files
 from palio.language.parsing import parse_filter
-from palio.matching.archives import Written, read_arrow, write_arrow, write_filters
+from palio.matching import checking
+from palio.matching.archives import Written, filters_batch, filters_of, one_batch
 from palio.matching.assembling import Compiled
+from palio.matching.checking import Problem
 from palio.matching.cuts import Universe
 from palio.matching.drafting import Guard, bound_residuals
+from palio.matching.manifest import Loading, Saving
 from palio.matching.parts import Part
 from palio.matching.segment import LAYOUT, Segment
 from palio.matching.subscriptions import Archive, Column, Subscriptions, Table
 from palio.model.constraints import Residual
 from palio.model.operators import Op
 from palio.model.texts import TextTest
+from palio.model.values import Kind
 
-__all__ = ["load_parts", "load_subscriptions", "save"]
+__all__ = ["load", "save"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Raised when files of an older version would be misread."""
+
+MANIFEST: Final = "index.msgpack"
+TEXTS: Final = "texts.arrow"
 
 _COMPILED: Final = (
     *("predicate_slots", "span_offsets", "lows", "highs"),
     *("row_offsets", "row_predicates", "row_owners"),
 )
+
+_DTYPES: Final[dict[str, Any]] = {
+    "row_owners": np.int64,
+    "keys": np.int64,
+    "destinations": np.int64,
+    "dead": np.uint64,
+    "program": np.uint32,
+    "lower_entries": np.int64,
+    "upper_entries": np.int64,
+    "lower_vectors": np.uint64,
+    "upper_vectors": np.uint64,
+    "cuts_number_ints": np.int64,
+    "cuts_number_floats": np.int64,
+    "cuts_table_lows": np.int64,
+    "cuts_times": np.int64,
+    "cuts_text_heads": np.uint64,
+    "cuts_text_starts": np.int64,
+    "cuts_text_data": np.uint8,
+}
+"""The types of arrays; the others are of int32."""
+
+_COLUMNS: Final = {
+    "lower_entries": 5,
+    "upper_entries": 5,
+    "lower_vectors": 8,
+    "upper_vectors": 8,
+    "cuts_bases": len(Kind),
+}
+"""The columns of arrays with two dimensions."""
 
 
 class _Test(msgspec.Struct, frozen=True):
@@ -76,56 +113,42 @@ class _TableMeta(msgspec.Struct, frozen=True):
 
 
 class _Meta(msgspec.Struct, frozen=True):
-    format: int
     parts: tuple[_PartMeta, ...]
     tables: tuple[_TableMeta, ...]
 
 
 def save(path: str | Path, parts: Sequence[Part], subscriptions: Subscriptions) -> None:
     """Write everything to a directory, which is made if need be."""
-    home = Path(path)
-    home.mkdir(parents=True, exist_ok=True)
-    part_metas = tuple(_save_part(home, at, part) for at, part in enumerate(parts))
+    saving = Saving(files.make_directory(Path(path)))
+    part_metas = tuple(_save_part(saving, at, part) for at, part in enumerate(parts))
     tables = [each for each in subscriptions.tables if isinstance(each, Table)]
-    table_metas = tuple(_save_table(home, at, table) for at, table in enumerate(tables))
-    write_filters(home / "texts.arrow", _texts(subscriptions))
-    meta = _Meta(FORMAT, part_metas, table_metas)
-    (home / "index.msgpack").write_bytes(msgspec.msgpack.encode(meta))
+    table_metas = tuple(_save_table(saving, at, table) for at, table in enumerate(tables))
+    saving.arrow(TEXTS, filters_batch(_texts(subscriptions)))
+    saving.finish(MANIFEST, FORMAT, _Meta(part_metas, table_metas))
 
 
-def load_parts(path: str | Path, subscriptions: Subscriptions, mmap: bool) -> tuple[Part, ...]:
-    """The parts of a saved index, whose subscriptions were loaded before."""
-    home = Path(path)
-    metas = enumerate(_meta(home).parts)
-    return tuple(_load_part(home, at, meta, subscriptions, mmap) for at, meta in metas)
-
-
-def load_subscriptions(path: str | Path) -> Subscriptions:
-    """The subscriptions of a saved index; texts are parsed when they are asked for."""
-    home = Path(path)
-    loaded = Subscriptions()
-    for at, meta in enumerate(_meta(home).tables):
-        loaded.tables.append(_load_table(home, at, meta))
-    archive = Archive(read_arrow(home / "texts.arrow"))
+def load(path: str | Path, mmap: bool) -> tuple[Subscriptions, tuple[Part, ...]]:
+    """The subscriptions of a saved index, whose texts are parsed when they are asked for, and its
+    parts. `FileDamaged` names a file that is not what was written, or that no reader would survive.
+    """
+    loading = Loading(Path(path), MANIFEST, "saved index", FORMAT, _Meta)
+    subscriptions = Subscriptions()
+    for at, table in enumerate(loading.meta.tables):
+        subscriptions.tables.append(_load_table(loading, at, table))
+    archive = Archive(filters_of(loading.arrow(TEXTS), loading.home / TEXTS))
+    loading.must(TEXTS, checking.order(archive.keys))
     if len(archive.keys):
-        loaded.tables.append(archive)
-    return loaded
-
-
-def _meta(home: Path) -> _Meta:
-    try:
-        meta = msgspec.msgpack.decode((home / "index.msgpack").read_bytes(), type=_Meta)
-    except (OSError, msgspec.DecodeError) as error:
-        raise InvalidInput(f"{home} holds no saved index: {error}") from error
-    if meta.format != FORMAT:
-        raise InvalidInput(f"{home} has format {meta.format}, not {FORMAT}; save it again")
-    return meta
+        subscriptions.tables.append(archive)
+    metas = enumerate(loading.meta.parts)
+    return subscriptions, tuple(
+        _load_part(loading, at, part, subscriptions, mmap) for at, part in metas
+    )
 
 
 # Parts ------------------------------------------------------------------------------------------
 
 
-def _save_part(home: Path, at: int, part: Part) -> _PartMeta:
+def _save_part(saving: Saving, at: int, part: Part) -> _PartMeta:
     segment, compiled = part.segment, part.segment.compiled
     arrays = {name: getattr(compiled, name) for name in _COMPILED}
     arrays |= {f"cuts_{name}": array for name, array in compiled.universe.stored().items()}
@@ -134,7 +157,7 @@ def _save_part(home: Path, at: int, part: Part) -> _PartMeta:
     if laid_out:
         arrays |= segment.laid_out()
     for name, array in arrays.items():
-        np.save(home / f"part{at}_{name}.npy", array)
+        saving.array(f"part{at}_{name}.npy", array)
     universe = compiled.universe
     guards = None
     if part.guards is not None:
@@ -145,27 +168,59 @@ def _save_part(home: Path, at: int, part: Part) -> _PartMeta:
 
 
 def _load_part(
-    home: Path, at: int, meta: _PartMeta, subscriptions: Subscriptions, mmap: bool
+    loading: Loading[_Meta], at: int, meta: _PartMeta, subscriptions: Subscriptions, mmap: bool
 ) -> Part:
     def array(name: str) -> npt.NDArray[Any]:
-        loaded = np.load(home / f"part{at}_{name}.npy", mmap_mode="c" if mmap else None)
-        return np.asarray(loaded)
+        return loading.array(
+            f"part{at}_{name}.npy",
+            _DTYPES.get(name, np.int32),
+            columns=_COLUMNS.get(name),
+            mapped=mmap,
+        )
+
+    def check(problems: Iterable[Problem], prefix: str = "") -> None:
+        for problem in problems:
+            raise loading.damaged(f"part{at}_{prefix}{problem.array}.npy", problem.what)
 
     stored = {name: array(f"cuts_{name}") for name in Universe.STORED}
-    tests = [(each.name, each.test()) for each in meta.tests]
-    universe = Universe.loaded(meta.names, tests, stored)
+    universe = Universe.loaded(meta.names, _tests(loading, meta), stored)
+    check(checking.universe_problems(universe), "cuts_")
     compiled = Compiled(universe, *(array(name) for name in _COMPILED))
+    check(checking.compiled_problems(compiled))
     layout = {name: array(name) for name in LAYOUT} if meta.laid_out else None
+    if layout is not None:
+        check(checking.layout_problems(compiled, layout, meta.depth))
     segment = Segment.loaded(compiled, layout, meta.depth)
-    guards = None
-    if meta.guards is not None:
-        guards = tuple(
-            Guard(key, _residuals(subscriptions, key, place), destination, place)
-            for key, place, destination in meta.guards
-        )
-    dead = array("dead")
+    dead, destinations = array("dead"), array("destinations")
+    count = len(segment.keys)
+    loading.must(f"part{at}_dead.npy", checking.length(dead, count // 64 + 1))
+    loading.must(f"part{at}_destinations.npy", checking.length(destinations, count))
+    guards = None if meta.guards is None else _guards(loading, meta.guards, subscriptions)
+    if guards is not None:
+        loading.must(f"part{at}_row_owners.npy", checking.bounds(segment.keys, 0, len(guards)))
     died = int(np.unpackbits(dead.view(np.uint8)).sum()) if dead.any() else 0
-    return Part(segment, dead, array("destinations"), guards, died)
+    return Part(segment, dead, destinations, guards, died)
+
+
+def _tests(loading: Loading[_Meta], meta: _PartMeta) -> list[tuple[str, TextTest]]:
+    tests = [(each.name, each.test()) for each in meta.tests]
+    if len(set(meta.names)) < len(meta.names) or len(set(tests)) < len(tests):
+        raise loading.damaged(MANIFEST, "an attribute or a test has two slots")
+    return tests
+
+
+def _guards(
+    loading: Loading[_Meta],
+    listed: Sequence[tuple[int, int, int]],
+    subscriptions: Subscriptions,
+) -> tuple[Guard, ...]:
+    try:
+        return tuple(
+            Guard(key, _residuals(subscriptions, key, place), destination, place)
+            for key, place, destination in listed
+        )
+    except (KeyError, IndexError):
+        raise loading.damaged(MANIFEST, "it guards a filter that is not there") from None
 
 
 def _residuals(subscriptions: Subscriptions, key: int, place: int) -> tuple[Residual, ...]:
@@ -180,18 +235,18 @@ def _residuals(subscriptions: Subscriptions, key: int, place: int) -> tuple[Resi
 # Subscriptions ----------------------------------------------------------------------------------
 
 
-def _save_table(home: Path, at: int, table: Table) -> _TableMeta:
+def _save_table(saving: Saving, at: int, table: Table) -> _TableMeta:
     """A table; slots, whose names are numbers, get names that can be parsed."""
-    np.save(home / f"table{at}_keys.npy", table.keys)
+    saving.array(f"table{at}_keys.npy", table.keys)
     own = table.destinations is not table.keys
     if own:
-        np.save(home / f"table{at}_destinations.npy", table.destinations)
-    np.save(home / f"table{at}_gone.npy", np.array(sorted(table.gone), np.int64))
+        saving.array(f"table{at}_destinations.npy", table.destinations)
+    saving.array(f"table{at}_gone.npy", np.array(sorted(table.gone), np.int64))
     for name, column in table.columns.items():
         batch = pa.record_batch({"values": column.values})
-        write_arrow(home / f"table{at}_{_spoken(name)}.arrow", batch)
+        saving.arrow(f"table{at}_{_spoken(name)}.arrow", batch)
         if column.rows is not None:
-            np.save(home / f"table{at}_{_spoken(name)}_rows.npy", column.rows)
+            saving.array(f"table{at}_{_spoken(name)}_rows.npy", column.rows)
     names = tuple(_spoken(name) for name in table.columns)
     return _TableMeta(_with_spoken_names(str(table.skeleton)), names, own)
 
@@ -209,20 +264,34 @@ def _with_spoken_names(text: str) -> str:
     )
 
 
-def _load_table(home: Path, at: int, meta: _TableMeta) -> Table:
-    keys = np.load(home / f"table{at}_keys.npy", mmap_mode="r")
-    goals = keys
+def _load_table(loading: Loading[_Meta], at: int, meta: _TableMeta) -> Table:
+    name = f"table{at}_keys.npy"
+    keys = goals = loading.array(name, np.int64)
+    loading.must(name, checking.order(keys))
     if meta.own_destinations:
-        goals = np.load(home / f"table{at}_destinations.npy", mmap_mode="r")
-    columns = {}
-    for name in meta.variables:
-        rows = home / f"table{at}_{name}_rows.npy"
-        columns[name] = Column(
-            read_arrow(home / f"table{at}_{name}.arrow").column(0),
-            np.load(rows, mmap_mode="r") if rows.exists() else None,
-        )
-    gone = set(np.load(home / f"table{at}_gone.npy").tolist())
-    return Table(keys, parse_filter(meta.skeleton), columns, goals, gone)
+        name = f"table{at}_destinations.npy"
+        goals = loading.array(name, np.int64)
+        loading.must(name, checking.length(goals, len(keys)))
+    skeleton = parse_filter(meta.skeleton)
+    if skeleton.variables != set(meta.variables):
+        raise loading.damaged(MANIFEST, "a table has not the columns of its filter")
+    columns = {each: _load_column(loading, f"table{at}_{each}", keys) for each in meta.variables}
+    gone = set(loading.array(f"table{at}_gone.npy", np.int64).tolist())
+    return Table(keys, skeleton, columns, goals, gone)
+
+
+def _load_column(loading: Loading[_Meta], name: str, keys: npt.NDArray[np.int64]) -> Column:
+    table = loading.arrow(f"{name}.arrow")
+    if table.num_columns != 1 or table.column(0).null_count:
+        raise loading.damaged(f"{name}.arrow", "it is not one column without nulls")
+    values = one_batch(table).column(0)
+    if not loading.has(f"{name}_rows.npy"):
+        loading.must(f"{name}.arrow", checking.length(values, len(keys)))
+        return Column(values, None)
+    rows = loading.array(f"{name}_rows.npy", np.int32)
+    wrong = checking.length(rows, len(values)) or checking.order(rows)
+    loading.must(f"{name}_rows.npy", wrong or checking.bounds(rows, 0, len(keys)))
+    return Column(values, rows)
 
 
 def _texts(subscriptions: Subscriptions) -> Iterator[Written]:

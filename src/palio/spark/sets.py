@@ -15,15 +15,16 @@ again after a failure.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time as clock
 from pathlib import Path
-from tempfile import mkdtemp, mkstemp
 from typing import Final
 
 import pyarrow as pa
 
-from palio.errors import InvalidInput
+from palio import files
+from palio.errors import FileDamaged, InvalidInput
 from palio.model.values import check_name
 from palio.spark.java import cache_directory
 from palio.spark.reading import Roster, Source, read
@@ -31,6 +32,9 @@ from palio.spark.refreshing import Refreshing
 from palio.spark.versions import SetMeta, digest_of, read_meta, read_rejects, save
 
 __all__ = ["SubscriptionSet", "subscriptions"]
+
+_VERSION: Final = re.compile(rb"[0-9a-f]{32}")
+"""What versions are called: digests."""
 
 KEEP_S: Final = 86_400
 """Seconds for which a version that was replaced stays, for jobs that still read it."""
@@ -56,7 +60,7 @@ class SubscriptionSet:
     def version(self) -> str:
         """The name of the version in force."""
         try:
-            return (self.path / "current").read_text(encoding="ascii")
+            return _name_in(self.path / "current")
         except OSError:
             raise InvalidInput(f"{self.path} holds no subscription set") from None
 
@@ -100,7 +104,10 @@ class SubscriptionSet:
         before = self.version if (self.path / "current").exists() else None
         if before == digest:
             return False
-        _write_whole(self.path / "current", digest)
+        with files.replaced(
+            self.path / "current", files.file_mode_in(self.path), shared=True
+        ) as file:
+            file.write(digest.encode())
         if before is not None:
             os.utime(self.path / "versions" / before)  # it is out of force from now on
         self._clear(digest)
@@ -108,11 +115,10 @@ class SubscriptionSet:
 
     def _compile(self, roster: Roster, home: Path) -> None:
         """Compile into a directory of its own and give it its name in one step."""
-        home.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(mkdtemp(dir=home.parent, prefix="new-"))
+        versions = files.make_inside(files.make_directory(self.path), home.parent.name)
+        fresh = files.fresh_directory(versions)
         try:
             save(roster, fresh, self.time, self._shards)
-            fresh.chmod(0o755)  # mkdtemp's are for this user only, workers may be another
             fresh.rename(home)
         except OSError:
             if not (home / "set.msgpack").exists():  # not just that somebody else was faster
@@ -131,8 +137,9 @@ class SubscriptionSet:
         pins = self.path / "pins"
         pin = pins / f"{query}-{batch}"
         try:
-            version = pin.read_text(encoding="ascii")
+            version = _name_in(pin)
         except OSError:
+            files.make_inside(self.path, pins.name, group_writes=True)
             version = _first_word(pin, self.version)
             (pins / f"{query}-{batch - KEEP_PINS}").unlink(missing_ok=True)
         is_here = (self.path / "versions" / version / "set.msgpack").exists()
@@ -182,25 +189,21 @@ def subscriptions(
     return made
 
 
-def _write_whole(path: Path, text: str) -> None:
-    """Write a small file in one step."""
-    descriptor, fresh = mkstemp(dir=path.parent, prefix="new-", text=True)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(text)
-    os.chmod(fresh, 0o644)
-    os.replace(fresh, path)
+def _name_in(path: Path) -> str:
+    """The name of a version, as a file says; nothing else may become a part of a path."""
+    with path.open("rb") as file:
+        found = file.read(64)
+    if not _VERSION.fullmatch(found):
+        raise FileDamaged(f"{path} says {found[:40]!r}, which names no version; remove it")
+    return found.decode("ascii")
 
 
 def _first_word(path: Path, text: str) -> str:
     """Write a small file unless somebody has; what it says."""
-    path.parent.mkdir(exist_ok=True)
-    descriptor, fresh = mkstemp(dir=path.parent, prefix="new-", text=True)
+    mode = files.file_mode_in(path.parent)
     try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(text)
-        os.link(fresh, path)
+        with files.replaced(path, mode, replace=False, shared=True, sync=False) as file:
+            file.write(text.encode())
     except FileExistsError:
-        return path.read_text(encoding="ascii")
-    finally:
-        os.unlink(fresh)
+        return _name_in(path)
     return text

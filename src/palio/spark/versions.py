@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -24,8 +25,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.errors import InvalidInput
+from palio import files
+from palio.matching import checking, storage
+from palio.matching.archives import one_batch, read_arrow, write_arrow
 from palio.matching.index import Index
+from palio.matching.manifest import Loading, Saving
 from palio.spark.compiling import compile_rows
 from palio.spark.reading import Roster
 
@@ -34,8 +38,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SetMeta", "Version", "digest_of", "open_version", "read_meta", "read_rejects", "save"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Raised when sets of an older version would be misread."""
+
+MANIFEST: Final = "set.msgpack"
 
 SHARD_ROWS: Final = 500_000
 """Rows of one shard: it compiles within a gigabyte of memory, and two keep two cores busy."""
@@ -46,7 +52,6 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 class SetMeta(msgspec.Struct, frozen=True):
     """What a version says about itself."""
 
-    format: int
     rows: int
     ids: int
     """Distinct ids, without those of which every row was rejected."""
@@ -59,6 +64,8 @@ class SetMeta(msgspec.Struct, frozen=True):
     id_type: str
     subscriber_type: str | None
     """None if subscriptions have none."""
+    shard_sums: tuple[int, ...] = ()
+    """Checksums of the manifests of its shards."""
 
 
 class ShardReport(msgspec.Struct, frozen=True):
@@ -73,20 +80,40 @@ class Version:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.meta = read_meta(home)
-        self.ids: Any = _read_column(home / "ids.arrow")
+        self._loading = _loading(home)
+        self.meta = self._loading.meta
+        self.ids: Any = self._column("ids.arrow", self.meta.id_type)
         """The ids by their numbers."""
-        self.numbers = _map_array(home / "numbers.npy")
+        self.numbers: Longs | None = None
         """The number of each row's id; None where that is the row."""
+        if self._loading.has("numbers.npy"):
+            self.numbers = self._places("numbers.npy", len(self.ids))
         self.subscribers: Any = None
         self.subscriber_numbers: Longs | None = None
         if self.meta.subscriber_type is not None:
-            self.subscribers = _read_column(home / "subscribers.arrow")
-            self.subscriber_numbers = _map_array(home / "subscriber_numbers.npy")
+            self.subscribers = self._column("subscribers.arrow", self.meta.subscriber_type)
+            places = self._places("subscriber_numbers.npy", len(self.subscribers))
+            self._loading.must("subscriber_numbers.npy", checking.length(places, len(self.ids)))
+            self.subscriber_numbers = places
+
+    def _column(self, name: str, type_: str) -> Any:
+        table = self._loading.arrow(name)
+        if table.num_columns != 1 or str(table.schema.field(0).type) != type_:
+            raise self._loading.damaged(name, f"it is not one column of {type_}")
+        return one_batch(table).column(0)
+
+    def _places(self, name: str, end: int) -> Longs:
+        places = self._loading.array(name, np.int64)
+        self._loading.must(name, checking.bounds(places, 0, end))
+        return places
 
     def shard(self, number: int) -> Index:
         """One of its indexes."""
-        return Index.load(self.home / f"shard{number}")
+        home = self.home / f"shard{number}"
+        if _shard_sum(home) != self.meta.shard_sums[number]:
+            name = f"{home.name}/{storage.MANIFEST}"
+            raise self._loading.damaged(name, "it is not of this version of the set")
+        return Index.load(home)
 
     def shard_bytes(self) -> int:
         """How large its largest shard is on disk."""
@@ -103,21 +130,26 @@ def open_version(home: Path) -> Version:
 
 def read_meta(home: Path) -> SetMeta:
     """What a saved version says about itself."""
+    return _loading(home).meta
+
+
+def _loading(home: Path) -> Loading[SetMeta]:
+    found = Loading(home, MANIFEST, "subscription set", FORMAT, SetMeta)
+    if not len(found.meta.shard_sums) == found.meta.shards > 0:
+        raise found.damaged(MANIFEST, "it does not list its shards")
+    return found
+
+
+def _shard_sum(home: Path) -> int:
     try:
-        meta = msgspec.msgpack.decode((home / "set.msgpack").read_bytes(), type=SetMeta)
-    except (OSError, msgspec.DecodeError) as error:
-        raise InvalidInput(
-            f"{home} holds no subscription set, or none that this machine can read: {error}"
-        ) from None
-    if meta.format != FORMAT:
-        raise InvalidInput(f"{home} has format {meta.format}, not {FORMAT}; compile it again")
-    return meta
+        return zlib.crc32((home / storage.MANIFEST).read_bytes())
+    except OSError:
+        return -1
 
 
 def read_rejects(home: Path) -> pa.Table:
     """What is not in a saved version: `id`, `filter`, `reason`."""
-    rejects: pa.Table = _open_arrow(home / "rejects.arrow").read_all()
-    return rejects
+    return _loading(home).arrow("rejects.arrow")
 
 
 def digest_of(roster: Roster, time: str | None, shards: int | None) -> str:
@@ -168,17 +200,20 @@ def save(roster: Roster, home: Path, time: str | None, shards: int | None) -> No
     count = max(1, min(count, len(names.ids)))
     shard_of = numbers * count // max(1, len(names.ids))
     shard_of[names.contradicting] = -1
-    np.save(home / "shard_of.npy", shard_of)
-    _write_arrow(home / "roster.arrow", roster.table)
+    with files.create(home / "shard_of.npy") as file:
+        np.save(file, shard_of)
+    write_arrow(home / "roster.arrow", roster.table)
+    for shard in range(count):
+        files.make_inside(home, f"shard{shard}")
     reports = _compile_all(home, count, time)
     (home / "shard_of.npy").unlink()
     (home / "roster.arrow").unlink()
     bad = [each for report in reports for each in report.rejects]
     bad += [(row, "its id belongs to another subscriber") for row in names.contradicting.tolist()]
-    _save_names(home, names)
-    _save_rejects(home, roster, sorted(bad))
+    saving = Saving(home)
+    _save_names(saving, names)
+    _save_rejects(saving, roster, sorted(bad))
     meta = SetMeta(
-        FORMAT,
         len(roster) - len(bad),
         len(np.unique(np.delete(numbers, [row for row, _ in bad]))),
         len(roster.rejects) + len(bad),
@@ -187,8 +222,9 @@ def save(roster: Roster, home: Path, time: str | None, shards: int | None) -> No
         time,
         str(names.ids.type),
         None if names.subscribers is None else str(names.subscribers.type),
+        tuple(_shard_sum(home / f"shard{shard}") for shard in range(count)),
     )
-    (home / "set.msgpack").write_bytes(msgspec.msgpack.encode(meta))
+    saving.finish(MANIFEST, FORMAT, meta)
 
 
 def _names(table: pa.Table) -> _Names:
@@ -207,16 +243,16 @@ def _names(table: pa.Table) -> _Names:
     return _Names(ids, numbers, coded.dictionary, goals[first], contradicting)
 
 
-def _save_names(home: Path, names: _Names) -> None:
-    _write_arrow(home / "ids.arrow", pa.table({"values": names.ids}))
+def _save_names(saving: Saving, names: _Names) -> None:
+    saving.arrow("ids.arrow", pa.table({"values": names.ids}))
     if names.numbers is not None:
-        np.save(home / "numbers.npy", names.numbers)
+        saving.array("numbers.npy", names.numbers)
     if names.subscribers is not None and names.subscriber_numbers is not None:
-        _write_arrow(home / "subscribers.arrow", pa.table({"values": names.subscribers}))
-        np.save(home / "subscriber_numbers.npy", names.subscriber_numbers)
+        saving.arrow("subscribers.arrow", pa.table({"values": names.subscribers}))
+        saving.array("subscriber_numbers.npy", names.subscriber_numbers)
 
 
-def _save_rejects(home: Path, roster: Roster, bad: list[tuple[int, str]]) -> None:
+def _save_rejects(saving: Saving, roster: Roster, bad: list[tuple[int, str]]) -> None:
     rows = pa.array([row for row, _ in bad], pa.int64())
     ids = [each for each, _, _ in roster.rejects] + roster.table["id"].take(rows).to_pylist()
     texts = [each for _, each, _ in roster.rejects] + roster.table["filter"].take(rows).to_pylist()
@@ -226,7 +262,7 @@ def _save_rejects(home: Path, roster: Roster, bad: list[tuple[int, str]]) -> Non
         "filter": pa.array(texts, pa.utf8()),
         "reason": pa.array(reasons, pa.utf8()),
     }
-    _write_arrow(home / "rejects.arrow", pa.table(columns))
+    saving.arrow("rejects.arrow", pa.table(columns))
 
 
 # Compiling --------------------------------------------------------------------------------------
@@ -270,31 +306,6 @@ class _ShardTask:
         """Compile and save one."""
         home = Path(self.home)
         rows = np.flatnonzero(np.load(home / "shard_of.npy", mmap_mode="r") == shard)
-        compiled = compile_rows(_open_arrow(home / "roster.arrow").read_all(), rows, self.time)
+        compiled = compile_rows(read_arrow(home / "roster.arrow"), rows, self.time)
         compiled.engine.save(home / f"shard{shard}")
         return ShardReport(tuple(sorted(compiled.attributes)), compiled.rejects)
-
-
-# Files ------------------------------------------------------------------------------------------
-
-
-def _write_arrow(path: Path, table: pa.Table) -> None:
-    whole = table.combine_chunks()
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, whole.schema) as writer:
-        writer.write_table(whole)
-
-
-def _open_arrow(path: Path) -> Any:
-    return pa.ipc.open_file(pa.memory_map(str(path)))
-
-
-def _read_column(path: Path) -> Any:
-    """The one column of a file, mapped, as one array."""
-    reader = _open_arrow(path)
-    if not reader.num_record_batches:
-        return pa.array([], reader.schema.field(0).type)
-    return reader.read_all().column(0).combine_chunks()
-
-
-def _map_array(path: Path) -> Longs | None:
-    return np.load(path, mmap_mode="r") if path.exists() else None

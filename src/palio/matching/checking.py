@@ -1,0 +1,275 @@
+"""What saved arrays must be for their reader not to leave them: checked whenever they are loaded.
+
+Kernels follow offsets, places and codes without looking whether these lead out of an array. Here
+everything that is followed is bounded, with a few passes of numpy over each array. A set of arrays
+that passes may still give other answers than it should; that is what checksums are for
+(`manifest.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sized
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from palio.matching.assembling import PREFIX_DEPTH, Compiled, runs
+from palio.matching.cuts import Universe, coded_sizes, table_codes, tables_of
+from palio.model.values import Kind
+
+__all__ = [
+    "Problem",
+    "bounds",
+    "compiled_problems",
+    "layout_problems",
+    "length",
+    "offsets",
+    "order",
+    "universe_problems",
+]
+
+Array: TypeAlias = npt.NDArray[Any]
+Longs: TypeAlias = npt.NDArray[np.int64]
+
+BLOCK: Final = 512
+"""Rows of a block of a level, as in `kernels_build.py`, which is not loaded just for this."""
+
+MAX_SHIFT: Final = 62
+"""A code's distance is an int64: it cannot be shifted further."""
+
+
+class Problem(NamedTuple):
+    """What is wrong with an array."""
+
+    array: str
+    what: str
+
+
+# --- one array ---
+
+
+def length(array: Sized, expected: int) -> str | None:
+    """What is wrong if an array has another length."""
+    if len(array) == expected:
+        return None
+    return f"it has {len(array)} items, and {expected} are needed"
+
+
+def bounds(array: Array, low: int, end: int) -> str | None:
+    """What is wrong if a value is below `low`, or not below `end`."""
+    if len(array) and (int(array.min()) < low or int(array.max()) >= end):
+        return f"it holds a value that is not from {low} to {end - 1}"
+    return None
+
+
+def order(array: Array) -> str | None:
+    """What is wrong if values do not ascend, each above the one before."""
+    if len(array) > 1 and not bool(np.all(array[1:] > array[:-1])):
+        return "its values do not ascend"
+    return None
+
+
+def offsets(array: Array, count: int, total: int, *, least: int = 0) -> str | None:
+    """What is wrong if these are no offsets of `count` parts of `total` items."""
+    wrong = length(array, count + 1)
+    if wrong is not None:
+        return wrong
+    if int(array[0]) != 0 or int(array[-1]) != total:
+        return f"its offsets do not lead from 0 to {total}"
+    if count and (int(array.min()) < 0 or int(np.diff(array).min()) < least):
+        return "its offsets do not ascend"
+    return None
+
+
+def _found(*pairs: tuple[str, str | None]) -> Iterator[Problem]:
+    for name, what in pairs:
+        if what is not None:
+            yield Problem(name, what)
+
+
+# --- cuts ---
+
+
+def universe_problems(universe: Universe) -> Iterator[Problem]:
+    """Each problem of a universe's arrays; what follows the first may be raised by it."""
+    slots, numbers = len(universe.names), len(universe.number_ints)
+    texts = len(universe.text_heads)
+    yield from _found(
+        ("number_offsets", offsets(universe.number_offsets, slots, numbers)),
+        ("number_floats", length(universe.number_floats, numbers)),
+        ("time_offsets", offsets(universe.time_offsets, slots, len(universe.times))),
+        ("text_offsets", offsets(universe.text_offsets, 2 * slots, texts)),
+        ("text_starts", offsets(universe.text_starts, texts, len(universe.text_data))),
+        ("bool_cuts", length(universe.bool_cuts, slots) or bounds(universe.bool_cuts, 0, 2)),
+        ("reachable", length(universe.reachable, slots)),
+    )
+    sizes = np.empty((slots, len(Kind)), np.int32)
+    sizes[:, Kind.BOOL] = universe.bool_cuts
+    sizes[:, Kind.NUMBER] = np.diff(universe.number_offsets)
+    sizes[:, Kind.TIME] = np.diff(universe.time_offsets)
+    sizes[:, [Kind.STRING, Kind.BYTES]] = np.diff(universe.text_offsets).reshape(-1, 2)
+    bases, counts = coded_sizes(sizes, len(universe.tests))
+    yield from _found(
+        ("bases", _same(universe.bases, bases)),
+        ("code_counts", _same(universe.code_counts, counts)),
+    )
+    if bool(np.any((universe.reachable < 0) | (universe.reachable > sizes[:, Kind.NUMBER]))):
+        yield Problem("reachable", "it holds more cuts than there are")
+    inside = np.ones(max(0, numbers - 1), np.bool_)
+    firsts = universe.number_offsets[1:-1]
+    inside[firsts[(firsts > 0) & (firsts < numbers)] - 1] = False
+    for name in ("number_ints", "number_floats"):
+        values = getattr(universe, name)
+        if bool(np.any(values[1:][inside] < values[:-1][inside])):
+            yield Problem(name, "its values do not ascend")
+    reached = (universe.number_offsets, universe.number_ints, universe.reachable)
+    lows, table_offsets = tables_of(*reached)
+    yield from _found(
+        ("table_lows", _same(universe.table_lows, lows)),
+        ("table_offsets", _same(universe.table_offsets, table_offsets)),
+        ("table", length(universe.table, int(table_offsets[-1]))),
+    )
+    table = table_codes(*reached, table_offsets)
+    yield from _found(("table", _same(universe.table, table)))
+
+
+def _same(array: Array, expected: Array) -> str | None:
+    if array.shape == expected.shape and bool(np.array_equal(array, expected)):
+        return None
+    return "it does not follow from the other arrays"
+
+
+# --- rows ---
+
+
+def compiled_problems(compiled: Compiled) -> Iterator[Problem]:
+    """Each problem of compiled rows, whose universe is sound."""
+    counts = compiled.universe.code_counts
+    predicates, spans = len(compiled.predicate_slots), len(compiled.lows)
+    yield from _found(
+        ("predicate_slots", bounds(compiled.predicate_slots, 0, len(counts))),
+        ("highs", length(compiled.highs, spans)),
+        ("span_offsets", offsets(compiled.span_offsets, predicates, spans, least=1)),
+        ("row_predicates", bounds(compiled.row_predicates, 0, predicates)),
+        (
+            "row_offsets",
+            offsets(compiled.row_offsets, compiled.rows, len(compiled.row_predicates)),
+        ),
+    )
+    ends = np.repeat(counts[compiled.predicate_slots], np.diff(compiled.span_offsets))
+    if bool(np.any((compiled.lows < 0) | (compiled.lows >= compiled.highs))):
+        yield Problem("lows", "an interval is empty or begins below all codes")
+    if bool(np.any(compiled.highs > ends)):
+        yield Problem("highs", "an interval ends above all codes")
+    inside = np.ones(max(0, spans - 1), np.bool_)
+    inside[compiled.span_offsets[1:-1] - 1] = False
+    if bool(np.any((compiled.lows[1:] < compiled.highs[:-1]) & inside)):
+        yield Problem("lows", "intervals of a predicate overlap")
+
+
+# --- the layout ---
+
+
+def layout_problems(
+    compiled: Compiled, layout: Mapping[str, Array], depth: int
+) -> Iterator[Problem]:
+    """Each problem of what kernels walk through, for rows that are sound."""
+    keys, ranks = layout["keys"], layout["row_ranks"]
+    yield from _found(
+        ("keys", order(keys)),
+        ("row_ranks", length(ranks, compiled.rows) or bounds(ranks, 0, len(keys))),
+    )
+    if not bool(np.array_equal(keys[ranks], compiled.row_owners)):
+        yield Problem("keys", "they are not those of the rows")
+    if not 0 <= depth <= PREFIX_DEPTH:
+        yield Problem("program", f"it is {depth} levels deep")
+    slots = len(compiled.universe.code_counts)
+    blocks = -(-compiled.rows // BLOCK)
+    yield from _level_problems("lower", layout, compiled.rows, slots)
+    yield from _level_problems("upper", layout, blocks, slots)
+    what = _program_problem(
+        layout["program"], compiled.rows, len(keys), len(compiled.predicate_slots), depth
+    )
+    yield from _found(("program", what))
+
+
+def _level_problems(
+    level: str, layout: Mapping[str, Array], items: int, slots: int
+) -> Iterator[Problem]:
+    entries, vectors = layout[f"{level}_entries"], layout[f"{level}_vectors"]
+    blocks = -(-items // BLOCK)
+    yield from _found(
+        (f"{level}_offsets", offsets(layout[f"{level}_offsets"], blocks, len(entries)))
+    )
+    slot, _, shift, size, first = entries.T
+    wrong = (
+        bounds(slot, 0, slots)
+        or bounds(shift, 0, MAX_SHIFT + 1)
+        or bounds(size, 1, max(2, len(vectors)))
+        or bounds(first, 0, max(1, len(vectors)))
+        or bounds(first + size, 0, len(vectors))
+    )
+    yield from _found((f"{level}_entries", wrong))
+
+
+class _Walk(NamedTuple):
+    """How far a program was followed, and what it may lead to."""
+
+    program: Array
+    ranks: int
+    predicates: int
+
+    def outside(self, places: Longs, words: Longs | int) -> bool:
+        """Whether a read of so many words at some places leaves the program."""
+        return bool(np.any(places + words > len(self.program)))
+
+    def rows_problem(self, entries: Longs) -> str | None:
+        """What is wrong with the entries of rows and their records."""
+        tests, records = self.program[entries], self.program[entries + 1].astype(np.int64)
+        if bool(np.any(tests > self.predicates)) or self.outside(records, 2):
+            return "a row leads out of it"
+        counts = self.program[records + 1].astype(np.int64)
+        if self.outside(records, counts + 2) or int(counts.sum()) > len(self.program):
+            return "a row leads out of it"
+        if bool(np.any(self.program[records] >= self.ranks)):
+            return "a row is of no filter"
+        rest = self.program[runs(records + 2, counts)]
+        return "a row tests no predicate" if bool(np.any(rest > self.predicates)) else None
+
+
+def _program_problem(
+    program: Array, rows: int, ranks: int, predicates: int, depth: int
+) -> str | None:
+    """What is wrong with a program (`kernels_build.program_of`), level by level.
+
+    Every row is reached once, every node leads on to later ones only.
+    """
+    walk = _Walk(program, ranks, predicates)
+    nodes = np.zeros(1, np.int64)
+    reached, visited = 0, 1
+    for _ in range(depth + 1):
+        if walk.outside(nodes, 2):
+            return "a node leads out of it"
+        own, children = (program[nodes + at].astype(np.int64) for at in range(2))
+        reached += int(own.sum())
+        visited += int(children.sum())
+        if walk.outside(nodes, 2 + 2 * (own + children)) or reached > rows:
+            return "a node leads out of it"
+        if 2 * visited > len(program):
+            return "nodes are shared"
+        what = walk.rows_problem(runs(nodes + 2, own, step=2))
+        if what is not None:
+            return what
+        entries = runs(nodes + 2 + 2 * own, children, step=2)
+        following = program[entries + 1].astype(np.int64)
+        if bool(np.any(program[entries] > predicates)):
+            return "a node tests no predicate"
+        if bool(np.any(following <= np.repeat(nodes, children))):
+            return "a node leads back"
+        nodes = following
+        if not len(nodes):
+            break
+    if len(nodes):
+        return f"it is more than {depth} levels deep"
+    return None if reached == rows else f"it leads to {reached} rows of {rows}"

@@ -1,0 +1,206 @@
+"""Saved files that are read as they were written, or not at all.
+
+A saved index (and a version of a subscription set) is a directory. One of its files, the manifest,
+lists the others with their sizes and checksums. What was damaged on the disk, cut short, mixed up
+or altered is refused with a `FileDamaged` that names it, before anything is read from it.
+
+A checksum is no signature: whoever may write to the directory may write another manifest. What is
+loaded is therefore also checked for what would crash its reader (`checking.py`). Files are mapped:
+whoever may write to them while they are in use may change what a process sees. Palio never does;
+it replaces files, so that a map stays what it was.
+"""
+
+from __future__ import annotations
+
+import zlib
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from palio import files
+from palio.errors import FileDamaged, InvalidInput
+from palio.matching.archives import read_arrow, write_arrow
+
+__all__ = ["Loading", "Saving"]
+
+_MAGIC: Final = "palio"
+
+_BROKEN: Final = (
+    *(ValueError, OSError, EOFError, TypeError, KeyError, OverflowError, MemoryError),
+    *(RecursionError, SyntaxError),
+)
+"""What numpy raises for a file that is no array of numbers."""
+
+Meta = TypeVar("Meta", bound=msgspec.Struct)
+
+
+class _Sum(msgspec.Struct, frozen=True, array_like=True):
+    """What a file was when it was written."""
+
+    size: int
+    crc: int
+
+
+class _Manifest(msgspec.Struct, frozen=True, array_like=True):
+    magic: str
+    format: int
+    crc: int
+    """Of what follows."""
+    body: bytes
+
+
+class _Body(msgspec.Struct, frozen=True, array_like=True):
+    files: dict[str, _Sum]
+    meta: msgspec.Raw
+
+
+class Saving:
+    """Writes the files of a directory, and at last its manifest.
+
+    A file that is there is replaced: readers that have mapped it keep what they have.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._mode = files.file_mode_in(home)
+        self._sums: dict[str, _Sum] = {}
+
+    def array(self, name: str, array: npt.NDArray[Any]) -> None:
+        """Write an array as `.npy`."""
+        with files.replaced(self.home / name, self._mode, sync=False) as file:
+            np.save(file, array)
+        self._note(name)
+
+    def arrow(self, name: str, table: pa.Table | pa.RecordBatch) -> None:
+        """Write a table of one batch at most as an Arrow file."""
+        write_arrow(self.home / name, table, self._mode)
+        self._note(name)
+
+    def _note(self, name: str) -> None:
+        self._sums[name] = _sum_of(self.home / name)
+
+    def finish(self, name: str, format: int, meta: msgspec.Struct) -> None:
+        """Write the manifest, with what else the directory says about itself."""
+        raw = msgspec.Raw(msgspec.msgpack.encode(meta))
+        body = msgspec.msgpack.encode(_Body(self._sums, raw))
+        manifest = _Manifest(_MAGIC, format, zlib.crc32(body), body)
+        with files.replaced(self.home / name, self._mode, sync=False) as file:
+            file.write(msgspec.msgpack.encode(manifest))
+
+
+class Loading(Generic[Meta]):
+    """Reads the files of a directory that `Saving` wrote, each after its checksum."""
+
+    def __init__(self, home: Path, name: str, what: str, format: int, meta: type[Meta]) -> None:
+        self.home = home
+        self._what = what
+        self._path = home / name
+        try:
+            data = self._path.read_bytes()
+        except OSError as error:
+            raise InvalidInput(f"{home} holds no {what}: {error}") from None
+        try:
+            manifest = msgspec.msgpack.decode(data, type=_Manifest)
+        except (msgspec.MsgspecError, ValueError):
+            self._refuse_older(data, format)
+            raise self.damaged(name, "it is no manifest") from None
+        if manifest.magic != _MAGIC or zlib.crc32(manifest.body) != manifest.crc:
+            raise self.damaged(name, "its checksum differs")
+        if manifest.format != format:
+            raise InvalidInput(
+                f"{home} has format {manifest.format}, not {format}; save the {what} again"
+            )
+        try:
+            body = msgspec.msgpack.decode(manifest.body, type=_Body)
+            self.meta: Meta = msgspec.msgpack.decode(body.meta, type=meta)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise self.damaged(name, str(error)) from None
+        self._sums = body.files
+
+    def _refuse_older(self, data: bytes, format: int) -> None:
+        """Before manifests, the file held what it says about itself and nothing else."""
+        try:
+            found = msgspec.msgpack.decode(data)
+        except (msgspec.MsgspecError, ValueError):
+            return
+        if isinstance(found, dict) and "format" in found:
+            raise InvalidInput(
+                f"{self.home} has format {found['format']!r:.20}, which has no checksums, not "
+                f"{format}; make the {self._what} again from its source"
+            )
+
+    def damaged(self, name: str, problem: str) -> FileDamaged:
+        """The error for a file."""
+        return FileDamaged(
+            f"{self.home / name} is not what was written: {problem}; "
+            f"make the {self._what} again from its source"
+        )
+
+    def must(self, name: str, problem: str | None) -> None:
+        """Refuse a file if there is a problem with it."""
+        if problem is not None:
+            raise self.damaged(name, problem)
+
+    def has(self, name: str) -> bool:
+        """Whether a file was written."""
+        return name in self._sums
+
+    def _checked(self, name: str) -> Path:
+        """The path of a file whose checksum is right."""
+        path = self.home / name
+        expected = self._sums.get(name)
+        if expected is None or Path(name).name != name:
+            raise self.damaged(self._path.name, f"it does not list {name!r:.100}")
+        try:
+            found = _sum_of(path)
+        except OSError as error:
+            raise self.damaged(name, error.strerror or str(error)) from None
+        if found.size != expected.size:
+            raise self.damaged(name, f"it has {found.size} bytes instead of {expected.size}")
+        if found.crc != expected.crc:
+            raise self.damaged(name, "its checksum differs")
+        return path
+
+    def array(
+        self, name: str, dtype: npt.DTypeLike, *, columns: int | None = None, mapped: bool = True
+    ) -> npt.NDArray[Any]:
+        """An array of a type and one dimension, or of two with so many `columns`.
+
+        It is mapped copy-on-write, as kernels expect arrays that may be written to. Without
+        `mapped` it is read, after the map has shown that the file is as long as it says.
+        """
+        path = self._checked(name)
+        try:
+            array = np.load(path, mmap_mode="c", allow_pickle=False)
+        except _BROKEN as error:
+            raise self.damaged(name, f"it holds no array: {error}") from None
+        expected = np.dtype(dtype)
+        shape = array.shape[:1] if columns is None else (*array.shape[:1], columns)
+        as_said = array.dtype == expected and array.ndim and array.shape == shape
+        if not as_said or not array.flags.c_contiguous:
+            raise self.damaged(
+                name, f"it holds {array.dtype}{list(array.shape)}, not {expected}{list(shape)}"
+            )
+        return np.asarray(array) if mapped else np.array(array)
+
+    def arrow(self, name: str) -> pa.Table:
+        """A table, mapped."""
+        path = self._checked(name)
+        try:
+            return read_arrow(path)
+        except FileDamaged as error:
+            raise self.damaged(name, str(error)) from None
+
+
+def _sum_of(path: Path) -> _Sum:
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        if not size:
+            return _Sum(0, 0)
+        with mmap(file.fileno(), size, access=ACCESS_READ) as data:
+            return _Sum(size, zlib.crc32(data))

@@ -1,0 +1,168 @@
+"""Loads saved indexes that were altered, file by file, and matches with what was loaded.
+
+Run as a program, as a crash would end it: `damage.py PATH forge|plain every|few`. It prints each
+case before it tries it, and what became of it. With `forge` the manifest is written anew for the
+altered file, as someone would who may write to the directory.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from palio.errors import PalioError
+from palio.language.parsing import parse_filter
+from palio.matching import kernels
+from palio.matching.index import Index
+from palio.model.events import to_batches
+from palio.model.filters import Filter
+
+__all__ = ["alterations", "answers", "events", "forged", "saved"]
+
+MEMORY_BYTES: Final = 4 << 30
+"""An index of a few hundred kilobytes needs no more, mapped libraries included."""
+
+
+def some_filter(number: int) -> Filter:
+    """Filters of every kind that has arrays or texts of its own."""
+    texts = (
+        f"symbol = 'S{number % 40}' AND price < {number}",
+        f"price BETWEEN {number} AND {number + 5} OR volume > {number}",
+        f"name LIKE '%x{number % 7}' AND flag = true",
+        f"at > TIMESTAMP '2026-01-01T00:00:{number % 60:02}Z' AND NOT volume = {number}",
+        f"price * 2 > volume + {number} AND symbol STARTS WITH 'S{number % 9}'",
+        f"symbol IN ('S{number}', 'T') AND EXISTS volume",
+    )
+    return parse_filter(texts[number % len(texts)])
+
+
+def saved(home: Path) -> None:
+    """An index with a part of each sort, tables with gaps, and texts."""
+    index = Index()
+    count = 1_500
+    index.add_many(
+        range(count),
+        parse_filter("symbol = :s AND price < :p AND volume >= :v"),
+        {
+            "s": [f"S{each % 40}" for each in range(count)],
+            "p": [each % 100 if each % 3 else None for each in range(count)],
+            "v": [each % 50 for each in range(count)],
+        },
+        destinations=[each % 10 for each in range(count)],
+    )
+    for number in range(600):
+        index.add(10_000 + number, some_filter(number), destination=number % 5)
+    index.remove(7)
+    index.merge()
+    index.match(events())
+    index.save(home)
+
+
+def events() -> pa.RecordBatch:
+    """Events that many of them match."""
+    rows = [
+        {
+            "symbol": f"S{each % 40}",
+            "price": each % 100,
+            "volume": each % 60,
+            "name": f"ax{each % 7}",
+            "flag": each % 2 == 0,
+        }
+        for each in range(200)
+    ]
+    (batch,) = to_batches(rows)
+    return batch
+
+
+def answers(index: Index) -> list[Any]:
+    """What an index says by each of its plans, and about a change."""
+    batch = events()
+    found = index.match(batch)
+    said: list[Any] = [found.rows.tolist(), found.keys.tolist()]
+    said += [index.match(batch.slice(at, 1)).keys.tolist() for at in range(10)]
+    said.append([each.tolist() for each in index.counts(batch)])
+    said.append({goal: np.asarray(mask).tolist() for goal, mask in index.route(batch).items()})
+    index.add(99_999, parse_filter("price < 50 AND symbol = 'S1'"))
+    index.merge()
+    said.append(index.match(batch).keys.tolist())
+    return said
+
+
+def alterations(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
+    """A file with half of what it holds made huge, negative or another, or cut short."""
+    head = 128 if name.endswith(".npy") else 8
+    middle = head + (len(data) - head) // 2
+    yield "cut", data[:middle]
+    yield "empty", b""
+    yield "longer", data + data[head:]
+    yield "zeros", data[:middle] + bytes(len(data) - middle)
+    yield "ones", data[:middle] + b"\xff" * (len(data) - middle)
+    yield "huge", data[:middle] + (b"\xff\xff\xff\x7f" * len(data))[: len(data) - middle]
+    yield "large", data[:middle] + (b"\x00\x00\x00\x01" * len(data))[: len(data) - middle]
+    yield "other type", data.replace(b"<i4", b"<u4", 1).replace(b"<i8", b"<f8", 1)
+    yield "other shape", data.replace(b"'shape': (", b"'shape': (9", 1)
+    for seed in range(3):
+        changed = bytearray(data)
+        places = np.random.default_rng(seed).integers(head, len(data), 6) if middle > head else ()
+        for place in places:
+            changed[place] ^= 1 << (place % 8)
+        yield f"bits {seed}", bytes(changed)
+
+
+def forged(home: Path, name: str) -> None:
+    """Write the manifest anew for a file that was altered."""
+    path = home / ("index.msgpack" if (home / "index.msgpack").exists() else "set.msgpack")
+    magic, number, _, body = msgspec.msgpack.decode(path.read_bytes())
+    sums, meta = msgspec.msgpack.decode(body)
+    data = (home / name).read_bytes()
+    sums[name] = [len(data), zlib.crc32(data)]
+    body = msgspec.msgpack.encode([sums, meta])
+    path.write_bytes(msgspec.msgpack.encode([magic, number, zlib.crc32(body), body]))
+
+
+def outcome(load: Callable[[], list[Any]], expected: list[Any]) -> str:
+    """What became of reading an altered index."""
+    try:
+        return "same" if load() == expected else "other"
+    except PalioError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+FEW: Final = ("cut", "ones", "huge", "bits 0")
+"""Alterations that are tried where each takes a tenth of a second; by night all are."""
+
+
+def main(home: Path, *, forge: bool, every: bool) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    kernels.warm()
+    original = home.with_name("original")
+    shutil.copytree(home, original)
+    expected = answers(Index.load(home))
+    for path in sorted(home.iterdir()):
+        data = path.read_bytes()
+        for what, changed in alterations(path.name, data):
+            if changed == data or not (every or what in FEW):
+                continue
+            if forge and path.name == "index.msgpack":
+                continue
+            print(f"{path.name}, {what}:", end=" ", flush=True)  # noqa: T201  # read by the test
+            path.write_bytes(changed)
+            if forge:
+                forged(home, path.name)
+            said = outcome(lambda: answers(Index.load(home)), expected)
+            print(said.replace("\n", " "), flush=True)  # noqa: T201  # read by the test
+            path.write_bytes(data)
+            shutil.copy(original / "index.msgpack", home / "index.msgpack")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), forge=sys.argv[2] == "forge", every=sys.argv[3] == "every")

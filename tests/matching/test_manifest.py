@@ -1,0 +1,178 @@
+"""What was saved is read as it was written, or refused by name; nothing crashes its reader."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palio.errors import FileDamaged, InvalidInput
+from palio.language.parsing import parse_filter
+from palio.matching.index import Index
+from palio.matching.manifest import Loading, Saving
+from palio.matching.reference import Reference
+from palio.matching.tree import Tree
+from tests.conftest import NIGHTLY
+from tests.matching.damage import alterations, saved
+from tests.modes import modes_below, umask
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+class Meta(msgspec.Struct):
+    said: str
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("saved") / "index"
+    saved(home)
+    return home
+
+
+def loading(home: Path, format: int = 1) -> Loading[Meta]:
+    return Loading(home, "manifest", "thing", format, Meta)
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    saving = Saving(tmp_path)
+    saving.array("a.npy", np.arange(6).reshape(2, 3))
+    saving.array("empty.npy", np.zeros(0, np.int32))
+    saving.arrow("t.arrow", pa.table({"x": [1, 2]}))
+    saving.finish("manifest", 1, Meta("hello"))
+    found = loading(tmp_path)
+    assert found.meta == Meta("hello")
+    for mapped in (True, False):
+        assert found.array("a.npy", np.int64, columns=3, mapped=mapped).tolist() == [
+            [0, 1, 2],
+            [3, 4, 5],
+        ]
+        assert found.array("empty.npy", np.int32, mapped=mapped).tolist() == []
+    assert found.arrow("t.arrow").to_pydict() == {"x": [1, 2]}
+    assert found.has("a.npy")
+    assert not found.has("b.npy")
+
+
+def test_what_is_not_listed_or_of_another_sort_is_refused(tmp_path: Path) -> None:
+    saving = Saving(tmp_path)
+    saving.array("a.npy", np.arange(6))
+    saving.array("objects.npy", np.array(0))
+    saving.finish("manifest", 1, Meta("hello"))
+    (tmp_path / "b.npy").write_bytes((tmp_path / "a.npy").read_bytes())
+    found = loading(tmp_path)
+    with pytest.raises(FileDamaged, match=r"manifest .* does not list 'b.npy'"):
+        found.array("b.npy", np.int64)
+    for dtype, columns in ((np.int32, None), (np.int64, 3), (np.float64, None)):
+        with pytest.raises(FileDamaged, match=r"a\.npy .* holds int64"):
+            found.array("a.npy", dtype, columns=columns)
+    with pytest.raises(FileDamaged, match=r"objects\.npy"):
+        found.array("objects.npy", np.int64)
+    with pytest.raises(InvalidInput, match="has format 1, not 2; save the thing again"):
+        loading(tmp_path, 2)
+    with pytest.raises(InvalidInput, match="holds no thing"):
+        loading(tmp_path / "none")
+
+
+def test_a_version_without_checksums_is_told_from_a_damaged_one(tmp_path: Path) -> None:
+    (tmp_path / "manifest").write_bytes(msgspec.msgpack.encode({"format": 1, "parts": []}))
+    with pytest.raises(InvalidInput, match="has format 1, which has no checksums, not 2; make"):
+        loading(tmp_path, 2)
+    for data in (b"", b"x", msgspec.msgpack.encode([1, 2])):
+        (tmp_path / "manifest").write_bytes(data)
+        with pytest.raises(FileDamaged, match="manifest is not what was written"):
+            loading(tmp_path)
+
+
+# --- damage ---
+
+
+@pytest.mark.parametrize("how", ["plain", "forge"])
+def test_no_altered_file_crashes_or_changes_an_answer(tmp_path: Path, how: str) -> None:
+    """Half of each file made huge, negative or cut short: the error names it.
+
+    With a manifest written anew for it, answers may differ: a checksum is no signature.
+    """
+    saved(tmp_path / "index")
+    names = {each.name for each in (tmp_path / "index").iterdir()}
+    extent = "every" if NIGHTLY else "few"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.matching.damage", str(tmp_path / "index"), how, extent],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, (done.returncode, lines[-1:], done.stderr[-2_000:])
+    said = Counter(line.split(": ")[1] for line in lines)
+    assert len(lines) > 2 * len(names)
+    assert said.keys() <= ({"FileDamaged"} if how == "plain" else {"FileDamaged", "same", "other"})
+    for line in lines:
+        name, said_of_it = line.split(",")[0], line.partition(": ")[2]
+        if said_of_it.startswith("FileDamaged") and how == "plain":
+            assert f"/{name} is not what was written" in said_of_it
+
+
+@given(st.data())
+def test_random_damage_is_refused(index: Path, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(sorted(index.iterdir())))
+    written = path.read_bytes()
+    place = data.draw(st.integers(0, len(written) - 1))
+    changed = bytearray(written)
+    changed[place : place + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
+    path.write_bytes(changed)
+    try:
+        if bytes(changed) == written:
+            Index.load(index)
+            return
+        with pytest.raises(FileDamaged, match=path.name):
+            Index.load(index)
+    finally:
+        path.write_bytes(written)
+
+
+@pytest.mark.parametrize("engine", [Reference, Tree])
+def test_a_damaged_file_of_an_engine_is_refused(tmp_path: Path, engine: type[Tree]) -> None:
+    one = engine()
+    for key in range(50):
+        one.add(key, parse_filter(f"x = {key} AND s = 's{key}'"))
+    one.save(tmp_path / "engine")
+    data = (tmp_path / "engine").read_bytes()
+    assert len(engine.load(tmp_path / "engine")) == 50
+    for what, changed in alterations("engine", data):
+        if changed != data:
+            (tmp_path / "engine").write_bytes(changed)
+            try:
+                assert len(engine.load(tmp_path / "engine")) == 50, what  # what Arrow never reads
+            except InvalidInput as error:
+                assert str(tmp_path / "engine") in str(error), what  # noqa: PT017  # either is good
+
+
+# --- files ---
+
+
+def test_an_index_is_for_its_owner_only(tmp_path: Path) -> None:
+    with umask(0):
+        saved(tmp_path / "index")
+    assert modes_below(tmp_path / "index") == ({0o700}, {0o600})
+
+
+def test_an_index_that_is_saved_again_leaves_readers_what_they_have(tmp_path: Path) -> None:
+    index = Index()
+    index.add_many(range(100), parse_filter("x = :x"), {"x": list(range(100))})
+    index.save(tmp_path)
+    loaded = Index.load(tmp_path)
+    other = Index()
+    other.add(1, parse_filter("x = 3"))
+    other.save(tmp_path)
+    assert loaded.match(pa.record_batch({"x": [7]})).keys.tolist() == [7]
+    assert Index.load(tmp_path).match(pa.record_batch({"x": [3]})).keys.tolist() == [1]
