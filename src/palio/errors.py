@@ -18,6 +18,7 @@ caller can decide by type; the details are attributes, so that a program need no
     ├── Unreachable                 no broker answers, or the connection was lost for good
     ├── Unsettled                   a change that some brokers could not be told of
     ├── IllegalMessage              a peer said what it may not say
+    ├── NotStored                   a broker's disk did not take what it was to keep
     ├── JournalDamaged              stored data that is not what was written
     ├── Closed                      a bus, client or subscription used after it was closed
     └── HandlerFailed               an application's own callback raised
@@ -40,6 +41,7 @@ __all__ = [
     "LimitExceeded",
     "NotAuthenticated",
     "NotPermitted",
+    "NotStored",
     "PalioError",
     "ParseError",
     "Unreachable",
@@ -176,6 +178,10 @@ class DamagedFrame(IllegalMessage):
 
 class JournalDamaged(PalioError):
     """Stored data failed its checksum: it is not served, and what it covers is named."""
+
+
+class NotStored(PalioError):
+    """A broker could not write to its disk, or has none: what it was to keep, it has not taken."""
 
 
 class Closed(PalioError):

@@ -91,7 +91,7 @@ async def test_a_changed_sink_is_asked_and_called(tmp_path: Path) -> None:
 async def test_a_subscription_that_the_node_refuses_is_not_kept() -> None:
     async with broker() as server, asked(server) as client:  # without a journal
         answer = await client.post("/subscriptions", json={"config": {"durable": True}})
-        assert answer.status_code == 500
+        assert (answer.status_code, answer.json()["error"]["type"]) == (503, "NotStored")
         assert "could not write to its disk" in answer.json()["error"]["message"]
         assert (await client.get("/subscriptions")).json() == []
 

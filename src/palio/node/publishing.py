@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, PalioError
+from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, NotStored, PalioError
 from palio.matching.protocol import RowMask
 from palio.model.events import SEQ, TIME, check_times, conform
 from palio.node.authority import hearable, publishable
@@ -164,7 +164,7 @@ class Publishing:
             self._keep_promise(session, ticket)
 
         def refused(reason: str) -> None:
-            error = PalioError(f"the broker could not write to its disk: {reason}")
+            error = NotStored(f"the broker could not write to its disk: {reason}")
             first = int(parcel.numbers[0])
             session.say(core.out, Refused(first, last, failure(error)))
             done()

@@ -12,6 +12,7 @@ from palio.errors import (
     InvalidInput,
     LimitExceeded,
     NotPermitted,
+    NotStored,
     PalioError,
 )
 from palio.language.parsing import parse_filter
@@ -193,7 +194,7 @@ class Desk:
                 core.release(durable)
                 if known is None:
                     core.append(core.durability.drop(subject))
-            error = PalioError(f"the broker could not write to its disk: {reason}")
+            error = NotStored(f"the broker could not write to its disk: {reason}")
             session.say(core.out, Failed(request.id, failure(error)))
 
         core.append(operations, done, undo)
@@ -240,7 +241,7 @@ class Desk:
         _, operations = self._put(subject, session, narrowed, values, durable.lease_s)
 
         def undo(reason: str) -> None:
-            error = PalioError(f"the broker could not write to its disk: {reason}")
+            error = NotStored(f"the broker could not write to its disk: {reason}")
             session.say(core.out, Failed(id, failure(error)))
             is_ours = session.subscriptions.get(key) is known and durable.session is session
             if is_ours and durable.filter is narrowed and durable.values == values:

@@ -110,6 +110,8 @@ class HttpConnection(H11Protocol):
         assert isinstance(heir, SocketConnection)
         heir.place = self._place
         self._is_handed_on = True
+        if not heir.handshake_initiated:  # such as a line that is too long for it
+            self.send_400_response("This is no handshake of a WebSocket.")
 
     def send_400_response(self, msg: str) -> None:
         """Bytes came that are no request."""

@@ -12,6 +12,7 @@ from palio.errors import (
     LimitExceeded,
     NotAuthenticated,
     NotPermitted,
+    NotStored,
     PalioError,
     ParseError,
     Unreachable,
@@ -37,6 +38,7 @@ _STATUSES: Final[dict[type[BaseException], int]] = {
     NotPermitted: 403,
     LimitExceeded: 413,
     InvalidInput: 400,
+    NotStored: 503,
     Unreachable: 503,
     Closed: 503,
 }

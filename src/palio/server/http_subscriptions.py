@@ -282,7 +282,7 @@ def parameters(text: Mapping[str, str]) -> dict[str, Value]:
         if key.startswith("param."):
             try:
                 read = json.loads(value)
-            except ValueError:
+            except (ValueError, RecursionError):
                 read = value
             found[key.removeprefix("param.")] = value if isinstance(read, list | dict) else read
     return found
