@@ -10,6 +10,7 @@ import pytest
 from palio.cli import main
 from palio.cli.authority import seconds
 from palio.errors import InvalidInput
+from palio.server import tokens
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -189,3 +190,25 @@ def test_durations() -> None:
     for text in ("", "0s", "1w", "-1s", "1.5h"):
         with pytest.raises(InvalidInput, match="is no duration"):
             seconds(text)
+
+
+def test_a_token_of_a_broker_is_bound_to_its_key(
+    key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = key.with_name("north")
+    run(capsys, "keys", "create", str(own))
+    asked = ("token", "create", "north", "--key", str(key), "--broker", f"{own}.pub")
+    given = ("--may-publish", "TRUE", "--out", f"{own}.token")
+    document(capsys, *asked, *given)
+    token = (own.with_suffix(".token")).read_text().strip()
+    _, out, _ = run(capsys, "token", "inspect", f"{own}.token", "--keys", f"{key}.pub")
+    bound = tokens.public_key_text(tokens.load_private_key(own).public_key())
+    assert f"broker       with the key {bound}" in out
+    assert tokens.BoundToken(token, tokens.load_private_key(own)).name == "north"
+    document(capsys, *asked[:5], "--out", f"{own}.plain")
+    _, out, _ = run(capsys, "token", "inspect", f"{own}.plain")
+    assert "broker       no" in out
+    run(capsys, "keys", "create", str(key.with_name("south")))
+    status, _, err = run(capsys, *asked[:6], str(key.parent))
+    assert status == 2
+    assert "the one public key of that broker" in err

@@ -380,7 +380,7 @@ def heard(messages: list[Message]) -> list[dict[str, Any]]:
 def test_a_lying_peer_brings_and_gets_no_more_than_its_grants(
     may_bring: Filter, may_get: Filter, denied: Filter, seed: int
 ) -> None:
-    granted = Principal("liar", may_bring, may_get, denied, denied)
+    granted = Principal("liar", may_bring, may_get, denied, denied, may_link=True)
     peer = LyingPeer(granted)
     seq = 1
     for batch in to_batches(nearby(may_bring, may_get, denied, seed=seed, count=CASES)):

@@ -11,9 +11,9 @@ from palio.errors import NotAuthenticated
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE
 from palio.node import broker
-from palio.node.authority import Limits, Principal
+from palio.node.authority import Limits, NamedAuthority, Principal
 from palio.node.effects import Moment
-from palio.node.limits import MAX_NAME_BYTES
+from palio.node.limits import MAX_NAME_BYTES, PROTOCOL_VERSION
 from palio.node.messages import (
     Advertise,
     Answer,
@@ -118,7 +118,7 @@ def test_publications_bear_growing_times() -> None:
     node = world.nodes["b1"]
     at = Moment(100.0, 5)
     node.accept(900, at)
-    node.receive(900, Hello("client", "late", 1), at)
+    node.receive(900, Hello("client", "late", PROTOCOL_VERSION), at)
     for seq in (1, 2):
         node.receive(900, Publish(parcel_without_stamps(), seq), at)
     assert node._publishing._last_us > 5
@@ -201,11 +201,11 @@ def test_numbers_of_publications_grow() -> None:
 @pytest.mark.parametrize(
     "hello",
     [
-        Hello("client", "", 1),
-        Hello("client", "n" * (MAX_NAME_BYTES + 1), 1),
+        Hello("client", "", PROTOCOL_VERSION),
+        Hello("client", "n" * (MAX_NAME_BYTES + 1), PROTOCOL_VERSION),
         Hello("client", "a", 99),
-        Hello("king", "a", 1),
-        Hello("broker", "b1", 1),
+        Hello("king", "a", PROTOCOL_VERSION),
+        Hello("broker", "b1", PROTOCOL_VERSION),
     ],
 )
 def test_a_greeting_that_will_not_do_ends_the_connection(hello: Hello) -> None:
@@ -223,7 +223,7 @@ def test_strangers_say_hello_first_and_soon() -> None:
     assert node.receive(900, Ask(1, "status"), world.at)[-1].__class__.__name__ == "Close"
     node.accept(901, world.at)
     world.run(QUICK.greeting_s + 1.0)
-    assert node.receive(901, Hello("client", "a", 1), world.at) == []
+    assert node.receive(901, Hello("client", "a", PROTOCOL_VERSION), world.at) == []
 
 
 # --- sessions ---
@@ -531,10 +531,11 @@ def test_the_topology_and_the_catalogue_are_known() -> None:
 # --- authority ---
 
 
-class Names:
+class Names(NamedAuthority):
     """An authority that knows principals by their token."""
 
     def __init__(self, *principals: Principal) -> None:
+        super().__init__({})
         self.known = {each.name: each for each in principals}
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
@@ -649,7 +650,7 @@ def test_whoever_asks_on_and_on_and_sees_nothing_is_parted_with(
     world = world_of(1)
     node, at = world.nodes["b1"], world.at
     node.accept(900, at)
-    node.receive(900, Hello("client", "greedy", 1), at)
+    node.receive(900, Hello("client", "greedy", PROTOCOL_VERSION), at)
     closed = [
         number
         for number in range(20)
@@ -665,10 +666,10 @@ def test_whoever_asks_on_and_on_and_sees_nothing_is_parted_with(
 @pytest.mark.parametrize(
     "hello",
     [
-        Hello("client", "a/b", 1),
-        Hello("client", "a\nb", 1),
-        Hello("client", "a", 1, incarnation="b/c"),
-        Hello("client", "a", 1, incarnation="b" * (MAX_NAME_BYTES + 1)),
+        Hello("client", "a/b", PROTOCOL_VERSION),
+        Hello("client", "a\nb", PROTOCOL_VERSION),
+        Hello("client", "a", PROTOCOL_VERSION, incarnation="b/c"),
+        Hello("client", "a", PROTOCOL_VERSION, incarnation="b" * (MAX_NAME_BYTES + 1)),
     ],
 )
 def test_no_name_can_be_taken_for_two(hello: Hello) -> None:

@@ -24,7 +24,7 @@ QUICK = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 
 
 def everything(name: str) -> Principal:
-    return Principal(name, TRUE, TRUE)
+    return Principal(name, TRUE, TRUE, may_link=True)
 
 
 def network(size: int, **grants: Mapping[str, Principal]) -> World:
@@ -39,11 +39,11 @@ def network(size: int, **grants: Mapping[str, Principal]) -> World:
 
 
 def hears(name: str, text: str) -> dict[str, Principal]:
-    return {name: Principal(name, TRUE, parsed(text))}
+    return {name: Principal(name, TRUE, parsed(text), may_link=True)}
 
 
 def brings(name: str, filter: Filter) -> dict[str, Principal]:
-    return {name: Principal(name, filter, TRUE)}
+    return {name: Principal(name, filter, TRUE, may_link=True)}
 
 
 def subscribed(world: World, at: str) -> Member:

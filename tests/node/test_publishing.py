@@ -16,6 +16,7 @@ from palio.model.filters import Filter
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.broker import Node
 from palio.node.effects import Effect, Moment, Send
+from palio.node.limits import PROTOCOL_VERSION
 from palio.node.memory import MemoryStore
 from palio.node.messages import (
     Accepted,
@@ -55,7 +56,10 @@ class Place:
             [("client", "p"), ("client", "a"), ("client", "b"), ("broker", "b2")]
         ):
             self.node.accept(link, AT)
-            self.say(link, Hello(role, name, 1, incarnation="x" if role == "client" else ""))
+            self.say(
+                link,
+                Hello(role, name, PROTOCOL_VERSION, incarnation="x" if role == "client" else ""),
+            )
         for key, text in enumerate(asked):
             self.say(1 + key % 2, Subscribe(key, key, text))
         beyond = tuple(routing.Subscribe(key, parsed(each)) for key, each in enumerate(asked[:2]))
@@ -103,7 +107,7 @@ def test_what_a_publisher_may_not_publish_is_refused_by_itself_too() -> None:
     node = Node("b1", Acyclic("b1"), MemoryStore(), authority=NamedAuthority({"p": granted}))
     node.start(AT)
     node.accept(1, AT, "p")
-    node.receive(1, Hello("client", "p", 1, incarnation="x"), AT)
+    node.receive(1, Hello("client", "p", PROTOCOL_VERSION, incarnation="x"), AT)
     node.receive(1, Subscribe(1, 1, "x < 10"), AT)
 
     def said(x: int, seq: int) -> list[type]:

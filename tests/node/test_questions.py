@@ -14,7 +14,7 @@ from palio.errors import NotAuthenticated
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE
 from palio.node import questions
-from palio.node.authority import Principal
+from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Moment
 from palio.node.messages import Answer, Ask, Failed, Message, Retire
 from palio.simulation.topologies import line
@@ -22,10 +22,11 @@ from palio.simulation.world import Member, World
 from tests.strategies import SEEDS, examples
 
 
-class Tokens:
+class Tokens(NamedAuthority):
     """An authority for which a token is a principal's name."""
 
     def __init__(self, *principals: Principal) -> None:
+        super().__init__({})
         self._known = {each.name: each for each in principals}
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_filter
 from palio.model.events import to_batch
-from palio.node.limits import MAX_FRAME_BYTES, MAX_SHAPES
+from palio.node.limits import MAX_FRAME_BYTES, MAX_SHAPES, PROTOCOL_VERSION
 from palio.node.messages import (
     Bye,
     Carry,
@@ -63,7 +63,7 @@ ROWS = [
 ]
 
 MESSAGES: list[Message] = [
-    Hello("client", "alice", 1, "token", "x", "session", 3),
+    Hello("client", "alice", PROTOCOL_VERSION, "token", "x", "session", 3),
     Ping(),
     Bye("closed", "because"),
     Subscribe(1, 2, "x > :y", {"y": 2**60, "z": b"\xff", "w": [1, 2], "t": ROWS[0]["t"]}),

@@ -214,7 +214,7 @@ def as_client(ca: Path, name: str = "") -> dict[str, Any]:
     return {"ssl": context, "server_hostname": "localhost"}
 
 
-ALL: Final = Grant(may_publish="TRUE", may_hear="TRUE", monitor=True)
+ALL: Final = Grant(may_publish="TRUE", may_hear="TRUE", monitor=True, broker=True)
 
 
 async def test_a_certificate_shows_who_connects(authority: Path) -> None:
@@ -277,7 +277,7 @@ async def test_brokers_know_each_other_by_certificates(authority: Path) -> None:
     ("sections", "problem"),
     [
         ({"tls": Tls(cert="/none", key="/none")}, r"tls\.cert"),
-        ({"auth": Auth(token_file="/none")}, r"auth\.token_file"),
+        ({"auth": Auth(token_file="/none", broker_key="/none")}, r"auth\.token_file"),
         ({"auth": Auth(keys="/none")}, "/none"),
         (
             {"listen": Listen(host="192.0.2.1", port=0)},

@@ -8,6 +8,7 @@ import pytest
 
 from palio.errors import InvalidConfiguration
 from palio.node.effects import Close, Effect, Send
+from palio.node.limits import PROTOCOL_VERSION
 from palio.node.messages import Bye, Hello, Message, Ping
 from palio.server import dialing
 from palio.server.dialing import BACKOFF_MAX_S, BACKOFF_MIN_S, backoff
@@ -73,7 +74,7 @@ async def test_a_link_that_was_one_too_many_is_tried_again_when_another_is_lost(
         server.dial(f"palio://127.0.0.1:{address[1]}")
         await far.called("refused")
         other = await Peer.connect(own)
-        other.send(Hello("broker", "b9", 1))
+        other.send(Hello("broker", "b9", PROTOCOL_VERSION))
         await until(
             lambda: any(getattr(each, "is_broker", False) for each in server.links.values())
         )

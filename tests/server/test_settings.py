@@ -38,6 +38,7 @@ GOOD: list[dict[str, Any]] = [
         "auth_grants": GRANTED,
     },
     {"auth_keys": "keys", "auth_revoked": "revoked"},
+    {"auth_token_file": "token", "auth_broker_key": "key"},
     {"broker_routing": "hierarchical", "broker_master": "b1"},
     {"peers_urls": ("palio://b2", "palios://b3:7"), "tls_ca": "ca"},
 ]
@@ -51,6 +52,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tls_key": "k"}, r"tls\.key: set both"),
     ({"auth_grants": GRANTED}, r"auth\.grants: .*set tls\.ca"),
     ({"auth_revoked": "file"}, r"auth\.revoked: .*set auth\.keys"),
+    ({"auth_token_file": "token"}, r"auth\.token_file: .*auth\.broker_key"),
+    ({"auth_broker_key": "key"}, r"auth\.broker_key: .*auth\.token_file"),
     ({"broker_master": "b1"}, r"broker\.master"),
     ({"broker_name": ""}, r"broker\.name"),
     ({"webhooks_allow": ("10.0.0.0/33",)}, r"webhooks\.allow: '10\.0\.0\.0/33'"),

@@ -17,9 +17,11 @@ from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated
 from palio.model.filters import FALSE, TRUE
 from palio.node.authority import Limits, Principal
 from palio.node.effects import Moment
+from palio.server import tokens
 from palio.server.tokens import (
     LOOK_AGAIN_S,
     MAX_TOKEN_CHARS,
+    BoundToken,
     Claims,
     TokenAuthority,
     create_key,
@@ -27,6 +29,7 @@ from palio.server.tokens import (
     key_id,
     load_private_key,
     load_public_keys,
+    public_key_text,
     revoke,
     sign,
     verify,
@@ -298,3 +301,85 @@ def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+
+
+# --- brokers ---
+
+
+OWN = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
+NORTH = Claims(
+    "north", "n1", iat=100, exp=200, broker=public_key_text(OWN.public_key()), may_hear="TRUE"
+)
+
+
+def authority_of(directory: Path) -> tuple[TokenAuthority, Ed25519PrivateKey]:
+    authority = TokenAuthority(directory / "first.pub", revoked=directory / "revoked")
+    return authority, load_private_key(directory / "first")
+
+
+def test_a_bound_token_is_a_brokers_and_no_clients(keys: Path) -> None:
+    authority, key = authority_of(keys)
+    token = sign(NORTH, key)
+    principal = authority.authenticate_broker(token, "", at(0.0))
+    assert (principal.name, principal.may_link, principal.key) == ("north", True, NORTH.broker)
+    with pytest.raises(NotAuthenticated, match="no client's"):
+        authority.authenticate(token, "", at(0.0))
+    with pytest.raises(NotAuthenticated, match=r"'alice' may not be a broker; .*--broker"):
+        authority.authenticate_broker(sign(ALICE, key), "", at(0.0))
+    with pytest.raises(NotAuthenticated, match="expired"):
+        authority.authenticate_broker(token, "", at(0.0, 200))
+
+
+def test_what_its_key_has_signed_is_verified_also_after_its_time(keys: Path) -> None:
+    authority, key = authority_of(keys)
+    bound = BoundToken(sign(NORTH, key), OWN)
+    signed = bound.sign(b"said")
+    for wall_s in (150, 10_000):
+        found = authority.verified(bound.token, b"said", signed, at(0.0, wall_s))
+        assert found.name == "north"
+    for data, signature in ((b"other", signed), (b"said", b""), (b"said", signed[:-1] + b"x")):
+        with pytest.raises(NotAuthenticated, match="not by the key of the broker 'north'"):
+            authority.verified(bound.token, data, signature, at(0.0))
+    with pytest.raises(NotAuthenticated, match="may not be a broker"):
+        authority.verified(sign(ALICE, key), b"said", signed, at(0.0))
+    with pytest.raises(NotAuthenticated, match="is unknown"):
+        authority.verified(sign(NORTH, KEY), b"said", signed, at(0.0))
+    revoke(keys / "revoked", "n1")
+    with pytest.raises(NotAuthenticated, match="was revoked"):
+        authority.verified(bound.token, b"said", signed, at(LOOK_AGAIN_S + 1))
+
+
+def test_a_key_that_is_taken_away_vouches_for_nobody(keys: Path) -> None:
+    create_key(keys / "second")
+    authority = TokenAuthority(keys)
+    bound = BoundToken(sign(NORTH, load_private_key(keys / "second")), OWN)
+    assert authority.verified(bound.token, b"said", bound.sign(b"said"), at(0.0)).may_link
+    (keys / "second.pub").unlink()
+    with pytest.raises(NotAuthenticated, match="is unknown"):
+        authority.verified(bound.token, b"said", bound.sign(b"said"), at(LOOK_AGAIN_S + 1))
+
+
+@pytest.mark.parametrize(("maximum", "kept"), [(1, 1), (2, 2), (3, 2)])
+def test_verified_tokens_are_remembered_within_bounds(
+    keys: Path, maximum: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "MAX_BOUND", maximum)
+    authority, key = authority_of(keys)
+    for number in range(2):
+        claims = msgspec.structs.replace(NORTH, jti=str(number))
+        bound = BoundToken(sign(claims, key), OWN)
+        assert authority.verified(bound.token, b"x", bound.sign(b"x"), at(0.0)).name == "north"
+    assert len(authority._bound) == kept
+
+
+@pytest.mark.parametrize("text", ["x", "A" * 42, "A" * 44, "é" * 43, "=" * 43])
+def test_a_claim_that_is_no_key_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"the claim broker is .*32 bytes in base64url"):
+        sign(msgspec.structs.replace(NORTH, broker=text), KEY)
+
+
+def test_a_bound_token_needs_the_key_that_it_is_bound_to() -> None:
+    with pytest.raises(InvalidInput, match="bound to another key"):
+        BoundToken(sign(NORTH, KEY), KEY)
+    with pytest.raises(InvalidInput, match=r"palio token create alice --broker alice\.pub"):
+        BoundToken(TOKEN, OWN)

@@ -50,6 +50,7 @@ def create_token(
     expires: str,
     limits: Sequence[str],
     out: Path | None = None,
+    broker: Path | None = None,
     as_json: bool = False,
 ) -> int:
     """Sign a token, and print it or write it to a new file that only its owner may read."""
@@ -60,6 +61,7 @@ def create_token(
         iat=now,
         exp=now + seconds(expires),
         limits=dict(map(_limit, limits)),
+        broker="" if broker is None else _broker_key(broker),
         **grants,
     )
     token = tokens.sign(claims, tokens.load_private_key(key))
@@ -123,6 +125,13 @@ def _limit(text: str) -> tuple[str, float]:
         raise InvalidInput(f"--limit {text!r:.40}: write it as events_per_s=1000") from None
 
 
+def _broker_key(path: Path) -> str:
+    keys = list(tokens.load_public_keys(path).values())
+    if len(keys) != 1:
+        raise InvalidInput(f"--broker {str(path)!r}: give the one public key of that broker")
+    return tokens.public_key_text(keys[0])
+
+
 def _problem(token: str, keys: Path) -> str:
     try:
         tokens.verify(token, tokens.load_public_keys(keys))
@@ -145,5 +154,6 @@ def _described(
         filter = getattr(claims, name)
         lines.append(f"{name.replace('_', ' '):12} {filter or 'nothing'}")
     lines.append(f"{'monitor':12} {'yes' if claims.monitor else 'no'}")
+    lines.append(f"{'broker':12} {f'with the key {claims.broker}' if claims.broker else 'no'}")
     limits = ", ".join(f"{name} {number:g}" for name, number in claims.limits.items())
     return [*lines, f"limits       {limits or 'none'}"]

@@ -101,6 +101,10 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     monitor: Annotated[
         bool, typer.Option("--monitor", help="May be told about others: topology, trace, metrics.")
     ] = False,
+    broker: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.pub", help="For the broker that has the key to this one."),
+    ] = None,
     expires: Annotated[str, typer.Option(metavar="TIME", help="In 90s, 15m, 12h, 30d.")] = "30d",
     limit: Annotated[
         list[str] | None,
@@ -121,8 +125,16 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         "deny_hear": deny_hear,
         "monitor": monitor,
     }
-    limits = limit or []
-    return create_token(key, name, grants, expires=expires, limits=limits, out=out, as_json=as_json)
+    return create_token(
+        key,
+        name,
+        grants,
+        expires=expires,
+        limits=limit or [],
+        out=out,
+        broker=broker,
+        as_json=as_json,
+    )
 
 
 @token_commands.command("inspect")

@@ -39,6 +39,7 @@ from palio.node.effects import Moment
 
 __all__ = [
     "ANYONE",
+    "NO_BROKER",
     "NO_LIMITS",
     "NO_MONITOR",
     "Allowance",
@@ -83,6 +84,13 @@ NO_MONITOR: Final = (
 )
 """What is missing, and how it is granted."""
 
+NO_BROKER: Final = (
+    "to be a broker is a grant of its own: a token bound to its key (palio token create NAME "
+    "--broker NAME.pub; auth.token_file and auth.broker_key there), or a certificate and "
+    "broker = true in [auth.grants.NAME]"
+)
+"""What is missing, and how it is granted."""
+
 
 @dataclass(frozen=True)
 class Principal:
@@ -102,6 +110,10 @@ class Principal:
     limits: Limits = NO_LIMITS
     may_monitor: bool = False
     """Whether it is told about others: who they are, what they hear, how much there is of it."""
+    may_link: bool = False
+    """Whether it may be a broker of this network."""
+    key: str = ""
+    """The public key that its token is bound to: whoever shows that proves to have the key."""
     expires_us: int | None = None
     """By the clock of the wall; None for never."""
     token: str = ""
@@ -146,6 +158,19 @@ class Principal:
         if not self.may_monitor:
             raise NotPermitted(f"{self.name!r} may not be told {what}: {NO_MONITOR}")
 
+    def check_broker(self) -> None:
+        """Refuse to link with whoever was not granted to be a broker."""
+        if not self.may_link:
+            raise NotAuthenticated(f"{self.name!r} may not be a broker; {NO_BROKER}")
+
+    def check_client(self) -> None:
+        """Refuse a client that shows a broker's token, which everybody may have seen."""
+        if self.key:
+            raise NotAuthenticated(
+                f"the token of the broker {self.name!r} is bound to its key, and no client's; "
+                "sign one without --broker"
+            )
+
     def check(self, at: Moment) -> None:
         """Refuse a principal whose time is over."""
         if self.expires_us is not None and at.wall_us >= self.expires_us:
@@ -158,11 +183,27 @@ class Authority(Protocol):
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
         """Who this is, by a token or by what the transport has shown (a certificate's subject).
 
-        `NotAuthenticated` if neither shows anything.
+        `NotAuthenticated` if neither shows anything, and for a token that is a broker's.
+        """
+
+    def authenticate_broker(self, token: str, transport_name: str, at: Moment) -> Principal:
+        """The same of a broker: `NotAuthenticated` without that grant.
+
+        If it has a `key`, whoever asks lets it prove that by something that is `verified`.
+        """
+
+    def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:
+        """The broker that a token names, if this is a signature by the key it is bound to.
+
+        `NotAuthenticated` if it is not, and for a token that nobody vouches for any more; the time
+        of the token is not looked at.
         """
 
     def check(self, principal: Principal, at: Moment) -> None:
         """Refuse (`NotAuthenticated`) a principal that has expired or was revoked meanwhile."""
+
+
+_NO_KEYS: Final = "a signature cannot be verified without auth.keys"
 
 
 class OpenAuthority:
@@ -173,13 +214,21 @@ class OpenAuthority:
     """
 
     def __init__(self) -> None:
-        self._anyone = Principal(ANYONE, TRUE, TRUE, may_monitor=True)
+        self._anyone = Principal(ANYONE, TRUE, TRUE, may_monitor=True, may_link=True)
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
         """See `Authority`."""
         if not transport_name:
             return self._anyone
-        return Principal(transport_name, TRUE, TRUE, may_monitor=True)
+        return Principal(transport_name, TRUE, TRUE, may_monitor=True, may_link=True)
+
+    def authenticate_broker(self, token: str, transport_name: str, at: Moment) -> Principal:
+        """See `Authority`."""
+        return self.authenticate(token, transport_name, at)
+
+    def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
+        """See `Authority`."""
+        raise NotAuthenticated(_NO_KEYS)
 
     def check(self, principal: Principal, at: Moment) -> None:
         """See `Authority`."""
@@ -207,6 +256,16 @@ class NamedAuthority:
             )
         principal.check(at)
         return principal
+
+    def authenticate_broker(self, token: str, transport_name: str, at: Moment) -> Principal:
+        """See `Authority`."""
+        principal = self.authenticate(token, transport_name, at)
+        principal.check_broker()
+        return principal
+
+    def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
+        """See `Authority`."""
+        raise NotAuthenticated(_NO_KEYS)
 
     def check(self, principal: Principal, at: Moment) -> None:
         """See `Authority`."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from palio.errors import DamagedFrame, IllegalMessage, LimitExceeded, NotAuthenticated, PalioError
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
@@ -18,12 +16,15 @@ from palio.node.authority import Authority, OpenAuthority, Principal
 from palio.node.core import Core
 from palio.node.effects import Close, Effect, Moment, Send, Store
 from palio.node.failures import failure
+from palio.node.identity import NOBODY, Identity
+from palio.node.introductions import Introduction
 from palio.node.limits import MAX_NAME_BYTES, PROTOCOL_VERSION, SESSION_TRIES, UNSEEN_BYTES
 from palio.node.messages import (
     UNCOUNTED,
     Ask,
     Bye,
     Carry,
+    Challenge,
     Echo,
     Facts,
     Failed,
@@ -54,16 +55,22 @@ __all__ = ["Node"]
 
 TICKS_A_HEARTBEAT: Final = 5
 
+SHOWN_CHARS: Final = 500
+"""Of what another broker gives as a reason, so much is put into a log."""
+
 
 class _Link:
     """A connection, before and after it is known who is at its other end."""
 
-    __slots__ = ("dialed", "heard", "opened", "party", "said", "transport_name")
+    __slots__ = ("dialed", "heard", "introduction", "opened", "party", "said", "transport_name")
 
-    def __init__(self, at: Moment, *, dialed: bool, transport_name: str) -> None:
+    def __init__(
+        self, at: Moment, introduction: Introduction, *, dialed: bool, transport_name: str
+    ) -> None:
         self.opened = self.heard = self.said = at.now
         self.dialed = dialed
         self.transport_name = transport_name
+        self.introduction = introduction
         self.party: Party | None = None
 
 
@@ -76,7 +83,7 @@ class Node:
     >>> at = Moment(now=0.0, wall_us=0)
     >>> node.start(at), node.accept(1, at)
     ([], [])
-    >>> hello = Hello("client", "alice", 1, incarnation="x")
+    >>> hello = Hello("client", "alice", PROTOCOL_VERSION, incarnation="x")
     >>> node.receive(1, hello, at)[0].message.publisher
     'alice/x'
     """
@@ -89,6 +96,7 @@ class Node:
         *,
         settings: Settings | None = None,
         authority: Authority | None = None,
+        identity: Identity = NOBODY,
         new_id: Callable[[], str] | None = None,
         matcher: Callable[[], Matcher] = Reference,
     ) -> None:
@@ -98,6 +106,7 @@ class Node:
             store,
             settings or Settings(),
             authority or OpenAuthority(),
+            identity,
             new_id or _counter(),
             matcher,
         )
@@ -131,23 +140,27 @@ class Node:
     def accept(self, link: int, at: Moment, principal: str = "") -> list[Effect]:
         """Someone connected; `principal` is the name that the transport has proven, if any."""
         self._core.at = at
-        self._links[link] = _Link(at, dialed=False, transport_name=principal)
+        self._open(link, principal, dialed=False)
         return self._effects()
 
     def dial(self, link: int, at: Moment, peer: str = "", principal: str = "") -> list[Effect]:
         """A connection to a broker was made; `peer` is its name, if that is known already."""
         core = self._core
         core.at = at
-        self._links[link] = _Link(at, dialed=True, transport_name=principal)
+        introduction = self._open(link, principal, dialed=True)
         known = core.neighbours.get(peer)
-        hello = Hello("broker", core.name, PROTOCOL_VERSION, core.settings.token)
-        if known is not None:
-            received, refused = known.stream.received, known.stream.refused
-            hello = msgspec.structs.replace(
-                hello, session=known.id, received=received, refused=refused
-            )
+        stream = Stream() if known is None else known.stream
+        session = "" if known is None else known.id
+        hello = introduction.hello(session, stream.received, stream.refused)
         core.out.append(Send(link, hello))
         return self._effects()
+
+    def _open(self, link: int, principal: str, *, dialed: bool) -> Introduction:
+        introduction = Introduction(self._core, principal)
+        self._links[link] = _Link(
+            self._core.at, introduction, dialed=dialed, transport_name=principal
+        )
+        return introduction
 
     def receive(self, link: int, message: Message, at: Moment) -> list[Effect]:
         """A message came. Whatever is wrong with it is answered, never raised."""
@@ -239,6 +252,8 @@ class Node:
         match message:
             case Hello() if party is None and not state.dialed:
                 self._greet(link, state, message)
+            case Challenge() if party is None and state.dialed:
+                core.out.append(Send(link, state.introduction.prove(message)))
             case Welcome() if party is None and state.dialed:
                 self._welcomed(link, state, message)
             case Ping():
@@ -248,7 +263,9 @@ class Node:
             case Seen(count) if party is not None:
                 party.seen(count)
                 self._flow(party)
-            case Bye(code):
+            case Bye(code, reason):
+                if party is None and state.dialed and code not in ("closed", "duplicate"):
+                    core.report("warning", "turned_away", reason=reason[:SHOWN_CHARS])
                 if code == "closed" and isinstance(party, Session):
                     self._end_session(party)
                 self._links.pop(link, None)
@@ -269,20 +286,19 @@ class Node:
             raise IllegalMessage(
                 f"link {link}", f"a name has 1 to {MAX_NAME_BYTES} bytes (MAX_NAME_BYTES)"
             )
-        principal = core.authority.authenticate(hello.token, state.transport_name, core.at)
         if hello.role == "client":
+            principal = core.authority.authenticate(hello.token, state.transport_name, core.at)
             return self._greet_client(link, state, hello, principal)
         if hello.role == "broker":
-            return self._greet_broker(link, state, hello, principal)
+            found = state.introduction.greeted(hello)
+            if isinstance(found, Challenge):
+                return core.out.append(Send(link, found))
+            return self._greet_broker(link, state, hello, found)
         raise IllegalMessage(f"link {link}", f"{hello.role!r} is no role")
-
-    def _is_open(self, state: _Link) -> bool:
-        """Whether this connection may call itself whatever it likes."""
-        return isinstance(self._core.authority, OpenAuthority) and not state.transport_name
 
     def _greet_client(self, link: int, state: _Link, hello: Hello, principal: Principal) -> None:
         core = self._core
-        owner = hello.name if self._is_open(state) else principal.name
+        owner = hello.name if state.introduction.is_open else principal.name
         for name in (owner, hello.incarnation):
             if not _is_plain(name):
                 raise NotAuthenticated(f"{name!r:.80} is no name: it has a / or does not print")
@@ -321,16 +337,13 @@ class Node:
 
     def _greet_broker(self, link: int, state: _Link, hello: Hello, principal: Principal) -> None:
         core = self._core
-        if hello.name == core.name:
-            raise IllegalMessage(f"link {link}", f"it is called {core.name!r}, as this broker is")
-        if principal.name != hello.name and not self._is_open(state):
-            raise NotAuthenticated(f"{principal.name!r} is not the broker {hello.name!r}")
         known = core.neighbours.get(hello.name)
         if known is not None and known.link is not None:
             ours = self._links.get(known.link)
             if ours is not None and ours.dialed and core.name < hello.name:
                 return self._close(link, Bye("duplicate", "there is a link already"))
         if known is not None and known.id == hello.session and known.stream.knows(hello.received):
+            known.principal = principal
             return self._resume(link, state, known, hello, "")
         if known is not None:
             self._end_neighbour(known)
@@ -343,6 +356,7 @@ class Node:
     def _welcomed(self, link: int, state: _Link, welcome: Welcome) -> None:
         """A broker that we dialed has answered."""
         core = self._core
+        principal = state.introduction.answered(welcome)
         known = core.neighbours.get(welcome.name)
         if (
             welcome.resumed
@@ -350,18 +364,12 @@ class Node:
             and known.id == welcome.session
             and known.stream.knows(welcome.received)
         ):
+            known.principal = principal
             return self._bind(link, state, known, welcome.received, welcome.refused)
         if welcome.resumed:
             raise IllegalMessage(welcome.name, "it resumes a session that is none")
-        if welcome.name == core.name:
-            raise IllegalMessage(welcome.name, "it has the name of this broker")
         if known is not None:
             self._end_neighbour(known)
-        principal = (
-            core.authority.authenticate("", state.transport_name, core.at)
-            if state.transport_name
-            else OpenAuthority().authenticate("", "", core.at)
-        )
         neighbour = self._new_neighbour(welcome.session, welcome.name, principal, link)
         state.party = neighbour
         self._attach(neighbour)
@@ -383,22 +391,23 @@ class Node:
     def _welcome(self, link: int, party: Party, *, resumed: bool, publisher: str) -> None:
         core, settings = self._core, self._core.settings
         received = party.stream.received
-        grace = settings.client_grace_s if party.peer.is_client else settings.peer_grace_s
-        core.out.append(
-            Send(
-                link,
-                Welcome(
-                    core.name,
-                    party.id,
-                    resumed,
-                    received,
-                    publisher,
-                    settings.heartbeat_s,
-                    grace,
-                    party.stream.refused,
-                ),
-            )
+        token, proof, grace = "", b"", settings.client_grace_s
+        if not party.peer.is_client:
+            token, proof = self._links[link].introduction.answer(party.peer.name)
+            grace = settings.peer_grace_s
+        welcome = Welcome(
+            core.name,
+            party.id,
+            resumed,
+            received,
+            publisher,
+            settings.heartbeat_s,
+            grace,
+            party.stream.refused,
+            token,
+            proof,
         )
+        core.out.append(Send(link, welcome))
 
     def _resume(self, link: int, state: _Link, party: Party, hello: Hello, publisher: str) -> None:
         self._welcome(link, party, resumed=True, publisher=publisher)

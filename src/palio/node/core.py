@@ -13,6 +13,7 @@ from palio.node.authority import Authority, hearable
 from palio.node.complaints import Complaints
 from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report, Store
+from palio.node.identity import Identity
 from palio.node.messages import Carry, Deliver, Done, Echo, Gap, Gaps, Route, unpack_mask
 from palio.node.portions import portions
 from palio.node.registry import LINKS
@@ -41,6 +42,7 @@ class Core:
         store: Store,
         settings: Settings,
         authority: Authority,
+        identity: Identity,
         new_id: Callable[[], str],
         matcher: MatcherFactory,
     ) -> None:
@@ -48,6 +50,7 @@ class Core:
         self.router = router
         self.settings = settings
         self.authority = authority
+        self.identity = identity
         self.new_id = new_id
         self.durability = Durability(name, store, matcher)
         self.at = Moment(0.0, 0)

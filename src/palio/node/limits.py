@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 """Raised when a broker could no longer speak with an older one."""
 
 MAX_FRAME_BYTES: Final = 16 << 20

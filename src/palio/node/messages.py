@@ -7,6 +7,7 @@ the rest is sent again. Messages marked (*) are about the connection itself and 
 | message | from | when legal |
 |---|---|---|
 | `Hello` * | who connects | first |
+| `Challenge` * | a broker | once, in answer to the `Hello` of a broker that shows a bound token |
 | `Welcome` * | a broker | in answer to `Hello` |
 | `Bye` * | both | last: why the connection ends |
 | `Seen` *, `Ping` *, `Pong` * | both | after the greeting |
@@ -52,6 +53,7 @@ __all__ = [
     "Ask",
     "Bye",
     "Carry",
+    "Challenge",
     "Deliver",
     "Done",
     "Echo",
@@ -113,9 +115,20 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """Counted messages of that session that arrived here."""
     refused: str = ""
     """Why the counted message after those could not be taken, if that ended the last connection."""
+    nonce: str = ""
+    """Of a broker: drawn for this greeting, to be signed by who answers."""
+    proof: bytes = b""
+    """Of a broker, once it was asked: its signature (`palio.node.introductions`)."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")
+
+
+class Challenge(msgspec.Struct, frozen=True, tag=True):
+    """Prove that the token in `Hello` is yours: say that again, with a proof over this nonce."""
+
+    name: str
+    nonce: str
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
@@ -132,6 +145,10 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     grace_s: float = 0.0
     refused: str = ""
     """As in `Hello`."""
+    token: str = ""
+    """To brokers: the bound token of who answers..."""
+    proof: bytes = b""
+    """...and its signature over the nonces of this greeting."""
 
 
 class Bye(msgspec.Struct, frozen=True, tag=True):
@@ -413,6 +430,7 @@ EventMessage: TypeAlias = Publish | Deliver | Forward | Carry | Probe
 
 Message: TypeAlias = (
     Hello
+    | Challenge
     | Welcome
     | Bye
     | Seen
@@ -447,5 +465,5 @@ Message: TypeAlias = (
     | Probed
 )
 
-UNCOUNTED: Final = (Hello, Welcome, Bye, Seen, Ping, Pong)
+UNCOUNTED: Final = (Hello, Challenge, Welcome, Bye, Seen, Ping, Pong)
 """Messages about the connection itself."""

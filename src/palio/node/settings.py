@@ -26,8 +26,6 @@ class Settings(msgspec.Struct, frozen=True):
 
     master: str = ""
     """In a hierarchy, the name of the broker above."""
-    token: str = ""
-    """What this broker shows to those it connects to."""
 
     heartbeat_s: float = HEARTBEAT_S
     greeting_s: float = GREETING_S

@@ -19,12 +19,14 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from palio import files
-from palio.errors import InvalidConfiguration, UnsafeFile
+from palio.errors import InvalidConfiguration, NotAuthenticated, PalioError, UnsafeFile
 from palio.language.parsing import parse_filter
 from palio.matching.index import Index
 from palio.model.filters import FALSE, Filter
 from palio.node.authority import Authority, NamedAuthority, OpenAuthority, Principal
 from palio.node.broker import Node
+from palio.node.effects import Moment
+from palio.node.identity import NOBODY, Identity
 from palio.node.settings import Settings
 from palio.routing import kernels
 from palio.routing.acyclic import Acyclic
@@ -38,7 +40,7 @@ from palio.server.journal import Diskless, Journal
 from palio.server.limits import GC_THRESHOLDS, LOADING_S
 from palio.server.settings import Configuration, Grant
 
-__all__ = ["Front", "Running", "new_authority", "new_router", "run", "running"]
+__all__ = ["Front", "Running", "new_authority", "new_identity", "new_router", "run", "running"]
 
 logger: Final = logging.getLogger("palio.server")
 
@@ -77,7 +79,8 @@ async def running(configuration: Configuration) -> AsyncIterator[Running]:
     broker, listen = configuration.broker, configuration.listen
     accepting = _tls(configuration, ssl.Purpose.CLIENT_AUTH) if configuration.tls.cert else None
     dialling = _tls(configuration, ssl.Purpose.SERVER_AUTH) if configuration.tls.ca else None
-    authority = new_authority(configuration)
+    authority, identity = new_authority(configuration), new_identity(configuration)
+    _check_identity(authority, identity)
     settings = _node_settings(configuration)
     journal = (
         Journal(Path(broker.data_dir), broker.name, max_bytes=broker.journal_bytes)
@@ -91,6 +94,7 @@ async def running(configuration: Configuration) -> AsyncIterator[Running]:
             journal,
             settings=settings,
             authority=authority,
+            identity=identity,
             new_id=partial(secrets.token_urlsafe, 16),
             matcher=partial(Index, in_background),
         )
@@ -204,6 +208,41 @@ def new_authority(configuration: Configuration) -> Authority:
     return TokenAuthority(Path(auth.keys), revoked=revoked, named=named)
 
 
+def new_identity(configuration: Configuration) -> Identity:
+    """What the broker shows of itself: its bound token, if it has one."""
+    auth, name = configuration.auth, configuration.broker.name
+    if not auth.token_file:
+        return NOBODY
+    try:
+        from palio.server.tokens import BoundToken, load_private_key
+    except ImportError as error:
+        raise _missing("auth.token_file", error) from None
+    try:
+        token = files.read_secret(Path(auth.token_file), "the token").decode().strip()
+    except (OSError, UnicodeDecodeError, UnsafeFile) as error:
+        raise InvalidConfiguration(f"auth.token_file: {error}") from None
+    try:
+        identity = BoundToken(token, load_private_key(Path(auth.broker_key)))
+    except PalioError as error:
+        raise InvalidConfiguration(f"auth.token_file, auth.broker_key: {error}") from None
+    if identity.name != name:
+        raise InvalidConfiguration(
+            f"auth.token_file: the token is of the broker {identity.name!r}, and this one is "
+            f"{name!r}; sign one for it, or set broker.name"
+        )
+    return identity
+
+
+def _check_identity(authority: Authority, identity: Identity) -> None:
+    """Refuse a token that this broker itself would not take from another."""
+    if identity.token and not isinstance(authority, OpenAuthority | NamedAuthority):
+        now = Moment(0.0, 0)
+        try:
+            authority.verified(identity.token, b"palio", identity.sign(b"palio"), now)
+        except NotAuthenticated as error:
+            raise InvalidConfiguration(f"auth.token_file: {error}; see auth.keys") from None
+
+
 def _principal(name: str, grant: Grant) -> Principal:
     def read(text: str) -> Filter:
         return parse_filter(text) if text else FALSE
@@ -215,22 +254,15 @@ def _principal(name: str, grant: Grant) -> Principal:
         read(grant.deny_publish),
         read(grant.deny_hear),
         may_monitor=grant.monitor,
+        may_link=grant.broker,
     )
 
 
 def _node_settings(configuration: Configuration) -> Settings:
     limits = msgspec.structs.asdict(configuration.limits)
     known = {field.name for field in msgspec.structs.fields(Settings)}
-    token = ""
-    if configuration.auth.token_file:
-        path = Path(configuration.auth.token_file)
-        try:
-            token = files.read_secret(path, "the token").decode().strip()
-        except (OSError, UnicodeDecodeError, UnsafeFile) as error:
-            raise InvalidConfiguration(f"auth.token_file: {error}") from None
     return Settings(
         master=configuration.broker.master,
-        token=token,
         **{name: value for name, value in limits.items() if name in known},
     )
 

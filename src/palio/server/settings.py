@@ -118,6 +118,7 @@ class Grant(_Section, frozen=True, kw_only=True):
     deny_publish: str = ""
     deny_hear: str = ""
     monitor: bool = False
+    broker: bool = False
 
 
 class Auth(_Section, frozen=True, kw_only=True):
@@ -128,13 +129,16 @@ class Auth(_Section, frozen=True, kw_only=True):
     ] = ""
     revoked: Annotated[str, Meta(description="a file with the numbers of revoked tokens")] = ""
     token_file: Annotated[
-        str, Meta(description="a file with the token that this broker shows to others")
+        str, Meta(description="a file with the token, bound to its key, that this broker shows")
+    ] = ""
+    broker_key: Annotated[
+        str, Meta(description="a file with the private key that this broker's token is bound to")
     ] = ""
     grants: Annotated[
         dict[str, Grant],
         Meta(
             description="by the name in a client certificate: may_publish, may_hear, deny_..., "
-            "monitor"
+            "monitor, broker"
         ),
     ] = {}
 
@@ -252,10 +256,7 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
     if bool(tls.cert) != bool(tls.key):
         given = "tls.cert" if tls.cert else "tls.key"
         yield given, "set both tls.cert and tls.key, or neither"
-    if auth.grants and not tls.ca:
-        yield "auth.grants", "names come from certificates: set tls.ca to what vouches for them"
-    if auth.revoked and not auth.keys:
-        yield "auth.revoked", "there are no tokens to revoke; set auth.keys"
+    yield from _unproven(auth, tls)
     for name, entries in (
         ("webhooks.allow", configuration.webhooks.allow),
         ("listen.hosts", configuration.listen.hosts),
@@ -272,6 +273,17 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
                 yield "peers.urls", f"{url} asks for TLS; set tls.ca to what vouches for it"
         except InvalidConfiguration as error:
             yield "peers.urls", str(error)
+
+
+def _unproven(auth: Auth, tls: Tls) -> Iterator[tuple[str, str]]:
+    """What nobody could show, or verify."""
+    if auth.grants and not tls.ca:
+        yield "auth.grants", "names come from certificates: set tls.ca to what vouches for them"
+    if auth.revoked and not auth.keys:
+        yield "auth.revoked", "there are no tokens to revoke; set auth.keys"
+    if bool(auth.token_file) != bool(auth.broker_key):
+        given = "auth.token_file" if auth.token_file else "auth.broker_key"
+        yield given, "a broker's token is bound to its key: set auth.token_file and auth.broker_key"
 
 
 def _exposed(configuration: Configuration) -> Iterator[tuple[str, str]]:

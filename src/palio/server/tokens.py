@@ -4,6 +4,9 @@ A token is a JSON Web Token with one algorithm, Ed25519 (`alg: EdDSA`), so that 
 it: `header.payload.signature`, each in base64url. The header names the key (`kid`), so that several
 keys may be in use while one replaces another. docs/authority.md has the claims and an example.
 
+A token with the claim `broker` is bound to a key of its own: `BoundToken` is that token and its
+key, and proves by signatures that it has both. Such a token may be seen by everybody.
+
 A broker needs public keys only. `TokenAuthority` reads them from a directory (`*.pub`), and the
 numbers of revoked tokens from a file, again whenever these change.
 """
@@ -31,6 +34,7 @@ from palio.node.effects import Moment
 
 __all__ = [
     "MAX_TOKEN_CHARS",
+    "BoundToken",
     "Claims",
     "Header",
     "TokenAuthority",
@@ -39,6 +43,7 @@ __all__ = [
     "key_id",
     "load_private_key",
     "load_public_keys",
+    "public_key_text",
     "revoke",
     "sign",
     "verify",
@@ -48,6 +53,9 @@ logger: Final = logging.getLogger("palio.server")
 
 MAX_TOKEN_CHARS: Final = 8_192
 """A token: with its name it fits into a greeting, and its grants into a header of HTTP."""
+
+MAX_BOUND: Final = 10_000
+"""Tokens of brokers that are remembered as verified: those of a large network."""
 
 LOOK_AGAIN_S: Final = 1.0
 """The files of keys and revocations are looked at no more often than this."""
@@ -81,18 +89,24 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     deny_publish: str = ""
     deny_hear: str = ""
     monitor: bool = False
+    broker: str = ""
+    """The public key, 32 bytes in base64url, that the broker of this name must have."""
     limits: dict[str, float] = {}
 
     def principal(self) -> Principal:
         """Who this is. Filters that nobody can read are the fault of whoever signed them."""
         if self.sub == ANYONE:
             raise InvalidInput(f"{ANYONE!r} is the name of those who show no token; take another")
+        if self.broker:
+            _bound_key(self.broker)
         grants = {name: _filter(getattr(self, name)) for name in _GRANTS}
         return Principal(
             self.sub,
             **grants,
             limits=_limits(self.limits) if self.limits else NO_LIMITS,
             may_monitor=self.monitor,
+            may_link=bool(self.broker),
+            key=self.broker,
             expires_us=self.exp * 1_000_000,
             token=self.jti,
         )
@@ -192,6 +206,25 @@ def _unreadable(path: Path, error: OSError) -> InvalidInput:
     return InvalidInput(f"cannot read the key {str(path)!r}: {error.strerror}")
 
 
+def public_key_text(key: Ed25519PublicKey) -> str:
+    """A public key as the claim `broker` has it.
+
+    >>> len(public_key_text(Ed25519PrivateKey.generate().public_key()))
+    43
+    """
+    raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return _encoded(raw).decode()
+
+
+def _bound_key(text: str) -> Ed25519PublicKey:
+    try:
+        return Ed25519PublicKey.from_public_bytes(_decoded(text.encode("ascii")))
+    except ValueError:  # its alphabet or its length
+        raise InvalidInput(
+            f"the claim broker is {text!r:.60}; it is an Ed25519 public key: 32 bytes in base64url"
+        ) from None
+
+
 # --- tokens ---
 
 
@@ -262,6 +295,37 @@ def _decoded(text: bytes) -> bytes:
     return base64.b64decode(text + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
+class BoundToken:
+    """A broker's `Identity`: a token and the private key that it is bound to.
+
+    >>> key, own = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    >>> bound = public_key_text(own.public_key())
+    >>> token = sign(Claims("north", "1", iat=0, exp=60, broker=bound), key)
+    >>> len(BoundToken(token, own).sign(b"what is to be proven"))
+    64
+    """
+
+    def __init__(self, token: str, key: Ed25519PrivateKey) -> None:
+        _, claims = inspect(token)
+        if not claims.broker:
+            raise InvalidInput(
+                f"the token of {claims.sub!r} is not bound to a broker's key; "
+                f"make one with palio token create {claims.sub} --broker {claims.sub}.pub"
+            )
+        if claims.broker != public_key_text(key.public_key()):
+            raise InvalidInput(
+                f"the token of {claims.sub!r} is bound to another key than this one; "
+                "give the key whose .pub was named by --broker"
+            )
+        self.token = token
+        self.name = claims.sub
+        self._key = key
+
+    def sign(self, data: bytes) -> bytes:
+        """See `palio.node.identity.Identity`."""
+        return self._key.sign(data)
+
+
 # --- authority ---
 
 
@@ -294,21 +358,56 @@ class TokenAuthority:
         self._stamps: object = None
         self._keys: dict[str, Ed25519PublicKey] = {}
         self._revoked: frozenset[str] = frozenset()
+        self._bound: dict[str, Principal] = {}
+        """Tokens of brokers that were verified with the keys of now."""
         self._refresh()
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
         """See `Authority`."""
+        principal = self._shown(token, transport_name, at)
+        principal.check_client()
+        return principal
+
+    def authenticate_broker(self, token: str, transport_name: str, at: Moment) -> Principal:
+        """See `Authority`."""
+        principal = self._shown(token, transport_name, at)
+        principal.check_broker()
+        return principal
+
+    def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:
+        """See `Authority`."""
+        self._look(at.now)
+        principal = self._bound.get(token)
+        if principal is None:
+            principal = self._read(token)
+            principal.check_broker()
+            if len(self._bound) >= MAX_BOUND:
+                self._bound.clear()
+            self._bound[token] = principal
+        self._check_revoked(principal)
+        try:
+            _bound_key(principal.key).verify(signature, data)
+        except InvalidSignature:
+            raise NotAuthenticated(
+                f"a signature that is not by the key of the broker {principal.name!r}"
+            ) from None
+        return principal
+
+    def _shown(self, token: str, transport_name: str, at: Moment) -> Principal:
         if not token:
             return self._without_token(transport_name, at)
         self._look(at.now)
+        principal = self._read(token)
+        self.check(principal, at)
+        return principal
+
+    def _read(self, token: str) -> Principal:
         try:
-            principal = verify(token, self._keys).principal()
+            return verify(token, self._keys).principal()
         except NotAuthenticated:
             raise
         except PalioError as error:
             raise NotAuthenticated(f"a token with a grant that cannot be read: {error}") from None
-        self.check(principal, at)
-        return principal
 
     def _without_token(self, transport_name: str, at: Moment) -> Principal:
         """A certificate may do instead, where some are listed."""
@@ -325,6 +424,9 @@ class TokenAuthority:
             return
         self._look(at.now)
         principal.check(at)
+        self._check_revoked(principal)
+
+    def _check_revoked(self, principal: Principal) -> None:
         if principal.token in self._revoked:
             raise NotAuthenticated(f"the token of {principal.name!r} was revoked")
 
@@ -341,6 +443,7 @@ class TokenAuthority:
         stamps = [_stamp(path) for path in self._files()]
         if stamps != self._stamps:
             self._keys = load_public_keys(self._keys_path)
+            self._bound.clear()
             if self._revoked_path is not None and self._revoked_path.exists():
                 self._revoked = frozenset(self._revoked_path.read_text("utf-8").split())
             self._stamps = stamps

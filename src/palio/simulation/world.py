@@ -17,6 +17,7 @@ from palio.model.events import rows, to_batches
 from palio.node.authority import Authority
 from palio.node.broker import Node
 from palio.node.effects import Append, Close, Effect, Moment, Report, Send
+from palio.node.identity import NOBODY, Identity
 from palio.node.limits import PROTOCOL_VERSION
 from palio.node.messages import (
     UNCOUNTED,
@@ -110,6 +111,7 @@ class World:
         sync_s: float = 0.002,
         matcher: Callable[[], Matcher] = Reference,
         authority: Callable[[str], Authority] | None = None,
+        identity: Callable[[str], Identity] = lambda _: NOBODY,
         certificates: bool = False,
     ) -> None:
         self.random = Randomness(seed)
@@ -125,6 +127,7 @@ class World:
         """Which messages of whom nobody can read."""
         self._matcher = matcher
         self._authority = authority
+        self._identity = identity
         self._certificates = certificates
         """Whether each end of a connection is shown the other's name, as by certificates."""
         self._routers: dict[str, NodeRouter] = {}
@@ -179,6 +182,7 @@ class World:
             self.disks[name],
             settings=self.settings,
             authority=self._authority(name) if self._authority is not None else None,
+            identity=self._identity(name),
             new_id=lambda: f"{name}.{life}.{self.random.below(1 << 40)}",
             matcher=self._matcher,
         )

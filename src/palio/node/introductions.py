@@ -1,0 +1,136 @@
+"""`Introductions`: how two brokers come to know who is at the other end.
+
+```
+  who dials                                                        who listens
+  Hello(token, nonce 1)                        ->
+                                               <-                  Challenge(name, nonce 2)
+  Hello(token, nonce 1, proof over both)       ->
+                                               <-  Welcome(token, proof over both)
+```
+
+1. To be a broker is a grant of its own: a token bound to a broker's key, or `broker = true` in the
+   table of certificates.
+2. A bound token is shown by whoever has seen it, so it counts only with a proof by its key over two
+   nonces, one of each end, and both names.
+3. Whom we dialled is known as whoever dialled us is. Where there is an authority, nobody is taken
+   for a broker who shows neither a token nor a certificate.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from palio.errors import IllegalMessage, NotAuthenticated
+from palio.node.authority import NO_BROKER, OpenAuthority, Principal
+from palio.node.core import Core
+from palio.node.identity import introduction_text
+from palio.node.limits import PROTOCOL_VERSION
+from palio.node.messages import Challenge, Hello, Welcome
+
+__all__ = ["Introduction"]
+
+
+class Introduction:
+    """One greeting between this broker and another, on one connection."""
+
+    __slots__ = ("_core", "_nonce", "_said", "_shown", "_theirs")
+
+    def __init__(self, core: Core, shown: str) -> None:
+        self._core = core
+        self._shown = shown
+        """The name that the transport has proven, if any."""
+        self._nonce = ""
+        """Ours."""
+        self._said: Hello | None = None
+        self._theirs = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the other end may call itself whatever it likes."""
+        return isinstance(self._core.authority, OpenAuthority) and not self._shown
+
+    # --- who dials ---
+
+    def hello(self, session: str, received: int, refused: str) -> Hello:
+        """The first word."""
+        core = self._core
+        self._nonce = core.new_id()
+        self._said = Hello(
+            "broker",
+            core.name,
+            PROTOCOL_VERSION,
+            core.identity.token,
+            "",
+            session,
+            received,
+            refused,
+            self._nonce,
+        )
+        return self._said
+
+    def prove(self, challenge: Challenge) -> Hello:
+        """The same word again, with the proof that was asked for; once."""
+        core, said = self._core, self._said
+        if said is None or not said.token or self._theirs:
+            raise IllegalMessage(challenge.name, "a Challenge that nothing asked for")
+        if not challenge.nonce or challenge.name == core.name:
+            raise IllegalMessage(challenge.name, "a Challenge without a nonce, or in our own name")
+        self._theirs = challenge.nonce
+        text = introduction_text(core.name, core.name, challenge.name, self._nonce, challenge.nonce)
+        return msgspec.structs.replace(said, proof=core.identity.sign(text))
+
+    def answered(self, welcome: Welcome) -> Principal:
+        """Who has answered. `NotAuthenticated` if that is not shown."""
+        core = self._core
+        if core.name == welcome.name:
+            raise IllegalMessage(welcome.name, "it has the name of this broker")
+        if not self.is_open and not welcome.token and not self._shown:
+            raise NotAuthenticated(
+                f"{welcome.name!r:.80}, which was dialled, shows neither a token nor a "
+                "certificate; set auth.token_file and auth.broker_key there, or tls.cert there "
+                "and broker = true in its table of auth.grants here"
+            )
+        principal = core.authority.authenticate_broker(welcome.token, self._shown, core.at)
+        if isinstance(core.authority, OpenAuthority):
+            return principal
+        self._check_name(principal, welcome.name)
+        if principal.key:
+            text = introduction_text(
+                welcome.name, core.name, welcome.name, self._nonce, self._theirs
+            )
+            core.authority.verified(welcome.token, text, welcome.proof, core.at)
+        return principal
+
+    # --- who listens ---
+
+    def greeted(self, hello: Hello) -> Principal | Challenge:
+        """Who has dialled, or what is to be asked first. `NotAuthenticated` for no broker."""
+        core = self._core
+        if hello.name == core.name:
+            raise IllegalMessage(hello.name, f"it is called {core.name!r}, as this broker is")
+        if not self.is_open and not hello.token and not self._shown:
+            raise NotAuthenticated(
+                f"{hello.name!r:.80} shows neither a token nor a certificate; {NO_BROKER}"
+            )
+        principal = core.authority.authenticate_broker(hello.token, self._shown, core.at)
+        if not self.is_open:
+            self._check_name(principal, hello.name)
+        if principal.key:
+            if not self._nonce:
+                self._nonce = core.new_id()
+                return Challenge(core.name, self._nonce)
+            text = introduction_text(hello.name, hello.name, core.name, hello.nonce, self._nonce)
+            core.authority.verified(hello.token, text, hello.proof, core.at)
+        self._theirs = hello.nonce
+        return principal
+
+    def answer(self, dialer: str) -> tuple[str, bytes]:
+        """What this broker shows to one that has dialled it: token and proof."""
+        core = self._core
+        text = introduction_text(core.name, dialer, core.name, self._theirs, self._nonce)
+        return core.identity.token, core.identity.sign(text)
+
+    @staticmethod
+    def _check_name(principal: Principal, name: str) -> None:
+        if principal.name != name:
+            raise NotAuthenticated(f"{principal.name!r} is not the broker {name!r:.80}")

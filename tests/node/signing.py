@@ -1,0 +1,62 @@
+"""Tokens, keys and authorities of a network, for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from palio.node.identity import NOBODY, Identity
+from palio.server import tokens
+
+YEAR_S = 365 * 86_400
+
+
+class Keyring:
+    """One key that signs all tokens of a network, and a key for each broker."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        tokens.create_key(directory / "signing")
+        self.public = directory / "signing.pub"
+        self.revoked = directory / "revoked"
+        self.identities: dict[str, Identity] = {}
+        self._key = tokens.load_private_key(directory / "signing")
+        self._number = 0
+
+    def token(self, name: str, **claims: Any) -> str:
+        """A token of the network."""
+        self._number += 1
+        iat = claims.pop("iat", 1_000)
+        exp = claims.pop("exp", 100 * YEAR_S)
+        made = tokens.Claims(name, f"{name}-{self._number}", iat=iat, exp=exp, **claims)
+        return tokens.sign(made, self._key)
+
+    def free(self, name: str) -> str:
+        """A token of a client that may do everything."""
+        return self.token(name, may_publish="TRUE", may_hear="TRUE")
+
+    def broker(
+        self, name: str, may_publish: str = "TRUE", may_hear: str = "TRUE", **claims: Any
+    ) -> tokens.BoundToken:
+        """A new identity of a broker."""
+        own = Ed25519PrivateKey.generate()
+        bound = tokens.public_key_text(own.public_key())
+        grants = {"may_publish": may_publish, "may_hear": may_hear}
+        return tokens.BoundToken(self.token(name, broker=bound, **grants, **claims), own)
+
+    def identity(self, name: str) -> Identity:
+        """The identity of a broker, the same whenever it is asked for."""
+        if name not in self.identities:
+            self.identities[name] = self.broker(name)
+        return self.identities[name]
+
+    def nobody(self, *names: str) -> None:
+        """These brokers have no token."""
+        for name in names:
+            self.identities[name] = NOBODY
+
+    def authority(self, _broker: str = "") -> tokens.TokenAuthority:
+        """What a broker of the network trusts."""
+        return tokens.TokenAuthority(self.public, revoked=self.revoked)
