@@ -12,7 +12,7 @@ from palio.language.parsing import parse_filter
 from palio.node.broker import Node
 from palio.node.complaints import COMPLAIN_EVERY_S
 from palio.node.effects import Moment, Send
-from palio.node.limits import FRAME_TRIES, MAX_REASON_CHARS, SESSION_TRIES
+from palio.node.limits import FRAME_TRIES, MAX_REASON_CHARS, PROTOCOL_VERSION, SESSION_TRIES
 from palio.node.memory import MemoryStore
 from palio.node.messages import (
     Answer,
@@ -348,7 +348,7 @@ def test_a_client_that_sends_on_what_cannot_be_read_loses_its_session() -> None:
     session = ""
     for attempt in range(1, SESSION_TRIES + 2):
         node.accept(attempt, at)
-        hello = Hello("client", "a", 1, incarnation="1", session=session)
+        hello = Hello("client", "a", PROTOCOL_VERSION, incarnation="1", session=session)
         (welcome, *_) = [
             each.message for each in node.receive(attempt, hello, at) if isinstance(each, Send)
         ]
@@ -365,12 +365,12 @@ def test_a_message_that_was_refused_has_not_arrived() -> None:
     node = Node("b1", Acyclic("b1"), MemoryStore())
     at = Moment(0.0, 0)
     node.accept(1, at)
-    node.receive(1, Hello("broker", "b2", 1), at)
+    node.receive(1, Hello("broker", "b2", PROTOCOL_VERSION), at)
     session = node._core.neighbours["b2"].id
     node.receive(1, Route(Batch((), fresh=True)), at)
     node.receive(1, Done(1), at)
     node.accept(2, at)
-    effects = node.receive(2, Hello("broker", "b2", 1, session=session), at)
+    effects = node.receive(2, Hello("broker", "b2", PROTOCOL_VERSION, session=session), at)
     welcome = next(each.message for each in effects if isinstance(each, Send))
     assert isinstance(welcome, Welcome)
     assert (welcome.resumed, welcome.received) == (True, 1)
