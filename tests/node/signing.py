@@ -7,10 +7,30 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from palio.model.filters import TRUE
+from palio.node.authority import NamedAuthority, Principal
+from palio.node.effects import Moment
 from palio.node.identity import NOBODY, Identity
 from palio.server import tokens
+from palio.simulation.doors import Doors
 
 YEAR_S = 365 * 86_400
+
+
+class Listed(NamedAuthority):
+    """Certificates: everybody is listed, may do everything, and be a broker."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self._listed: dict[str, Principal] = {}
+
+    def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # certificates only
+        return self._listed.setdefault(
+            transport_name, Principal(transport_name, TRUE, TRUE, may_link=True)
+        )
+
+    def check(self, principal: Principal, at: Moment) -> None:
+        """Nobody is struck off."""
 
 
 class Keyring:
@@ -60,3 +80,12 @@ class Keyring:
     def authority(self, _broker: str = "") -> tokens.TokenAuthority:
         """What a broker of the network trusts."""
         return tokens.TokenAuthority(self.public, revoked=self.revoked)
+
+    @property
+    def doors(self) -> Doors:
+        """Everybody has a token."""
+        return Doors(self.authority, self.identity, self.free)
+
+
+CERTIFICATES = Doors(lambda _: Listed(), certificates=True)
+"""Everybody has a certificate."""

@@ -10,6 +10,7 @@ from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
 from palio.routing.messages import Batch
+from palio.simulation.doors import Doors
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, line, random_tree, ring
 from palio.simulation.world import Member, World
@@ -20,14 +21,14 @@ QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 class Storm:
     """One random life of a network, and what every durable subscription must have heard."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, doors: Doors | None = None) -> None:
         self.seed = seed
         self.random = Randomness(seed)
         self.is_tree = self.random.chance(0.6)
         self.moves = self.random.chance(0.3)
         shape = self._topology()
         router = Acyclic if self.is_tree else General
-        self.world = World.of(shape, router, seed=seed, settings=QUICK)
+        self.world = World.of(shape, router, seed=seed, settings=QUICK, doors=doors)
         self.brokers = shape.brokers
         self.edges = shape.edges
         self.listeners: list[tuple[Member, int, str]] = []

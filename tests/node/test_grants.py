@@ -15,6 +15,7 @@ from palio.node.custody import Custody
 from palio.node.memory import MemoryStore
 from palio.node.messages import Done
 from palio.node.settings import Settings
+from palio.simulation.doors import Doors
 from palio.simulation.topologies import line
 from palio.simulation.world import Member, World
 from tests.matching.test_index import parsed
@@ -35,7 +36,7 @@ def network(size: int, **grants: Mapping[str, Principal]) -> World:
         principals = {name: everything(name) for name in names}
         return NamedAuthority({**principals, **grants.get(broker, {})})
 
-    return World.of(line(size), settings=QUICK, authority=authority, certificates=True)
+    return World.of(line(size), settings=QUICK, doors=Doors(authority, certificates=True))
 
 
 def hears(name: str, text: str) -> dict[str, Principal]:

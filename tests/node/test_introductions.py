@@ -11,7 +11,7 @@ import pytest
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.broker import Node
 from palio.node.effects import Close, Effect, Moment, Send
-from palio.node.identity import NOBODY, Identity, introduction_text
+from palio.node.identity import Identity, introduction_text
 from palio.node.limits import PROTOCOL_VERSION
 from palio.node.memory import MemoryStore
 from palio.node.messages import Bye, Challenge, Done, Hello, Known, Message, Welcome
@@ -31,7 +31,7 @@ def ring(tmp_path: Path) -> Keyring:
 
 
 def network(ring: Keyring, size: int = 2) -> World:
-    return World.of(line(size), authority=ring.authority, identity=ring.identity, settings=QUICK)
+    return World.of(line(size), doors=ring.doors, settings=QUICK)
 
 
 def reasons(world: World, event: str) -> list[str]:
@@ -211,8 +211,6 @@ def test_a_challenge_is_answered_once_and_only_by_who_has_a_token(ring: Keyring)
 def test_brokers_with_keys_stay_linked_without_certificates(ring: Keyring) -> None:
     world = network(ring, 3)
     bob = world.client("bob", "b3")
-    bob.token = ring.free("bob")
-    bob.cut()
     bob.subscribe("x > 1")
     id = bob.settle()
     world.run(30.0)
@@ -252,7 +250,7 @@ def test_a_neighbour_whose_token_ends_is_parted_with_whoever_dialled(ring: Keyri
 
 
 def test_where_everybody_may_do_everything_nothing_is_asked_for() -> None:
-    world = World.of(line(2), settings=QUICK, identity=lambda _: NOBODY)
+    world = World.of(line(2), settings=QUICK)
     assert world.nodes["b1"].status()["peers"]["b2"]["up"]
     assert not count(world, "refused")
 

@@ -3,21 +3,52 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from palio.errors import IllegalMessage
+from palio.node.authority import NamedAuthority
+from palio.node.effects import Moment
+from palio.node.limits import AHEAD_US
 from palio.node.messages import Fact, Facts, Known
-from palio.node.registry import LAST_VERSION, LINKS, RETIRED, Registry
+from palio.node.registry import Registry
+from palio.node.vouching import LINKS, RETIRED, Vouching
 from palio.simulation.randomness import Randomness
+from tests.node.signing import Keyring
+
+AT = Moment(0.0, 0)
+
+VouchingFor = Callable[[str], Vouching]
+
+
+def by_links(name: str) -> Vouching:
+    return Vouching(name, authority=NamedAuthority({}))
+
+
+@pytest.fixture(params=["any", "links", "signatures"])
+def vouching(request: pytest.FixtureRequest, tmp_path: Path) -> VouchingFor:
+    """On what word facts are believed."""
+    if request.param == "signatures":
+        ring = Keyring(tmp_path)
+        authority = ring.authority()
+        return lambda name: Vouching(name, ring.identity(name), authority)
+    return Vouching if request.param == "any" else by_links
 
 
 class Mesh:
     """Registries, and links that keep order and lose what is on its way when they break."""
 
-    def __init__(self, seed: int, size: int) -> None:
+    def __init__(self, seed: int, size: int, vouching: VouchingFor = Vouching) -> None:
         self.random = Randomness(seed)
-        self.members = {f"b{number}": Registry(f"b{number}") for number in range(size)}
+        self.members = {
+            name: Registry(name, (), vouching(name))
+            for name in (f"b{number}" for number in range(size))
+        }
+        for member in self.members.values():
+            if member.vouching.token:
+                member.begin(1)
         self.links: dict[tuple[str, str], deque[object]] = {}
         self.crossed = 0
         self.written: list[tuple[str, int]] = []
@@ -26,15 +57,15 @@ class Mesh:
     def join(self, one: str, other: str) -> None:
         if (one, other) not in self.links:
             self.links[one, other], self.links[other, one] = deque(), deque()
-            self.members[one].join(other)
-            self.members[other].join(one)
+            self.members[one].join(other, AT)
+            self.members[other].join(one, AT)
             self.collect()
 
     def cut(self, one: str, other: str) -> None:
         if (one, other) in self.links:
             del self.links[one, other], self.links[other, one]
-            self.members[one].leave(other)
-            self.members[other].leave(one)
+            self.members[one].leave(other, AT)
+            self.members[other].leave(one, AT)
             self.collect()
 
     def collect(self) -> None:
@@ -67,13 +98,19 @@ class Mesh:
         source, target = self.random.choice(waiting)
         message = self.links[source, target].popleft()
         self.crossed += len(message.facts) if isinstance(message, Facts) else 0
-        self.members[target].receive(source, message)  # type: ignore[arg-type]  # as it was sent
+        self.members[target].receive(source, message, AT)  # type: ignore[arg-type]  # as it was sent
         self.collect()
         return True
 
     def rest(self) -> None:
-        while self.step():
-            pass
+        while True:
+            while self.step():
+                pass
+            for member in self.members.values():
+                member.again(AT)
+            self.collect()
+            if not (self.written or any(self.links.values())):
+                return
 
     def known(self, name: str) -> dict[tuple[str, str], tuple[object, ...]]:
         return {
@@ -82,8 +119,8 @@ class Mesh:
         }
 
 
-def full(seed: int, size: int) -> Mesh:
-    mesh = Mesh(seed, size)
+def full(seed: int, size: int, vouching: VouchingFor = Vouching) -> Mesh:
+    mesh = Mesh(seed, size, vouching)
     for one in range(size):
         for other in range(one):
             mesh.join(f"b{one}", f"b{other}")
@@ -92,9 +129,9 @@ def full(seed: int, size: int) -> Mesh:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_all_come_to_know_the_same(seed: int) -> None:
+def test_all_come_to_know_the_same(seed: int, vouching: VouchingFor) -> None:
     random = Randomness(seed)
-    mesh = full(seed, random.between(2, 6))
+    mesh = full(seed, random.between(2, 6), vouching)
     names = list(mesh.members)
     for step in range(60):
         one, other = random.sample(names, 2)
@@ -121,6 +158,7 @@ def test_all_come_to_know_the_same(seed: int) -> None:
     first = mesh.known(names[0])
     assert all(mesh.known(name) == first for name in names), f"seed {seed}"
     assert all(mesh.members[name].brokers == names for name in names)
+    assert not any(member.unbelieved for member in mesh.members.values())
     assert all(
         mesh.members[one].next_hop(other) == other
         for one in names
@@ -130,9 +168,9 @@ def test_all_come_to_know_the_same(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_settled_means_that_all_who_were_not_lost_know(seed: int) -> None:
+def test_settled_means_that_all_who_were_not_lost_know(seed: int, vouching: VouchingFor) -> None:
     random = Randomness(seed)
-    mesh = full(seed, 5)
+    mesh = full(seed, 5, vouching)
     mesh.members["b0"].announce("a/d", filter="x = 1")
     mesh.members["b0"].settle(1)
     mesh.collect()
@@ -280,8 +318,8 @@ def test_who_retired_a_broker_may_go_too() -> None:
     again = Registry("b1", member.facts())
     assert again.retired == {"b0", "b2"}
     late = Registry("b3", [Fact("b2", 5, "ann/d", filter="x = 1")])
-    late.join("b1")
-    late.receive("b1", Facts(tuple(sorted(member.facts(), key=lambda fact: -fact.version))))
+    late.join("b1", AT)
+    late.receive("b1", Facts(tuple(sorted(member.facts(), key=lambda fact: -fact.version))), AT)
     assert late.retired == {"b0", "b2"}
     assert late.fact("b2", "ann/d") is None
 
@@ -303,18 +341,18 @@ def test_a_retirement_outlives_the_disk_of_who_said_it() -> None:
 
 @pytest.mark.parametrize(
     ("until", "believed"),
-    [(LAST_VERSION - 1, True), (LAST_VERSION, True), (LAST_VERSION + 1, False)],
+    [(AHEAD_US - 1, True), (AHEAD_US, True), (AHEAD_US + 1, False)],
 )
 def test_nobody_is_retired_for_ever(until: int, believed: bool) -> None:
     registry = Registry("b0", [Fact("b1", 1, LINKS, ("b0",))])
-    registry.join("b9")
-    registry.receive("b9", Facts((Fact("b9", 5, f"{RETIRED}b1", claimed_us=until),)))
+    registry.join("b9", AT)
+    registry.receive("b9", Facts((Fact("b9", 5, f"{RETIRED}b1", claimed_us=until),)), AT)
     assert ("b1" in registry.retired) is believed
 
 
 def test_known_is_said_once_a_link() -> None:
     registry = Registry("b0")
-    registry.join("b1")
-    registry.receive("b1", Known({}))
-    with pytest.raises(IllegalMessage, match="Known twice"):
-        registry.receive("b1", Known({}))
+    registry.join("b1", AT)
+    registry.receive("b1", Known({}), AT)
+    with pytest.raises(IllegalMessage, match="too soon"):
+        registry.receive("b1", Known({}), AT)

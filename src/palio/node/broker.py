@@ -232,6 +232,7 @@ class Node:
                 waiting = core.durability.custody.line(subject)
                 core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
                 core.append(core.durability.drop(subject))
+        core.durability.registry.again(core.at)
         core.complain_again()
         return self._effects()
 
@@ -385,7 +386,7 @@ class Node:
     def _attach(self, neighbour: Neighbour) -> None:
         core = self._core
         core.report("info", "peer_up", peer=neighbour.name)
-        core.durability.registry.join(neighbour.name)
+        core.durability.registry.join(neighbour.name, core.at)
         core.route(core.router.attach(neighbour.peer))
 
     def _welcome(self, link: int, party: Party, *, resumed: bool, publisher: str) -> None:
@@ -532,7 +533,7 @@ class Node:
             case Took():
                 self._publishing.took(neighbour, message)
             case Facts() | Known() | Echo():
-                core.durability.registry.receive(neighbour.name, message)
+                core.durability.registry.receive(neighbour.name, message, core.at)
             case Probe():
                 self._questions.probe(neighbour, message)
             case Probed():
@@ -568,7 +569,7 @@ class Node:
             core.out.append(Close(neighbour.link, "a new session"))
         neighbour.forget()
         core.durability.custody.detach(neighbour.name)
-        core.durability.registry.leave(neighbour.name)
+        core.durability.registry.leave(neighbour.name, core.at)
         core.route(core.router.detach(neighbour.peer))
         self._questions.lost(neighbour)
 

@@ -16,9 +16,9 @@ from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report,
 from palio.node.identity import Identity
 from palio.node.messages import Carry, Deliver, Done, Echo, Gap, Gaps, Route, unpack_mask
 from palio.node.portions import portions
-from palio.node.registry import LINKS
 from palio.node.sessions import Budget, Durable, Neighbour, Session
 from palio.node.settings import Settings
+from palio.node.vouching import LINKS, Vouching
 from palio.routing.messages import Batch, Control, Settled
 from palio.routing.protocol import Peer, Router, Send
 
@@ -27,6 +27,9 @@ __all__ = ["Core"]
 
 _FAULTS: Final = ("cannot_take", "message_refused", "not_sent")
 """Complaints of what no sound broker says."""
+
+SHOWN_CHARS: Final = 80
+"""Of a name that came from outside, so much is put into a log."""
 
 _Promise: TypeAlias = tuple[Callable[[], None], Callable[[str], None]]
 """What to do once something is on the disk, and what if it cannot be written."""
@@ -52,7 +55,8 @@ class Core:
         self.authority = authority
         self.identity = identity
         self.new_id = new_id
-        self.durability = Durability(name, store, matcher)
+        vouching = Vouching(name, identity, authority)
+        self.durability = Durability(name, store, matcher, vouching)
         self.at = Moment(0.0, 0)
         self.out: list[Effect] = []
         self.budget = Budget(settings.memory_bytes)
@@ -191,6 +195,10 @@ class Core:
             settled, registry.settled = registry.settled, []
             for wave, unreached in settled:
                 self._answered(wave, unreached)
+        unbelieved, registry.unbelieved = registry.unbelieved, []
+        for name, fact, reason in unbelieved:
+            origin, subject = fact.origin[:SHOWN_CHARS], fact.subject[:SHOWN_CHARS]
+            self.complain("fact_refused", name, 1, origin=origin, subject=subject, reason=reason)
         custody.reroute(registry.next_hop, registry.ways)
         for neighbour in self.neighbours.values():
             self.pump_neighbour(neighbour)

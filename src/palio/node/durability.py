@@ -26,8 +26,9 @@ from palio.node.effects import (
     Store,
 )
 from palio.node.messages import Fact, Parcel, unpack_mask
-from palio.node.registry import LINKS, RETIRED, Registry
+from palio.node.registry import Registry
 from palio.node.sessions import Durable
+from palio.node.vouching import RETIRED, Vouching, is_subscription
 from palio.node.windows import Windows
 
 __all__ = ["Durability", "MatcherFactory"]
@@ -38,11 +39,13 @@ MatcherFactory: TypeAlias = Callable[[], Matcher]
 class Durability:
     """Registry, custody and windows of one broker, and the engines over them."""
 
-    def __init__(self, name: str, store: Store, matcher: MatcherFactory) -> None:
+    def __init__(
+        self, name: str, store: Store, matcher: MatcherFactory, vouching: Vouching
+    ) -> None:
         stored = store.load()
         self.name = name
         self.epoch = stored.epoch
-        self.registry = Registry(name, stored.facts)
+        self.registry = Registry(name, stored.facts, vouching)
         self.custody = Custody(name, store, stored)
         for broker in self.registry.retired:
             self.custody.give_up(broker)
@@ -64,7 +67,7 @@ class Durability:
                     each.subscription, each.owner, parse_filter(each.filter), values, each.lease_s
                 )
             )
-        for fact in stored.facts:
+        for fact in self.registry.facts():
             self._index(fact)
 
     # --- the subscriptions of this broker ---
@@ -211,7 +214,7 @@ class Durability:
         for fact in forgotten:
             self._take_out(self._number((fact.origin, fact.subject)))
         for fact in self.registry.facts():
-            if fact.links and fact.subject != LINKS:  # it may have moved there
+            if fact.links and is_subscription(fact.subject):  # it may have moved there
                 self._index(fact)
         return self.custody.drop(self.custody.give_up(broker))
 
@@ -265,7 +268,7 @@ class Durability:
 
     def _index(self, fact: Fact) -> None:
         """Keep the engine that finds homes in step with what is known of a subject."""
-        if fact.subject == LINKS or fact.subject.startswith(RETIRED):
+        if not is_subscription(fact.subject):
             return
         if fact.origin == self.name and fact.subject not in self.here:
             self._follow(fact)

@@ -93,3 +93,30 @@ MAX_PUBLISHERS: Final = 100_000
 
 WINDOW_BLOCKS: Final = 16
 """Blocks of numbers (see `windows`) that are remembered of one publisher of durable events."""
+
+MAX_BROKERS: Final = 10_000
+"""Brokers of one network: who names more of them has made some up."""
+
+MAX_FACTS: Final = 1_000_000
+"""What one broker may have said of itself, durable subscriptions that have ended among it."""
+
+MAX_FACT_CHARS: Final = 1 << 20
+"""One fact: a filter of the most characters fits several times, in canonical form."""
+
+PORTION_FACTS: Final = 128
+"""Facts of one message. To verify a signature takes about 0.13 ms, and a fact may need two: so many
+keep a broker busy for 35 ms at the most."""
+
+MAX_HEARSAY: Final = 10_000
+"""Facts of a neighbour that others passed on before it came round to say them itself."""
+
+AHEAD_US: Final = 10 * 365 * 86_400 * 1_000_000
+"""Versions and claims are times of some wall. Clocks may be years wrong; what is further ahead was
+made up, so that its origin could not outdo it."""
+
+ASK_AGAIN_S: Final = 30.0
+"""After so long a neighbour is asked again for the facts of an origin of which it said some that
+were refused: it, or the keys here, may have been behind."""
+
+KNOWN_AGAIN_S: Final = 10.0
+"""Who asks more often wants to keep this broker busy."""

@@ -381,14 +381,17 @@ class Fact(msgspec.Struct, frozen=True):
     origin: str
     version: Number
     subject: str
-    """`links`, the name of a durable subscription, or that of a broker that is gone for good."""
+    """`links`, the name of a durable subscription, or that of a broker that is gone for good; or
+    `/token`."""
     links: tuple[str, ...] = ()
-    """The neighbours; or, for a durable subscription that has moved, its new home."""
+    """The neighbours; or, for a durable subscription that has moved, its new home; or the token."""
     filter: str = ""
     """A durable subscription's filter with its values; empty once it has ended."""
     claimed_us: Number = 0
     """When it came to live here: of two homes that claim it the later one has it. Or, of a broker
     that is gone, up to which version what it had said is over."""
+    signature: bytes = b""
+    """Of all that, by the key of its origin (`palio.node.vouching`)."""
 
 
 class Facts(msgspec.Struct, frozen=True, tag=True):

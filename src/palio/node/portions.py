@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from palio.node.limits import PORTION_BYTES
+from palio.node.limits import PORTION_BYTES, PORTION_FACTS
 from palio.node.messages import Fact, Facts, Message, Route
 from palio.routing.messages import Batch, Request
 
@@ -35,7 +35,7 @@ def portions(message: Message) -> Iterable[Message]:
     """
     match message:
         case Facts(facts) if len(facts) > FEW:
-            return [Facts(part) for part in _parts(facts)]
+            return [Facts(part) for part in _parts(facts, PORTION_FACTS)]
         case Route(Batch(requests, fresh, wave)) if len(requests) > FEW:
             parts = list(_parts(requests))
             last = len(parts) - 1
@@ -46,12 +46,12 @@ def portions(message: Message) -> Iterable[Message]:
     return [message]
 
 
-def _parts(items: tuple[_Item, ...]) -> Iterator[tuple[_Item, ...]]:
-    """As many as fit at a time, and at least one."""
+def _parts(items: tuple[_Item, ...], most: int = -1) -> Iterator[tuple[_Item, ...]]:
+    """As many as fit at a time, at least one and, if that is not negative, at most so many."""
     start = size = 0
     for at, item in enumerate(items):
         weight = len(_encoder.encode(item))
-        if at > start and size + weight > PORTION_BYTES:
+        if at > start and (size + weight > PORTION_BYTES or at - start == most):
             yield items[start:at]
             start, size = at, 0
         size += weight

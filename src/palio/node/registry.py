@@ -17,35 +17,40 @@ have all answered, answers the one it came from; whoever knew it already answers
 neighbours of the origin have answered, all brokers have it, but for those that were lost on the
 way, and these are named.
 
+What is believed of others, and what not, is for `palio.node.vouching` to say. A fact that is not
+believed is not kept and not passed on; its wave is answered for without this broker. Nothing more
+of its origin is taken from that neighbour, since it would have a hole, until the neighbour is asked
+again for what is lacking (`ASK_AGAIN_S`). Others may have told it meanwhile.
+
+A broker that hears of itself under versions above its own, made up or of an earlier life, says
+everything again above them, no more often than it is called to (`again`).
+
 A broker that will not come back can be *retired* by any other: whatever it had said until then
 counts for nobody any longer. Versions begin at a time of the wall and grow far more slowly than
-that, so the present time is above all of them. A broker that learns of its own retirement is not
-gone, and says everything again, under versions above that.
+that, so the present time is above all of them, and none is believed that is years ahead. A broker
+that learns of its own retirement is not gone, and says everything again, under versions above that.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final
-
-import msgspec
 
 from palio.errors import IllegalMessage
-from palio.node.limits import MAX_NUMBER
+from palio.node.effects import Moment
+from palio.node.hearsay import Hearsay
+from palio.node.limits import (
+    ASK_AGAIN_S,
+    KNOWN_AGAIN_S,
+    MAX_BROKERS,
+    MAX_FACTS,
+    PORTION_FACTS,
+)
 from palio.node.messages import Echo, Fact, Facts, Known, Message
+from palio.node.vouching import LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
+from palio.node.ways import next_hops
 
-__all__ = ["LAST_VERSION", "LINKS", "RETIRED", "Registry"]
-
-LINKS = "links"
-"""The subject of a broker's list of neighbours; durable subscriptions have a `/` in theirs."""
-
-RETIRED = "/retired/"
-"""What the subject begins with that says of a broker that it is gone; no owner's name is empty."""
-
-
-LAST_VERSION: Final = MAX_NUMBER // 2
-"""No version can be retired that leaves a broker none above it: the year 75,000 in us."""
+__all__ = ["Registry"]
 
 
 class _Debt:
@@ -63,9 +68,15 @@ class _Debt:
 class _Neighbour:
     """What a neighbour has, and what all beyond it have."""
 
-    __slots__ = ("heard", "is_equal", "missing")
+    __slots__ = ("asked_at", "heard", "is_equal", "known_at", "missing", "unbelieved")
 
-    def __init__(self) -> None:
+    def __init__(self, now: float) -> None:
+        self.asked_at = now
+        """When it was told what is known here."""
+        self.known_at = now
+        """When it said what it knows."""
+        self.unbelieved: dict[str, None] = {}
+        """Origins of which it said something that was not believed."""
         self.is_equal = False
         """Whether it has said what it knows and was sent the rest."""
         self.heard: dict[str, int] = {}
@@ -80,8 +91,8 @@ class Registry:
     What is to be sent is left in `outbox`, facts that are new in `news`, and in `settled` the
     tickets of `settle` that are answered. Whoever calls takes them out.
 
-    >>> a, b = Registry("a"), Registry("b")
-    >>> a.join("b"), b.join("a")
+    >>> a, b, at = Registry("a"), Registry("b"), Moment(0.0, 0)
+    >>> a.join("b", at), b.join("a", at)
     (None, None)
     >>> def exchange():
     ...     a.tell(99), b.tell(99)  # all is on their disks
@@ -89,7 +100,7 @@ class Registry:
     ...         for one, other in ((a, b), (b, a)):
     ...             sent, one.outbox = one.outbox, []
     ...             for _, message in sent:
-    ...                 other.receive(one.name, message)
+    ...                 other.receive(one.name, message, at)
     >>> exchange()
     >>> a.announce("alice/orders", filter="x = 1")
     >>> a.settle(7)
@@ -98,12 +109,22 @@ class Registry:
     ('x = 1', [(7, ())], 'a')
     """
 
-    def __init__(self, name: str, facts: Iterable[Fact] = ()) -> None:
+    def __init__(
+        self, name: str, facts: Iterable[Fact] = (), vouching: Vouching | None = None
+    ) -> None:
         self.name = name
+        self.vouching = vouching or Vouching(name)
         self.outbox: list[tuple[str, Message]] = []
         self.news: list[Fact] = []
         self.settled: list[tuple[int, tuple[str, ...]]] = []
+        self.unbelieved: list[tuple[str, Fact, str]] = []
+        """Facts that neighbours said and that were not believed, with the reasons. Whoever calls
+        takes it out."""
         self._facts: dict[tuple[str, str], Fact] = {}
+        self._counts: dict[str, int] = {}
+        self._hearsay = Hearsay()
+        self._is_outdone = False
+        """Whether something was said of this broker under a version above its own."""
         self._versions: dict[str, int] = {}
         self._neighbours: dict[str, _Neighbour] = {}
         self._debts: dict[str, deque[_Debt]] = {}
@@ -115,7 +136,7 @@ class Registry:
         self._retired: dict[str, int] = {}
         self.forgotten: list[Fact] = []
         """What brokers had said that are retired now. Whoever calls takes it out."""
-        known = sorted(facts, key=lambda each: each.version)
+        known = sorted(self.vouching.believable(facts), key=lambda each: each.version)
         for fact in sorted(known, key=lambda each: each.subject.startswith(RETIRED)):
             self._keep(fact)
         self._is_new = name not in self._versions
@@ -127,7 +148,11 @@ class Registry:
         if self._is_new:
             self._versions[self.name] = wall_us
         elif self.links(self.name):  # from before a restart
-            self._announce(Fact(self.name, self._next_version(), LINKS))
+            self._announce(LINKS)
+        shown = self.links(self.name, TOKEN)
+        if shown != tuple(filter(None, (self.vouching.token,))):
+            self._announce(TOKEN, tuple(filter(None, (self.vouching.token,))))
+            self._say_again()
 
     # --- what is known ---
 
@@ -139,9 +164,9 @@ class Registry:
         """All facts, of all brokers."""
         return list(self._facts.values())
 
-    def links(self, origin: str) -> tuple[str, ...]:
+    def links(self, origin: str, subject: str = LINKS) -> tuple[str, ...]:
         """The neighbours that a broker says it has."""
-        fact = self._facts.get((origin, LINKS))
+        fact = self._facts.get((origin, subject))
         return () if fact is None else fact.links
 
     @property
@@ -159,30 +184,13 @@ class Registry:
     def next_hop(self, home: str) -> str | None:
         """The neighbour on the shortest way to a broker; None while there is no way."""
         if self._hops is None:
-            self._hops = self._compute_hops()
+            near = [name for name, state in self._neighbours.items() if state.is_equal]
+            self._hops = next_hops(self.name, near, self.links)
         return self._hops.get(home)
 
     def _change_ways(self) -> None:
         self._hops = None
         self.ways += 1
-
-    def _compute_hops(self) -> dict[str, str]:
-        """Breadth first over links that both ends list, neighbours by name."""
-        hops: dict[str, str] = {}
-        queue = deque(
-            (neighbour, neighbour)
-            for neighbour in sorted(self._neighbours)
-            if self._neighbours[neighbour].is_equal
-        )
-        while queue:
-            broker, hop = queue.popleft()
-            if broker in hops or broker == self.name:
-                continue
-            hops[broker] = hop
-            queue.extend(
-                (beyond, hop) for beyond in self.links(broker) if broker in self.links(beyond)
-            )
-        return hops
 
     # --- what this broker says ---
 
@@ -195,14 +203,12 @@ class Registry:
         known = self.fact(self.name, subject)
         claim = claimed_us or (known.claimed_us if known is not None else 0)
         links = (moved_to,) if moved_to else ()
-        self._announce(Fact(self.name, self._next_version(), subject, links, filter, claim))
+        self._announce(subject, links, filter, claim)
 
     def retire(self, broker: str, wall_us: int) -> None:
         """Tell all brokers that one of them is gone for good."""
         until = max(wall_us, self._versions.get(broker, 0))
-        self._announce(
-            Fact(self.name, self._next_version(), f"{RETIRED}{broker}", claimed_us=until)
-        )
+        self._announce(f"{RETIRED}{broker}", claimed_us=until)
 
     def settle(self, ticket: int) -> None:
         """Put the ticket into `settled` once all brokers know what was announced until now."""
@@ -226,16 +232,37 @@ class Registry:
         if told:
             self._flood(told, None)
 
-    def _announce(self, fact: Fact) -> None:
+    def _announce(
+        self, subject: str, links: tuple[str, ...] = (), filter: str = "", claimed_us: int = 0
+    ) -> None:
+        said = Fact(self.name, self._next_version(), subject, links, filter, claimed_us)
+        fact = self.vouching.sign(said)
         self._keep(fact)
         self.news.append(fact)
         self._untold[fact.version] = fact
 
+    def _say_again(self) -> None:
+        """Announce everything under new versions, the token first."""
+        self._is_outdone = False
+        mine = [fact for fact in self._facts.values() if fact.origin == self.name]
+        for fact in sorted(mine, key=lambda each: (each.subject != TOKEN, each.version)):
+            self._announce(fact.subject, fact.links, fact.filter, fact.claimed_us)
+
+    def again(self, at: Moment) -> None:
+        """Time has passed: say again what was outdone, ask again for what was not believed."""
+        if self._is_outdone:
+            self._say_again()
+        for name, state in self._neighbours.items():
+            if state.unbelieved and at.now - state.asked_at >= ASK_AGAIN_S:
+                state.unbelieved.clear()
+                state.asked_at = at.now
+                self.outbox.append((name, Known(dict(self._versions))))
+
     # --- neighbours ---
 
-    def join(self, neighbour: str) -> None:
+    def join(self, neighbour: str, at: Moment) -> None:
         """A link is up."""
-        self._neighbours[neighbour] = _Neighbour()
+        self._neighbours[neighbour] = _Neighbour(at.now)
         known = dict(self._versions)
         if self._is_new and neighbour not in self._asked:
             known.pop(self.name, None)
@@ -243,7 +270,7 @@ class Registry:
         self.outbox.append((neighbour, Known(known)))
         self._links_changed()
 
-    def leave(self, neighbour: str) -> None:
+    def leave(self, neighbour: str, at: Moment) -> None:
         """A link is down: it answers for nothing any more."""
         gone = self._neighbours.pop(neighbour)
         for origin, debts in list(self._debts.items()):
@@ -253,15 +280,20 @@ class Registry:
             kept = deque(debt for debt in debts if debt.parent != neighbour)
             self._debts[origin] = kept
             self._pay(origin)
+        for source, facts in self._hearsay.believed(neighbour).items():
+            self._learn(source, facts, at)
         self._links_changed()
 
-    def receive(self, neighbour: str, message: Known | Facts | Echo) -> None:
+    def receive(self, neighbour: str, message: Known | Facts | Echo, at: Moment) -> None:
         """A neighbour says something."""
         match message:
             case Known(versions):
-                self._equalize(neighbour, versions)
+                self._equalize(neighbour, versions, at)
             case Facts(facts):
-                self._learn(neighbour, facts)
+                if len(facts) > PORTION_FACTS:
+                    reason = f"{len(facts)} facts at once; {PORTION_FACTS} are the most"
+                    raise IllegalMessage(neighbour, f"{reason} (PORTION_FACTS)")
+                self._learn(neighbour, facts, at)
             case Echo():
                 self._echoed(neighbour, message)
 
@@ -278,15 +310,18 @@ class Registry:
         self._change_ways()
         names = tuple(sorted(self._neighbours))
         if names != self.links(self.name):
-            self._announce(Fact(self.name, self._next_version(), LINKS, names))
+            self._announce(LINKS, names)
 
-    def _equalize(self, neighbour: str, versions: dict[str, int]) -> None:
+    def _equalize(self, neighbour: str, versions: dict[str, int], at: Moment) -> None:
         """Send what a neighbour lacks; from now on it is sent what comes."""
         state = self._neighbours[neighbour]
-        if state.is_equal:
-            raise IllegalMessage(neighbour, "Known twice on one link")
-        state.is_equal = True
-        state.heard = dict(versions)
+        if state.is_equal and at.now - state.known_at < KNOWN_AGAIN_S:
+            raise IllegalMessage(neighbour, "Known again too soon (KNOWN_AGAIN_S)")
+        if len(versions) > MAX_BROKERS:
+            raise IllegalMessage(neighbour, f"Known of more than {MAX_BROKERS} (MAX_BROKERS)")
+        state.is_equal, state.known_at = True, at.now
+        for origin, version in versions.items():
+            self._hear(state, origin, version)
         lacking = [
             fact
             for fact in self._facts.values()
@@ -302,19 +337,23 @@ class Registry:
     def _is_untold(self, fact: Fact) -> bool:
         return fact.origin == self.name and fact.version in self._untold
 
-    def _learn(self, neighbour: str, facts: Sequence[Fact]) -> None:
+    def _learn(self, neighbour: str, facts: Sequence[Fact], at: Moment) -> None:
         fresh: list[Fact] = []
+        known: dict[str, int] = {}
         for fact in facts:
-            if fact.origin == self.name:
-                self._deny(fact)
-            elif fact.version > self._versions.get(fact.origin, 0) or self._retires(fact):
-                self._keep(fact)
-                fresh.append(fact)
-        known = {each.origin: each.version for each in facts}
+            if not self._is_news(fact):
+                known[fact.origin] = fact.version
+            elif self._is_believed(neighbour, fact, at):
+                if fact.origin == self.name:
+                    self._deny(fact)
+                else:
+                    self._keep(fact)
+                    fresh.append(fact)
         for fact in fresh:
             known.pop(fact.origin, None)
         for origin, version in known.items():
             self.outbox.append((neighbour, Echo(origin, version)))
+        self._answer_hearsay(neighbour)
         if not fresh:
             return
         self.news += fresh
@@ -324,16 +363,65 @@ class Registry:
             self._debts.setdefault(origin, deque()).append(_Debt(version, neighbour))
             self._pay(origin)
 
+    def _is_news(self, fact: Fact) -> bool:
+        """Whether a fact would change anything."""
+        if fact.origin == self.name and (self.name, fact.subject) not in self._facts:
+            return True
+        return fact.version > self._versions.get(fact.origin, 0) or self._retires(fact)
+
+    def _is_believed(self, neighbour: str, fact: Fact, at: Moment) -> bool:
+        """Whether a fact may be kept now; if not, it is answered for, or will be."""
+        state, origin = self._neighbours[neighbour], fact.origin
+        problem = ""
+        if origin not in state.unbelieved:
+            is_hearsay = self.vouching.trust is Trust.LINKS and origin != neighbour
+            # A retirement that is known to be over is news that leaves no hole.
+            if is_hearsay and origin in self._neighbours and fact.version > self._version(origin):
+                if self._hearsay.hold(neighbour, fact):
+                    return False
+                problem = f"{origin!r} has not said so itself"
+            token = next(iter(self.links(origin, TOKEN)), "")
+            problem = problem or self._beyond(fact) or self.vouching.check(fact, token, at)
+            if not problem:
+                return True
+            self.unbelieved.append((neighbour, fact, problem))
+            state.unbelieved[origin] = None
+        self.outbox.append((neighbour, Echo(origin, fact.version, (self.name,))))
+        return False
+
+    def _beyond(self, fact: Fact) -> str:
+        """What there is too much of."""
+        if fact.origin not in self._versions and len(self._versions) >= MAX_BROKERS:
+            return f"{MAX_BROKERS} brokers are the most (MAX_BROKERS)"
+        is_new = (fact.origin, fact.subject) not in self._facts
+        if is_new and self._counts.get(fact.origin, 0) >= MAX_FACTS:
+            return f"a broker says {MAX_FACTS} things of itself at most (MAX_FACTS)"
+        return ""
+
+    def _answer_hearsay(self, origin: str) -> None:
+        """A neighbour has spoken: others that had said so before it are answered too."""
+        for source, version in self._hearsay.answered(origin, self._version(origin)).items():
+            self._debts.setdefault(origin, deque()).append(_Debt(version, source))
+            self._pay(origin)
+
+    def _version(self, origin: str) -> int:
+        return self._versions.get(origin, 0)
+
     def _deny(self, fact: Fact) -> None:
-        """Something that this broker said in an earlier life, of which it knows nothing now."""
+        """Something that this broker said in an earlier life, or that was made up."""
+        if fact.version > self._versions.get(self.name, 0):
+            self._versions[self.name] = fact.version
+            self._is_outdone = True
         if (self.name, fact.subject) in self._facts:
             return
         if fact.subject.startswith(RETIRED):  # which cannot be taken back
-            self._announce(msgspec.structs.replace(fact, version=self._next_version()))
+            self._announce(fact.subject, fact.links, fact.filter, fact.claimed_us)
         else:
-            self.announce(fact.subject)
+            self._announce(fact.subject, claimed_us=fact.claimed_us)
 
     def _keep(self, fact: Fact) -> None:
+        if (fact.origin, fact.subject) not in self._facts:
+            self._counts[fact.origin] = self._counts.get(fact.origin, 0) + 1
         self._facts[fact.origin, fact.subject] = fact
         self._versions[fact.origin] = max(fact.version, self._versions.get(fact.origin, 0))
         if fact.subject == LINKS:
@@ -344,7 +432,7 @@ class Registry:
     def _retires(self, fact: Fact) -> bool:
         """Whether a fact retires more of a broker than is retired already."""
         name = fact.subject.removeprefix(RETIRED)
-        return name != fact.subject and self._retired.get(name, 0) < fact.claimed_us <= LAST_VERSION
+        return name != fact.subject and self._retired.get(name, 0) < fact.claimed_us
 
     def _forget(self, broker: str, until: int) -> None:
         """Nothing counts that a broker said up to a version, but of whom else it spoke so."""
@@ -352,16 +440,19 @@ class Registry:
         said = [
             fact
             for fact in self._facts.values()
-            if fact.origin == broker and not fact.subject.startswith(RETIRED)
+            if fact.origin == broker and (is_subscription(fact.subject) or fact.subject == LINKS)
         ]
         over = [fact for fact in said if fact.version <= until]
-        self._versions[broker] = max(until, self._versions.get(broker, 0))
         if broker == self.name:
-            for fact in over:
-                self._announce(msgspec.structs.replace(fact, version=self._next_version()))
+            self._versions[broker] = max(until + 1, self._versions.get(broker, 0))
+            self._is_outdone = self._is_outdone or bool(over)
+            if over and self.vouching.token:  # what is said until then is to be believed
+                self._announce(TOKEN, (self.vouching.token,))
             return
+        self._versions[broker] = max(until, self._versions.get(broker, 0))
         for fact in over:
             del self._facts[broker, fact.subject]
+            self._counts[broker] -= 1
         self.forgotten += over
         self._change_ways()
 
@@ -376,12 +467,22 @@ class Registry:
     # --- answers ---
 
     def _echoed(self, neighbour: str, echo: Echo) -> None:
-        heard = self._neighbours[neighbour].heard
-        heard[echo.origin] = max(echo.version, heard.get(echo.origin, 0))
+        self._hear(self._neighbours[neighbour], echo.origin, echo.version)
+        if len(echo.unreached) > MAX_BROKERS:
+            raise IllegalMessage(neighbour, f"Echo without more than {MAX_BROKERS} (MAX_BROKERS)")
+        unreached = dict.fromkeys(each for each in echo.unreached if each in self._versions)
+        if len(unreached) < len(echo.unreached):  # some that nobody has heard of
+            unreached[neighbour] = None
         for debt in self._debts.get(echo.origin, ()):
             if debt.version <= echo.version and debt.parent != neighbour:
-                debt.unreached.update(dict.fromkeys(echo.unreached))
+                debt.unreached.update(unreached)
         self._pay(echo.origin)
+
+    def _hear(self, state: _Neighbour, origin: str, version: int) -> None:
+        """A neighbour answers for an origin, as far as that was heard of here."""
+        known = self._versions.get(origin)
+        if known is not None:
+            state.heard[origin] = max(min(version, known), state.heard.get(origin, 0))
 
     def _pay(self, origin: str) -> None:
         """Answer for what all others have answered for, in the order of versions."""

@@ -14,10 +14,8 @@ from palio.errors import IllegalMessage, InvalidInput
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.model.events import rows, to_batches
-from palio.node.authority import Authority
 from palio.node.broker import Node
 from palio.node.effects import Append, Close, Effect, Moment, Report, Send
-from palio.node.identity import NOBODY, Identity
 from palio.node.limits import PROTOCOL_VERSION
 from palio.node.messages import (
     UNCOUNTED,
@@ -51,6 +49,7 @@ from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import Router
 from palio.simulation.agenda import MESSAGE, TIMER, Agenda
 from palio.simulation.disks import Disk
+from palio.simulation.doors import Doors
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology
 
@@ -110,9 +109,7 @@ class World:
         latency_s: float = 0.01,
         sync_s: float = 0.002,
         matcher: Callable[[], Matcher] = Reference,
-        authority: Callable[[str], Authority] | None = None,
-        identity: Callable[[str], Identity] = lambda _: NOBODY,
-        certificates: bool = False,
+        doors: Doors | None = None,
     ) -> None:
         self.random = Randomness(seed)
         self.agenda = Agenda()
@@ -126,10 +123,7 @@ class World:
         self.spoils: Callable[[str, Message], bool] = lambda _who, _message: False
         """Which messages of whom nobody can read."""
         self._matcher = matcher
-        self._authority = authority
-        self._identity = identity
-        self._certificates = certificates
-        """Whether each end of a connection is shown the other's name, as by certificates."""
+        self.doors = doors or Doors()
         self._routers: dict[str, NodeRouter] = {}
         self._pipes: dict[int, _Pipe] = {}
         self._ends: dict[tuple[str, int], int] = {}
@@ -181,8 +175,8 @@ class World:
             self._routers[name](name),
             self.disks[name],
             settings=self.settings,
-            authority=self._authority(name) if self._authority is not None else None,
-            identity=self._identity(name),
+            authority=self.doors.authority(name),
+            identity=self.doors.identity(name),
             new_id=lambda: f"{name}.{life}.{self.random.below(1 << 40)}",
             matcher=self._matcher,
         )
@@ -238,11 +232,8 @@ class World:
         if not (self._wires.get((one, other)) and one in self.nodes and other in self.nodes):
             return
         link = self._open(one, other)
-        self._do(other, self.nodes[other].accept(link, self.at, self._shown(one)))
-        self._do(one, self.nodes[one].dial(link, self.at, other, self._shown(other)))
-
-    def _shown(self, name: str) -> str:
-        return name if self._certificates else ""
+        self._do(other, self.nodes[other].accept(link, self.at, self.doors.shown(one)))
+        self._do(one, self.nodes[one].dial(link, self.at, other, self.doors.shown(other)))
 
     def _open(self, one: str, other: str) -> int:
         """A connection from one broker (or client) to a broker."""
@@ -373,7 +364,7 @@ class World:
         if broker not in self.nodes:
             return None
         link = self._open(name, broker)
-        self._do(broker, self.nodes[broker].accept(link, self.at, self._shown(name)))
+        self._do(broker, self.nodes[broker].accept(link, self.at, self.doors.shown(name)))
         return link
 
 
@@ -384,7 +375,7 @@ class Member:
         self.world = world
         self.name = name
         self.broker = broker
-        self.token = ""
+        self.token = world.doors.token(name)
         self.link: int | None = None
         self.is_connected = False
         self.heard: list[tuple[str, int, dict[str, Any]]] = []

@@ -1,0 +1,55 @@
+"""`Hearsay`: what one neighbour says that another one said, while that one could say it itself.
+
+Where facts are not signed they are bound to the link they come by: of a broker that is a neighbour
+a fact counts only if it comes from that neighbour. What comes by others is held until the neighbour
+has said as much itself, and then answered for; or until its link is down, and then believed.
+"""
+
+from __future__ import annotations
+
+from palio.node.limits import MAX_HEARSAY
+from palio.node.messages import Fact
+
+__all__ = ["Hearsay"]
+
+
+class Hearsay:
+    """Facts by origin, with the neighbours they came from.
+
+    >>> hearsay = Hearsay()
+    >>> hearsay.hold("c", Fact("a", 5, "links")), hearsay.answered("a", 4), hearsay.answered("a", 5)
+    (True, {}, {'c': 5})
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, list[tuple[str, Fact]]] = {}
+
+    def hold(self, source: str, fact: Fact) -> bool:
+        """Keep a fact for later, if there is room."""
+        held = self._held.setdefault(fact.origin, [])
+        if len(held) >= MAX_HEARSAY:
+            return False
+        held.append((source, fact))
+        return True
+
+    def answered(self, origin: str, version: int) -> dict[str, int]:
+        """The origin has spoken up to a version: to whom that may be answered, and up to where."""
+        answers: dict[str, int] = {}
+        kept = []
+        for source, fact in self._held.pop(origin, ()):
+            if fact.version > version:
+                kept.append((source, fact))
+            else:
+                answers[source] = max(fact.version, answers.get(source, 0))
+        if kept:
+            self._held[origin] = kept
+        return answers
+
+    def believed(self, gone: str) -> dict[str, list[Fact]]:
+        """A neighbour is gone: what the others say that it said; what it said of others is not."""
+        found: dict[str, list[Fact]] = {}
+        for source, fact in self._held.pop(gone, ()):
+            found.setdefault(source, []).append(fact)
+        for origin in list(self._held):
+            self._held[origin] = [each for each in self._held[origin] if each[0] != gone]
+        return found

@@ -1,0 +1,152 @@
+"""`Vouching`: what a broker signs of what it says, and what it believes of what others said.
+
+1. Where a broker has a bound token it signs each fact about itself, and believes of every other
+   broker only what is signed by the key of a token that its own authority vouches for.
+2. A token is a fact too (`TOKEN`), which verifies itself, and comes before all else that is signed.
+   Its time is not looked at: a broker that is away keeps its durable subscriptions.
+3. Where there are certificates only, a fact is bound to the link it comes by
+   (`palio.node.hearsay`).
+4. Whatever is believed has bounds, versions among them: none is so far above the time of the wall
+   that its origin could not outdo it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from palio.errors import InvalidInput, NotAuthenticated
+from palio.language.parsing import parse_filter
+from palio.model.relations import overlaps
+from palio.node.authority import Authority, OpenAuthority, Principal
+from palio.node.effects import Moment
+from palio.node.identity import NOBODY, Identity, fact_text
+from palio.node.limits import AHEAD_US, MAX_BROKERS, MAX_FACT_CHARS, MAX_NAME_BYTES
+from palio.node.messages import Fact
+
+__all__ = ["LINKS", "RETIRED", "TOKEN", "Trust", "Vouching", "is_subscription"]
+
+LINKS: Final = "links"
+"""The subject of a broker's list of neighbours; durable subscriptions have a `/` in theirs."""
+
+RETIRED: Final = "/retired/"
+"""What the subject begins with that says of a broker that it is gone; no owner's name is empty."""
+
+TOKEN: Final = "/token"
+"""The subject of a broker's bound token."""
+
+
+def is_subscription(subject: str) -> bool:
+    """Whether a fact is about a durable subscription."""
+    return subject != LINKS and not subject.startswith("/")
+
+
+class Trust(Enum):
+    """On what word facts are believed."""
+
+    ANY = "everybody's: nobody needs to show who he is"
+    LINKS = "a neighbour's of itself, and of those who are no neighbours"
+    SIGNATURES = "that of the origin's key"
+
+
+class Vouching:
+    """What one broker signs, and whom it believes."""
+
+    def __init__(
+        self, name: str, identity: Identity = NOBODY, authority: Authority | None = None
+    ) -> None:
+        self.name = name
+        self.token = identity.token
+        self._identity = identity
+        self._authority = authority or OpenAuthority()
+        self.trust = self._trust()
+        self._earlier = self.token
+        """The token of an earlier life of this broker, once it has been heard of."""
+
+    def _trust(self) -> Trust:
+        if isinstance(self._authority, OpenAuthority):
+            return Trust.ANY
+        try:
+            self._verified(self.token, b"", self._identity.sign(b""), Moment(0.0, 0))
+        except NotAuthenticated:
+            return Trust.LINKS
+        return Trust.SIGNATURES
+
+    def believable(self, facts: Iterable[Fact]) -> list[Fact]:
+        """What the disk has, without what was believed before signatures were asked for."""
+        known = list(facts)
+        if self.trust is not Trust.SIGNATURES:
+            return known
+        signed = {each.origin for each in known if each.subject == TOKEN and each.signature}
+        return [
+            each
+            for each in known
+            if each.origin == self.name or (each.signature and each.origin in signed)
+        ]
+
+    def sign(self, fact: Fact) -> Fact:
+        """A fact about this broker as others believe it."""
+        if not self.token:
+            return fact
+        return msgspec.structs.replace(fact, signature=self._identity.sign(fact_text(fact)))
+
+    def check(self, fact: Fact, token: str, at: Moment) -> str:
+        """Why a fact is not believed; empty if it is. `token` is what is known as its origin's."""
+        problem = _beyond(fact, at)
+        if problem or self.trust is not Trust.SIGNATURES:
+            return problem
+        try:
+            principal = self._signer(fact, token, at)
+        except NotAuthenticated as error:
+            return str(error)
+        if principal.name != fact.origin:
+            return f"it is signed by {principal.name!r}"
+        return _unheard(fact, principal)
+
+    def _signer(self, fact: Fact, token: str, at: Moment) -> Principal:
+        text = fact_text(fact)
+        if fact.subject == TOKEN:
+            shown = fact.links[0] if fact.links else ""
+            principal = self._verified(shown, text, fact.signature, at)
+            if fact.origin == self.name:
+                self._earlier = shown
+            return principal
+        if fact.origin != self.name:
+            return self._verified(token, text, fact.signature, at)
+        try:
+            return self._verified(self.token, text, fact.signature, at)
+        except NotAuthenticated:
+            return self._verified(self._earlier, text, fact.signature, at)
+
+    def _verified(self, token: str, text: bytes, signature: bytes, at: Moment) -> Principal:
+        if not token or not signature:
+            raise NotAuthenticated("it is not signed, or its origin's token is not known here")
+        return self._authority.verified(token, text, signature, at)
+
+
+def _beyond(fact: Fact, at: Moment) -> str:
+    """What is out of bounds about a fact."""
+    if len(fact.origin.encode()) > MAX_NAME_BYTES or not fact.origin:
+        return f"the name of its origin has not 1 to {MAX_NAME_BYTES} bytes (MAX_NAME_BYTES)"
+    if len(fact.links) > MAX_BROKERS:
+        return f"it names more than {MAX_BROKERS} brokers (MAX_BROKERS)"
+    chars = len(fact.subject) + len(fact.filter) + sum(map(len, fact.links))
+    if chars > MAX_FACT_CHARS:
+        return f"it has more than {MAX_FACT_CHARS} characters (MAX_FACT_CHARS)"
+    if max(fact.version, fact.claimed_us) > at.wall_us + AHEAD_US:
+        return "it is of a time more than ten years ahead (AHEAD_US); are all clocks right?"
+    return ""
+
+
+def _unheard(fact: Fact, principal: Principal) -> str:
+    """A durable subscription is at no home that may hear nothing of it."""
+    if not is_subscription(fact.subject) or not fact.filter or principal.hears_all:
+        return ""
+    try:
+        heard = overlaps(parse_filter(fact.filter), principal.may_hear, {})
+    except InvalidInput:
+        heard = False
+    return "" if heard else f"{principal.name!r} may hear nothing of that durable subscription"

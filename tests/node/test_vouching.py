@@ -1,0 +1,423 @@
+"""Facts count only from their origin: what is signed, what is believed, and what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from palio.errors import IllegalMessage
+from palio.node import limits, registry, vouching
+from palio.node.authority import NamedAuthority
+from palio.node.effects import Moment
+from palio.node.identity import Identity, fact_text
+from palio.node.limits import AHEAD_US, ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_NAME_BYTES, PORTION_FACTS
+from palio.node.messages import Echo, Fact, Facts, Known
+from palio.node.registry import Registry
+from palio.node.vouching import LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
+from palio.simulation.world import EPOCH_US
+from tests.node.signing import Keyring
+
+AT = Moment(1.0, EPOCH_US)
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Keyring:
+    return Keyring(tmp_path)
+
+
+def believer(ring: Keyring, name: str = "b") -> Registry:
+    """A registry with the neighbours n and m, which have said what they know: nothing."""
+    found = Registry(name, (), Vouching(name, ring.identity(name), ring.authority()))
+    found.begin(AT.wall_us)
+    return linked(found)
+
+
+def linked(found: Registry) -> Registry:
+    for neighbour in ("n", "m"):
+        found.join(neighbour, AT)
+        found.receive(neighbour, Known({}), AT)
+    found.outbox.clear()
+    return found
+
+
+def said(identity: Identity, *facts: Fact) -> Facts:
+    """Facts with the signatures of somebody."""
+    return Facts(
+        tuple(
+            msgspec.structs.replace(fact, signature=identity.sign(fact_text(fact)))
+            for fact in facts
+        )
+    )
+
+
+def introduced(ring: Keyring, origin: str, version: int = 1, **grants: Any) -> Facts:
+    """An origin's token and links, as it would say them."""
+    identity = ring.broker(origin, **grants)
+    ring.identities[origin] = identity
+    return said(
+        identity,
+        Fact(origin, version, TOKEN, (identity.token,)),
+        Fact(origin, version + 1, LINKS, ("n",)),
+    )
+
+
+def echoes(found: Registry, neighbour: str = "n") -> list[Echo]:
+    return [each for name, each in found.outbox if name == neighbour and isinstance(each, Echo)]
+
+
+# --- signatures ---
+
+
+def test_what_its_origin_has_signed_is_kept_and_passed_on(ring: Keyring) -> None:
+    b = believer(ring)
+    facts = introduced(ring, "far")
+    b.receive("n", facts, AT)
+    assert b.links("far") == ("n",)
+    assert ("m", facts) in b.outbox
+    assert b.unbelieved == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["unsigned", "other key", "other fact", "no token", "client token", "other broker", "revoked"],
+)
+def test_nothing_else_is_kept_or_passed_on(ring: Keyring, wrong: str) -> None:
+    b = believer(ring)
+    (token, links) = introduced(ring, "far").facts
+    match wrong:
+        case "unsigned":
+            links = msgspec.structs.replace(links, signature=b"")
+        case "other key":
+            (links,) = said(ring.identity("n"), links).facts
+        case "other fact":
+            links = msgspec.structs.replace(links, links=("n", "m"))
+        case "client token":
+            (token,) = said(ring.identity("far"), Fact("far", 1, TOKEN, (ring.free("far"),))).facts
+        case "other broker":
+            stolen = ring.identity("n")
+            (token,) = said(stolen, Fact("far", 1, TOKEN, (stolen.token,))).facts
+            (links,) = said(stolen, links).facts
+        case "revoked":
+            ring.revoked.write_text("far-2\n")
+            assert "far-2" in ring.revoked.read_text()
+            b = believer(ring)
+            (token, links) = introduced(ring, "other").facts
+            ring.revoked.write_text(f"other-{ring._number}\n")
+            b = believer(ring)
+    b.receive("n", Facts((links,) if wrong == "no token" else (token, links)), AT)
+    assert b.links("far") == ()
+    assert b.links("other") == ()
+    assert [name for name, _, _ in b.unbelieved] == ["n"]
+    assert all(each.unreached == ("b",) for each in echoes(b))
+    assert echoes(b)
+    passed = [each for name, each in b.outbox if name == "m" and isinstance(each, Facts)]
+    assert all(fact.subject == TOKEN for each in passed for fact in each.facts)
+
+
+def test_a_token_whose_time_is_over_still_vouches_for_what_was_said(ring: Keyring) -> None:
+    b = believer(ring)
+    b.receive("n", introduced(ring, "far", exp=2_000), AT)
+    assert b.links("far") == ("n",)
+
+
+def test_of_who_could_not_be_believed_nothing_is_taken_from_there_until_it_is_asked_again(
+    ring: Keyring,
+) -> None:
+    b = believer(ring)
+    facts = introduced(ring, "far")
+    forged = Fact("far", 9, "bob/orders", (), "x = 1")
+    b.receive("n", Facts((forged,)), AT)
+    b.receive("n", facts, AT)
+    assert b.links("far") == ()  # there would be a hole
+    assert len(b.unbelieved) == 1  # and it is told once
+    b.receive("m", facts, AT)
+    assert b.links("far") == ("n",)
+    soon = AT._replace(now=AT.now + ASK_AGAIN_S - 0.1)
+    later = AT._replace(now=AT.now + ASK_AGAIN_S)
+    b.outbox.clear()
+    b.again(soon)
+    assert b.outbox == []
+    b.again(later)
+    assert [(name, type(each)) for name, each in b.outbox] == [("n", Known)]
+    more = said(ring.identity("far"), Fact("far", 3, "bob/orders", (), "x = 1"))
+    b.receive("n", more, later)
+    assert b.fact("far", "bob/orders") is not None
+
+
+def test_a_durable_subscription_has_no_home_that_may_hear_nothing_of_it(ring: Keyring) -> None:
+    b = believer(ring)
+    b.receive("n", introduced(ring, "far", may_hear="symbol = 'IBM'"), AT)
+    far = ring.identity("far")
+    for version, (filter, kept) in enumerate(
+        [("symbol = 'IBM' AND x = 1", True), ("symbol = 'MSFT'", False)], 5
+    ):
+        b.receive("m", said(far, Fact("far", version, f"bob/{version}", (), filter)), AT)
+        assert (b.fact("far", f"bob/{version}") is not None) is kept
+    assert "may hear nothing" in b.unbelieved[0][2]
+
+
+def test_only_who_signs_retires_a_broker(ring: Keyring) -> None:
+    b = believer(ring)
+    b.receive("n", introduced(ring, "far"), AT)
+    b.receive("n", Facts((Fact("mallory", 1, f"{RETIRED}far", claimed_us=AT.wall_us),)), AT)
+    assert b.retired == set()
+    b.receive("n", introduced(ring, "honest"), AT)
+    gone = Fact("honest", 5, f"{RETIRED}far", claimed_us=AT.wall_us)
+    b.receive("n", said(ring.identity("honest"), gone), AT)
+    assert b.retired == {"far"}
+
+
+# --- a broker's own ---
+
+
+def test_the_token_comes_before_everything_else_that_is_said(ring: Keyring) -> None:
+    b = Registry("b", (), Vouching("b", ring.identity("b"), ring.authority()))
+    b.begin(AT.wall_us)
+    b.join("n", AT)
+    b.announce("bob/orders", filter="x = 1")
+    mine = sorted(b.facts(), key=lambda fact: fact.version)
+    assert [fact.subject for fact in mine] == [TOKEN, LINKS, "bob/orders"]
+    other = Registry("c", (), Vouching("c", ring.identity("c"), ring.authority()))
+    other.join("n", AT)
+    other.receive("n", Facts(tuple(mine)), AT)
+    assert other.unbelieved == []
+    assert other.fact("b", "bob/orders") == b.fact("b", "bob/orders")
+
+
+@pytest.mark.parametrize("before", ["unsigned", "another key", "the same"])
+def test_with_another_key_than_before_everything_is_said_again(ring: Keyring, before: str) -> None:
+    earlier = {
+        "unsigned": Vouching("b"),
+        "another key": Vouching("b", ring.broker("b"), ring.authority()),
+        "the same": Vouching("b", ring.identity("b"), ring.authority()),
+    }[before]
+    first = Registry("b", (), earlier)
+    first.begin(AT.wall_us)
+    first.announce("bob/orders", filter="x = 1")
+    newest = max(fact.version for fact in first.facts())
+    again = Registry("b", first.facts(), Vouching("b", ring.identity("b"), ring.authority()))
+    again.begin(AT.wall_us)
+    said_again = [fact.version > newest for fact in again.facts()]
+    assert all(said_again) if before != "the same" else not any(said_again)
+    other = linked(Registry("c", (), Vouching("c", ring.identity("c"), ring.authority())))
+    mine = sorted(again.facts(), key=lambda fact: fact.version)
+    other.receive("n", Facts(tuple(mine)), AT)
+    assert other.unbelieved == []
+    assert other.fact("b", "bob/orders") is not None
+
+
+def test_what_a_disk_has_from_before_signatures_does_not_count(ring: Keyring) -> None:
+    forged = Fact("far", AT.wall_us, "bob/orders", (), "x = 1")
+    signed = introduced(ring, "near").facts
+    vouching = Vouching("b", ring.identity("b"), ring.authority())
+    b = Registry("b", [forged, *signed, Fact("b", 5, "ann/d", (), "x = 2")], vouching)
+    assert {(fact.origin, fact.subject) for fact in b.facts()} == {
+        ("near", TOKEN),
+        ("near", LINKS),
+        ("b", "ann/d"),
+    }
+    assert b.brokers == ["b", "near"]
+
+
+@pytest.mark.parametrize("subject", ["bob/orders", LINKS])
+def test_who_is_outdone_says_everything_again_above_that(subject: str) -> None:
+    b = linked(Registry("b"))
+    b.begin(AT.wall_us)
+    b.announce("bob/orders", filter="x = 1")
+    forged = Fact("b", AT.wall_us + AHEAD_US - 10, subject)
+    b.receive("n", Facts((forged,)), AT)
+    b.again(AT)
+    found = b.fact("b", "bob/orders")
+    assert found is not None
+    assert found.filter == "x = 1"
+    assert found.version > forged.version
+    versions = {fact.version for fact in b.facts()}
+    b.again(AT)  # once
+    assert {fact.version for fact in b.facts()} == versions
+
+
+def test_an_earlier_life_with_another_key_is_outdone_too(ring: Keyring) -> None:
+    earlier = ring.broker("b")
+    version = AT.wall_us + 365 * 86_400 * 1_000_000  # its clock was a year ahead
+    life = said(
+        earlier,
+        Fact("b", version, TOKEN, (earlier.token,)),
+        Fact("b", version + 1, "bob/old", (), "x = 1"),
+    )
+    b = believer(ring)
+    b.receive("n", life, AT)
+    assert b.unbelieved == []
+    b.again(AT)
+    old = b.fact("b", "bob/old")
+    assert old is not None
+    assert (old.filter, old.version > version + 1) == ("", True)
+    b.receive("n", Facts((Fact("b", version + 9, "bob/new", (), "x = 1"),)), AT)
+    assert b.fact("b", "bob/new") is None
+    assert len(b.unbelieved) == 1
+
+
+# --- links ---
+
+
+def by_links() -> Registry:
+    return linked(Registry("b", (), Vouching("b", authority=NamedAuthority({}))))
+
+
+def test_without_keys_a_fact_of_a_neighbour_counts_only_from_it() -> None:
+    b = by_links()
+    assert b.vouching.trust is Trust.LINKS
+    b.receive("m", Facts((Fact("m", 1, "bob/orders", (), "x = 1"),)), AT)
+    b.outbox.clear()
+    b.receive("n", Facts((Fact("m", 9, "bob/orders"),)), AT)
+    found = b.fact("m", "bob/orders")
+    assert found is not None
+    assert found.filter == "x = 1"
+    assert b.outbox == []  # not answered, and not passed on
+    b.receive("m", Facts((Fact("m", 9, "bob/orders", (), "x = 2"),)), AT)
+    b.receive("n", Echo("m", 9), AT)  # for what it is told in turn
+    assert Echo("m", 9) in echoes(b, "n")
+    b.receive("n", Facts((Fact("far", 9, "bob/orders", (), "x = 3"),)), AT)
+    assert b.fact("far", "bob/orders") is not None
+
+
+def test_of_a_neighbour_that_is_gone_others_are_believed() -> None:
+    b = by_links()
+    b.receive("n", Facts((Fact("m", 9, "bob/orders", (), "x = 1"),)), AT)
+    assert b.fact("m", "bob/orders") is None
+    b.leave("m", AT)
+    assert b.fact("m", "bob/orders") is not None
+    assert Echo("m", 9) in echoes(b, "n")
+
+
+def test_hearsay_of_who_is_gone_is_no_more() -> None:
+    b = by_links()
+    b.receive("n", Facts((Fact("m", 9, "bob/orders", (), "x = 1"),)), AT)
+    b.leave("n", AT)
+    b.leave("m", AT)
+    assert b.fact("m", "bob/orders") is None
+
+
+# --- bounds ---
+
+
+@pytest.mark.parametrize("trust", ["any", "links", "signatures"])
+@pytest.mark.parametrize(("beyond", "kept"), [(-1, True), (0, True), (1, False)])
+@pytest.mark.parametrize("what", ["version", "claimed_us", "retired"])
+def test_no_time_is_believed_that_is_years_ahead(
+    ring: Keyring, trust: str, beyond: int, kept: bool, what: str
+) -> None:
+    time = AT.wall_us + AHEAD_US + beyond
+    fact = {
+        "version": Fact("n", time, "bob/d", (), "x = 1"),
+        "claimed_us": Fact("n", 9, "bob/d", (), "x = 1", time),
+        "retired": Fact("n", 9, f"{RETIRED}bob/d", claimed_us=time),
+    }[what]
+    facts: tuple[Fact, ...] = (fact,)
+    if trust == "signatures":
+        b = believer(ring)
+        n = ring.identity("n")
+        facts = said(n, Fact("n", 1, TOKEN, (n.token,)), fact).facts
+    else:
+        b = linked(Registry("b")) if trust == "any" else by_links()
+    b.receive("n", Facts(facts), AT)
+    assert (b.fact("n", fact.subject) is not None) is kept
+    assert not b.unbelieved if kept else "clocks" in b.unbelieved[0][2]
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_other_bounds_of_facts(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vouching, "MAX_FACT_CHARS", 20)
+    monkeypatch.setattr(vouching, "MAX_BROKERS", 3)
+    for fact in (
+        Fact("n" * (MAX_NAME_BYTES + more), 1, "d"),
+        Fact("n", 1, "o/d", (), "x" * (17 + more)),
+        Fact("n", 1, LINKS, ("a",) * (3 + more)),
+    ):
+        b = linked(Registry("b"))
+        b.receive("n", Facts((fact,)), AT)
+        assert bool(b.unbelieved) is (more > 0)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_nobody_has_more_to_say_or_more_brokers_than_there_can_be(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "MAX_FACTS", 3)
+    monkeypatch.setattr(registry, "MAX_BROKERS", 4)
+    b = linked(Registry("b"))
+    b.receive("n", Facts(tuple(Fact("n", 1 + each, f"o/{each}") for each in range(3 + more))), AT)
+    assert bool(b.unbelieved) is (more > 0)
+    b.unbelieved.clear()
+    b.receive("m", Facts(tuple(Fact(f"f{each}", 1, "o/d") for each in range(2 + more))), AT)
+    assert bool(b.unbelieved) is (more > 0)
+    again = AT._replace(now=AT.now + KNOWN_AGAIN_S)
+    named = {f"f{each}": 1 for each in range(4 + more)}
+    if more > 0:
+        with pytest.raises(IllegalMessage, match="MAX_BROKERS"):
+            b.receive("n", Known(named), again)
+        with pytest.raises(IllegalMessage, match="MAX_BROKERS"):
+            b.receive("n", Echo("b", 1, tuple(named)), again)
+    else:
+        b.receive("n", Known(named), again)
+        b.receive("n", Echo("b", 1, tuple(named)), again)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_message_holds_only_so_many_facts(more: int) -> None:
+    b = linked(Registry("b"))
+    facts = Facts(tuple(Fact("n", 1 + each, f"o/{each}") for each in range(PORTION_FACTS + more)))
+    if more > 0:
+        with pytest.raises(IllegalMessage, match="PORTION_FACTS"):
+            b.receive("n", facts, AT)
+    else:
+        b.receive("n", facts, AT)
+        assert len(b.facts()) >= PORTION_FACTS + more
+
+
+@pytest.mark.parametrize(("early", "legal"), [(0.1, False), (0.0, True), (-0.1, True)])
+def test_who_asks_too_often_is_parted_with(early: float, legal: bool) -> None:
+    b = linked(Registry("b"))
+    at = AT._replace(now=AT.now + KNOWN_AGAIN_S - early)
+    if legal:
+        b.receive("n", Known({}), at)
+    else:
+        with pytest.raises(IllegalMessage, match="too soon"):
+            b.receive("n", Known({}), at)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_hearsay_is_held_within_bounds(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palio.node.hearsay.MAX_HEARSAY", 3)
+    b = by_links()
+    for each in range(3 + more):
+        b.receive("n", Facts((Fact("m", 9 + each, f"o/{each}", (), "x = 1"),)), AT)
+    assert bool(b.unbelieved) is (more > 0)
+
+
+def test_an_echo_answers_for_no_more_than_was_said_and_names_only_who_is_known() -> None:
+    b = Registry("b")
+    b.begin(10)
+    for neighbour in ("n", "m"):
+        b.join(neighbour, AT)
+        b.receive(neighbour, Known({}), AT)
+    b.announce("bob/d", filter="x = 1")
+    b.tell(10**9)
+    b.settle(1)
+    version = max(fact.version for fact in b.facts())
+    b.receive("m", Echo("b", 10**15, ("nobody", "invented")), AT)
+    b.receive("n", Echo("nobody", 10**15), AT)
+    assert b.settled == []
+    b.receive("n", Echo("b", version), AT)
+    assert b.settled == [(1, ("m",))]
+    b.announce("bob/e", filter="x = 1")
+    b.settle(2)
+    assert len(b.settled) == 1
+
+
+def test_what_facts_are_about() -> None:
+    assert is_subscription("bob/orders")
+    assert not any(map(is_subscription, (LINKS, TOKEN, f"{RETIRED}b1")))
+    assert limits.PORTION_FACTS < 1_000
