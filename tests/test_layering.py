@@ -21,6 +21,7 @@ ROOMS: Final = (
     "model",
     "language",
     "files",
+    "parquet",
     "matching",
     "routing",
     "multicast",

@@ -5,10 +5,11 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,8 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import palio
-from palio.cli.archiving import Rolling, Wanted, paced
+from palio.cli.archiving import Rolling, Wanted, paced, replay
 from palio.client.archive import Archive, part_files
+from palio.errors import InvalidInput, NotPermitted, PalioError, Unreachable
 from palio.model.events import stamped, to_batches
 from palio.node.messages import Parcel
 from palio.testing import run as run_virtually
@@ -338,4 +340,78 @@ WANTED: Final = Wanted.of("TRUE", [], "", "")
 
 
 def test_times_without_a_zone_are_utc() -> None:
-    assert Wanted.of("TRUE", [], "2026-01-01T12:00", "2026-01-01T12:00Z")[1:] == (NOON, NOON)
+    assert Wanted.of("TRUE", [], "2026-01-01T12:00", "2026-01-01T12:00Z")[1:3] == (NOON, NOON)
+
+
+class Refusing:
+    """A broker that refuses some events, and a door to it."""
+
+    urls = ("palio://b1",)
+    publisher = "past/1"
+
+    def __init__(self, refused: Collection[int], error: PalioError) -> None:
+        self.refused = refused
+        self.error = error
+        self.taken: list[int] = []
+
+    def connect(self) -> Any:
+        return self
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """It has nothing to let go of."""
+
+    def publish_nowait(self, batch: pa.RecordBatch, *, durable: bool) -> asyncio.Future[None]:
+        answer = asyncio.get_running_loop().create_future()
+        column: Any = batch.column("n")
+        numbers: list[int] = column.to_pylist()
+        if not durable and set(numbers) & set(self.refused):
+            answer.set_exception(self.error)
+        else:
+            self.taken += numbers
+            answer.set_result(None)
+        return answer
+
+
+def replayed(past: Path, door: Any, skip: int = 0, take: int | None = None) -> int:
+    wanted = Wanted.of("EXISTS n", [], "", "", skip, take)
+    return replay(past, wanted, door, speed="max", durable=False, as_json=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "became"),
+    [
+        (NotPermitted("may not publish this"), "were not published"),
+        (Unreachable("gone"), "may have been published or not"),
+    ],
+)
+def test_a_replay_that_ends_early_says_what_was_published_and_how_to_go_on(
+    past: Path, capsys: pytest.CaptureFixture[str], error: PalioError, became: str
+) -> None:
+    everything = Refusing((), error)
+    assert replayed(past, everything) == 0
+    order = everything.taken
+    assert len(order) > 4
+    door = Refusing(order[2:3], error)
+    with pytest.raises(type(error), match=str(error)):
+        replayed(past, door)
+    told = capsys.readouterr().err
+    assert f"{len(door.taken):,} events were published before the replay ended" in told
+    assert became in told
+    ways = re.findall(r"--skip (\d+)(?: --take (\d+))?", told)
+    assert len(ways) == 2
+    again = Refusing((), error)
+    for skip, take in ways:
+        assert replayed(past, again, int(skip), int(take) if take else None) == 0
+    assert sorted(door.taken + again.taken) == sorted(order)
+
+
+def test_a_part_is_a_number_of_events(past: Path) -> None:
+    for skip, take in ((-1, None), (0, -1)):
+        with pytest.raises(InvalidInput, match="--skip and --take"):
+            Wanted.of("TRUE", [], "", "", skip, take)
+    door = Refusing((), NotPermitted(""))
+    assert replayed(past, door, skip=1, take=2) == 0
+    assert len(door.taken) == 2

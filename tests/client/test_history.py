@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,15 +10,16 @@ from typing import Any, Final
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
 from palio.client import history as module
-from palio.client.archive import PUBLISHER, Archive, part_files
+from palio.client.archive import DAY, PUBLISHER, Archive, part_files
 from palio.client.history import history, pushed_down
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, LimitExceeded
 from palio.language.parsing import parse_filter
-from palio.model.events import SEQ, TIME, rows, stamped, to_batches
+from palio.model.events import SEQ, TIME, TIMESTAMP, rows, stamped, to_batches
 from palio.node.messages import Parcel
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -121,9 +124,9 @@ def test_files_are_opened_when_their_time_comes(
     opened = []
     pieces = module._Selection.pieces
 
-    def noted(self: Any, path: Path) -> Any:
+    def noted(self: Any, path: Path, most_bytes: int) -> Any:
         opened.append(path)
-        return pieces(self, path)
+        return pieces(self, path, most_bytes)
 
     monkeypatch.setattr(module._Selection, "pieces", noted)
     for count, _ in enumerate(history(tmp_path), 1):
@@ -230,3 +233,54 @@ def test_what_a_shape_cannot_have_is_not_read() -> None:
     possible = pushed_down(parse_filter("y = 1 OR x < 2"), schema)
     assert possible is not None
     assert str(possible) == "(x < 2)"
+
+
+# --- files from elsewhere ---
+
+
+def bomb(path: Path, count: int, step_us: int) -> None:
+    """An archive of one text that is stored once, and of events that all have it."""
+    folder = path / f"{DAY}=2026-01-01"
+    folder.mkdir(parents=True)
+    none = np.zeros(count, np.int32)
+    columns = {
+        PUBLISHER: pa.DictionaryArray.from_arrays(none, pa.array(["p"])),
+        SEQ: pa.array(np.arange(count)),
+        TIME: pa.array(NOON_US + step_us * np.arange(count), TIMESTAMP),
+        "s": pa.DictionaryArray.from_arrays(none, pa.array(["x" * 20_000])),
+    }
+    pq.write_table(pa.table(columns), folder / "a-1-000.parquet")
+
+
+READ: Final = """
+import resource, sys
+from palio.client.history import history
+from palio.language.parsing import parse_filter
+rows = sum(each.num_rows for each in history(sys.argv[1], parse_filter(sys.argv[2])))
+print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.parametrize(("text", "expected"), [("s = 'q'", 0), ("EXISTS s", 100_000)])
+def test_a_file_that_unpacks_to_gigabytes_is_read_in_pieces(
+    tmp_path: Path, text: str, expected: int
+) -> None:
+    """2 GB of text, and a process that has loaded Arrow takes 100 MiB or more by itself."""
+    bomb(tmp_path, 100_000, step_us=1)
+    read = subprocess.run(
+        [sys.executable, "-c", READ, str(tmp_path), text],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    rows, peak_mib = map(int, read.stdout.split())
+    assert rows == expected
+    assert peak_mib < 450
+
+
+def test_events_of_one_moment_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb(tmp_path, 1_000, step_us=0)
+    assert sum(each.num_rows for each in history(tmp_path)) == 1_000
+    monkeypatch.setattr(module, "MOMENT_BYTES", 10 << 20)
+    with pytest.raises(LimitExceeded, match=r"events of one moment in .* MOMENT_BYTES"):
+        list(history(tmp_path))

@@ -23,7 +23,7 @@ from palio.client.archive import PUBLISHER, Archive
 from palio.client.events import Event, Gap
 from palio.client.history import history
 from palio.client.subscription import Subscription
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, PalioError, Unreachable
 from palio.language.parsing import parse_filter
 from palio.model.events import SEQ, TIME, rows
 from palio.model.filters import Filter
@@ -160,20 +160,51 @@ class Wanted(NamedTuple):
     filter: Filter
     since: datetime | None
     until: datetime | None
+    skip: int = 0
+    """So many of them are left out..."""
+    take: int | None = None
+    """...and no more than so many are replayed."""
 
     @classmethod
-    def of(cls, filter: str, parameters: list[str], since: str, until: str) -> Self:
+    def of(  # options of a command
+        cls,
+        filter: str,
+        parameters: list[str],
+        since: str,
+        until: str,
+        skip: int = 0,
+        take: int | None = None,
+    ) -> Self:
         """From what was typed.
 
         >>> Wanted.of("x < :top", ["top=3"], "2026-01-31", "").filter
         palio.parse('x < 3')
         """
         bound = parse_filter(filter).bind(inputs.bindings(parameters))
-        return cls(bound, _moment(since), _moment(until))
+        if skip < 0 or (take is not None and take < 0):
+            raise InvalidInput("--skip and --take are numbers of events, 0 or more")
+        return cls(bound, _moment(since), _moment(until), skip, take)
 
     def pieces(self, path: Path) -> Iterator[pa.RecordBatch]:
-        """The events, in order of time."""
-        return history(path, self.filter, since=self.since, until=self.until)
+        """The events, in order of time; the same whenever the archive is."""
+        found = history(path, self.filter, since=self.since, until=self.until)
+        return _part(found, self.skip, self.take)
+
+
+def _part(
+    pieces: Iterator[pa.RecordBatch], skip: int, take: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Some of the events, without the first and without those behind."""
+    end = None if take is None else skip + take
+    place = 0
+    for piece in pieces:
+        if end is not None and place >= end:
+            return
+        first = max(0, skip - place)
+        last = piece.num_rows if end is None else min(piece.num_rows, end - place)
+        place += piece.num_rows
+        if first < last:
+            yield piece.slice(first, last - first)
 
 
 def _moment(text: str) -> datetime | None:
@@ -198,12 +229,44 @@ def replay(
     if door.urls == ["-"]:
         asyncio.run(_print(pieces, pace))
         return 0
-    count, publisher = asyncio.run(_publish(pieces, pace, door, durable=durable))
+    publisher, sent = asyncio.run(_publish(pieces, pace, door, durable=durable))
+    count = sum(each.events for each in sent if each.error is None)
+    errors = [each.error for each in sent if each.error is not None]
+    if errors:
+        _tell(_told(sent, wanted.skip))
+        raise errors[0]
     if as_json:
         show({"events": count, "publisher": publisher})
     else:
         show(f"{count:,} events published by {publisher}")
     return 0
+
+
+class Sent(NamedTuple):
+    """What became of some events."""
+
+    events: int
+    error: PalioError | None
+
+
+def _told(sent: list[Sent], skipped: int) -> str:
+    """How many events were published before a replay ended, and how to go on with the others."""
+    count = sum(each.events for each in sent if each.error is None)
+    first = skipped
+    lines = [f"{count:,} events were published before the replay ended"]
+    for each in sent:
+        if each.error is not None and each.events:
+            became = (
+                "may have been published or not"
+                if isinstance(each.error, Unreachable)
+                else "were not published"
+            )
+            lines.append(
+                f"{each.events:,} events {became}; only these: --skip {first} --take {each.events}"
+            )
+        first += each.events
+    lines.append(f"all that follow: --skip {first}")
+    return "\n  ".join(lines)
 
 
 def _pace(speed: str) -> float:
@@ -225,26 +288,45 @@ async def _print(pieces: Iterator[pa.RecordBatch], pace: float) -> None:
 
 async def _publish(
     pieces: Iterator[pa.RecordBatch], pace: float, door: Door, *, durable: bool
-) -> tuple[int, str]:
+) -> tuple[str, list[Sent]]:
+    """Publish until something is refused; what became of everything that was sent by then."""
     progress = Progress()
     count = 0
-    under_way: list[asyncio.Future[Any]] = []
+    under_way: list[tuple[int, asyncio.Future[Any]]] = []
+    sent: list[Sent] = []
+
+    async def first_answer() -> Sent:
+        events, answer = under_way.pop(0)
+        try:
+            await answer
+        except PalioError as error:
+            sent.append(Sent(events, error))
+        else:
+            sent.append(Sent(events, None))
+        return sent[-1]
+
     async with door.connect() as client:
         try:
             async for piece in paced(pieces, pace):
                 bare = piece.drop_columns([PUBLISHER, SEQ, TIME])
-                under_way.append(client.publish_nowait(bare, durable=durable))
-                count += piece.num_rows
+                under_way.append((piece.num_rows, client.publish_nowait(bare, durable=durable)))
                 if len(under_way) > UNDER_WAY:
-                    await under_way.pop(0)
+                    answered = await first_answer()
+                    if answered.error is not None:
+                        break
+                    count += answered.events
                 progress.show(count)
             while under_way:
-                await under_way.pop(0)
+                await first_answer()
+        except PalioError as error:  # of the archive, or of what cannot be sent at all
+            while under_way:
+                await first_answer()
+            sent.append(Sent(0, error))
         finally:
-            for each in under_way:
-                each.cancel()
+            for _, answer in under_way:
+                answer.cancel()
             progress.end()
-        return count, client.publisher
+        return client.publisher, sent
 
 
 async def paced(

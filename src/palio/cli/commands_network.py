@@ -217,6 +217,10 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         str, typer.Option(metavar="TIME", help="From this time on: 2026-01-31, 2026-01-31T09:30Z.")
     ] = "",
     until: Annotated[str, typer.Option(metavar="TIME", help="Before this time.")] = "",
+    skip: Annotated[int, typer.Option(metavar="N", help="Leave out the first N of these.")] = 0,
+    take: Annotated[
+        int | None, typer.Option(metavar="N", help="Replay no more than N, behind those.")
+    ] = None,
     speed: Annotated[
         str, typer.Option(metavar="X|max", help="1 keeps their pace, 10 is ten times as fast.")
     ] = "max",
@@ -234,6 +238,6 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     from palio.cli.archiving import Wanted, replay
     from palio.cli.networking import Door
 
-    wanted = Wanted.of(filter, param or [], since, until)
+    wanted = Wanted.of(filter, param or [], since, until, skip, take)
     door = Door(to or [DEFAULT_BROKER], token_file, ca, as_publisher)
     return replay(path, wanted, door, speed=speed, durable=durable, as_json=as_json)

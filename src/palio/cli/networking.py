@@ -130,12 +130,9 @@ def _batches(source: str) -> Iterator[dict[str, Any] | pa.RecordBatch]:
 
 
 def _parquet(source: str) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq
+    from palio.parquet import pieces
 
-    try:
-        yield from pq.ParquetFile(source).iter_batches(batch_size=BATCH_ROWS)
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(source, error) from None
+    yield from pieces(source, most_rows=BATCH_ROWS)
 
 
 def _csv(source: str) -> Iterator[pa.RecordBatch]:

@@ -41,6 +41,7 @@ from palio.errors import InvalidInput, PalioError
 from palio.model.events import SEQ, TIME
 from palio.node.limits import WINDOW_BYTES
 from palio.node.messages import Parcel
+from palio.parquet import pieces
 
 __all__ = ["DAY", "PUBLISHER", "Archive", "Recent", "part_files"]
 
@@ -201,11 +202,11 @@ class Archive:
         self.staged_bytes, self.staged_at = 0, None
 
     def _remember_file(self, file: Path) -> None:
-        table = pq.ParquetFile(file).read([PUBLISHER, SEQ])
-        publishers = table.column(PUBLISHER)
-        for publisher in publishers.unique():
-            rows = table.filter(pc.equal(publishers, publisher))
-            self._recent.add(str(publisher.as_py()), rows.column(SEQ).to_numpy())
+        for piece in pieces(file, columns=[PUBLISHER, SEQ]):
+            publishers = piece.column(PUBLISHER)
+            for publisher in publishers.unique():
+                rows = piece.filter(pc.equal(publishers, publisher))
+                self._recent.add(str(publisher.as_py()), rows.column(SEQ).to_numpy())
 
     # --- taking ---
 

@@ -23,10 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from palio.client.archive import DAY, PUBLISHER, part_files
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, LimitExceeded
 from palio.matching.index import Index
 from palio.model.constraints import Constraint
 from palio.model.events import SEQ, TIME, TIMESTAMP
@@ -34,11 +33,22 @@ from palio.model.expressions import Literal
 from palio.model.filters import TRUE, Conjunction, Filter
 from palio.model.operators import Op
 from palio.model.values import Value
+from palio.parquet import PIECE_BYTES, pieces, told
 
 __all__ = ["history", "pushed_down"]
 
 PIECE_ROWS: Final = 1 << 16
 """Rows of a file that are read at once."""
+
+DAY_BYTES: Final = 64 << 20
+"""What is in memory of the files of a day, a piece of each, if their times overlap..."""
+
+LEAST_PIECE_BYTES: Final = 1 << 16
+"""...but a piece is no smaller, and larger if a single event is."""
+
+MOMENT_BYTES: Final = 256 << 20
+"""Events of one microsecond in a file: they are put in order before any of them is given on. A
+publication, which has one time, fits into a frame of 16 MiB."""
 
 Times = npt.NDArray[np.int64]
 
@@ -83,17 +93,21 @@ class _Selection:
         if until is not None:
             self._span.append(field < pa.scalar(until, TIMESTAMP))
 
-    def pieces(self, path: Path) -> Iterator[pa.RecordBatch]:
-        """The wanted events of a file, in its order."""
-        dataset = ds.dataset(str(path), format="parquet")
-        wanted = pushed_down(self._filter, dataset.schema)
-        if wanted is None:
-            return
-        wanted = reduce(and_, self._span, wanted)
-        for batch in dataset.to_batches(filter=wanted, batch_size=PIECE_ROWS, batch_readahead=1):
-            rows = np.unique(self._engine.match(batch).rows)
-            if len(rows):
-                yield batch if len(rows) == batch.num_rows else batch.take(rows)
+    def pieces(self, path: Path, most_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The wanted events of a file, in its order, so many bytes at a time."""
+        with told(path):
+            (fragment,) = ds.dataset(str(path), format="parquet").get_fragments()
+            wanted = pushed_down(self._filter, fragment.physical_schema)
+            if wanted is None:
+                return
+            wanted = reduce(and_, self._span, wanted)
+            groups = [each.id for each in fragment.subset(wanted).row_groups]
+        for piece in pieces(path, groups=groups, most_rows=PIECE_ROWS, most_bytes=most_bytes):
+            table = pa.Table.from_batches([piece]).filter(wanted)
+            for batch in table.combine_chunks().to_batches():
+                rows = np.unique(self._engine.match(batch).rows)
+                if len(rows):
+                    yield batch if len(rows) == batch.num_rows else batch.take(rows)
 
 
 def pushed_down(filter: Filter, schema: pa.Schema) -> pc.Expression | None:
@@ -182,9 +196,10 @@ def _fitting(value: Value, column: pa.DataType) -> Value | None:
 class _Cursor:
     """How far a file was read, and the piece of it that is in memory."""
 
-    def __init__(self, path: Path, selection: _Selection) -> None:
+    def __init__(self, path: Path, selection: _Selection, most_bytes: int) -> None:
         self.begins = _first_time(path)
         self._path = path
+        self._most_bytes = most_bytes
         self._selection = selection
         self._pieces: Iterator[pa.RecordBatch] | None = None
         self._table: pa.Table | None = None
@@ -194,13 +209,21 @@ class _Cursor:
     def fill(self) -> bool:
         """Read on until the piece ends later than it begins, or the file does; False at its end."""
         if self._pieces is None:
-            self._pieces = self._selection.pieces(self._path)
+            self._pieces = self._selection.pieces(self._path, self._most_bytes)
         while not self._is_last and (not len(self._times) or self._times[0] == self._times[-1]):
             piece = next(self._pieces, None)
             if piece is None:
                 self._is_last = True
                 break
             tables = [] if self._table is None else [self._table]
+            size = piece.nbytes + sum(each.nbytes for each in tables)
+            if len(self._times) and size > MOMENT_BYTES:
+                raise LimitExceeded(
+                    f"events of one moment in {str(self._path)!r}",
+                    limit="MOMENT_BYTES",
+                    maximum=MOMENT_BYTES,
+                    actual=size,
+                )
             self._table = pa.concat_tables([*tables, pa.Table.from_batches([piece])])
             self._times = self._table.column(TIME).cast(pa.int64()).to_numpy()
         return len(self._times) > 0
@@ -226,14 +249,14 @@ class _Cursor:
 
 def _first_time(path: Path) -> int:
     """When the first event of a file was published. Files are in order of time."""
-    with pq.ParquetFile(path) as file:
-        times = next(file.iter_batches(1, columns=[TIME])).column(0)
+    times = next(pieces(path, columns=[TIME], most_rows=1)).column(0)
     return int(times.cast(pa.int64())[0].as_py())
 
 
 def _of_days(days: Sequence[Sequence[Path]], selection: _Selection) -> Iterator[pa.RecordBatch]:
     for files in days:
-        yield from _merged([_Cursor(each, selection) for each in files])
+        most_bytes = min(PIECE_BYTES, max(LEAST_PIECE_BYTES, DAY_BYTES // len(files)))
+        yield from _merged([_Cursor(each, selection, most_bytes) for each in files])
 
 
 def _merged(cursors: list[_Cursor]) -> Iterator[pa.RecordBatch]:

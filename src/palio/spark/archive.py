@@ -23,6 +23,7 @@ from palio.errors import InvalidInput
 from palio.matching.index import Index
 from palio.model.constraints import Constraint
 from palio.model.filters import TRUE, Conjunction, Filter
+from palio.parquet import pieces
 from palio.spark.attributes import fit, is_attribute
 from palio.spark.files import opened, parquet_files
 from palio.spark.pushdown import push
@@ -35,6 +36,9 @@ __all__ = ["ArchiveReader", "Stretch", "archive_schema", "may_match"]
 
 BATCH_ROWS: Final = 65_536
 """Rows that a worker reads at once."""
+
+BATCH_BYTES: Final = 64 << 20
+"""Bytes of a batch, if a file has longer texts than others have."""
 
 STRETCH_BYTES: Final = 64 << 20
 """Row groups that lie together are read by one task up to about so much."""
@@ -93,16 +97,18 @@ class ArchiveReader(DataSourceReader):
             return
         wanted = {*self._target.names, *self.filter.attributes}
         with opened(Path(partition.path)) as file:
-            columns = [name for name in file.schema_arrow.names if name in wanted]
-            for batch in file.iter_batches(
-                BATCH_ROWS,
-                row_groups=list(partition.groups),
-                columns=columns or file.schema_arrow.names[:1],
-                use_threads=False,
-            ):
-                kept = self._matching(batch)
-                if kept.num_rows:
-                    yield reshaped(kept, self._target, partition.path)
+            names = file.schema_arrow.names
+        columns = [name for name in names if name in wanted]
+        for batch in pieces(
+            partition.path,
+            groups=partition.groups,
+            columns=columns or names[:1],
+            most_rows=BATCH_ROWS,
+            most_bytes=BATCH_BYTES,
+        ):
+            kept = self._matching(batch)
+            if kept.num_rows:
+                yield reshaped(kept, self._target, partition.path)
 
     @cached_property
     def _target(self) -> pa.Schema:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from palio.errors import InvalidInput
+from palio.parquet import pieces
 from palio.spark.attributes import attributes_of
 from palio.spark.files import opened, parquet_files
 from palio.spark.workers import Slots
@@ -38,6 +38,9 @@ WATERMARK: Final = "spark.watermarkDelayMs"
 
 BATCH_ROWS: Final = 131_072
 """Rows that a task reads from Parquet at once."""
+
+BATCH_BYTES: Final = 64 << 20
+"""Bytes of a batch, if a file has longer texts than others have."""
 
 TASKS_PER_CORE: Final = 3
 """Parquet is read in so many tasks for each core, so that none of them waits long for the last."""
@@ -171,19 +174,23 @@ class ReadTask:
         stored = [path for path in self.paths if path[0] not in (FILE, ROW)]
         wanted = [".".join(path) for path in stored]
         first = piece.first_row
-        with pq.ParquetFile(piece.path) as file:
-            if not stored:
+        if not stored:
+            with opened(Path(piece.path)) as file:
                 wanted = file.schema_arrow.names[:1]
-            for batch in file.iter_batches(
-                BATCH_ROWS, row_groups=[piece.group], columns=wanted, use_threads=False
-            ):
-                arrays = [self._column(batch, path, piece, first) for path in self.paths]
-                first += batch.num_rows
-                names = [f"c{number}" for number in range(len(arrays))]
-                if arrays:
-                    yield pa.RecordBatch.from_arrays(arrays, names)
-                else:
-                    yield pa.record_batch({"c0": pa.nulls(batch.num_rows)})
+        for batch in pieces(
+            piece.path,
+            groups=[piece.group],
+            columns=wanted,
+            most_rows=BATCH_ROWS,
+            most_bytes=BATCH_BYTES,
+        ):
+            arrays = [self._column(batch, path, piece, first) for path in self.paths]
+            first += batch.num_rows
+            names = [f"c{number}" for number in range(len(arrays))]
+            if arrays:
+                yield pa.RecordBatch.from_arrays(arrays, names)
+            else:
+                yield pa.record_batch({"c0": pa.nulls(batch.num_rows)})
 
     @staticmethod
     def _column(batch: pa.RecordBatch, path: tuple[str, ...], piece: Piece, first: int) -> Any:

@@ -1,0 +1,158 @@
+"""Parquet files read in pieces of bounded size, whatever they unpack to.
+
+A column of Parquet may hold each text once and name it a million times: 14 kilobytes that are 20
+gigabytes of events. So, whoever wrote a file:
+
+1. Texts stay as they are stored, as places in a dictionary, until it is known how large some rows
+   are without it. Only then are these unpacked, `PIECE_BYTES` of them at a time.
+2. How many rows are decoded in one go follows from what the file says about its columns. An
+   encoding in which a text continues the one before counts for all it may come to.
+3. A row that is larger than any event, and a column of a row group that is larger than
+   `MAX_COLUMN_BYTES`, are refused with a `LimitExceeded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from palio.errors import InvalidInput, LimitExceeded
+
+__all__ = ["MAX_COLUMN_BYTES", "MAX_ROW_BYTES", "PIECE_BYTES", "PIECE_ROWS", "pieces", "told"]
+
+PIECE_ROWS: Final = 1 << 16
+"""Rows of a piece, if they are small."""
+
+PIECE_BYTES: Final = 4 << 20
+"""A piece is no larger, but for a single row: some dozens are under way when they are published."""
+
+MAX_ROW_BYTES: Final = 16 << 20
+"""No event is larger: it would not fit into a frame."""
+
+MAX_COLUMN_BYTES: Final = 1 << 30
+"""A column of a row group, as it is stored but not compressed. Common writers begin another row
+group long before; reading one may take as much memory."""
+
+_CONTINUED: Final = "DELTA_BYTE_ARRAY"
+"""The encoding in which a text is the beginning of the one before, and what follows."""
+
+
+def _opened(path: str | Path) -> pq.ParquetFile:
+    """A file whose texts are read as places in dictionaries."""
+    with pq.ParquetFile(path) as file:
+        metadata = file.metadata
+    texts = {
+        column.path
+        for column in (metadata.schema.column(at) for at in range(metadata.num_columns))
+        if column.physical_type == "BYTE_ARRAY"
+    }
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for column in (group.column(at) for at in range(group.num_columns)):
+            if any("DELTA" in each for each in column.encodings):  # Arrow reads these plain only
+                texts.discard(column.path_in_schema)
+    return pq.ParquetFile(path, metadata=metadata, read_dictionary=sorted(texts))
+
+
+@contextmanager
+def told(path: str | Path) -> Iterator[None]:
+    """What Arrow says of a file that it cannot read, with the file's name."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidInput(f"cannot read {str(path)!r:.200}: {reason}") from None
+
+
+def pieces(
+    path: str | Path,
+    *,
+    columns: Sequence[str] | None = None,
+    groups: Sequence[int] | None = None,
+    most_rows: int = PIECE_ROWS,
+    most_bytes: int = PIECE_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, in order, in batches of the types of its columns."""
+    wanted = None if columns is None else [*columns]
+    with told(path), _opened(path) as file:
+        for group in range(file.num_row_groups) if groups is None else groups:
+            step = _rows_at_once(file.metadata.row_group(group), wanted, most_rows, most_bytes)
+            for batch in file.iter_batches(
+                step, row_groups=[group], columns=wanted, use_threads=False
+            ):
+                yield from _split(batch, most_bytes)
+
+
+def _rows_at_once(group: Any, wanted: Sequence[str] | None, most_rows: int, most_bytes: int) -> int:
+    """How many rows are decoded in one go."""
+    row_bytes = 0.0
+    for at in range(group.num_columns):
+        column = group.column(at)
+        if wanted is not None and not _is_within(column.path_in_schema, wanted):
+            continue
+        size = column.total_uncompressed_size
+        if size > MAX_COLUMN_BYTES:
+            raise LimitExceeded(
+                f"column {column.path_in_schema!r:.100} of a row group, unpacked,",
+                limit="MAX_COLUMN_BYTES",
+                maximum=MAX_COLUMN_BYTES,
+                actual=size,
+            )
+        row_bytes += size if _CONTINUED in column.encodings else size / max(1, group.num_rows)
+    return max(1, min(most_rows, int(most_bytes / max(1.0, row_bytes))))
+
+
+def _is_within(path: str, wanted: Sequence[str]) -> bool:
+    return any(path == each or path.startswith(f"{each}.") for each in wanted)
+
+
+def _split(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of bounded size, unpacked."""
+    size = sum(map(_unpacked_bytes, batch.columns))
+    if size <= most_bytes or batch.num_rows == 1:
+        if batch.num_rows == 1 and size > MAX_ROW_BYTES:
+            raise LimitExceeded("a row", limit="MAX_ROW_BYTES", maximum=MAX_ROW_BYTES, actual=size)
+        yield _unpacked(batch)
+        return
+    half = batch.num_rows // 2
+    yield from _split(batch.slice(0, half), most_bytes)
+    yield from _split(batch.slice(half), most_bytes)
+
+
+def _unpacked_bytes(array: Any) -> int:
+    """How large an array is once its dictionaries are unpacked."""
+    if isinstance(array, pa.DictionaryArray):
+        texts: Any = array.dictionary
+        lengths: Any = pc.binary_length(texts)
+        total: Any = pc.sum(lengths.take(array.indices))  # as int64
+        return 5 * len(array) + (total.as_py() or 0)
+    if isinstance(array, pa.StructArray):
+        return sum(map(_unpacked_bytes, array.flatten()))
+    if isinstance(array, pa.ListArray | pa.LargeListArray):
+        return 5 * len(array) + _unpacked_bytes(array.flatten())
+    return int(array.nbytes)
+
+
+def _unpacked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    schema = pa.schema([field.with_type(_plain(field.type)) for field in batch.schema])
+    return batch if schema.equals(batch.schema) else batch.cast(schema)
+
+
+def _plain(type_: Any) -> pa.DataType:
+    """A type without dictionaries."""
+    if isinstance(type_, pa.DictionaryType):
+        return _plain(type_.value_type)
+    if isinstance(type_, pa.ListType):
+        return pa.list_(type_.value_field.with_type(_plain(type_.value_type)))
+    if isinstance(type_, pa.LargeListType):
+        return pa.large_list(type_.value_field.with_type(_plain(type_.value_type)))
+    if isinstance(type_, pa.StructType):
+        return pa.struct([field.with_type(_plain(field.type)) for field in type_])
+    found: pa.DataType = type_
+    return found

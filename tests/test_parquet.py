@@ -1,0 +1,107 @@
+"""A file is read in pieces of bounded size, whatever it unpacks to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from palio import parquet
+from palio.errors import InvalidInput, LimitExceeded
+from palio.parquet import PIECE_BYTES, pieces
+
+
+def repeated(text: str, count: int) -> pa.Array[Any]:
+    """A text that is stored once."""
+    return pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array([text, "short"]))
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "n": list(range(1_000)),
+            "text": [f"t{each % 7}" if each % 5 else None for each in range(1_000)],
+            "data": [b"x", None] * 500,
+            "list": [["a", "bb"], None, [], ["c"]] * 250,
+            "struct": [{"a": "q", "b": [{"c": "t"}]}, None] * 500,
+            "time": pa.array(range(1_000), pa.timestamp("us", "UTC")),
+        }
+    )
+    pq.write_table(table, tmp_path / "f", row_group_size=300)
+    for most_rows, most_bytes in ((1 << 16, 1 << 20), (7, 1 << 20), (1 << 16, 500)):
+        found = list(pieces(tmp_path / "f", most_rows=most_rows, most_bytes=most_bytes))
+        assert pa.Table.from_batches(found).equals(table)
+        assert all(each.num_rows <= most_rows for each in found)
+    some = pa.Table.from_batches(pieces(tmp_path / "f", columns=["text", "n"], groups=[1]))
+    assert some.equals(table.select(["n", "text"]).slice(300, 300).select(some.schema.names))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_text_that_is_stored_once_is_unpacked_piece_by_piece(
+    tmp_path: Path, nested: bool
+) -> None:
+    count = 20_000
+    column: Any = repeated("x" * 20_000, count)
+    if nested:
+        column = pa.StructArray.from_arrays([column], ["inner"])
+    pq.write_table(pa.table({"s": column}), tmp_path / "bomb", compression="zstd")
+    assert (tmp_path / "bomb").stat().st_size < PIECE_BYTES
+    before = pa.total_allocated_bytes()
+    rows = 0
+    for piece in pieces(tmp_path / "bomb"):
+        assert piece.nbytes <= PIECE_BYTES
+        assert pa.total_allocated_bytes() - before < 8 * PIECE_BYTES
+        rows += piece.num_rows
+    assert rows == count
+
+
+def test_an_encoding_that_continues_texts_counts_for_all_it_may_come_to(tmp_path: Path) -> None:
+    text = "x" * 50_000
+    table = pa.table({"s": [text + str(each) for each in range(2_000)]})
+    pq.write_table(
+        table, tmp_path / "f", use_dictionary=False, column_encoding={"s": "DELTA_BYTE_ARRAY"}
+    )
+    before = pa.total_allocated_bytes()
+    rows = 0
+    for piece in pieces(tmp_path / "f"):
+        assert pa.total_allocated_bytes() - before < 16 * PIECE_BYTES
+        rows += piece.num_rows
+    assert rows == 2_000
+
+
+@pytest.mark.parametrize(("more", "is_taken"), [(0, True), (1, False)])
+def test_a_row_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int, is_taken: bool
+) -> None:
+    monkeypatch.setattr(parquet, "MAX_ROW_BYTES", 1_005)
+    pq.write_table(pa.table({"s": ["a", "x" * (1_000 + more)]}), tmp_path / "f")
+    read = pieces(tmp_path / "f", most_bytes=100)
+    if is_taken:
+        assert sum(each.num_rows for each in read) == 2
+    else:
+        with pytest.raises(LimitExceeded, match="MAX_ROW_BYTES"):
+            list(read)
+
+
+def test_a_column_of_a_row_group_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"n": list(range(1_000)), "s": ["a"] * 1_000}), tmp_path / "f")
+    size = pq.read_metadata(tmp_path / "f").row_group(0).column(0).total_uncompressed_size
+    monkeypatch.setattr(parquet, "MAX_COLUMN_BYTES", size)
+    assert sum(each.num_rows for each in pieces(tmp_path / "f")) == 1_000
+    monkeypatch.setattr(parquet, "MAX_COLUMN_BYTES", size - 1)
+    assert sum(each.num_rows for each in pieces(tmp_path / "f", columns=["s"])) == 1_000
+    with pytest.raises(LimitExceeded, match=r"'n' of a row group.* MAX_COLUMN_BYTES"):
+        list(pieces(tmp_path / "f"))
+
+
+def test_what_is_no_parquet_is_told(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"no parquet at all")
+    for name in ("f", "none"):
+        with pytest.raises(InvalidInput, match=f"cannot read '.*{name}'"):
+            list(pieces(tmp_path / name))
