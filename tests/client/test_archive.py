@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from palio.client import archive as module
-from palio.client.archive import DAY, PUBLISHER, Archive, Recent, part_files
+from palio.client.archive import DAY, MAX_SHAPES, PUBLISHER, Archive, Recent, part_files
 from palio.errors import InvalidInput, PalioError, UnsafeFile
 from palio.model.events import SEQ, TIME, stamped, to_batch
 from palio.node.messages import Parcel
@@ -262,6 +262,66 @@ def test_only_the_newest_files_are_looked_into(
             archive.roll()
     with Archive(tmp_path) as archive:
         assert archive.add([parcel(1, 3)]) == 1
+
+
+# --- many shapes ---
+
+
+def kinds(first: int, count: int, value: Any = 1) -> list[Parcel]:
+    """Events that have nothing in common but their system columns."""
+    return [
+        Parcel("p", stamped(pa.record_batch({f"a{n}": [value]}), n, NOON_US + n))
+        for n in range(first, first + count)
+    ]
+
+
+def contents(path: Path) -> list[dict[str, Any]]:
+    """All events of all files, without what they do not have."""
+    found = [row for file in part_files(path) for row in pq.ParquetFile(file).read().to_pylist()]
+    bare = [{name: value for name, value in row.items() if value is not None} for row in found]
+    return sorted(bare, key=lambda row: int(row[SEQ]))
+
+
+@pytest.mark.parametrize(
+    ("count", "files"), [(MAX_SHAPES - 1, MAX_SHAPES - 1), (MAX_SHAPES, MAX_SHAPES)]
+)
+def test_a_few_shapes_have_a_file_each(archive: Archive, count: int, files: int) -> None:
+    archive.add(kinds(0, count))
+    assert len(archive.roll()) == files
+
+
+def test_very_many_shapes_share_files(archive: Archive, tmp_path: Path) -> None:
+    archive.add([*kinds(0, 1_500), *kinds(2_000, 1, "text"), parcel(5_000, 9)])
+    archive.add([Parcel("p", stamped(pa.record_batch({"a5": ["text"]}), 1_999, NOON_US))])
+    assert len(archive.roll()) == MAX_SHAPES + 1  # an attribute of two types is in two
+    found = contents(tmp_path)
+    assert len(found) == 1_511
+    assert [row[f"a{row[SEQ]}"] for row in found[:1_500]] == [1] * 1_500
+    assert [set(row) - {PUBLISHER, SEQ, TIME} for row in found[1_500:1_502]] == [{"a5"}, {"a2000"}]
+    assert max(pq.read_metadata(file).num_rows for file in part_files(tmp_path)) < 1_500
+
+
+def test_a_shared_file_is_not_mostly_nulls_without_bound(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_CELLS", 13 * 10)
+    archive.add(kinds(0, 100))
+    found = [pq.read_metadata(file) for file in archive.roll()]
+    assert sum(each.num_rows for each in found) == 100
+    assert len(found) == MAX_SHAPES - 1 + 7  # ten rows with ten columns and three of the system
+    assert all(each.num_rows * each.num_columns <= 130 for each in found)
+
+
+def test_shared_files_are_the_same_when_a_crash_has_them_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Archive(tmp_path) as archive:
+        archive.add(kinds(0, 100))
+        monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)  # the segment stays
+        first = {file: file.read_bytes() for file in archive.roll()}
+    monkeypatch.undo()
+    with Archive(tmp_path):
+        assert {file: file.read_bytes() for file in part_files(tmp_path)} == first
 
 
 # --- other users of the machine ---

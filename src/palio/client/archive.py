@@ -1,9 +1,11 @@
 """`Archive`: events in Parquet files, each exactly once, whatever happens to who writes them.
 
 ```
-  DIR/$day=2026-01-31/NAME-SEGMENT-000.parquet   finished: one shape and one day (UTC) a file
+  DIR/$day=2026-01-31/NAME-SEGMENT-000.parquet   finished: one day (UTC) and one shape
   DIR/_staging/NAME/SEGMENT.staged               what was taken since, not in Parquet yet
 ```
+
+Where there are very many shapes at once, the rare ones share files (`MAX_SHAPES`).
 
 1. *Staging.* Events are appended to the newest segment and synced; only then may they be
    acknowledged. Each record has its length and checksum: what a crash tore off was not acknowledged
@@ -43,7 +45,7 @@ from palio.node.limits import WINDOW_BYTES
 from palio.node.messages import Parcel
 from palio.parquet import pieces
 
-__all__ = ["DAY", "PUBLISHER", "Archive", "Recent", "part_files"]
+__all__ = ["DAY", "MAX_SHAPES", "PUBLISHER", "Archive", "Recent", "part_files"]
 
 PUBLISHER: Final = "$publisher"
 """The column that says whose event it is; `$seq` and `$time` are beside it."""
@@ -69,6 +71,12 @@ the rest is for acknowledgements that a broker took and lost when it crashed.
 
 REMEMBERED_FILES: Final = 1_000
 """Files that are looked into for them, however few events they have."""
+
+MAX_SHAPES: Final = 32
+"""Shapes of a segment that get files of their own, the most frequent; the others share some."""
+
+MAX_CELLS: Final = 1 << 22
+"""Rows times columns of such a shared table, most of them nulls: at most 32 MiB of them."""
 
 _HEAD: Final = struct.Struct("<II")
 """Of a record: the length of what follows, and its CRC-32."""
@@ -357,12 +365,56 @@ def _parts(records: Iterable[tuple[int, str, pa.RecordBatch]]) -> Iterator[tuple
         table = pa.table(columns, names=[PUBLISHER, SEQ, TIME, *names])
         shape = tuple((field.name, str(field.type)) for field in table.schema)
         by_shape.setdefault(shape, []).append(table)
-    found = [part for tables in by_shape.values() for part in _by_day(tables)]
+    together = [pa.concat_tables(by_shape[shape]) for shape in sorted(by_shape)]
+    found = [part for table in _few(together) for part in _by_day(table)]
     yield from sorted(found, key=lambda part: part[0])
 
 
-def _by_day(tables: Sequence[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-    together = pa.concat_tables(tables)
+def _few(tables: list[pa.Table]) -> list[pa.Table]:
+    """Tables of a shape each, the small ones among very many put together: a null is as good as an
+    attribute that is not there.
+
+    A publisher of a thousand kinds of events would otherwise have a thousand files written.
+    """
+    if len(tables) <= MAX_SHAPES:
+        return tables
+    tables = sorted(tables, key=lambda each: -each.num_rows)
+    groups: list[_Group] = []
+    for table in tables[MAX_SHAPES - 1 :]:
+        if not any(group.takes(table) for group in groups):
+            groups.append(_Group(table))
+    return [*tables[: MAX_SHAPES - 1], *(group.table() for group in groups)]
+
+
+class _Group:
+    """Tables that become one, which has the columns of all."""
+
+    def __init__(self, first: pa.Table) -> None:
+        self._tables = [first]
+        self._types = {field.name: field.type for field in first.schema}
+        self._rows = first.num_rows
+
+    def takes(self, table: pa.Table) -> bool:
+        """Take another one, if no column has two types and not too much of it is nulls."""
+        types = {field.name: field.type for field in table.schema}
+        both = self._types | types
+        rows = self._rows + table.num_rows
+        if any(self._types.get(name, type_) != type_ for name, type_ in types.items()):
+            return False
+        if rows * len(both) > MAX_CELLS:
+            return False
+        self._tables.append(table)
+        self._types, self._rows = both, rows
+        return True
+
+    def table(self) -> pa.Table:
+        """All rows."""
+        system = [PUBLISHER, SEQ, TIME]
+        names = system + sorted(self._types.keys() - set(system))
+        return pa.concat_tables(self._tables, promote_options="default").select(names)
+
+
+def _by_day(together: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     table = together.sort_by([(name, "ascending") for name in (TIME, PUBLISHER, SEQ)])
     days = table.column(TIME).cast(pa.timestamp("us", "UTC")).to_numpy().astype("datetime64[D]")
     starts = [0, *(np.flatnonzero(days[1:] != days[:-1]) + 1).tolist(), len(days)]
