@@ -24,7 +24,15 @@ import pyarrow.parquet as pq
 
 from palio.errors import InvalidInput, LimitExceeded
 
-__all__ = ["MAX_COLUMN_BYTES", "MAX_ROW_BYTES", "PIECE_BYTES", "PIECE_ROWS", "pieces", "told"]
+__all__ = [
+    "MAX_COLUMN_BYTES",
+    "MAX_ROW_BYTES",
+    "PIECE_BYTES",
+    "PIECE_ROWS",
+    "check_size",
+    "pieces",
+    "told",
+]
 
 PIECE_ROWS: Final = 1 << 16
 """Rows of a piece, if they are small."""
@@ -106,6 +114,20 @@ def _rows_at_once(group: Any, wanted: Sequence[str] | None, most_rows: int, most
             )
         row_bytes += size if _CONTINUED in column.encodings else size / max(1, group.num_rows)
     return max(1, min(most_rows, int(most_bytes / max(1.0, row_bytes))))
+
+
+def check_size(path: str | Path, what: str, limit: str, most_bytes: int) -> None:
+    """Refuse a file to be read as a whole that is larger than a limit once it is unpacked."""
+    size = 0
+    with told(path), _opened(path) as file:
+        for group in range(file.num_row_groups):
+            step = _rows_at_once(file.metadata.row_group(group), None, PIECE_ROWS, PIECE_BYTES)
+            for batch in file.iter_batches(step, row_groups=[group], use_threads=False):
+                size += sum(map(_unpacked_bytes, batch.columns))
+                if size > most_bytes:
+                    raise LimitExceeded(
+                        f"{what} {str(path)!r}, unpacked,", limit=limit, maximum=most_bytes
+                    )
 
 
 def _is_within(path: str, wanted: Sequence[str]) -> bool:

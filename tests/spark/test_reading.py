@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, LimitExceeded
+from palio.spark import reading
 from palio.spark.reading import Roster, read
 
 ROWS: Final[list[dict[str, Any]]] = [
@@ -131,3 +132,16 @@ def test_a_file_of_another_kind(tmp_path: Path) -> None:
 def test_no_rows_are_no_subscriptions() -> None:
     assert len(read([])) == 0
     assert not read([]).has_history
+
+
+def test_a_file_has_a_limit_whatever_it_unpacks_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"x = '{'a' * 10_000}'"] * 1_000
+    path = tmp_path / "subscriptions.parquet"
+    pq.write_table(pa.table({"id": list(range(1_000)), "filter": texts}), path)
+    assert path.stat().st_size < 100_000
+    assert len(read(path)) == 1_000
+    monkeypatch.setattr(reading, "MAX_FILE_BYTES", 9 << 20)
+    with pytest.raises(LimitExceeded, match=r"the subscriptions in .* MAX_FILE_BYTES"):
+        read(path)

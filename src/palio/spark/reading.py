@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palio.errors import InvalidInput
+from palio.parquet import check_size
 from palio.spark.catalogue import Catalogue
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ ADDRESSES: Final = ("palio://", "palios://")
 
 COLUMNS: Final = ("id", "subscriber", "filter", "parameters", "valid_from", "valid_to")
 """What a row may have; only `id` and `filter` are required."""
+
+MAX_FILE_BYTES: Final = 1 << 30
+"""A file of subscriptions is read as a whole: some millions of them, or those of several files."""
 
 JSON_LINES: Final = frozenset({".jsonl", ".ndjson", ".json"})
 
@@ -106,8 +110,11 @@ def _from_file(path: Path) -> Roster:
     if path.suffix in JSON_LINES:
         return _from_lines(path.read_bytes().split(b"\n"))
     try:
-        _check_columns(pq.ParquetDataset(path).schema.names)
-        return _roster(pq.read_table(path))
+        dataset = pq.ParquetDataset(path)
+        _check_columns(dataset.schema.names)
+        for file in dataset.files:
+            check_size(file, "the subscriptions in", "MAX_FILE_BYTES", MAX_FILE_BYTES)
+        return _roster(dataset.read())
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidInput(
             f"cannot read subscriptions from {str(path)!r}: it is no Parquet ({error}); "
