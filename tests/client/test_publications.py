@@ -3,12 +3,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from palio.client.publications import MAX_BATCH_BYTES, MAX_BATCH_ROWS, Publications
+from palio.client.publications import GATHERED_ROWS, PART_BYTES, PART_ROWS, Publications
 from palio.errors import InvalidEvent, LimitExceeded, NotPermitted, Unreachable
-from palio.node.limits import MAX_FRAME_BYTES
+from palio.node.limits import MAX_BATCH_CELLS, MAX_FRAME_BYTES
 from palio.node.messages import Accepted, Failure, Message, Publish, Refused
 
 
@@ -53,7 +54,7 @@ async def test_durable_and_other_events_leave_in_the_order_of_the_calls() -> Non
 
 
 @pytest.mark.parametrize(
-    ("count", "batches"), [(MAX_BATCH_ROWS - 1, 1), (MAX_BATCH_ROWS, 1), (MAX_BATCH_ROWS + 1, 2)]
+    ("count", "batches"), [(GATHERED_ROWS - 1, 1), (GATHERED_ROWS, 1), (GATHERED_ROWS + 1, 2)]
 )
 async def test_no_more_than_so_many_rows_a_batch(count: int, batches: int) -> None:
     line = Recorder()
@@ -191,7 +192,7 @@ async def test_the_end_is_told_to_all() -> None:
 async def test_a_large_batch_leaves_in_parts_with_one_receipt() -> None:
     line = Recorder()
     publications = Publications(line)
-    rows = MAX_BATCH_BYTES // 8 + 1
+    rows = PART_BYTES // 8 + 1
     future = publications.offer(pa.record_batch({"x": pa.nulls(rows, pa.int64()).fill_null(7)}))
     await turn()
     assert [len(each.parcel) for each in line.sent] == [rows // 2, rows - rows // 2]
@@ -201,9 +202,23 @@ async def test_a_large_batch_leaves_in_parts_with_one_receipt() -> None:
     assert (await future).last_seq == rows
 
 
+async def test_a_long_or_wide_batch_leaves_in_parts_too() -> None:
+    line = Recorder()
+    publications = Publications(line)
+    long = pa.array(np.ones(PART_ROWS + 1, np.bool_))
+    _ = publications.offer(pa.record_batch({"x": long}))
+    await turn()
+    assert [len(each.parcel) for each in line.sent] == [PART_ROWS // 2, PART_ROWS // 2 + 1]
+    line.sent.clear()
+    wide = MAX_BATCH_CELLS // 8_192 + 1
+    _ = publications.offer(pa.record_batch({f"c{place}": long[:8_192] for place in range(wide)}))
+    await turn()
+    assert [len(each.parcel) for each in line.sent] == [4_096, 4_096]
+
+
 async def test_an_event_larger_than_a_frame_is_refused() -> None:
     publications = Publications(Recorder())
-    with pytest.raises(LimitExceeded, match="MAX_FRAME_BYTES"):
+    with pytest.raises(LimitExceeded, match="MAX_BATCH_BYTES"):
         _ = publications.offer(pa.record_batch({"s": ["a" * MAX_FRAME_BYTES]}))
 
 

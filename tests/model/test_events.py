@@ -126,6 +126,10 @@ def test_columns_widen_without_changing_a_value(column: pa.Array[Any], target: p
     ("column", "problem"),
     [
         (pa.array([2**63], pa.uint64()), "does not fit int64"),
+        (
+            pa.DictionaryArray.from_arrays(pa.array([0]), pa.array(["a"], pa.string_view())),
+            "does not fit string",
+        ),
         (pa.array([datetime(2026, 1, 1)]), "attach a zone"),  # noqa: DTZ001  # that is the test
         (pa.array([1], pa.timestamp("ns", "UTC")), "does not fit"),
         (pa.array([2**62], pa.timestamp("s", "UTC")), "does not fit"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,9 +15,15 @@ from palio.matching.index import Index
 from palio.model.events import to_batch
 from palio.model.filters import Filter
 from palio.node.authority import NamedAuthority, Principal
+from palio.node.batches import STAMP_BYTES, check_size
 from palio.node.broker import Node
 from palio.node.effects import Effect, Moment, Send
-from palio.node.limits import PROTOCOL_VERSION
+from palio.node.limits import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_CELLS,
+    MAX_FRAME_BYTES,
+    PROTOCOL_VERSION,
+)
 from palio.node.memory import MemoryStore
 from palio.node.messages import (
     Accepted,
@@ -30,10 +37,12 @@ from palio.node.messages import (
     Refused,
     Route,
     Subscribe,
+    pack_mask,
 )
 from palio.node.publishing import check_numbered
 from palio.node.sessions import Budget, Neighbour
 from palio.node.streams import Stream
+from palio.node.wire import Encoder
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import Matching, Peer, SelectorFactory
@@ -123,6 +132,40 @@ def test_system_names_are_refused_by_itself_too() -> None:
     (_, refused), _ = place.publish(Parcel.of("", pa.record_batch({"x": [1], "$y": [2]})))
     assert isinstance(refused, Refused)
     assert "begin with $" in refused.failure.message
+
+
+def test_a_batch_that_numbers_and_times_make_too_large_is_refused() -> None:
+    place = Place(Rows, ["EXISTS x"])
+    count = MAX_BATCH_BYTES // STAMP_BYTES
+    batch = pa.record_batch({"x": pa.array(np.ones(count, np.bool_))})
+    assert batch.nbytes < 200_000
+    (_, refused), (_, accepted) = place.publish(Parcel("", batch))
+    assert isinstance(refused, Refused)
+    assert (refused.first_seq, refused.last_seq) == (1, count)
+    assert "MAX_BATCH_BYTES" in refused.failure.message
+    assert isinstance(accepted, Accepted)
+
+
+def test_the_largest_batch_fits_into_a_frame_when_it_is_handed_on() -> None:
+    count = MAX_BATCH_BYTES // (STAMP_BYTES + 8) - 100
+    parcel = Parcel("", pa.record_batch({"x": pa.array(np.ones(count, np.int64))}))
+    check_size(count, 1, parcel.nbytes)
+    delivered = Deliver(parcel.stamped("p" * 200, 1, 1), pack_mask(np.arange(count) % 2 == 0))
+    frames = Encoder().encode(delivered)
+    assert sum(memoryview(part).nbytes for part in frames) <= MAX_FRAME_BYTES
+
+
+def test_a_batch_of_too_many_cells_is_refused() -> None:
+    place = Place(Rows, ["EXISTS c0"])
+    column = pa.array(np.ones(65_536, np.bool_))
+    wide = MAX_BATCH_CELLS // 65_536
+    for columns in (wide, wide + 1):
+        batch = pa.record_batch({f"c{place}": column for place in range(columns)})
+        first, *_ = place.publish(Parcel("", batch))
+        place.seq += batch.num_rows
+        assert (first[1] is Deliver) == (columns == wide)
+        if columns > wide:
+            assert "MAX_BATCH_CELLS" in first[1].failure.message
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_filter
 from palio.model.events import to_batch
-from palio.node.limits import MAX_FRAME_BYTES, MAX_SHAPES, PROTOCOL_VERSION
+from palio.node.limits import MAX_BATCH_ROWS, MAX_FRAME_BYTES, MAX_SHAPES, PROTOCOL_VERSION
 from palio.node.messages import (
     Bye,
     Carry,
@@ -34,6 +34,7 @@ from palio.node.messages import (
 from palio.node.wire import CONTROL, HEAD, Decoder, Encoder, framed
 from palio.routing import messages as routing
 from tests.node.events import parcel
+from tests.node.test_ipc import LONG, messages, overlapping
 from tests.strategies import shown, values
 
 
@@ -182,6 +183,49 @@ def shape(schema: pa.Schema, number: int = 0) -> bytes:
 def test_what_is_no_message_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(IllegalMessage, match=reason):
         list(Decoder("peer").feed(data))
+
+
+def crafted(schema: pa.Schema, payload: bytes) -> bytes:
+    """A publication whose batch is what somebody else wrote."""
+    whole = Parcel("", _empty(schema), pa.py_buffer(payload))
+    return sent(Encoder(), Publish(whole, 1))
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_a_compressed_batch_is_refused_before_it_is_inflated(codec: str) -> None:
+    batch = pa.record_batch({"s": ["a" * 1_000_000] * 40})
+    data = crafted(batch.schema, messages(batch, codec)[1])
+    assert len(data) < 1_000_000
+    before = pa.total_allocated_bytes()
+    with pytest.raises(IllegalMessage, match="compressed"):
+        list(Decoder("peer").feed(data))
+    assert pa.total_allocated_bytes() - before < 1_000_000
+
+
+def test_a_batch_whose_buffers_overlap_is_refused() -> None:
+    with pytest.raises(IllegalMessage, match="overlap"):
+        list(Decoder("peer").feed(crafted(LONG.schema, overlapping(LONG))))
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_rows_without_columns_have_a_limit(extra: int) -> None:
+    count = MAX_BATCH_ROWS + extra
+    kind: Any = pa.struct([])
+    structs: Any = pa.Array.from_buffers(kind, count, [None])
+    batch = pa.RecordBatch.from_struct_array(structs)
+    data = crafted(batch.schema, batch.serialize().to_pybytes())
+    assert len(data) < 1_000
+    if extra:
+        with pytest.raises(IllegalMessage, match="MAX_BATCH_ROWS"):
+            list(Decoder("peer").feed(data))
+    else:
+        (message,) = Decoder("peer").feed(data)
+        assert isinstance(message, Publish)
+        assert len(message.parcel) == count
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), values(), min_size=1))

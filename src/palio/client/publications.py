@@ -23,17 +23,27 @@ from palio.client.events import Published
 from palio.client.outgoing import Publishable, batches
 from palio.client.rows import Form, Forms, Row
 from palio.errors import LimitExceeded, PalioError, Unreachable
+from palio.node.batches import STAMP_BYTES
 from palio.node.failures import error_of
-from palio.node.limits import MAX_FRAME_BYTES, WINDOW_BYTES
+from palio.node.limits import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_CELLS,
+    MAX_BATCH_ROWS,
+    MAX_FRAME_BYTES,
+    WINDOW_BYTES,
+)
 from palio.node.messages import Accepted, Message, Parcel, Publish, Refused
 
-__all__ = ["MAX_BATCH_ROWS", "MAX_WAITING", "Line", "Publications"]
+__all__ = ["GATHERED_ROWS", "MAX_WAITING", "PART_BYTES", "Line", "Publications"]
 
-MAX_BATCH_ROWS: Final = 4_096
+GATHERED_ROWS: Final = 4_096
 """Single events that leave as one batch: enough that the cost of a batch no longer counts."""
 
-MAX_BATCH_BYTES: Final = MAX_FRAME_BYTES // 4
-"""A larger batch leaves in parts."""
+PART_BYTES: Final = MAX_FRAME_BYTES // 4
+"""A larger batch leaves in parts..."""
+
+PART_ROWS: Final = MAX_BATCH_ROWS // 2
+"""...and so does a longer one."""
 
 MAX_WAITING: Final = 1_000_000
 """Events that were offered and have not left; beyond, offers are refused."""
@@ -176,7 +186,7 @@ class Publications:
             offers
             and offers[0].form is form
             and offers[0].durable == durable
-            and len(alike) < MAX_BATCH_ROWS
+            and len(alike) < GATHERED_ROWS
         ):
             offer = offers.popleft()
             if offer.future.cancelled():
@@ -194,7 +204,7 @@ class Publications:
         except _UNFIT:
             self._send_one_by_one(form, alike)
             return
-        if batch.nbytes > MAX_BATCH_BYTES:
+        if batch.nbytes > PART_BYTES:
             self._send_one_by_one(form, alike)
             return
         for number, offer in enumerate(alike, start=self._next):
@@ -314,13 +324,14 @@ def _parcel(batch: pa.RecordBatch) -> Parcel:
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """A batch in parts that fit into a frame."""
-    nbytes = batch.nbytes
-    if nbytes <= MAX_BATCH_BYTES or batch.num_rows <= 1:
-        if nbytes > MAX_FRAME_BYTES - MAX_FRAME_BYTES // 16:
+    nbytes, rows = batch.nbytes, batch.num_rows
+    is_small = nbytes <= PART_BYTES and rows <= PART_ROWS
+    if (is_small and rows * batch.num_columns <= MAX_BATCH_CELLS) or rows <= 1:
+        if nbytes + STAMP_BYTES > MAX_BATCH_BYTES:
             raise LimitExceeded(
                 "an event's size in bytes",
-                limit="MAX_FRAME_BYTES",
-                maximum=MAX_FRAME_BYTES,
+                limit="MAX_BATCH_BYTES",
+                maximum=MAX_BATCH_BYTES,
                 actual=nbytes,
             )
         if batch.num_rows:

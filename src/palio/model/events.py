@@ -245,7 +245,7 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
             continue
         try:
             arrays.append(column if column.type == target else column.cast(target))
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidEvent(
                 f"column {name!r} of type {column.type} does not fit {target}: {error}"
             ) from None

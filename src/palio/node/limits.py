@@ -14,6 +14,18 @@ PROTOCOL_VERSION: Final = 2
 MAX_FRAME_BYTES: Final = 16 << 20
 """One frame: a batch of 65,536 events of ten columns fits, a mistaken length does not."""
 
+MAX_BATCH_BYTES: Final = MAX_FRAME_BYTES - (MAX_FRAME_BYTES >> 4)
+"""What a client publishes at once, numbers and times included: the rest of a frame is for what a
+broker writes before it. A larger frame would cost whoever hears it the connection."""
+
+MAX_BATCH_ROWS: Final = 1 << 20
+"""Events of one batch: number and time of an event take 16 bytes, so that more fill a frame by
+themselves. A batch without columns takes no bytes, however many rows it says it has."""
+
+MAX_BATCH_CELLS: Final = 1 << 22
+"""Rows of a batch times its columns. A frame holds 134 million booleans, each of which is an object
+of some 60 bytes to whoever hears it as JSON."""
+
 PORTION_BYTES: Final = 1 << 20
 """Of the tables that brokers tell each other, what goes in one frame: the rest comes behind, and
 heartbeats in between."""

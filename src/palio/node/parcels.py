@@ -19,6 +19,7 @@ import pyarrow as pa
 from palio.matching.protocol import RowMask
 from palio.model.events import SEQ, TIME, TIMESTAMP, stamped
 from palio.model.values import INT64_MAX, INT64_MIN
+from palio.node.batches import STAMP_BYTES
 from palio.node.limits import MAX_LONE_BYTES
 
 __all__ = ["Parcel", "Shape", "pack_mask", "unpack_mask"]
@@ -42,10 +43,6 @@ _VALUE_BYTES: Final = 16
 
 _COLUMN_BYTES: Final = 500
 """About what Arrow takes for a column, beside the values: measured, 5 KiB for a row of ten."""
-
-
-_STAMP_BYTES: Final = 16
-"""What number and time add to an event."""
 
 
 class Shape:
@@ -260,7 +257,7 @@ class Parcel:
             return Parcel.lone(publisher, shape, (*self.values, first_seq, time))
         numbered = Parcel(publisher, stamped(self.batch, first_seq, time_us), None, shape)
         if self._payload is not None:  # to add up what columns take costs more than to add to this
-            numbered._nbytes = self._payload.size + _STAMP_BYTES * len(self)
+            numbered._nbytes = self._payload.size + STAMP_BYTES * len(self)
         return numbered
 
     def select(self, mask: RowMask) -> Parcel:

@@ -14,6 +14,7 @@ from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, NotStored, 
 from palio.matching.protocol import RowMask
 from palio.model.events import SEQ, TIME, check_times, conform
 from palio.node.authority import hearable, publishable
+from palio.node.batches import check_size
 from palio.node.core import Core
 from palio.node.effects import Entry
 from palio.node.failures import failure
@@ -130,9 +131,13 @@ class Publishing:
         session.allowance.spend(len(parcel), parcel.nbytes, now)
 
     def _check(self, parcel: Parcel) -> None:
-        """A shape is looked at once, times always: not all that Arrow can hold can be read."""
-        if parcel.values is None and parcel.shape.has_times:
-            check_times(parcel.batch)
+        """A shape is looked at once, size and times always: not all that Arrow can hold can be
+        read.
+        """
+        if parcel.values is None:
+            check_size(len(parcel), len(parcel.shape.names), parcel.nbytes)
+            if parcel.shape.has_times:
+                check_times(parcel.batch)
         if parcel.shape in self._sound:
             return
         conform(parcel.batch)

@@ -32,7 +32,8 @@ from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_filter
 from palio.model.events import conform
 from palio.model.filters import Filter
-from palio.node.limits import MAX_FRAME_BYTES, MAX_SHAPES
+from palio.node.ipc import check_batch_message
+from palio.node.limits import MAX_BATCH_ROWS, MAX_FRAME_BYTES, MAX_SHAPES
 from palio.node.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
 from palio.node.parcels import Shape
 
@@ -240,8 +241,13 @@ class Decoder:
             return Parcel.lone(publisher, shape, tuple(values))
         if values is not None:
             raise ValueError("events both as values and as a batch")
+        check_batch_message(self._payload)
         payload = pa.py_buffer(self._payload)
         batch = pa.ipc.read_record_batch(payload, shape.schema)
+        if batch.num_rows > MAX_BATCH_ROWS:
+            raise ValueError(
+                f"a batch of {batch.num_rows} rows; {MAX_BATCH_ROWS} is the most (MAX_BATCH_ROWS)"
+            )
         batch.validate(full=True)  # offsets from outside, about to be read by kernels
         return Parcel(publisher, batch, payload, shape)
 

@@ -1,0 +1,105 @@
+"""How large a batch is as events, reckoned before anything is made of it.
+
+What Arrow says that a batch takes is no measure of what it becomes. A column of nulls has no bytes
+at all, and a dictionary may name one long text a million times.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from palio.errors import LimitExceeded
+from palio.node.limits import MAX_BATCH_BYTES, MAX_BATCH_CELLS, MAX_BATCH_ROWS
+
+__all__ = ["STAMP_BYTES", "check_size", "decoded_bytes"]
+
+STAMP_BYTES: Final = 16
+"""What number and time add to an event."""
+
+_WORD_BYTES: Final = 8
+"""A number, a time, a boolean; and of a text where it is, in the largest of Arrow's forms."""
+
+_VIEW_WORDS: Final = 4
+"""Words of 32 bits in a view of a text, the first of which is its length."""
+
+
+def check_size(rows: int, columns: int, nbytes: int) -> None:
+    """Refuse (`LimitExceeded`) what is more than a client may publish at once.
+
+    >>> check_size(rows=1_000, columns=10, nbytes=80_000)
+    """
+    if rows > MAX_BATCH_ROWS:
+        raise LimitExceeded(
+            "a batch in rows", limit="MAX_BATCH_ROWS", maximum=MAX_BATCH_ROWS, actual=rows
+        )
+    if rows * columns > MAX_BATCH_CELLS:
+        raise LimitExceeded(
+            "a batch in rows times columns",
+            limit="MAX_BATCH_CELLS",
+            maximum=MAX_BATCH_CELLS,
+            actual=rows * columns,
+        )
+    if nbytes + STAMP_BYTES * rows > MAX_BATCH_BYTES:
+        raise LimitExceeded(
+            "a batch in bytes, with a number and a time for each event",
+            limit="MAX_BATCH_BYTES",
+            maximum=MAX_BATCH_BYTES,
+            actual=nbytes + STAMP_BYTES * rows,
+        )
+
+
+def decoded_bytes(batch: pa.RecordBatch) -> int:
+    """What a batch takes at most once its columns are of the model's types, nulls as others.
+
+    The batch has been validated in full, and has no more rows and cells than `check_size` allows.
+
+    >>> long = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0], pa.int8()), ["a" * 100])
+    >>> decoded_bytes(pa.record_batch({"x": long}))
+    324
+    """
+    texts = sum(int(_lengths(column).sum()) for column in batch.columns if _has_texts(column.type))
+    return batch.num_rows * batch.num_columns * _WORD_BYTES + texts
+
+
+def _has_texts(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _has_texts(kind.value_type)
+    return _is_view(kind) or any(each(kind) for each in _TEXTS)
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
+
+
+_TEXTS: Final = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
+
+
+def _lengths(column: Any) -> Any:
+    """The length in bytes of each value, as int64; 0 for a null."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return np.append(_lengths(column.dictionary), 0)[_places(column)]
+    if not len(column):
+        return np.zeros(0, np.int64)
+    if _is_view(kind):
+        words = np.frombuffer(column.buffers()[1], np.int32)
+        first = column.offset * _VIEW_WORDS
+        lengths = words[first : first + len(column) * _VIEW_WORDS : _VIEW_WORDS].astype(np.int64)
+        lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
+        return lengths
+    return pc.fill_null(pc.cast(pc.binary_length(column), pa.int64()), 0).to_numpy()
+
+
+def _places(column: Any) -> Any:
+    """Where each value of a dictionary column is in its dictionary; -1 for a null."""
+    return pc.fill_null(pc.cast(column.indices, pa.int64()), -1).to_numpy()
