@@ -7,7 +7,8 @@
    does not fit, another attribute or another type, is in the column `$rest`, as JSON.
 3. `DoPut` publishes batches; its descriptor may be the command `{"durable": true}`. Each batch is
    answered, once it is held, by metadata in JSON.
-4. A token goes into the header `authorization`, as `Bearer ...`.
+4. A token goes into the header `authorization`, as `Bearer ...`. It is looked at before anything
+   else (`flight_access`).
 
 Flight calls from threads of its own; everything said to the node is said on the broker's loop.
 """
@@ -22,31 +23,22 @@ from concurrent.futures import TimeoutError as WaitTimeout
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.flight as pf
 
-from palio.errors import (
-    InvalidConfiguration,
-    InvalidInput,
-    LimitExceeded,
-    NotAuthenticated,
-    NotPermitted,
-    PalioError,
-    Unreachable,
-)
-from palio.model.events import SEQ, TIME, conform, rows
-from palio.node.limits import MAX_FRAME_BYTES
+from palio.errors import InvalidConfiguration, InvalidInput, Unreachable
+from palio.model.events import conform
+from palio.node.batches import check_size, decoded_bytes
 from palio.node.messages import Deliver, Gaps, unpack_mask
 from palio.server.broker import Server
+from palio.server.flight_access import Call, Callers
+from palio.server.flight_errors import telling, told
+from palio.server.flight_tickets import Ticket, is_durable, schema_of, shaped
 from palio.server.front import Connect, Declined, Guest, News
 from palio.server.settings import Configuration
 
-__all__ = ["MAX_STREAMS", "PUBLISHER", "REST", "Front", "serve"]
-
-MAX_STREAMS: Final = 256
-"""Streams at once: each takes a thread."""
+__all__ = ["Flights", "Front", "serve"]
 
 LOOK_S: Final = 0.5
 """A stream on which nothing happens looks this often whether anybody still reads."""
@@ -54,109 +46,12 @@ LOOK_S: Final = 0.5
 PATIENCE_S: Final = 60.0
 """How long the broker may take to answer; a disk that syncs takes far less."""
 
-PUBLISHER: Final = "$publisher"
-REST: Final = "$rest"
-
 _NAME: Final = "flight"
-_TYPES: Final[dict[str, pa.DataType]] = {
-    "bool": pa.bool_(),
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-    "utf8": pa.utf8(),
-    "binary": pa.binary(),
-    "timestamp": pa.timestamp("us", "UTC"),
-}
-_SYSTEM: Final[tuple[tuple[str, pa.DataType], ...]] = (
-    (PUBLISHER, pa.utf8()),
-    (SEQ, pa.int64()),
-    (TIME, pa.timestamp("us", "UTC")),
-    (REST, pa.utf8()),
-)
 
 _Result = TypeVar("_Result")
 
 
-class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client asks to hear."""
-
-    filter: str = "TRUE"
-    parameters: dict[str, Any] = {}
-    columns: dict[str, str] = {}
-
-    @classmethod
-    def read(cls, data: bytes) -> Ticket:
-        """A ticket out of its JSON."""
-        try:
-            ticket = msgspec.json.decode(data, type=cls)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidInput(f"the ticket is not as it should be: {error}") from None
-        for name, kind in ticket.columns.items():
-            if kind not in _TYPES or name.startswith("$"):
-                raise InvalidInput(
-                    f"column {name!r:.60} of type {kind!r:.40}: types are {', '.join(_TYPES)}, "
-                    "and names that begin with $ belong to the system"
-                )
-        return ticket
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        """The stream's schema, if the ticket says it."""
-        if not self.columns:
-            return None
-        return _schema([(name, _TYPES[kind]) for name, kind in self.columns.items()])
-
-
-def _schema(columns: list[tuple[str, pa.DataType]]) -> pa.Schema:
-    return pa.schema([*columns, *_SYSTEM])
-
-
-def shaped(batch: pa.RecordBatch, publisher: str, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch as a stream's schema has it; what does not fit goes to `$rest`.
-
-    >>> schema = _schema([("x", pa.int64())])
-    >>> fitted = shaped(pa.record_batch({"x": [1], "y": ["a"]}), "p", schema)
-    >>> fitted.column("x").to_pylist(), fitted.column(REST).to_pylist()
-    ([1], ['{"y": "a"}'])
-    """
-    count = batch.num_rows
-    own = {field.name: place for place, field in enumerate(batch.schema)}
-    columns: list[pa.Array[Any]] = []
-    taken = set()
-    for field in schema:
-        place = own.get(field.name)
-        if place is not None and batch.schema.field(place).type == field.type:
-            columns.append(batch.column(place))
-            taken.add(field.name)
-        elif field.name == PUBLISHER:
-            columns.append(pa.array([publisher] * count, pa.utf8()))
-        else:
-            columns.append(pa.nulls(count, field.type))
-    left = [name for name in own if name not in taken]
-    if left:
-        texts = [json.dumps(row, default=str) if row else None for row in rows(batch.select(left))]
-        columns[schema.get_field_index(REST)] = pa.array(texts, pa.utf8())
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-class _Bearer(pf.ServerMiddleware):
-    """The token of a call."""
-
-    def __init__(self, token: str) -> None:
-        super().__init__()
-        self.token = token
-
-
-class _Bearers(pf.ServerMiddlewareFactory):
-    """Reads the token of each call."""
-
-    def start_call(self, info: pf.CallInfo, headers: dict[str, Any]) -> _Bearer:  # noqa: ARG002  # one rule for all calls
-        """See `pyarrow.flight.ServerMiddlewareFactory`."""
-        given = headers.get("authorization", [""])[0]
-        scheme, _, token = given.partition(" ")
-        return _Bearer(token.strip() if scheme.lower() == "bearer" else "")
-
-
-class _Flights(pf.FlightServerBase):
+class Flights(pf.FlightServerBase):
     """The calls of Flight, in its own threads."""
 
     def __init__(
@@ -166,57 +61,47 @@ class _Flights(pf.FlightServerBase):
         loop: asyncio.AbstractEventLoop,
         certificates: list[tuple[str, str]] | None,
     ) -> None:
-        super().__init__(location, middleware={"bearer": _Bearers()}, tls_certificates=certificates)
         self._connect = connect
         self._loop = loop
         self._stopping = threading.Event()
-        self._streams = threading.BoundedSemaphore(MAX_STREAMS)
+        self.callers = Callers(self._greet, self._leave)
+        super().__init__(location, middleware={_NAME: self.callers}, tls_certificates=certificates)
 
     def stop(self) -> None:
         """End all streams and take no more calls. Blocks."""
         self._stopping.set()
         self.shutdown()
 
+    # --- calls ---
+
+    @told
     def get_flight_info(
         self,
         context: pf.ServerCallContext,  # noqa: ARG002  # nothing is looked up
         descriptor: pf.FlightDescriptor,
     ) -> pf.FlightInfo:
         """A ticket as the command of a descriptor, given back with its schema."""
-        try:
-            schema = Ticket.read(descriptor.command or b"").schema
-            if schema is None:
-                raise InvalidInput("name columns: without them there is no schema before events")
-        except PalioError as error:
-            raise _translated(error) from None
-        endpoint = pf.FlightEndpoint(pf.Ticket(descriptor.command or b""), [])
+        command = descriptor.command or b""
+        schema = Ticket.read(command).schema
+        if schema is None:
+            raise InvalidInput("name columns: without them there is no schema before events")
+        endpoint = pf.FlightEndpoint(pf.Ticket(command), [])
         return pf.FlightInfo(schema, descriptor, [endpoint], -1, -1)
 
+    @told
     def do_get(self, context: pf.ServerCallContext, ticket: pf.Ticket) -> pf.FlightDataStream:
         """Stream what matches."""
-        if not self._streams.acquire(blocking=False):
-            raise pf.FlightUnavailableError(f"{MAX_STREAMS} streams are open (MAX_STREAMS)")
-        try:
-            asked = Ticket.read(ticket.ticket)
-            guest = self._guest(context)
-            try:
-                self._await(guest.subscribe(asked.filter, asked.parameters))
-                batches = self._batches(context, guest)
-                schema, first = asked.schema, None
-                if schema is None:
-                    first = next(batches, None)
-                    schema = _schema([]) if first is None else _shape_of(first)
-            except BaseException:
-                self._loop.call_soon_threadsafe(guest.close)
-                raise
-        except PalioError as error:
-            self._streams.release()
-            raise _translated(error) from None
-        except BaseException:
-            self._streams.release()
-            raise
-        return pf.GeneratorStream(schema, self._stream(guest, schema, first, batches))
+        guest = _guest(context)
+        asked = Ticket.read(ticket.ticket)
+        self._await(guest.subscribe(asked.filter, asked.parameters))
+        batches = self._batches(context, guest)
+        schema, first = asked.schema, None
+        if schema is None:
+            first = next(batches, None)
+            schema = schema_of([]) if first is None else _shape_of(first)
+        return pf.GeneratorStream(schema, _stream(schema, first, batches))
 
+    @told
     def do_put(
         self,
         context: pf.ServerCallContext,
@@ -225,47 +110,23 @@ class _Flights(pf.FlightServerBase):
         writer: pf.FlightMetadataWriter,
     ) -> None:
         """Publish batches, and answer each."""
-        try:
-            durable = _is_durable(descriptor)
-            guest = self._guest(context)
-            try:
-                for chunk in reader:
-                    if chunk.data is None:
-                        continue
-                    answer = self._await(guest.publish(_checked(chunk.data), durable=durable))
-                    if answer.refused:
-                        raise Declined(answer.refused[0].failure)
-                    said = {
-                        "level": answer.level,
-                        "publisher": answer.publisher,
-                        "first_seq": answer.first_seq,
-                        "last_seq": answer.last_seq,
-                    }
-                    writer.write(pa.py_buffer(json.dumps(said).encode()))
-            finally:
-                self._loop.call_soon_threadsafe(guest.close)
-        except PalioError as error:
-            raise _translated(error) from None
+        guest = _guest(context)
+        durable = is_durable(descriptor.command)
+        for chunk in reader:
+            if chunk.data is None:
+                continue
+            answer = self._await(guest.publish(checked(chunk.data), durable=durable))
+            if answer.refused:
+                raise Declined(answer.refused[0].failure)
+            said = {
+                "level": answer.level,
+                "publisher": answer.publisher,
+                "first_seq": answer.first_seq,
+                "last_seq": answer.last_seq,
+            }
+            writer.write(pa.py_buffer(json.dumps(said).encode()))
 
     # --- parts ---
-
-    def _stream(
-        self,
-        guest: Guest,
-        schema: pa.Schema,
-        first: _Parcel | None,
-        batches: Iterator[_Parcel],
-    ) -> Iterator[pa.RecordBatch]:
-        try:
-            if first is not None:
-                yield shaped(first.batch, first.publisher, schema)
-            for parcel in batches:
-                yield shaped(parcel.batch, parcel.publisher, schema)
-        except PalioError as error:
-            raise _translated(error) from None
-        finally:
-            self._streams.release()
-            self._loop.call_soon_threadsafe(guest.close)
 
     def _batches(self, context: pf.ServerCallContext, guest: Guest) -> Iterator[_Parcel]:
         """What the guest hears, until nobody reads it any longer."""
@@ -280,10 +141,11 @@ class _Flights(pf.FlightServerBase):
             yield _wanted(message)
             self._loop.call_soon_threadsafe(guest.done)
 
-    def _guest(self, context: pf.ServerCallContext) -> Guest:
-        bearer = context.get_middleware("bearer")
-        assert isinstance(bearer, _Bearer)
-        return self._await(Guest.open(self._connect, name=_NAME, token=bearer.token))
+    def _greet(self, token: str) -> Guest:
+        return self._await(Guest.open(self._connect, name=_NAME, token=token))
+
+    def _leave(self, guest: Guest) -> None:
+        self._loop.call_soon_threadsafe(guest.close)
 
     def _await(self, call: Coroutine[Any, Any, _Result]) -> _Result:
         """The result of something that is done on the loop."""
@@ -291,13 +153,20 @@ class _Flights(pf.FlightServerBase):
         try:
             return future.result(PATIENCE_S)
         except WaitTimeout:
-            future.cancel()
+            if not future.cancel():  # it ended in this moment, or it failed with just that error
+                return future.result()
             raise Unreachable(f"the broker did not answer within {PATIENCE_S:g} s") from None
 
 
 class _Parcel(NamedTuple):
     publisher: str
     batch: pa.RecordBatch
+
+
+def _guest(context: pf.ServerCallContext) -> Guest:
+    call = context.get_middleware(_NAME)
+    assert isinstance(call, Call)
+    return call.guest
 
 
 async def _soon(guest: Guest) -> News | None:
@@ -315,64 +184,35 @@ def _wanted(message: Deliver) -> _Parcel:
     return _Parcel(parcel.publisher, batch)
 
 
+def _stream(
+    schema: pa.Schema, first: _Parcel | None, batches: Iterator[_Parcel]
+) -> Iterator[pa.RecordBatch]:
+    with telling():
+        if first is not None:
+            yield shaped(first.batch, first.publisher, schema)
+        for parcel in batches:
+            yield shaped(parcel.batch, parcel.publisher, schema)
+
+
 def _shape_of(parcel: _Parcel) -> pa.Schema:
-    return _schema(
+    return schema_of(
         [(field.name, field.type) for field in parcel.batch.schema if field.name[:1] != "$"]
     )
 
 
-def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    if batch.nbytes > MAX_FRAME_BYTES:
-        raise LimitExceeded(
-            "a batch in bytes",
-            limit="MAX_FRAME_BYTES",
-            maximum=MAX_FRAME_BYTES,
-            actual=batch.nbytes,
-        )
+def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A client's batch as events, if it is not too large: reckoned before any of it is decoded."""
+    rows, columns = batch.num_rows, batch.num_columns
+    check_size(rows, columns, batch.nbytes)
     batch.validate(full=True)  # offsets from outside, about to be read by kernels
+    check_size(rows, columns, decoded_bytes(batch))
     return conform(batch)
-
-
-def _is_durable(descriptor: pf.FlightDescriptor) -> bool:
-    if not descriptor.command:
-        return False
-    try:
-        command = json.loads(descriptor.command)
-    except (ValueError, RecursionError):
-        command = None
-    match command:
-        case {"durable": bool(durable)} if len(command) == 1:
-            return durable
-        case _:
-            raise InvalidInput('the command of a DoPut is {"durable": true}, or left out')
-
-
-_ERRORS: Final[dict[type[PalioError], type[Exception]]] = {
-    NotAuthenticated: pf.FlightUnauthenticatedError,
-    NotPermitted: pf.FlightUnauthorizedError,
-    InvalidInput: pa.ArrowInvalid,
-    Unreachable: pf.FlightUnavailableError,
-}
-
-
-def _translated(error: PalioError) -> Exception:
-    """An error as Flight tells it."""
-    kind = error.type if isinstance(error, Declined) else type(error)
-    said = f"{kind.__name__}: {error}"[:_SAID_CHARS]
-    for known, flights in _ERRORS.items():
-        if issubclass(kind, known):
-            return flights(said)
-    return pf.FlightServerError(said)
-
-
-_SAID_CHARS: Final = 1_000
-"""What an error says: it travels in headers, three times over."""
 
 
 class Front:
     """A running Flight front; `address` says where it can be reached."""
 
-    def __init__(self, flights: _Flights, address: str) -> None:
+    def __init__(self, flights: Flights, address: str) -> None:
         self._flights = flights
         self.address = address
 
@@ -392,7 +232,7 @@ async def serve(server: Server, configuration: Configuration) -> Front:
     where = f"{scheme}://{host}:{listen.flight_port or 0}"
     loop = asyncio.get_running_loop()
     try:
-        flights = await asyncio.to_thread(_Flights, where, server.connect_local, loop, certificates)
+        flights = await asyncio.to_thread(Flights, where, server.connect_local, loop, certificates)
     except pa.ArrowException as error:
         raise InvalidConfiguration(f"listen.flight_port: {where}: {error}") from None
     return Front(flights, f"{scheme}://{host}:{flights.port}")
