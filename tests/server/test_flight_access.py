@@ -14,7 +14,7 @@ from palio.model.filters import FALSE, TRUE
 from palio.node.authority import Principal
 from palio.server import flight_access
 from palio.server.broker import Server
-from palio.server.flight_access import Places
+from palio.server.flight_access import Share
 from tests.server.fronts import broker, until
 from tests.server.test_flight import COLUMNS, QUOTES, apart, first, flying, put, ticket
 from tests.server.test_http import Tokens
@@ -130,9 +130,9 @@ async def test_a_call_that_nobody_waits_for_is_given_back() -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three places of a kind, and two of a principal."""
-    for method, places in flight_access.PLACES.items():
-        small = Places(places.name, 3, 2, places.limit)
-        monkeypatch.setitem(flight_access.PLACES, method, small)
+    for method, share in flight_access.SHARES.items():
+        small = Share(share.name, 3, 2, share.limit)
+        monkeypatch.setitem(flight_access.SHARES, method, small)
 
 
 @pytest.mark.usefixtures("few")

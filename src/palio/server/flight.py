@@ -17,6 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import ssl
+import tempfile
 import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import TimeoutError as WaitTimeout
@@ -34,6 +37,7 @@ from palio.node.messages import Deliver, Gaps, unpack_mask
 from palio.server.broker import Server
 from palio.server.flight_access import Call, Callers
 from palio.server.flight_errors import telling, told
+from palio.server.flight_gate import Gate
 from palio.server.flight_tickets import Ticket, is_durable, schema_of, shaped
 from palio.server.front import Connect, Declined, Guest, News
 from palio.server.settings import Configuration
@@ -54,18 +58,12 @@ _Result = TypeVar("_Result")
 class Flights(pf.FlightServerBase):
     """The calls of Flight, in its own threads."""
 
-    def __init__(
-        self,
-        location: str,
-        connect: Connect,
-        loop: asyncio.AbstractEventLoop,
-        certificates: list[tuple[str, str]] | None,
-    ) -> None:
+    def __init__(self, location: str, connect: Connect, loop: asyncio.AbstractEventLoop) -> None:
         self._connect = connect
         self._loop = loop
         self._stopping = threading.Event()
         self.callers = Callers(self._greet, self._leave)
-        super().__init__(location, middleware={_NAME: self.callers}, tls_certificates=certificates)
+        super().__init__(location, middleware={_NAME: self.callers})
 
     def stop(self) -> None:
         """End all streams and take no more calls. Blocks."""
@@ -212,34 +210,45 @@ def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
 class Front:
     """A running Flight front; `address` says where it can be reached."""
 
-    def __init__(self, flights: Flights, address: str) -> None:
-        self._flights = flights
+    def __init__(self, flights: Flights, gate: Gate, address: str) -> None:
         self.address = address
+        self.gate = gate
+        self._flights = flights
 
     async def stop(self) -> None:
         """End all streams and take no more calls."""
+        self.gate.stop()
         await asyncio.to_thread(self._flights.stop)
+        await asyncio.to_thread(shutil.rmtree, Path(self.gate.path).parent, ignore_errors=True)
 
 
 async def serve(server: Server, configuration: Configuration) -> Front:
     """Open the front that a configuration asks for."""
-    listen, tls = configuration.listen, configuration.tls
-    scheme = "grpc+tls" if tls.cert else "grpc"
-    host = f"[{listen.host}]" if ":" in listen.host else listen.host
-    certificates = None
-    if tls.cert:
-        certificates = [(await _text(tls.cert), await _text(tls.key))]
-    where = f"{scheme}://{host}:{listen.flight_port or 0}"
+    listen = configuration.listen
+    context = _tls(configuration) if configuration.tls.cert else None
+    path = str(Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="palio-")) / "flight")
     loop = asyncio.get_running_loop()
+    flights = await asyncio.to_thread(Flights, f"grpc+unix://{path}", server.connect_local, loop)
+    gate = Gate(path, server.places, greeting_s=configuration.limits.greeting_s)
+    host = f"[{listen.host}]" if ":" in listen.host else listen.host
+    front = Front(flights, gate, "")
     try:
-        flights = await asyncio.to_thread(Flights, where, server.connect_local, loop, certificates)
-    except pa.ArrowException as error:
-        raise InvalidConfiguration(f"listen.flight_port: {where}: {error}") from None
-    return Front(flights, f"{scheme}://{host}:{flights.port}")
+        port = await gate.listen(listen.host, listen.flight_port or 0, context)
+    except OSError as error:
+        await front.stop()
+        raise InvalidConfiguration(
+            f"listen.flight_port: {host}:{listen.flight_port}: {error.strerror or error}"
+        ) from None
+    front.address = f"{'grpc+tls' if context else 'grpc'}://{host}:{port}"
+    return front
 
 
-async def _text(path: str) -> str:
+def _tls(configuration: Configuration) -> ssl.SSLContext:
     try:
-        return await asyncio.to_thread(Path(path).read_text, "ascii")
-    except (OSError, UnicodeDecodeError) as error:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(configuration.tls.cert, configuration.tls.key)
+    except (OSError, ssl.SSLError) as error:
         raise InvalidConfiguration(f"tls.cert, tls.key: {error}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    return context

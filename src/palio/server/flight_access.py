@@ -28,10 +28,10 @@ from palio.server.limits import (
     MAX_STREAMS_EACH,
 )
 
-__all__ = ["PLACES", "Call", "Callers", "Places"]
+__all__ = ["SHARES", "Call", "Callers", "Share"]
 
 
-class Places(NamedTuple):
+class Share(NamedTuple):
     """How many calls of a kind may be under way, and how many of one principal."""
 
     name: str
@@ -40,10 +40,10 @@ class Places(NamedTuple):
     limit: str
 
 
-PLACES: Final[dict[pf.FlightMethod, Places]] = {
-    pf.FlightMethod.DO_GET: Places("streams", MAX_STREAMS, MAX_STREAMS_EACH, "MAX_STREAMS"),
-    pf.FlightMethod.DO_PUT: Places("publications", MAX_PUTS, MAX_PUTS_EACH, "MAX_PUTS"),
-    pf.FlightMethod.GET_FLIGHT_INFO: Places(
+SHARES: Final[dict[pf.FlightMethod, Share]] = {
+    pf.FlightMethod.DO_GET: Share("streams", MAX_STREAMS, MAX_STREAMS_EACH, "MAX_STREAMS"),
+    pf.FlightMethod.DO_PUT: Share("publications", MAX_PUTS, MAX_PUTS_EACH, "MAX_PUTS"),
+    pf.FlightMethod.GET_FLIGHT_INFO: Share(
         "look-ups", MAX_LOOKUPS, MAX_LOOKUPS_EACH, "MAX_LOOKUPS"
     ),
 }
@@ -72,12 +72,12 @@ class Callers(pf.ServerMiddlewareFactory):
         self,
         greet: Callable[[str], Guest],
         leave: Callable[[Guest], None],
-        places: dict[pf.FlightMethod, Places] = PLACES,
+        shares: dict[pf.FlightMethod, Share] = SHARES,
     ) -> None:
         super().__init__()
         self._greet = greet
         self._leave = leave
-        self._places = places
+        self._shares = shares
         self._lock = threading.Lock()
         self._taken: Counter[tuple[str, str]] = Counter()
 
@@ -88,42 +88,42 @@ class Callers(pf.ServerMiddlewareFactory):
         guest = self._greet(token)
         who = guest.owner if token else ""
         try:
-            places = self._places.get(info.method)
-            if places is None:
+            share = self._shares.get(info.method)
+            if share is None:
                 raise InvalidInput("this broker offers DoGet, DoPut and GetFlightInfo")
-            self._take(places, who)
+            self._take(share, who)
         except BaseException:
             self._leave(guest)
             raise
 
         def end() -> None:
-            self._give_back(places, who)
+            self._give_back(share, who)
             self._leave(guest)
 
         return Call(guest, end)
 
-    def _take(self, places: Places, who: str) -> None:
+    def _take(self, share: Share, who: str) -> None:
         """A place. Where nobody shows a token all are one principal, which has all places."""
-        name = places.name
+        name = share.name
         with self._lock:
-            if who and self._taken[name, who] >= places.most_each:
+            if who and self._taken[name, who] >= share.most_each:
                 raise pf.FlightUnavailableError(
-                    f"{who!r} has {places.most_each} {name} ({places.limit}_EACH); end one first"
+                    f"{who!r} has {share.most_each} {name} ({share.limit}_EACH); end one first"
                 )
-            if self._taken[name, ""] >= places.most:
+            if self._taken[name, ""] >= share.most:
                 raise pf.FlightUnavailableError(
-                    f"{places.most} {name} are open ({places.limit}); try again later"
+                    f"{share.most} {name} are open ({share.limit}); try again later"
                 )
             self._taken[name, ""] += 1
             if who:
                 self._taken[name, who] += 1
 
-    def _give_back(self, places: Places, who: str) -> None:
+    def _give_back(self, share: Share, who: str) -> None:
         with self._lock:
             for each in {"", who}:
-                self._taken[places.name, each] -= 1
-                if not self._taken[places.name, each]:
-                    del self._taken[places.name, each]
+                self._taken[share.name, each] -= 1
+                if not self._taken[share.name, each]:
+                    del self._taken[share.name, each]
 
 
 def _bearer(headers: dict[str, Any]) -> str:
