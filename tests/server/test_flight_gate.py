@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as pf
 import pytest
+import uvloop
 
 from palio.node.limits import MAX_FRAME_BYTES
 from palio.server import flight_gate
@@ -222,6 +223,19 @@ async def test_noise_harms_nobody(seed: int, caplog: pytest.LogCaptureFixture) -
         await until(lambda: not server.node.status()["sessions"])
     assert failures == []
     assert [each for each in caplog.records if each.exc_info] == []
+
+
+def test_it_is_the_same_on_the_loop_that_brokers_run_on() -> None:
+    """uvloop reads, pauses and closes in its own way."""
+
+    async def work() -> None:
+        await test_half_open_connections_do_not_stay()
+        await test_connections_have_a_limit()
+        await test_a_compressed_batch_is_refused_before_it_is_inflated("zstd")
+        await test_a_message_beyond_all_measure_is_refused_before_it_comes(40_000_000)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work())
 
 
 async def test_tls_comes_before_anything(tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ from palio.node.wire import CONTROL, HEAD, Decoder, Encoder, framed
 from palio.routing import messages as routing
 from palio.server.assembly import Running, running
 from palio.server.settings import Broker, Configuration, Limits, Listen
+from tests.node.test_ipc import LONG, overlapping
+from tests.node.test_ipc import messages as arrow_messages
 
 NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
 CASES: Final = 2_000 if NIGHTLY else 40
@@ -349,6 +351,28 @@ async def test_a_length_beyond_all_measure_is_refused_before_it_comes(size: int)
             heard = await at_home.suffers(frames(AS_CLIENT)[0] + HEAD.pack(size, CONTROL, 0))
             assert said(heard).code == "DamagedFrame"
             assert "MAX_FRAME_BYTES" in said(heard).reason
+
+
+def grown() -> list[tuple[pa.RecordBatch, bytes]]:
+    """Batches that would become much more than they are, each as somebody else wrote it."""
+    texts = pa.record_batch({"s": ["a" * 100_000] * 100})
+    kind: Any = pa.struct([])
+    structs: Any = pa.Array.from_buffers(kind, 10**9, [None])
+    rows = pa.RecordBatch.from_struct_array(structs)
+    return [
+        (texts, arrow_messages(texts, "zstd")[1]),
+        (LONG, overlapping(LONG)),
+        (rows, rows.serialize().to_pybytes()),
+    ]
+
+
+async def test_a_batch_that_would_grow_is_refused_before_it_does() -> None:
+    async with house() as at_home:
+        for batch, payload in grown():
+            parcel = Parcel("", batch.slice(0, 0), pa.py_buffer(payload))
+            heard = await at_home.suffers(b"".join(frames(AS_CLIENT, Publish(parcel, 1))))
+            assert not [each for each in heard if isinstance(each, Accepted)]
+            await at_home.is_at_peace()
 
 
 async def trickle(writer: asyncio.StreamWriter, data: bytes, pause_s: float) -> None:

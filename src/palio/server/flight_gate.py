@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 
 from palio.errors import LimitExceeded
 from palio.server.grpc_frames import Answers, Illegal, Inspector, farewell
-from palio.server.limits import CLOSE_S
+from palio.server.limits import CLOSE_S, WRITE_HIGH_BYTES
 from palio.server.places import Places
 
 __all__ = ["IDLE_S", "MESSAGE_S", "STALL_S", "Gate"]
@@ -123,6 +123,8 @@ class _Client(asyncio.Protocol):
         self._stalled_since: float | None = None
         self.unfinished = 0
         """Bytes of messages that have not come whole."""
+        self._early = b""
+        """What came before there was anybody to pass it on to: one read of the loop."""
         self._is_over = False
         self._closing: asyncio.TimerHandle | None = None
 
@@ -131,6 +133,7 @@ class _Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self._gate.opened(self)
         self._place.hold()
         if self._place.is_beyond:
@@ -141,7 +144,11 @@ class _Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        if self._is_over or self._inside is None:
+        if self._is_over or self._transport is None:
+            return
+        if self._inside is None:  # uvloop reads once more after it was asked to pause
+            self._early += data
+            self._transport.pause_reading()
             return
         now = self._loop.time()
         try:
@@ -192,11 +199,15 @@ class _Client(asyncio.Protocol):
             self.end("the broker is going down", _AWAY)
             return
         assert isinstance(inside, _Inside)
-        self._inside = inside.transport
+        self._inside = cast(asyncio.Transport, inside.transport)
+        self._inside.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         if self._is_over or self._transport is None:
             self._inside.abort()
             return
         self._transport.resume_reading()
+        if self._early:
+            early, self._early = self._early, b""
+            self.data_received(early)
 
     def answered(self, data: bytes) -> None:
         """gRPC said something."""
