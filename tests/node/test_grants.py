@@ -1,25 +1,49 @@
-"""Grants between honest brokers: what is carried, and what is not, over whole networks."""
+"""Grants between brokers: what is carried, and what is not, over whole networks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
 from palio.errors import IllegalMessage
 from palio.model.filters import TRUE, Filter
+from palio.node import publishing, questions
 from palio.node.authority import NamedAuthority, Principal
+from palio.node.broker import Node
 from palio.node.custody import Custody
+from palio.node.effects import Append, Effect, Moment, Send
+from palio.node.limits import MAX_HOPS, MAX_PUBLISHER_CHARS, MAX_STRANGERS, PROTOCOL_VERSION
 from palio.node.memory import MemoryStore
-from palio.node.messages import Done
+from palio.node.messages import (
+    Bye,
+    Carry,
+    Done,
+    Fact,
+    Facts,
+    Forward,
+    Hello,
+    Known,
+    Message,
+    Probe,
+    Probed,
+    Route,
+    Took,
+)
 from palio.node.settings import Settings
+from palio.routing import messages as routing
+from palio.routing.acyclic import Acyclic
 from palio.simulation.doors import Doors
 from palio.simulation.topologies import line
-from palio.simulation.world import Member, World
+from palio.simulation.world import EPOCH_US, Member, World
 from tests.matching.test_index import parsed
 from tests.node.events import parcel
+
+AnyMessage = TypeVar("AnyMessage")
+
+AT = Moment(1.0, EPOCH_US)
 
 QUICK = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 
@@ -129,3 +153,114 @@ def test_an_empty_parcel_is_not_a_damaged_one(written: bool) -> None:
     assert carry is not None
     assert len(carry.parcel) == 0
     assert custody.damaged == []
+
+
+# --- what a neighbour may ask for without bound ---
+
+
+class Near:
+    """A node with a neighbour that says whatever a test likes."""
+
+    def __init__(self, *, monitor: bool = True) -> None:
+        listed = {
+            name: Principal(name, TRUE, TRUE, may_link=True, may_monitor=monitor)
+            for name in ("n", "m")
+        }
+        self.store = MemoryStore()
+        self.node = Node("b", Acyclic("b"), self.store, authority=NamedAuthority(listed))
+        self.node.start(AT)
+        for link, name in enumerate(listed):
+            self.node.accept(link, AT, name)
+            self.say(Hello("broker", name, PROTOCOL_VERSION), link)
+            self.say(Known({}), link)
+            self.say(Route(routing.Batch((routing.Subscribe(1, TRUE),), fresh=True)), link)
+
+    def say(self, message: Message, link: int = 0) -> list[Effect]:
+        """What follows, once all that it wrote is on the disk."""
+        effects = self.node.receive(link, message, AT)
+        done = list(effects)
+        for each in effects:
+            if isinstance(each, Append):
+                self.store.write(each.operations)
+                done += self.node.stored(each.ticket, AT)
+        return done
+
+
+def sent(effects: list[Effect], kind: type[AnyMessage]) -> list[AnyMessage]:
+    return [
+        each.message for each in effects if isinstance(each, Send) and type(each.message) is kind
+    ]
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_events_for_homes_that_nobody_knows_are_kept_within_bounds(more: int) -> None:
+    near = Near()
+    for number in range(MAX_STRANGERS + more):
+        answered = near.say(Carry(parcel({"x": number}), number, (f"stranger{number}",)))
+        kept = number < MAX_STRANGERS
+        assert [each.flights for each in sent(answered, Took)] == ([(number,)] if kept else [])
+    assert near.node.status()["custody_entries"] == min(MAX_STRANGERS, MAX_STRANGERS + more)
+    near.say(Facts((Fact("stranger0", 1, "links", ("n",)),)))
+    assert sent(near.say(Carry(parcel({"x": 1}), 900, ("stranger900",))), Took)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_carriage_names_no_more_homes_than_there_can_be(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "MAX_BROKERS", 3)
+    near = Near()
+    homes = tuple(f"home{number}" for number in range(3 + more))
+    byes = sent(near.say(Carry(parcel({"x": 1}), 1, homes)), Bye)
+    assert [each.code for each in byes] == (["IllegalMessage"] if more > 0 else [])
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_publisher_has_a_name_that_somebody_could_have(more: int) -> None:
+    publisher = "p" * (MAX_PUBLISHER_CHARS + more)
+    byes = sent(Near().say(Forward(parcel({"x": 1}, publisher=publisher))), Bye)
+    assert [each.code for each in byes] == (["IllegalMessage"] if more > 0 else [])
+
+
+@pytest.mark.parametrize(
+    ("path", "legal"),
+    [
+        (("n",), True),
+        (("x",) * (MAX_HOPS - 1) + ("n",), True),
+        (("x",) * MAX_HOPS + ("n",), False),
+        ((), False),
+        (("n", "m"), False),
+    ],
+)
+def test_a_trace_comes_from_where_it_says(path: tuple[str, ...], legal: bool) -> None:
+    byes = sent(Near().say(Probe(1, parcel({"x": 1}), path)), Bye)
+    assert [each.code for each in byes] == ([] if legal else ["IllegalMessage"])
+
+
+def test_a_trace_that_goes_round_ends() -> None:
+    (answered,) = sent(Near().say(Probe(7, parcel({"x": 1}), ("b", "n"))), Probed)
+    assert answered.id == 7
+    assert answered.hops[0]["loop"]
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_so_many_traces_wait_for_answers(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "MAX_PROBES", 3)
+    near = Near()
+    answered = [
+        each
+        for number in range(3 + more)
+        for each in sent(near.say(Probe(number, parcel({"x": 1}), ("n",))), Probed)
+    ]
+    assert [each.id for each in answered] == ([0] if more > 0 else [])
+    assert all(each.hops[-1] == {"broker": "m", "unreachable": True} for each in answered)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(900_000, True), (1_100_000, False)])
+def test_an_answer_to_a_trace_that_is_too_long_is_none(size: int, kept: bool) -> None:
+    near = Near()
+    near.say(Probe(1, parcel({"x": 1}), ("n",)))
+    hop = {"broker": "m", "path": ["x" * size]}
+    (answered,) = sent(near.say(Probed(1, (hop,)), link=1), Probed)
+    assert (hop in answered.hops) is kept
+    assert ({"broker": "m", "unreachable": True} in answered.hops) is not kept

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from palio.language.parsing import parse_filter
 from palio.node import portions as portions_module
-from palio.node.limits import MAX_FRAME_BYTES, PORTION_BYTES
+from palio.node.limits import MAX_FRAME_BYTES, PORTION_BYTES, PORTION_FACTS
 from palio.node.messages import Fact, Facts, Message, Ping, Route
 from palio.node.portions import FEW, portions
 from palio.node.wire import Encoder
@@ -95,3 +95,11 @@ def test_a_neighbour_gets_tables_of_any_size(monkeypatch: pytest.MonkeyPatch) ->
         publisher.publish({"x": number}, durable=True)
     world.run(2.0)
     assert sorted(heard(listener)) == list(range(50))
+
+
+@pytest.mark.parametrize(("more", "parts"), [(-1, 1), (0, 1), (1, 2)])
+def test_so_many_facts_go_at_a_time(more: int, parts: int) -> None:
+    facts = tuple(Fact("b1", number, "o/d") for number in range(PORTION_FACTS + more))
+    found = list(portions(Facts(facts)))
+    assert len(found) == parts
+    assert sum((each.facts for each in found if isinstance(each, Facts)), ()) == facts

@@ -168,6 +168,10 @@ def test_only_who_signs_retires_a_broker(ring: Keyring) -> None:
     gone = Fact("honest", 5, f"{RETIRED}far", claimed_us=AT.wall_us)
     b.receive("n", said(ring.identity("honest"), gone), AT)
     assert b.retired == {"far"}
+    b.receive("m", introduced(ring, "narrow", may_hear="x = 1"), AT)
+    other = Fact("narrow", 9, f"{RETIRED}honest", claimed_us=AT.wall_us)
+    b.receive("m", said(ring.identity("narrow"), other), AT)
+    assert b.retired == {"far"}
 
 
 # --- a broker's own ---

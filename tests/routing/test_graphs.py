@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from palio.routing import graphs
 from palio.routing.general import General
-from palio.routing.graphs import ALL_NEW, LinkStates, News, Numbers, breadth_first, spanning_tree
+from palio.routing.graphs import (
+    ALL_NEW,
+    MAX_VERSION,
+    LinkStates,
+    News,
+    Numbers,
+    breadth_first,
+    spanning_tree,
+)
 from palio.routing.messages import LinkState
 from palio.routing.protocol import Events
 from palio.routing.source_trees import SourceTrees
@@ -114,3 +123,21 @@ def test_a_greater_epoch_begins_anew_and_a_lesser_one_is_over() -> None:
     assert numbers.news(Events("p", (0, 1), epoch=2)) is ALL_NEW
     assert numbers.news(Events("p", (8, 9), epoch=1)).tolist() == [False, False]
     assert numbers.news(Events("p", (2,), epoch=2)).tolist() == [True]
+
+
+@pytest.mark.parametrize(("beyond", "news"), [(-1, News.NEW), (0, News.OLD), (1, News.OLD)])
+def test_a_version_that_nobody_could_outdo_is_made_up(beyond: int, news: News) -> None:
+    states = LinkStates("b1")
+    assert states.learn(LinkState("b2", MAX_VERSION + beyond, ("b1",))) is news
+    mine = states.learn(LinkState("b1", MAX_VERSION + beyond, ("b2",)))
+    assert mine is (News.MINE if news is News.NEW else News.OLD)
+    assert states.renew(["b2"]).version <= MAX_VERSION
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_there_are_only_so_many_brokers(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "MAX_ORIGINS", 4)
+    states = LinkStates("b1")
+    for number in range(3 + more):
+        states.learn(LinkState(f"c{number}", 1, ()))
+    assert len(states.known) == min(4, 4 + more)

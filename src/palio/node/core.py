@@ -144,7 +144,10 @@ class Core:
         state = self._waves.get(wave)
         if state is None:
             return
-        state.unreached.update(dict.fromkeys(unreached))
+        named = tuple(unreached)
+        known = [each for each in named if self.durability.registry.has_heard_of(each)]
+        # What nobody has heard of is not told on; that somebody is unreached is.
+        state.unreached.update(dict.fromkeys(known or [each[:SHOWN_CHARS] for each in named[:1]]))
         state.open -= 1
         if state.open == 0:
             del self._waves[wave]

@@ -261,6 +261,10 @@ class Custody:
         for entry in stranded:
             self.dispatch(entry, next_hop)
 
+    def awaits(self, home: str) -> bool:
+        """Whether something is kept for a home."""
+        return any(home in homes for homes in self._homes.values())
+
     def give_up(self, home: str) -> list[int]:
         """A home is gone for good: the entries that it has not taken, now without it."""
         entries = [entry for entry, homes in self._homes.items() if home in homes]

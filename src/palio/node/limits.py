@@ -119,6 +119,22 @@ PORTION_FACTS: Final = 128
 """Facts of one message. To verify a signature takes about 0.13 ms, and a fact may need two: so many
 keep a broker busy for 35 ms at the most."""
 
+MAX_STRANGERS: Final = 16
+"""Homes that nobody here has heard of and for which events are kept all the same: word of a new
+broker may be late. More of them are made up, or for the neighbour to keep."""
+
+MAX_HOPS: Final = 100
+"""Brokers that a trace may have passed: the longest way of a large network."""
+
+MAX_PROBES: Final = 1_000
+"""Traces that wait for answers of neighbours; beyond, the oldest is answered without them."""
+
+PROBED_BYTES: Final = 1 << 20
+"""What one neighbour may answer to a trace, for itself and all beyond: it is passed on."""
+
+MAX_PUBLISHER_CHARS: Final = 2 * MAX_NAME_BYTES + 1
+"""A publisher is called after its client and the incarnation of that."""
+
 MAX_HEARSAY: Final = 10_000
 """Facts of a neighbour that others passed on before it came round to say them itself."""
 

@@ -18,7 +18,13 @@ from palio.node.batches import check_size
 from palio.node.core import Core
 from palio.node.effects import Entry
 from palio.node.failures import failure
-from palio.node.limits import MAX_SHAPES
+from palio.node.limits import (
+    MAX_BROKERS,
+    MAX_NAME_BYTES,
+    MAX_PUBLISHER_CHARS,
+    MAX_SHAPES,
+    MAX_STRANGERS,
+)
 from palio.node.messages import (
     Accepted,
     Carry,
@@ -62,6 +68,8 @@ class Publishing:
         self._last_us = 0
         self._next_ticket = 0
         self._sound: set[Shape] = set()
+        self._strangers: dict[str, None] = {}
+        """Homes for which events are kept here and of which nobody here has heard."""
         self.published = 0
         """Events that clients published here."""
         self.routed = 0
@@ -222,6 +230,12 @@ class Publishing:
             if core.neighbours.get(neighbour.name) is neighbour:
                 neighbour.say(core.out, Took((message.flight,)))
 
+        if len(message.homes) > MAX_BROKERS:
+            reason = f"Carry to more than {MAX_BROKERS} homes (MAX_BROKERS)"
+            raise IllegalMessage(neighbour.name, reason)
+        homes = tuple(dict.fromkeys(message.homes))
+        if not self._know(neighbour, homes):
+            return None  # the neighbour keeps it: there is no Took
         if not len(parcel):  # of what it may not bring nothing is kept, here or there
             return done()
 
@@ -229,7 +243,24 @@ class Publishing:
             """It stays where it is, and comes again in the neighbour's next session."""
             neighbour.must_begin_anew = True
 
-        return self._into_custody(parcel, message.homes, done, refused)
+        return self._into_custody(parcel, homes, done, refused)
+
+    def _know(self, neighbour: Neighbour, homes: tuple[str, ...]) -> bool:
+        """Whether events may be kept for these homes, of some of which word may come late."""
+        registry, strangers = self._core.durability.registry, self._strangers
+        unknown = [home for home in homes if not registry.has_heard_of(home)]
+        if not unknown:
+            return True
+        for home in [each for each in strangers if registry.has_heard_of(each)]:
+            del strangers[home]
+        is_bearable = len(strangers.keys() | set(unknown)) <= MAX_STRANGERS
+        if is_bearable:
+            strangers.update(dict.fromkeys(unknown))
+        named = [home[:MAX_NAME_BYTES] for home in unknown[:3]]
+        self._core.complain(
+            "home_unknown", neighbour.name, len(unknown), homes=named, kept=is_bearable
+        )
+        return is_bearable
 
     def took(self, neighbour: Neighbour, message: Took) -> None:
         """A neighbour has them on its disk."""
@@ -335,6 +366,8 @@ class Publishing:
 
 def check_numbered(neighbour: Neighbour, parcel: Parcel) -> None:
     """Refuse events that no broker can have numbered."""
+    if len(parcel.publisher) > MAX_PUBLISHER_CHARS:
+        raise IllegalMessage(neighbour.name, "events of a publisher that nobody is called")
     if parcel.event is not None:
         if not isinstance(parcel.event.get(TIME), datetime):
             raise IllegalMessage(neighbour.name, f"an event without {TIME}")

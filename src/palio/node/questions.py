@@ -23,11 +23,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from palio.errors import InvalidInput
+import msgspec
+
+from palio.errors import IllegalMessage, InvalidInput
 from palio.language.parsing import parse_filter
 from palio.model.events import rows, stamped, to_batch
 from palio.node.authority import NO_MONITOR, narrow
 from palio.node.core import Core
+from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
 from palio.node.messages import Answer, Fact, Parcel, Probe, Probed
 from palio.node.publishing import Publishing, check_numbered
 from palio.node.sessions import Durable, Neighbour, Session, Subscription
@@ -202,7 +205,11 @@ class Questions:
     def probe(self, neighbour: Neighbour, message: Probe) -> None:
         """A neighbour asks what would become of an event here and beyond."""
         check_numbered(neighbour, message.parcel)
-        if neighbour.principal.may_monitor:
+        _check_path(neighbour, message.path)
+        if self._core.name in message.path:
+            hop = {"broker": self._core.name, "path": [*message.path, self._core.name]}
+            neighbour.say(self._core.out, Probed(message.id, ({**hop, "loop": True},)))
+        elif neighbour.principal.may_monitor:
             self._probe(neighbour, message.id, message.parcel, message.path)
         else:
             hop = {"broker": self._core.name, "path": [*message.path, self._core.name]}
@@ -214,6 +221,8 @@ class Questions:
         core = self._core
         mine = self._next_probe
         self._next_probe += 1
+        if len(self._open) >= MAX_PROBES:
+            self._give_up(next(iter(self._open)))
         state = self._open[mine] = _Open(asker, id)
         here = (*path, core.name)
         hop = _hop(here)
@@ -275,8 +284,15 @@ class Questions:
         state = self._open.get(message.id)
         if state is not None and neighbour.name in state.waiting:
             del state.waiting[neighbour.name]
-            state.hops += message.hops
+            state.hops += _bounded(neighbour, message.hops)
             self._conclude(message.id)
+
+    def _give_up(self, mine: int) -> None:
+        """A probe is answered without those that have not answered yet."""
+        state = self._open[mine]
+        state.hops += [{"broker": name, "unreachable": True} for name in state.waiting]
+        state.waiting.clear()
+        self._conclude(mine)
 
     def lost(self, neighbour: Neighbour) -> None:
         """A neighbour is gone: it answers nothing."""
@@ -296,6 +312,20 @@ class Questions:
             asker.say(out, Answer(state.id, {"hops": state.hops}))
         else:
             asker.say(out, Probed(state.id, tuple(state.hops)))
+
+
+def _check_path(neighbour: Neighbour, path: tuple[str, ...]) -> None:
+    """Refuse a trace that does not come from where it says, or from too far."""
+    if path[-1:] != (neighbour.name,) or len(path) > MAX_HOPS:
+        reason = f"a Probe whose path does not end with it, or is longer than {MAX_HOPS} (MAX_HOPS)"
+        raise IllegalMessage(neighbour.name, reason)
+
+
+def _bounded(neighbour: Neighbour, hops: tuple[dict[str, Any], ...]) -> Iterable[dict[str, Any]]:
+    """What a neighbour answers to a trace, if it may be passed on."""
+    if len(msgspec.msgpack.encode(hops)) <= PROBED_BYTES:
+        return hops
+    return ({"broker": neighbour.name, "unreachable": True},)
 
 
 def _limited(owner: str) -> str:

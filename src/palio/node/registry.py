@@ -181,6 +181,10 @@ class Registry:
             name for name, until in self._retired.items() if self._versions.get(name, 0) <= until
         }
 
+    def has_heard_of(self, broker: str) -> bool:
+        """Whether there is or was such a broker, as far as is known."""
+        return broker in self._versions or broker in self._neighbours
+
     def next_hop(self, home: str) -> str | None:
         """The neighbour on the shortest way to a broker; None while there is no way."""
         if self._hops is None:

@@ -121,7 +121,8 @@ class Desk:
             raise NotPermitted(
                 f"{principal.name!r} may not retire a broker; who may publish and hear all may"
             )
-        if broker not in registry.brokers:
+        awaited = core.durability.custody.awaits(broker)  # perhaps nobody has heard of it
+        if broker not in registry.brokers and not awaited:
             known = f"; there are {', '.join(registry.brokers)}" if principal.may_monitor else ""
             raise InvalidInput(f"there is no broker {broker!r:.80}{known}")
         if broker == core.name or registry.next_hop(broker) is not None:

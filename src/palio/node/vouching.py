@@ -104,7 +104,7 @@ class Vouching:
             return str(error)
         if principal.name != fact.origin:
             return f"it is signed by {principal.name!r}"
-        return _unheard(fact, principal)
+        return _ungranted(fact, principal)
 
     def _signer(self, fact: Fact, token: str, at: Moment) -> Principal:
         text = fact_text(fact)
@@ -141,8 +141,13 @@ def _beyond(fact: Fact, at: Moment) -> str:
     return ""
 
 
-def _unheard(fact: Fact, principal: Principal) -> str:
-    """A durable subscription is at no home that may hear nothing of it."""
+def _ungranted(fact: Fact, principal: Principal) -> str:
+    """A durable subscription is at no home that may hear nothing of it, and brokers are retired by
+    who may publish and hear all.
+    """
+    is_free = principal.publishes_all and principal.hears_all
+    if fact.subject.startswith(RETIRED) and not is_free:
+        return f"{principal.name!r} may not publish and hear all, and so not retire a broker"
     if not is_subscription(fact.subject) or not fact.filter or principal.hears_all:
         return ""
     try:

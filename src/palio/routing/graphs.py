@@ -18,6 +18,12 @@ __all__ = ["LinkStates", "News", "Numbers", "breadth_first", "spanning_tree"]
 MAX_PUBLISHERS: Final = 1 << 20
 """Publishers whose last number is remembered; beyond, the one heard of longest ago is forgotten."""
 
+MAX_ORIGINS: Final = 10_000
+"""Brokers of a network; who tells of more has made some up."""
+
+MAX_VERSION: Final = 1 << 62
+"""Versions are counted from 0: one so great was made up, and the next one might be no number."""
+
 ALL_NEW: Final = np.ones(1, np.bool_)
 NONE_NEW: Final = np.zeros(1, np.bool_)
 """The two answers about a single event."""
@@ -95,6 +101,8 @@ class LinkStates:
     def learn(self, state: LinkState) -> News:
         """Keep a state if it is news. After `MINE`, `renew` outdoes it."""
         known = self.known.get(state.origin)
+        if state.version >= MAX_VERSION or (known is None and len(self.known) >= MAX_ORIGINS):
+            return News.OLD  # made up: it could not be outdone, or there are no so many
         if state.origin == self.name:
             assert known is not None
             if state.version < known.version or state == known:

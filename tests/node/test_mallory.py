@@ -1,0 +1,266 @@
+"""A broker that is somebody else's by now: random messages, and what must not come of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from palio.language.parsing import parse_filter
+from palio.model.events import rows
+from palio.node.identity import Identity, fact_text, introduction_text
+from palio.node.limits import PROTOCOL_VERSION
+from palio.node.messages import (
+    UNCOUNTED,
+    Carry,
+    Challenge,
+    Done,
+    Echo,
+    Fact,
+    Facts,
+    Forward,
+    Hello,
+    Known,
+    Message,
+    Probe,
+    Probed,
+    Route,
+    Took,
+    Welcome,
+)
+from palio.node.settings import Settings
+from palio.node.streams import Stream
+from palio.routing import messages as routing
+from palio.routing.general import General
+from palio.simulation.topologies import line
+from palio.simulation.world import EPOCH_US, Member, World
+from tests.node.events import parcel
+from tests.node.signing import Keyring
+
+QUICK = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
+MAY_HEAR, MAY_PUBLISH = "kind = 'public'", "kind = 'noise'"
+BROKERS = ("b1", "b2", "b3")
+
+
+class Mallory(Member):
+    """Speaks to b2 as a broker, with whatever token there is, and remembers what it is told."""
+
+    def __init__(self, world: World, identity: Identity) -> None:
+        super().__init__(world, "mallory", "b2")
+        self.identity = identity
+        self.is_neighbour = False
+        self.told: list[Message] = []
+        self.stream = Stream()
+        self.version = EPOCH_US
+        world.clients["mallory"] = self
+
+    def connect(self) -> None:
+        if self.link is None:
+            self.link = self.world.open_client("mallory", "b2")
+            self.stream, self.is_neighbour = Stream(), False
+            self.say(self._hello())
+
+    def lost(self, link: int) -> None:  # noqa: ARG002  # it has but one
+        self.link = None
+
+    def say(self, message: Message) -> None:
+        if self.link is not None:
+            self.world.send("mallory", self.link, message)
+
+    def _hello(self) -> Hello:
+        return Hello("broker", "mallory", PROTOCOL_VERSION, self.identity.token, nonce="n")
+
+    def receive(self, link: int, message: Message) -> None:
+        if link != self.link:
+            return
+        self.told.append(message)
+        if not isinstance(message, UNCOUNTED):
+            self.stream.arrive(message)
+            word = self.stream.word(now=True)
+            if word is not None:
+                self.say(word)
+        if isinstance(message, Challenge):
+            text = introduction_text("mallory", "mallory", "b2", "n", message.nonce)
+            self.say(msgspec.structs.replace(self._hello(), proof=self.identity.sign(text)))
+        elif isinstance(message, Welcome):
+            self.is_neighbour = True
+            wanted = routing.Subscribe(1, parse_filter("EXISTS kind"))
+            self.say(Known({}))
+            self.say(Route(routing.LinkState("mallory", 1, ("b2",))))
+            self.say(Route(routing.Join()))
+            self.say(Route(routing.Batch((wanted,), fresh=True)))
+            self._introduce()
+
+    def _introduce(self) -> None:
+        """As an honest broker would, so that facts of its own are believed."""
+        token = Fact("mallory", self.version + 1, "/token", (self.identity.token,))
+        links = Fact("mallory", self.version + 2, "links", ("b2", "b1", "b3"))
+        self.version += 2
+        self.say(Facts((self.signed(token), self.signed(links))))
+
+    def signed(self, fact: Fact) -> Fact:
+        return msgspec.structs.replace(fact, signature=self.identity.sign(fact_text(fact)))
+
+    @property
+    def facts(self) -> list[Fact]:
+        """What it has heard of others."""
+        return [
+            fact for message in self.told if isinstance(message, Facts) for fact in message.facts
+        ]
+
+    def events(self) -> list[dict[str, Any]]:
+        """What it was sent."""
+        return [
+            dict(row)
+            for message in self.told
+            if isinstance(message, Forward | Carry)
+            for row in rows(message.parcel.batch)
+        ]
+
+    # --- what it says ---
+
+    def act(self) -> None:
+        random = self.world.random
+        kinds = (
+            self._fact,
+            self._fact,
+            self._claim,
+            self._answer,
+            self._events,
+            self._probe,
+            self._route,
+        )
+        self.say(random.choice(kinds)())
+
+    def _fact(self) -> Message:
+        random = self.world.random
+        if self.facts and random.chance(0.4):  # a genuine one, altered
+            fact = random.choice(self.facts)
+            changes: list[dict[str, Any]] = [
+                {"version": fact.version + random.choice((1, 1_000, 10**9, 10**15))},
+                {"filter": ""},
+                {"links": ("mallory",)},
+                {"origin": "mallory"},
+                {"subject": "bob/d"},
+                {"claimed_us": fact.claimed_us + 10**9},
+            ]
+            return Facts((msgspec.structs.replace(fact, **random.choice(changes)),))
+        origin = random.choice((*BROKERS, "b9", "mallory"))
+        version = random.choice((1, EPOCH_US, EPOCH_US + 10**9, EPOCH_US + 10**14, 1 << 62))
+        subject = random.choice(("links", "bob/d", "/token", "/retired/b3"))
+        if origin == "mallory":
+            self.version += 1
+            version, subject = self.version, random.choice(("links", "bob/d", "eve/d"))
+        links = random.choice(((), ("mallory", "b2"), (self.identity.token,)))
+        filter = random.choice(("", "kind = 'secret'", "EXISTS kind"))
+        if subject == "bob/d":
+            links, filter = random.choice(((), ("mallory",))), "kind = 'secret'"
+        claim = random.choice((0, EPOCH_US + 10**9))
+        return Facts((self.signed(Fact(origin, version, subject, links, filter, claim)),))
+
+    def _claim(self) -> Message:
+        """A durable subscription of its own, to more than it may hear."""
+        self.version += 1
+        return Facts((self.signed(Fact("mallory", self.version, "eve/d", (), "EXISTS kind", 5)),))
+
+    def _answer(self) -> Message:
+        random = self.world.random
+        origin = random.choice((*BROKERS, "b9"))
+        answers: tuple[Message, ...] = (
+            Echo(origin, random.choice((0, EPOCH_US * 2)), ("b9",)),
+            Took(tuple(range(random.below(3)))),
+            Probed(random.below(5), ({"broker": "b1"},)),
+        )
+        return random.choice(answers)
+
+    def _events(self) -> Message:
+        random = self.world.random
+        kind = random.choice(("secret", "noise", "public"))
+        sent = parcel({"kind": kind, "x": -1}, publisher=random.choice(("ann/1", "mallory/1")))
+        homes = tuple(random.sample((*BROKERS, "b9", "mallory"), random.between(1, 3)))
+        events: tuple[Message, ...] = (Forward(sent), Carry(sent, random.below(9), homes))
+        return random.choice(events)
+
+    def _probe(self) -> Message:
+        bad = self.world.random.chance(0.1)
+        path = ("x",) * 200 if bad else ("mallory",)
+        return Probe(1, parcel({"kind": "secret", "x": 1}), path)
+
+    def _route(self) -> Message:
+        random = self.world.random
+        version = random.choice((1, 1 << 40, (1 << 64) - 1))
+        return Route(routing.LinkState(random.choice(("b8", "b9")), version, ("mallory",)))
+
+
+class _Shown:
+    """A token whose key somebody does not have."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    def sign(self, data: bytes) -> bytes:
+        return bytes(64) if data else b""
+
+
+def town(seed: int, ring: Keyring) -> tuple[World, Member, Member]:
+    """Three brokers in a line; bob's durable subscription at the far end, and ann."""
+    world = World.of(line(3), General, seed=seed, settings=QUICK, doors=ring.doors)
+    bob, ann = world.client("bob", "b3"), world.client("ann", "b1")
+    bob.subscribe("kind = 'secret'", durable="d")
+    bob.subscribe("kind = 'noise'")
+    id = bob.settle()
+    world.run(3.0)
+    assert bob.answers[id] == Done(id)
+    return world, bob, ann
+
+
+def unsound_facts(world: World) -> list[Fact]:
+    """Facts that some broker has of another, which has not said so."""
+    return [
+        fact
+        for node in world.nodes.values()
+        for fact in node._core.durability.registry.facts()
+        if fact.origin != "mallory" and not has_said(world, fact)
+    ]
+
+
+def has_said(world: World, fact: Fact) -> bool:
+    """Whether its origin has said this, or something newer of the same subject."""
+    origin = world.nodes.get(fact.origin)
+    if origin is None:
+        return False
+    own = origin._core.durability.registry.fact(fact.origin, fact.subject)
+    return own == fact or (own is not None and own.version > fact.version)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("standing", ["none", "client", "stolen", "broker"])
+def test_whatever_it_says_it_gets_and_brings_no_more_than_its_grant(
+    seed: int, standing: str, tmp_path: Path
+) -> None:
+    ring = Keyring(tmp_path)
+    world, bob, ann = town(seed, ring)
+    shown = {"none": "", "client": ring.free("mallory"), "stolen": ring.identity("b3").token}
+    granted: Identity = ring.broker("mallory", may_publish=MAY_PUBLISH, may_hear=MAY_HEAR)
+    mallory = Mallory(world, granted if standing == "broker" else _Shown(shown[standing]))
+    for step in range(40):
+        mallory.connect()
+        for _ in range(3 if mallory.is_neighbour or standing != "broker" else 0):
+            mallory.act()
+        if step % 4 == 0:
+            ann.publish({"kind": "secret", "x": step}, durable=True)
+            ann.publish({"kind": "public", "x": step}, durable=world.random.chance(0.5))
+        world.run(0.1 + world.random.uniform() * 0.3)
+        assert unsound_facts(world) == []
+    world.run(40.0)
+    was_let_in = any(each.details.get("peer") == "mallory" for _, each in world.reports)
+    assert was_let_in is (standing == "broker")
+    assert bool(mallory.facts) is was_let_in
+    assert all(event["kind"] == "public" for event in mallory.events())
+    assert "bob/d" in world.nodes["b3"]._core.durability.here
+    heard = [(row["kind"], row["x"]) for _, _, row in bob.heard]
+    assert [x for kind, x in heard if kind == "secret"] == list(range(0, 40, 4))
+    assert {kind for kind, x in heard if x == -1} <= {"noise"}
+    assert not [each for _, each in world.reports if each.event == "entry_lost"]
