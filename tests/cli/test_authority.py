@@ -164,7 +164,9 @@ def test_a_token_of_another_key_is_told(key: Path, capsys: pytest.CaptureFixture
     [
         (("--may-hear", "price <"), "line 1, column 8"),
         (("--expires", "soon"), "is no duration"),
+        (("--expires", "999999999d"), "MAX_TIME_S"),
         (("--limit", "events_per_s"), "write it as events_per_s=1000"),
+        (("--limit", "events_per_s=inf"), "events_per_s is inf"),
     ],
 )
 def test_bad_input_is_told(
@@ -173,6 +175,15 @@ def test_bad_input_is_told(
     status, _, err = run(capsys, "token", "create", "bob", "--key", str(key), *arguments)
     assert status == 2
     assert problem in err
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", " bob", "bob\x1b[2J", "n" * 201])
+def test_nobody_gets_a_token_under_no_name(
+    key: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    status, out, err = run(capsys, "token", "create", name, "--key", str(key))
+    assert (status, out) == (2, "")
+    assert "a name has 1 to 200 bytes" in err or "MAX_NAME_BYTES" in err
 
 
 def test_what_is_no_token_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

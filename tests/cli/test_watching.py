@@ -238,6 +238,7 @@ def test_once_for_scripts(run: Palio, urls: list[str], listener: palio.SyncClien
     assert document["peers"]["b1"]["up"] is True
     assert document["per_second"].keys() == {"published", "routed", "delivered", "dropped"}
     assert run("top", "--from", urls[1], "--json").status == 2
+    assert run("top", "--from", urls[1], "--once", "--interval", "nan").status == 2
 
 
 def test_once_for_people(run: Palio, urls: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import nullcontext
 from typing import Any
 
@@ -30,6 +31,45 @@ async def waits(net: Network, broker: str, subscription: str) -> int:
     await asyncio.sleep(1)
     waiting: int = net.node(broker).status()["custody_waiting"][subscription]
     return waiting
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"durable": name} for name in (True, 5, "a/b", "..", "a\nb", " a", "n" * 201, "\ud800")),
+        *({"durable": "d", "lease_s": s} for s in (-1, math.nan, math.inf, 1e308, "7", True)),
+    ],
+    ids=ascii,
+)
+@in_virtual_time
+async def test_what_is_no_name_or_no_lease_is_refused_and_the_client_goes_on(
+    given: dict[str, Any],
+) -> None:
+    async with Network("line:1") as net:
+        alice = await net.connect("b1", name="alice")
+        other = await alice.subscribe("x = 1")
+        with pytest.raises(InvalidInput, match=r"a name has|MAX_NAME_BYTES|lease_s is"):
+            await alice.subscribe("x < 1", **given)
+        await put(alice, 1)
+        assert await xs(other, 1) == [1]
+        assert net.node("b1").status()["subscriptions"] == 1
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", " a", "n" * 201])
+@in_virtual_time
+async def test_a_client_has_a_name_or_none(name: str) -> None:
+    async with Network("line:1") as net:
+        with pytest.raises(InvalidInput, match=r"a name has|MAX_NAME_BYTES"):
+            _ = net.client("b1", name=name)
+
+
+@pytest.mark.parametrize("patience", [math.nan, math.inf, -1.0])
+@in_virtual_time
+async def test_patience_has_an_end(patience: float) -> None:
+    async with Network("line:1") as net:
+        alice = await net.connect("b1")
+        with pytest.raises(InvalidInput, match="patience"):
+            await alice.settled(patience)
 
 
 @in_virtual_time

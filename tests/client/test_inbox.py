@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,12 @@ def test_a_capacity_over_the_limit() -> None:
 @pytest.mark.parametrize("capacity", [0, -1])
 def test_a_capacity_of_nothing(capacity: int) -> None:
     with pytest.raises(InvalidInput, match="1 event at least"):
+        Inbox(capacity)
+
+
+@pytest.mark.parametrize("capacity", [1.5, float("nan"), float("inf"), "5", None, True])
+def test_a_capacity_is_a_whole_number(capacity: Any) -> None:
+    with pytest.raises(InvalidInput, match="a whole number of events"):
         Inbox(capacity)
 
 

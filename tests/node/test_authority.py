@@ -71,8 +71,9 @@ def test_who_was_not_granted_to_monitor_is_told_so() -> None:
 
 
 def test_a_principal_has_a_name() -> None:
-    with pytest.raises(InvalidInput, match="has a name"):
-        Principal("")
+    for name in ("", "..", "a/b", "a\nb"):
+        with pytest.raises(InvalidInput, match="a principal cannot be called"):
+            Principal(name)
 
 
 @pytest.mark.parametrize("what", ["may_publish", "may_hear", "deny_publish", "deny_hear"])

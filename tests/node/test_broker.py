@@ -149,6 +149,12 @@ def parcel_without_stamps() -> Any:
             lambda id: Subscribe(id, 9, "x < 1", durable="n" * (MAX_NAME_BYTES + 1)),
             "LimitExceeded",
         ),
+        (lambda id: Subscribe(id, 9, "x < 1", durable="a/b"), "InvalidInput"),
+        (lambda id: Subscribe(id, 9, "x < 1", durable="a\0b"), "InvalidInput"),
+        (lambda id: Subscribe(id, 9, "x < 1", durable=".."), "InvalidInput"),
+        (lambda id: Subscribe(id, 9, "x < 1", durable="d", lease_s=-1.0), "InvalidInput"),
+        (lambda id: Subscribe(id, 9, "x < 1", durable="d", lease_s=1e308), "InvalidInput"),
+        (lambda id: Subscribe(id, 9, "x < 1", durable="d", lease_s=float("nan")), "InvalidInput"),
     ],
 )
 def test_a_bad_request_is_refused_and_the_session_goes_on(request_of: Any, kind: str) -> None:
@@ -670,6 +676,11 @@ def test_whoever_asks_on_and_on_and_sees_nothing_is_parted_with(
         Hello("client", "a\nb", PROTOCOL_VERSION),
         Hello("client", "a", PROTOCOL_VERSION, incarnation="b/c"),
         Hello("client", "a", PROTOCOL_VERSION, incarnation="b" * (MAX_NAME_BYTES + 1)),
+        Hello("client", "..", PROTOCOL_VERSION),
+        Hello("client", " a", PROTOCOL_VERSION),
+        Hello("broker", "../../etc", PROTOCOL_VERSION),
+        Hello("broker", "a\x1b[2J", PROTOCOL_VERSION),
+        Hello("broker", "n" * (MAX_NAME_BYTES + 1), PROTOCOL_VERSION),
     ],
 )
 def test_no_name_can_be_taken_for_two(hello: Hello) -> None:

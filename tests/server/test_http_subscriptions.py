@@ -77,7 +77,8 @@ def test_parameters_have_values() -> None:
         ({"config": {"deadletter": "nowhere"}}, "config.deadletter 'nowhere'"),
         ({"config": {"attempts": 0}}, "config.attempts is from 1 to 100"),
         ({"config": {"batch": 1_001}}, "config.batch is from 1 to 1000"),
-        ({"config": {"lease_s": -1}}, "config.lease_s is 0 or more"),
+        ({"config": {"lease_s": -1}}, "config.lease_s is -1"),
+        ({"config": {"lease_s": 1e308}}, "MAX_SECONDS"),
     ],
 )
 def test_what_nobody_could_carry_out_is_refused(fields: dict[str, Any], problem: str) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import msgspec
 import pytest
 
 from palio.errors import InvalidConfiguration
+from palio.node.limits import MAX_SECONDS, MIN_SECONDS
 from palio.node.settings import Settings as NodeSettings
 from palio.server.configuring import configure, described
+from palio.server.limits import MAX_BYTES, MAX_COUNT
 from palio.server.settings import Configuration, Grant, Limits, check, is_loopback
 from tests.tables import code
 
@@ -40,6 +43,7 @@ GOOD: list[dict[str, Any]] = [
     {"auth_keys": "keys", "auth_revoked": "revoked"},
     {"auth_token_file": "token", "auth_broker_key": "key"},
     {"broker_routing": "hierarchical", "broker_master": "b1"},
+    {"broker_name": "Nördlich-1.example"},
     {"peers_urls": ("palio://b2", "palios://b3:7"), "tls_ca": "ca"},
 ]
 
@@ -56,6 +60,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"auth_broker_key": "key"}, r"auth\.broker_key: .*auth\.token_file"),
     ({"broker_master": "b1"}, r"broker\.master"),
     ({"broker_name": ""}, r"broker\.name"),
+    ({"broker_name": "../../etc"}, r"broker\.name: .* cannot be called '\.\./\.\./etc'"),
+    ({"broker_name": "a\nb"}, r"broker\.name: .*a name has 1 to 200 bytes"),
+    ({"broker_name": "n" * 201}, r"broker\.name: .*MAX_NAME_BYTES"),
+    ({"broker_routing": "hierarchical", "broker_master": "b1/"}, r"broker\.master"),
+    ({"auth_grants": {" b2": Grant()}, "tls_ca": "ca"}, r"auth\.grants: a principal cannot"),
     ({"webhooks_allow": ("10.0.0.0/33",)}, r"webhooks\.allow: '10\.0\.0\.0/33'"),
     ({"webhooks_allow": ("http://a",)}, r"webhooks\.allow: 'http://a'"),
     ({"peers_urls": ("b2:7400",)}, "'b2:7400' is no address"),
@@ -102,6 +111,23 @@ def test_the_documentation_lists_every_setting_with_its_default() -> None:
         name: ("-" if value is None else json.dumps(value), described(name))
         for name, value in defaults.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("lease_s", MIN_SECONDS, MAX_SECONDS),
+        ("heartbeat_s", MIN_SECONDS, MAX_SECONDS),
+        ("queue_bytes", 1_024, MAX_BYTES),
+        ("connections", 1, MAX_COUNT),
+    ],
+)
+def test_limits_have_limits(name: str, least: float, most: float) -> None:
+    for value in (least, most):
+        assert getattr(msgspec.convert({name: value}, Limits), name) == value
+    for value in (0, most + 1, most * 1_000, -1, math.nan, math.inf):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({name: value}, Limits)
 
 
 def test_every_limit_of_the_node_can_be_set() -> None:

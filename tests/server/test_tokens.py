@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from palio.node.effects import Moment
 from palio.server import tokens
 from palio.server.tokens import (
     LOOK_AGAIN_S,
+    MAX_SKEW_S,
+    MAX_TIME_S,
     MAX_TOKEN_CHARS,
     BoundToken,
     Claims,
@@ -140,7 +143,7 @@ def test_any_text_is_refused_with_the_same_error(text: str) -> None:
 
 def test_length_is_limited() -> None:
     def token(length: int) -> str:
-        return sign(msgspec.structs.replace(ALICE, sub="n" * length), KEY)
+        return sign(msgspec.structs.replace(ALICE, may_hear=f"s = '{'n' * length}'"), KEY)
 
     fits = next(n for n in range(MAX_TOKEN_CHARS, 0, -1) if _fits(token, n))
     assert MAX_TOKEN_CHARS - 4 <= len(token(fits)) <= MAX_TOKEN_CHARS
@@ -166,10 +169,17 @@ def _fits(token: Any, length: int) -> bool:
     [
         ({"may_hear": "price <"}, "line 1"),
         ({"may_hear": "price < :limit"}, "the parameter :limit"),
-        ({"exp": 100}, "has expired"),
+        ({"exp": 100}, "exp is above iat"),
+        ({"exp": MAX_TIME_S + 1}, "MAX_TIME_S"),
+        ({"exp": 10**400}, "MAX_TIME_S"),
+        ({"iat": -1}, "in seconds since 1970"),
+        ({"limits": {"events_per_s": math.inf}}, "events_per_s is inf"),
+        ({"limits": {"bytes_per_s": math.nan}}, "bytes_per_s is nan"),
+        ({"sub": ".."}, r"a principal cannot be called '\.\.'"),
+        ({"sub": "a\x1bb"}, "cannot be called"),
         ({"limits": {"bananas": 1}}, "'bananas' is no limit"),
         ({"limits": {"events_per_s": 0}}, "events_per_s is 0"),
-        ({"sub": ""}, "has a name"),
+        ({"sub": ""}, "a name has 1 to 200 bytes"),
         ({"sub": "anyone"}, "those who show no token"),
     ],
 )
@@ -237,6 +247,34 @@ def test_brokers_are_known_by_their_certificates(keys: Path) -> None:
     for name, who in (("south", "'south' was granted nothing"), ("", "no token")):
         with pytest.raises(NotAuthenticated, match=rf"^{who}; show a token: .*; or a client cert"):
             authority.authenticate("", name, at(0))
+
+
+def test_a_token_is_good_until_the_end_of_the_calendar() -> None:
+    last = msgspec.structs.replace(ALICE, exp=MAX_TIME_S)
+    assert verify(sign(last, KEY), KEYS).principal().expires_us == MAX_TIME_S * 1_000_000
+
+
+@pytest.mark.parametrize(("early_s", "is_taken"), [(0, True), (1, False)])
+def test_a_token_from_the_future_is_a_difference_of_clocks_or_refused(
+    keys: Path, early_s: int, is_taken: bool
+) -> None:
+    token = sign(ALICE, load_private_key(keys / "first"))
+    now = at(0, ALICE.iat - MAX_SKEW_S - early_s)
+    if is_taken:
+        TokenAuthority(keys).authenticate(token, "", now)
+    else:
+        with pytest.raises(NotAuthenticated, match=r"made 301 s from now.*MAX_SKEW_S"):
+            TokenAuthority(keys).authenticate(token, "", now)
+
+
+@pytest.mark.parametrize("claims", [{"exp": 10**30}, {"exp": 50}, {"sub": "a/b"}, {"sub": ".."}])
+def test_a_signed_token_without_a_name_or_an_end_is_refused(
+    keys: Path, claims: dict[str, Any]
+) -> None:
+    key = load_private_key(keys / "first")
+    header = {**HEADER, "kid": key_id(key.public_key())}
+    with pytest.raises(NotAuthenticated):
+        TokenAuthority(keys).authenticate(forged(header, {**CLAIMS, **claims}, key), "", at(0))
 
 
 def test_a_grant_that_cannot_be_read_is_refused(keys: Path) -> None:

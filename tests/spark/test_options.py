@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from palio.errors import InvalidConfiguration, ParseError
+from palio.errors import InvalidConfiguration, InvalidInput, ParseError
+from palio.node.limits import MAX_SECONDS
 from palio.spark.connection import Door
 from palio.spark.options import Options
 
@@ -57,10 +58,20 @@ def test_a_number_is_whole_and_not_too_small(text: str) -> None:
         Options({"n": text}).number("n", 1)
 
 
-@pytest.mark.parametrize("text", ["x", "0", "-1", "inf", "nan"])
+@pytest.mark.parametrize("text", ["x", "0", "-1", "inf", "nan", "1e308", "315360001"])
 def test_seconds_are_above_nothing(text: str) -> None:
     with pytest.raises(InvalidConfiguration, match="seconds, above 0"):
         Options({"s": text}).seconds("s", 1.0)
+
+
+def test_seconds_go_up_to_ten_years() -> None:
+    assert Options({"s": "315360000"}).seconds("s", 1.0) == MAX_SECONDS
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "a\nb", " "])
+def test_who_knocks_has_a_name(name: str) -> None:
+    with pytest.raises(InvalidInput, match="option 'client': a client cannot be called"):
+        Options({"url": "palio://b", "client": name}).door("client")
 
 
 def test_a_truth_is_true_or_false() -> None:

@@ -13,6 +13,7 @@ from palio.cli.networking import Door
 from palio.cli.reporting import show
 from palio.client.connection import Client
 from palio.errors import InvalidInput, NotPermitted, Unreachable
+from palio.node.durations import check_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -183,6 +184,7 @@ def figures(before: Sample, now: Sample) -> dict[str, Any]:
 
 def top(door: Door, *, interval_s: float, once: bool, as_json: bool) -> int:
     """Show how a broker is doing, again and again until Ctrl-C; or once."""
+    check_seconds(interval_s, "--interval")
     if as_json and not once:
         raise InvalidInput("--json prints one document; give --once too")
     try:

@@ -35,6 +35,7 @@ from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.node.addresses import parse_address
+from palio.node.durations import check_seconds
 from palio.node.limits import PROTOCOL_VERSION
 from palio.node.messages import (
     Advertise,
@@ -44,6 +45,7 @@ from palio.node.messages import (
     Retire,
     Unadvertise,
 )
+from palio.node.names import check_name
 
 __all__ = ["Advertisement", "Client", "connect"]
 
@@ -77,7 +79,7 @@ def connect(
         dial = tcp(tls)
     hello = Hello(
         "client",
-        name or f"client-{secrets.token_hex(4)}",
+        check_name(name, "a client") if name else f"client-{secrets.token_hex(4)}",
         PROTOCOL_VERSION,
         token=token,
         incarnation=secrets.token_hex(4),
@@ -272,6 +274,8 @@ class Client(Remote):
             return await super().subscribe(filter, capacity=capacity, on_gap=on_gap, values=given)
         if acknowledge not in ("automatic", "explicit"):
             raise InvalidInput(f"acknowledge is 'automatic' or 'explicit', not {acknowledge!r}")
+        check_name(durable, "a durable subscription")
+        lease_s = check_seconds(lease_s, "lease_s")
         what = self._understood(filter)
         check_durable(what)
         subscription = self._subscribe(what, given, Inbox(capacity), on_gap, durable)
@@ -287,7 +291,7 @@ class Client(Remote):
         `Unsettled` names brokers that could not be told, not even after `patience` seconds.
         """
         self._check_open()
-        await self._settled(patience)
+        await self._settled(check_seconds(patience, "patience"))
 
     async def ask(self, what: str, about: Any = None) -> Any:
         """A question about the broker: `topology`, `status`, `trace`, `catalogue`."""

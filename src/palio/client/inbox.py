@@ -43,6 +43,8 @@ _FIRST_ROW.flags.writeable = False
 
 def check_capacity(capacity: int) -> None:
     """Refuse a queue that could hold nothing, or too much."""
+    if not isinstance(capacity, int) or isinstance(capacity, bool):
+        raise InvalidInput(f"a queue's capacity is a whole number of events, not {capacity!r:.40}")
     if capacity < 1:
         raise InvalidInput(f"a queue's capacity is 1 event at least, not {capacity}")
     if capacity > MAX_CAPACITY:

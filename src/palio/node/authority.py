@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Final, Protocol
 
 import numpy as np
@@ -36,6 +37,7 @@ from palio.model.normal_form import conjoin, reduce
 from palio.model.relations import conjunction_covers, overlaps
 from palio.model.values import Bindings
 from palio.node.effects import Moment
+from palio.node.names import check_name
 
 __all__ = [
     "ANYONE",
@@ -69,8 +71,10 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("subscriptions", "events_per_s", "bytes_per_s"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InvalidInput(f"the limit {name} is {value}; it is above 0, or left out")
+            if value is not None and not 0 < value < inf:
+                raise InvalidInput(
+                    f"the limit {name} is {value}; it is a number above 0, or left out"
+                )
 
 
 NO_LIMITS: Final = Limits()
@@ -120,8 +124,7 @@ class Principal:
     """The number of the token that showed who it is, by which it may be revoked."""
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise InvalidInput("a principal has a name")
+        check_name(self.name, "a principal")
         for what in ("may_publish", "may_hear", "deny_publish", "deny_hear"):
             variables = getattr(self, what).variables
             if variables:

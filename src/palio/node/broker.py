@@ -18,7 +18,8 @@ from palio.node.effects import Close, Effect, Moment, Send, Store
 from palio.node.failures import failure
 from palio.node.identity import NOBODY, Identity
 from palio.node.introductions import Introduction
-from palio.node.limits import MAX_NAME_BYTES, PROTOCOL_VERSION, SESSION_TRIES, UNSEEN_BYTES
+from palio.node.limits import PROTOCOL_VERSION, SESSION_TRIES, UNSEEN_BYTES
+from palio.node.mentions import check_names
 from palio.node.messages import (
     UNCOUNTED,
     Ask,
@@ -42,6 +43,7 @@ from palio.node.messages import (
     Took,
     Welcome,
 )
+from palio.node.names import check_name
 from palio.node.publishing import Publishing
 from palio.node.questions import Questions
 from palio.node.refusals import Refusals
@@ -101,7 +103,7 @@ class Node:
         matcher: Callable[[], Matcher] = Reference,
     ) -> None:
         self._core = Core(
-            name,
+            check_name(name, "a broker"),
             router,
             store,
             settings or Settings(),
@@ -283,10 +285,7 @@ class Node:
         if hello.version != PROTOCOL_VERSION:
             reason = f"it speaks version {hello.version}, this broker {PROTOCOL_VERSION}"
             raise IllegalMessage(f"link {link}", reason)
-        if not 0 < len(hello.name.encode()) <= MAX_NAME_BYTES:
-            raise IllegalMessage(
-                f"link {link}", f"a name has 1 to {MAX_NAME_BYTES} bytes (MAX_NAME_BYTES)"
-            )
+        check_name(hello.name, f"a {hello.role:.20}")
         if hello.role == "client":
             principal = core.authority.authenticate(hello.token, state.transport_name, core.at)
             return self._greet_client(link, state, hello, principal)
@@ -300,9 +299,8 @@ class Node:
     def _greet_client(self, link: int, state: _Link, hello: Hello, principal: Principal) -> None:
         core = self._core
         owner = hello.name if state.introduction.is_open else principal.name
-        for name in (owner, hello.incarnation):
-            if not _is_plain(name):
-                raise NotAuthenticated(f"{name!r:.80} is no name: it has a / or does not print")
+        if hello.incarnation:
+            check_name(hello.incarnation, "an incarnation")
         session = core.sessions.get(hello.session)
         if (
             session is not None
@@ -357,6 +355,7 @@ class Node:
     def _welcomed(self, link: int, state: _Link, welcome: Welcome) -> None:
         """A broker that we dialed has answered."""
         core = self._core
+        check_name(welcome.name, "the broker that was dialled")
         principal = state.introduction.answered(welcome)
         known = core.neighbours.get(welcome.name)
         if (
@@ -521,6 +520,7 @@ class Node:
 
     def _from_broker(self, neighbour: Neighbour, message: Message) -> None:
         core = self._core
+        check_names(neighbour.name, message)
         match message:
             case Route(control):
                 if neighbour.missing:
@@ -606,11 +606,6 @@ class Node:
     def status(self) -> dict[str, Any]:
         """Counts for people and metrics."""
         return self._questions.status()
-
-
-def _is_plain(name: str) -> bool:
-    """Whether names made of this one by adding `/` and more are nobody else's."""
-    return name.isprintable() and "/" not in name and len(name.encode()) <= MAX_NAME_BYTES
 
 
 def _counter() -> Callable[[], str]:

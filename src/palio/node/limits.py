@@ -57,6 +57,12 @@ MAX_REASON_CHARS: Final = 500
 MAX_NAME_BYTES: Final = 200
 """A client's, a broker's or a durable subscription's name."""
 
+MAX_SECONDS: Final = 10 * 365 * 86_400.0
+"""Any time that somebody sets or asks for: ten years. Far beyond, clocks and timers overflow."""
+
+MIN_SECONDS: Final = 0.001
+"""The least of a broker's settings: timers that are shorter keep it busy with nothing else."""
+
 MAX_SHAPES: Final = 1_024
 """Shapes (schemas) that one end of a connection may name; beyond, it starts over with none."""
 

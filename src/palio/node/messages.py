@@ -40,7 +40,7 @@ import msgspec
 
 from palio.model.hiding import shown_without
 from palio.model.values import NO_VALUES
-from palio.node.limits import MAX_NUMBER
+from palio.node.limits import MAX_NUMBER, MAX_SECONDS
 from palio.node.parcels import Parcel, pack_mask, unpack_mask
 from palio.routing.messages import Control, Values
 
@@ -95,6 +95,10 @@ Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 """A number that came from outside may be reckoned with: what is none is refused by the codec."""
 
 
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_SECONDS)]
+"""A time that comes from a broker: what is none is refused by the codec."""
+
+
 # --- the connection ---
 
 
@@ -141,8 +145,8 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     """Counted messages of the resumed session that arrived here."""
     publisher: str = ""
     """The name that events published in this session bear."""
-    heartbeat_s: float = 0.0
-    grace_s: float = 0.0
+    heartbeat_s: Seconds = 0.0
+    grace_s: Seconds = 0.0
     refused: str = ""
     """As in `Hello`."""
     token: str = ""
@@ -183,7 +187,8 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True):
     filter: str
     values: Values = NO_VALUES
     durable: str = ""
-    lease_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    lease_s: float = 0.0
+    """How long it waits for its owner; 0 for as long as the broker likes."""
 
 
 class Replace(msgspec.Struct, frozen=True, tag=True):

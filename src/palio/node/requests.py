@@ -20,9 +20,9 @@ from palio.model.filters import Filter
 from palio.model.values import Bindings
 from palio.node.authority import check_advertisement, narrow
 from palio.node.core import Core
+from palio.node.durations import check_seconds
 from palio.node.effects import Operation
 from palio.node.failures import failure
-from palio.node.limits import MAX_NAME_BYTES
 from palio.node.messages import (
     Acknowledge,
     Advertise,
@@ -38,6 +38,7 @@ from palio.node.messages import (
     Unsubscribe,
     Update,
 )
+from palio.node.names import check_name
 from palio.node.sessions import Durable, Session, Subscription
 from palio.routing import messages as routing
 from palio.routing.protocol import Peer
@@ -158,22 +159,14 @@ class Desk:
     ) -> None:
         """Make or take up a durable subscription; answered when it is on the disk."""
         core = self._core
-        name, size = request.durable, len(request.durable.encode())
-        if size > MAX_NAME_BYTES:
-            raise LimitExceeded(
-                "a durable subscription's name in bytes",
-                limit="MAX_NAME_BYTES",
-                maximum=MAX_NAME_BYTES,
-                actual=size,
-            )
+        name = check_name(request.durable, "a durable subscription")
+        lease_s = check_seconds(request.lease_s, "lease_s") or core.settings.lease_s
         subject = f"{session.owner}/{name}"
         has_lapsed = subject not in core.durability.here and core.durability.was_here(subject)
         known = core.durability.here.get(subject)
         if known is not None:
             core.release(known)  # whoever had it before has it no longer
-        durable, operations = self._put(
-            subject, session, narrowed, request.values, request.lease_s or core.settings.lease_s
-        )
+        durable, operations = self._put(subject, session, narrowed, request.values, lease_s)
         core.durability.custody.rewind(subject)
         durable.session, durable.key = session, request.key
         session.durables[request.key] = durable

@@ -22,6 +22,7 @@ from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Conjunction, Constraint, Filter
 from palio.model.hiding import shown_without
 from palio.model.values import Value
+from palio.node.durations import check_seconds
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
 
 __all__ = [
@@ -118,8 +119,7 @@ def _check(request: Request) -> None:
     for name, number, most in (("attempts", config.attempts, 100), ("batch", config.batch, 1_000)):
         if not 1 <= number <= most:
             raise InvalidInput(f"config.{name} is from 1 to {most}, not {number}")
-    if config.lease_s < 0:
-        raise InvalidInput(f"config.lease_s is 0 or more, not {config.lease_s}")
+    check_seconds(config.lease_s, "config.lease_s")
 
 
 def _is_address(url: str) -> bool:

@@ -16,6 +16,12 @@ HTTP_BODY_S: Final = 60.0
 HTTP_IDLE_S: Final = 5.0
 """How long a connection of HTTP is kept for another request."""
 
+MAX_BYTES: Final = 1 << 50
+"""Any setting in bytes: a PiB, more than a machine has. Sums of some of them are int64 still."""
+
+MAX_COUNT: Final = 1 << 31
+"""Any setting that counts something: more sessions or connections than a machine has."""
+
 DRAIN_S: Final = 10.0
 """How long a server that is told to stop waits for its connections to take what was sent."""
 

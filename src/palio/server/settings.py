@@ -13,22 +13,32 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from palio.errors import InvalidConfiguration
+from palio.errors import InvalidConfiguration, InvalidInput
 from palio.node.addresses import DEFAULT_PORT, parse_address
 from palio.node.limits import (
     CLIENT_GRACE_S,
     GREETING_S,
     HEARTBEAT_S,
     LEASE_S,
+    MAX_SECONDS,
     MAX_SESSIONS,
     MAX_SUBSCRIPTIONS,
     MEMORY_BYTES,
+    MIN_SECONDS,
     PEER_GRACE_S,
     QUEUE_BYTES,
     WINDOW_BYTES,
 )
+from palio.node.names import check_name
 from palio.server.hosts import PUBLIC, Hosts
-from palio.server.limits import HTTP_BODY_S, HTTP_HEAD_S, HTTP_IDLE_S, MAX_CONNECTIONS
+from palio.server.limits import (
+    HTTP_BODY_S,
+    HTTP_HEAD_S,
+    HTTP_IDLE_S,
+    MAX_BYTES,
+    MAX_CONNECTIONS,
+    MAX_COUNT,
+)
 
 __all__ = [
     "Auth",
@@ -46,9 +56,9 @@ __all__ = [
 ]
 
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535)]
-Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
-Count: TypeAlias = Annotated[int, Meta(ge=1)]
-Bytes: TypeAlias = Annotated[int, Meta(ge=1_024)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=MIN_SECONDS, le=MAX_SECONDS)]
+Count: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
+Bytes: TypeAlias = Annotated[int, Meta(ge=1_024, le=MAX_BYTES)]
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,7 +84,11 @@ class Broker(_Section, frozen=True, kw_only=True):
     ] = ""
     journal_bytes: Annotated[
         int,
-        Meta(ge=0, description="the most that the journal may take on the disk; 0 for no limit"),
+        Meta(
+            ge=0,
+            le=MAX_BYTES,
+            description="the most that the journal may take on the disk; 0 for no limit",
+        ),
     ] = 0
 
 
@@ -249,8 +263,7 @@ def check(configuration: Configuration, origins: Mapping[str, str] | None = None
 
 def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
     tls, auth, broker = configuration.tls, configuration.auth, configuration.broker
-    if not broker.name:
-        yield "broker.name", "a broker has a name"
+    yield from _wrong_names(configuration)
     if broker.master and broker.routing != "hierarchical":
         yield "broker.master", 'only "hierarchical" routing knows masters; set broker.routing'
     if bool(tls.cert) != bool(tls.key):
@@ -284,6 +297,19 @@ def _unproven(auth: Auth, tls: Tls) -> Iterator[tuple[str, str]]:
     if bool(auth.token_file) != bool(auth.broker_key):
         given = "auth.token_file" if auth.token_file else "auth.broker_key"
         yield given, "a broker's token is bound to its key: set auth.token_file and auth.broker_key"
+
+
+def _wrong_names(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    broker = configuration.broker
+    named = [("broker.name", "a broker", broker.name)]
+    if broker.master:
+        named.append(("broker.master", "a broker", broker.master))
+    named += [("auth.grants", "a principal", name) for name in configuration.auth.grants]
+    for setting, what, name in named:
+        try:
+            check_name(name, what)
+        except InvalidInput as error:
+            yield setting, str(error)
 
 
 def _exposed(configuration: Configuration) -> Iterator[tuple[str, str]]:

@@ -57,6 +57,12 @@ MAX_TOKEN_CHARS: Final = 8_192
 MAX_BOUND: Final = 10_000
 """Tokens of brokers that are remembered as verified: those of a large network."""
 
+MAX_TIME_S: Final = 253_402_300_799
+"""The last second of the year 9999, the last that calendars show: no token is good beyond."""
+
+MAX_SKEW_S: Final = 300.0
+"""How far the clock of whoever signs a token may be ahead of a broker's."""
+
 LOOK_AGAIN_S: Final = 1.0
 """The files of keys and revocations are looked at no more often than this."""
 
@@ -99,6 +105,11 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             raise InvalidInput(f"{ANYONE!r} is the name of those who show no token; take another")
         if self.broker:
             _bound_key(self.broker)
+        if not 0 <= self.iat < self.exp <= MAX_TIME_S:
+            raise InvalidInput(
+                f"a token is good from iat {self.iat} until exp {self.exp}, in seconds since 1970: "
+                f"exp is above iat, and no later than {MAX_TIME_S} (the year 9999, MAX_TIME_S)"
+            )
         grants = {name: _filter(getattr(self, name)) for name in _GRANTS}
         return Principal(
             self.sub,
@@ -237,8 +248,6 @@ def sign(claims: Claims, key: Ed25519PrivateKey) -> str:
     'alice'
     """
     claims.principal()
-    if claims.exp <= claims.iat:
-        raise InvalidInput("a token that has expired when it is made is of no use")
     header = Header("EdDSA", key_id(key.public_key()))
     signed = b".".join(_encoded(msgspec.json.encode(each)) for each in (header, claims))
     token = signed + b"." + _encoded(key.sign(signed))
@@ -379,7 +388,7 @@ class TokenAuthority:
         self._look(at.now)
         principal = self._bound.get(token)
         if principal is None:
-            principal = self._read(token)
+            principal = self._read(token, at)
             principal.check_broker()
             if len(self._bound) >= MAX_BOUND:
                 self._bound.clear()
@@ -397,17 +406,25 @@ class TokenAuthority:
         if not token:
             return self._without_token(transport_name, at)
         self._look(at.now)
-        principal = self._read(token)
+        principal = self._read(token, at)
         self.check(principal, at)
         return principal
 
-    def _read(self, token: str) -> Principal:
+    def _read(self, token: str, at: Moment) -> Principal:
         try:
-            return verify(token, self._keys).principal()
+            claims = verify(token, self._keys)
+            principal = claims.principal()
         except NotAuthenticated:
             raise
         except PalioError as error:
             raise NotAuthenticated(f"a token with a grant that cannot be read: {error}") from None
+        ahead_s = claims.iat - at.wall_us / 1e6
+        if ahead_s > MAX_SKEW_S:
+            raise NotAuthenticated(
+                f"a token that is made {ahead_s:.0f} s from now; a difference of clocks is taken "
+                f"to be {MAX_SKEW_S:.0f} s at most (MAX_SKEW_S): set the clocks of both machines"
+            )
+        return principal
 
     def _without_token(self, transport_name: str, at: Moment) -> Principal:
         """A certificate may do instead, where some are listed."""

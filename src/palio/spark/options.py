@@ -16,6 +16,8 @@ from palio import files
 from palio.errors import InvalidConfiguration, UnsafeFile
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Filter
+from palio.node.limits import MAX_SECONDS
+from palio.node.names import check_name
 from palio.spark.connection import Door
 
 __all__ = ["Options"]
@@ -71,8 +73,11 @@ class Options:
             seconds = float(text)
         except ValueError:
             seconds = -1.0
-        if not 0 < seconds < float("inf"):
-            raise InvalidConfiguration(f"option {name!r} is {text!r}; it takes seconds, above 0")
+        if not 0 < seconds <= MAX_SECONDS:
+            raise InvalidConfiguration(
+                f"option {name!r} is {text!r}; it takes seconds, above 0 and no more than "
+                f"{MAX_SECONDS:.0f} (MAX_SECONDS)"
+            )
         return seconds
 
     def truth(self, name: str, *, default: bool) -> bool:
@@ -108,7 +113,8 @@ class Options:
     def door(self, name: str) -> Door:
         """Where the broker is; `name` is the option that says who knocks."""
         token = self.token() or os.environ.get(TOKEN_VARIABLE, "")
-        return Door(self.text("url"), self.text(name, "spark"), token, self.text("ca", ""))
+        who = check_name(self.text(name, "spark"), f"option {name!r}: a client")
+        return Door(self.text("url"), who, token, self.text("ca", ""))
 
     def token(self) -> str:
         """What to show, from `token` or the file that `tokenFile` names; empty without either."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource
 
 from palio.errors import InvalidConfiguration
+from palio.node.names import check_name
 from palio.spark.archive import ArchiveReader, archive_schema
 from palio.spark.options import Options
 from palio.spark.sink import BatchSink, Sink, StreamSink
@@ -99,7 +100,7 @@ def _source(options: Options) -> Source:
         raise InvalidConfiguration(f"option 'mode' is {mode!r}; it takes {' or '.join(MODES)}")
     return Source(
         options.door("client"),
-        options.text("durable"),
+        check_name(options.text("durable"), "option 'durable': a durable subscription"),
         str(options.filter),
         options.values,
         lease_s=options.seconds("lease", 0.0),

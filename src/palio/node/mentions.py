@@ -1,0 +1,73 @@
+"""The names in what a neighbour says, checked before anything is made of them.
+
+A broker repeats what others say of themselves, so a name that is none would go through the whole
+network; it stops at the first broker that keeps this rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from palio.errors import IllegalMessage, InvalidInput
+from palio.node.messages import Carry, Echo, Fact, Facts, Known, Message, Probe, Route
+from palio.node.names import check_name
+from palio.node.vouching import LINKS, RETIRED, TOKEN
+from palio.routing.messages import Flood, LinkState, Settled
+
+__all__ = ["check_names"]
+
+_BROKER: Final = "a broker"
+
+_NAMING: Final = frozenset((Facts, Known, Echo, Carry, Probe, Route))
+
+
+def check_names(sender: str, message: Message) -> None:
+    """Refuse (`IllegalMessage`) a neighbour's message with a name that is none.
+
+    >>> check_names("b2", Known({"b3": 4}))
+    """
+    if type(message) not in _NAMING:
+        return
+    try:
+        match message:
+            case Facts(facts):
+                _check(_in_facts(facts))
+            case Known(versions):
+                _check((_BROKER, name) for name in versions)
+            case Echo(origin, _, unreached):
+                _check((_BROKER, name) for name in (origin, *unreached))
+            case Carry():
+                _check((_BROKER, name) for name in message.homes)
+            case Probe():
+                _check((_BROKER, name) for name in message.path)
+            case Route(Settled() as control):
+                _check((_BROKER, name) for name in control.unreached)
+            case Route(LinkState() as control):
+                _check((_BROKER, name) for name in (control.origin, *control.neighbours))
+            case Route(Flood() as control):
+                check_name(control.origin, _BROKER)
+            case _:
+                pass
+    except InvalidInput as error:
+        raise IllegalMessage(sender, str(error)) from None
+
+
+def _check(named: Iterable[tuple[str, str]]) -> None:
+    for what, name in named:
+        check_name(name, what)
+
+
+def _in_facts(facts: Iterable[Fact]) -> Iterator[tuple[str, str]]:
+    for fact in facts:
+        yield _BROKER, fact.origin
+        if fact.subject == TOKEN:
+            continue  # in the place of links it has the token, which verifies itself
+        for name in fact.links:
+            yield _BROKER, name
+        if fact.subject.startswith(RETIRED):
+            yield _BROKER, fact.subject.removeprefix(RETIRED)
+        elif fact.subject != LINKS:
+            owner, _, name = fact.subject.partition("/")
+            yield "an owner", owner
+            yield "a durable subscription", name

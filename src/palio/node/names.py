@@ -1,0 +1,47 @@
+"""What may be a name: of a broker, a client, a durable subscription, a principal, an incarnation.
+
+Names are put together with `/` (`owner/incarnation`, `owner/durable`), shown on terminals, written
+to logs and compared byte by byte. So one rule is for all of them, and they are checked wherever one
+comes in: from settings, from tokens and certificates, from clients and from other brokers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from palio.errors import InvalidInput, LimitExceeded
+from palio.node.limits import MAX_NAME_BYTES
+
+__all__ = ["RULE", "check_name"]
+
+RULE: Final = (
+    f"a name has 1 to {MAX_NAME_BYTES} bytes, all printing, no / and no \\, no blank at its ends, "
+    "and is neither . nor .."
+)
+"""What a name is, for those who gave another."""
+
+
+def check_name(name: object, what: str) -> str:
+    """The name, if it is one; `what` says whose, for the error.
+
+    >>> check_name("north-1.example", "a broker")
+    'north-1.example'
+    >>> check_name("../etc", "a broker")
+    Traceback (most recent call last):
+        ...
+    palio.errors.InvalidInput: a broker cannot be called '../etc': a name has 1 to 200 bytes, ...
+    """
+    if not isinstance(name, str):
+        raise InvalidInput(f"{what} is called by a text, not by {type(name).__name__}: {RULE}")
+    is_plain = name.isprintable() and name == name.strip() and name not in ("", ".", "..")
+    if not is_plain or "/" in name or "\\" in name:
+        raise InvalidInput(f"{what} cannot be called {name!r:.80}: {RULE}")
+    size = len(name.encode())  # what prints has no surrogates
+    if size > MAX_NAME_BYTES:
+        raise LimitExceeded(
+            f"the name of {what} in bytes",
+            limit="MAX_NAME_BYTES",
+            maximum=MAX_NAME_BYTES,
+            actual=size,
+        )
+    return name

@@ -1,0 +1,101 @@
+"""Names that other brokers tell: what is none ends the link, and goes no further."""
+
+from __future__ import annotations
+
+import pytest
+
+from palio.errors import IllegalMessage
+from palio.model.events import stamped, to_batch
+from palio.node.effects import Close
+from palio.node.limits import PROTOCOL_VERSION
+from palio.node.mentions import check_names
+from palio.node.messages import (
+    Carry,
+    Echo,
+    Fact,
+    Facts,
+    Forward,
+    Hello,
+    Known,
+    Message,
+    Parcel,
+    Probe,
+    Route,
+    Welcome,
+)
+from palio.node.vouching import LINKS, RETIRED, TOKEN
+from palio.routing.messages import Batch, Flood, LinkState, Settled
+from palio.simulation.topologies import line
+from palio.simulation.world import World
+
+EVENTS = Parcel("p/1", stamped(to_batch({"x": 1}), 1, 1_000))
+
+EVIL = "a\x1b[2J/../b"
+
+
+def told(name: str) -> list[Message]:
+    """Everything in which a broker names something, with this name in each place."""
+    return [
+        Facts((Fact(name, 1, LINKS, ("b1",)),)),
+        Facts((Fact("b2", 1, LINKS, ("b1", name)),)),
+        Facts((Fact("b2", 1, RETIRED + name, (), "", 3),)),
+        Facts((Fact("b2", 1, f"alice/{name}", (), "x = 1", 3),)),
+        Facts((Fact("b2", 1, f"{name}/orders", (), "x = 1", 3),)),
+        Facts((Fact("b2", 1, f"/retired/{name}", (), "", 3),)),
+        Facts((Fact("b2", 1, "alice/orders", (name,), "", 3),)),
+        Known({"b1": 1, name: 2}),
+        Echo(name, 1),
+        Echo("b1", 1, (name,)),
+        Carry(EVENTS, 1, ("b1", name)),
+        Probe(1, EVENTS, (name,)),
+        Route(Settled(1, (name,))),
+        Route(LinkState(name, 1, ("b1",))),
+        Route(LinkState("b2", 1, (name,))),
+        Route(Flood(name, ())),
+    ]
+
+
+@pytest.mark.parametrize("message", told("b3"), ids=lambda each: type(each).__name__)
+def test_names_are_let_through(message: Message) -> None:
+    check_names("b2", message)
+
+
+@pytest.mark.parametrize("message", told(EVIL), ids=lambda each: type(each).__name__)
+def test_what_is_none_is_refused_in_every_place(message: Message) -> None:
+    with pytest.raises(IllegalMessage, match="a name has 1 to 200 bytes"):
+        check_names("b2", message)
+
+
+def test_a_token_among_facts_is_no_name() -> None:
+    check_names("b2", Facts((Fact("b2", 1, TOKEN, ("a.b/c" * 100,)),)))
+
+
+def test_what_names_nothing_is_not_looked_at() -> None:
+    for message in (Forward(EVENTS), Route(Batch(()))):
+        check_names("b2", message)
+
+
+@pytest.mark.parametrize("message", told(EVIL), ids=lambda each: type(each).__name__)
+def test_a_neighbour_that_tells_such_a_name_is_cut_and_nothing_is_kept(message: Message) -> None:
+    node = World.of(line(1)).nodes["b1"]
+    world_at = World().at
+    node.accept(900, world_at)
+    node.receive(900, Hello("broker", "b2", PROTOCOL_VERSION), world_at)
+    effects = node.receive(900, message, world_at)
+    assert any(isinstance(each, Close) and each.link == 900 for each in effects)
+    assert not any("\x1b" in fact.origin + fact.subject for fact in facts(node))
+
+
+def facts(node: object) -> list[Fact]:
+    found: list[Fact] = node._core.durability.registry.facts()  # type: ignore[attr-defined]  # of a node
+    return found
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", EVIL, "n" * 201])
+def test_a_broker_that_answers_under_no_name_is_left(name: str) -> None:
+    node = World.of(line(1)).nodes["b1"]
+    at = World().at
+    node.dial(900, at)
+    effects = node.receive(900, Welcome(name, "s", resumed=False, received=0), at)
+    assert any(isinstance(each, Close) and each.link == 900 for each in effects)
+    assert name not in node.status()["peers"]
