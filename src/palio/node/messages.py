@@ -154,6 +154,9 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     proof: bytes = b""
     """...and its signature over the nonces of this greeting."""
 
+    def __repr__(self) -> str:
+        return shown_without(self, "token")
+
 
 class Bye(msgspec.Struct, frozen=True, tag=True):
     """The last word on a connection: an error by its class name, or `closed` or `suspended`."""

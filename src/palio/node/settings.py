@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from palio.model.hiding import shown_without
 from palio.node.limits import (
     CLIENT_GRACE_S,
     GREETING_S,
@@ -37,6 +36,3 @@ class Settings(msgspec.Struct, frozen=True):
     memory_bytes: int = MEMORY_BYTES
     max_sessions: int = MAX_SESSIONS
     max_subscriptions: int = MAX_SUBSCRIPTIONS
-
-    def __repr__(self) -> str:
-        return shown_without(self, "token")
