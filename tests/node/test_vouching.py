@@ -243,6 +243,39 @@ def test_who_is_outdone_says_everything_again_above_that(subject: str) -> None:
     assert {fact.version for fact in b.facts()} == versions
 
 
+@pytest.mark.parametrize(("more", "calls"), [(-1, 1), (0, 1), (1, 2)])
+def test_what_is_said_again_is_said_in_parts(
+    more: int, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "REPEATED_AT_ONCE", 5)
+    b = linked(Registry("b"))
+    b.begin(AT.wall_us)
+    for number in range(4 + more):
+        b.announce(f"bob/{number}", filter="x = 1")
+    forged = Fact("b", AT.wall_us + 10**9, LINKS)
+    b.receive("n", Facts((forged,)), AT)
+
+    def left() -> int:
+        return sum(fact.version <= forged.version for fact in b.facts())
+
+    for call in range(calls):
+        assert left() > 0, call
+        b.again(AT)
+    assert left() == 0
+
+
+def test_nothing_is_settled_before_all_is_said_again() -> None:
+    b = linked(Registry("b"))
+    b.begin(AT.wall_us)
+    for number in range(limits.REPEATED_AT_ONCE * 2):
+        b.announce(f"bob/{number}", filter="x = 1")
+    forged = Fact("b", AT.wall_us + 10**9, LINKS)
+    b.receive("n", Facts((forged,)), AT)
+    b.again(AT)
+    b.settle(1)
+    assert all(fact.version > forged.version for fact in b.facts())
+
+
 def test_an_earlier_life_with_another_key_is_outdone_too(ring: Keyring) -> None:
     earlier = ring.broker("b")
     version = AT.wall_us + 365 * 86_400 * 1_000_000  # its clock was a year ahead

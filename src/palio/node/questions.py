@@ -125,6 +125,7 @@ class Questions:
             "queued_bytes": core.budget.used,
             "custody_entries": custody.held,
             "custody_waiting": {name: custody.line(name) for name in core.durability.here},
+            "complaints": dict(core.complaints.totals),
         }
 
     def _own_status(self, session: Session) -> dict[str, Any]:

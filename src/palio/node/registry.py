@@ -45,6 +45,7 @@ from palio.node.limits import (
     MAX_BROKERS,
     MAX_FACTS,
     PORTION_FACTS,
+    REPEATED_AT_ONCE,
 )
 from palio.node.messages import Echo, Fact, Facts, Known, Message
 from palio.node.vouching import LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
@@ -123,6 +124,8 @@ class Registry:
         self._facts: dict[tuple[str, str], Fact] = {}
         self._counts: dict[str, int] = {}
         self._hearsay = Hearsay()
+        self._repeating: deque[str] = deque()
+        """Subjects of this broker that are yet to be said again."""
         self._is_outdone = False
         """Whether something was said of this broker under a version above its own."""
         self._versions: dict[str, int] = {}
@@ -153,6 +156,7 @@ class Registry:
         if shown != tuple(filter(None, (self.vouching.token,))):
             self._announce(TOKEN, tuple(filter(None, (self.vouching.token,))))
             self._say_again()
+            self._repeat(len(self._repeating))  # nobody is linked yet, and nobody waits
 
     # --- what is known ---
 
@@ -216,6 +220,7 @@ class Registry:
 
     def settle(self, ticket: int) -> None:
         """Put the ticket into `settled` once all brokers know what was announced until now."""
+        self._repeat(len(self._repeating))
         debt = _Debt(self._versions.get(self.name, 0), None, ticket)
         for broker in self.brokers:
             if broker != self.name and self.next_hop(broker) is None:
@@ -246,16 +251,22 @@ class Registry:
         self._untold[fact.version] = fact
 
     def _say_again(self) -> None:
-        """Announce everything under new versions, the token first."""
+        """Announce everything under new versions, the token first: from now on, part by part."""
         self._is_outdone = False
         mine = [fact for fact in self._facts.values() if fact.origin == self.name]
-        for fact in sorted(mine, key=lambda each: (each.subject != TOKEN, each.version)):
+        mine.sort(key=lambda each: (each.subject != TOKEN, each.version))
+        self._repeating = deque(fact.subject for fact in mine)
+
+    def _repeat(self, most: int) -> None:
+        for _ in range(min(most, len(self._repeating))):
+            fact = self._facts[self.name, self._repeating.popleft()]
             self._announce(fact.subject, fact.links, fact.filter, fact.claimed_us)
 
     def again(self, at: Moment) -> None:
         """Time has passed: say again what was outdone, ask again for what was not believed."""
         if self._is_outdone:
             self._say_again()
+        self._repeat(REPEATED_AT_ONCE)
         for name, state in self._neighbours.items():
             if state.unbelieved and at.now - state.asked_at >= ASK_AGAIN_S:
                 state.unbelieved.clear()

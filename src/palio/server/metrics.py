@@ -116,6 +116,12 @@ METRICS: Final = (
         label="subscription",
     ),
     *_measures(
+        "counter",
+        _labelled,
+        ("complaints", "complaints", "What brokers said or asked for that was refused or withheld"),
+        label="kind",
+    ),
+    *_measures(
         "gauge",
         _peers,
         ("up", "peer_up", "1 while the link to a broker stands"),
