@@ -60,7 +60,7 @@ def test_those_who_wait_get_half_of_a_turn_and_who_comes_anew_the_other() -> Non
         each.go_on()
     for _ in range(10):
         begun = clock.now
-        turns.begin()
+        turns.serve(turns.begin())
         assert clock.now - begun <= 6.0
         fresh = Speaker(turns, clock, 1)
         fresh.go_on()
@@ -74,7 +74,7 @@ def test_the_queue_is_served_in_turn() -> None:
     for each in speakers:
         each.go_on()
     while not turns.is_idle:
-        turns.begin()
+        turns.serve(turns.begin())
         lengths = [len(each.said) for each in speakers]
         assert max(lengths) - min(lengths) <= 1
     assert [each.left for each in speakers] == [0, 0, 0]
@@ -85,8 +85,21 @@ def test_a_turn_of_those_who_wait_serves_nobody_twice() -> None:
     turns = Turns(clock, turn_s=1e9, slice_s=0.5)
     one = Speaker(turns, clock, 9)
     one.go_on()
-    turns.begin()
+    turns.serve(turns.begin())
     assert len(one.said) == 2
+
+
+def test_writing_goes_before_those_who_wait_and_not_before_who_comes_anew() -> None:
+    clock = Clock()
+    turns = Turns(clock, turn_s=6.0, slice_s=0.5)
+    waits = Speaker(turns, clock, 9)
+    waits.go_on()
+    until = turns.begin()
+    clock.now += 3.5
+    turns.serve(until)
+    comes = Speaker(turns, clock, 1)
+    comes.go_on()
+    assert (len(waits.said), len(comes.said)) == (1, 1)
 
 
 async def test_a_pace_lets_others_go_on_once_a_slice_is_used_up() -> None:

@@ -24,6 +24,7 @@ import asyncio
 import logging
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final, Protocol
@@ -32,13 +33,14 @@ from palio.errors import IllegalMessage
 from palio.node.effects import Append, Close, Effect, Moment, Report, Send
 from palio.node.limits import GREETING_S
 from palio.node.messages import Bye, EventMessage, Message
+from palio.server.answers import Answer, Answers
 from palio.server.counters import Traffic
 from palio.server.dialing import Dialer
 from palio.server.limits import DRAIN_S, MAX_CONNECTIONS
 from palio.server.places import Places
 from palio.server.pulse import Pulse
 from palio.server.transport import Connection
-from palio.server.turns import Turns
+from palio.server.turns import Turns, Waiting
 
 __all__ = ["Journaling", "LocalLink", "Machine", "Server"]
 
@@ -209,6 +211,7 @@ class Server:
         self.traffic = Traffic()
         self.turns = Turns()
         self.pulse = Pulse()
+        self._answers = Answers(self.turns, self._answered, self.behind)
         self.links: dict[int, Connection | LocalLink] = {}
         """Those that the node knows, by number."""
         self.dialers: list[Dialer] = []
@@ -218,7 +221,7 @@ class Server:
         self._numbers = count(1)
         self._open: set[Connection] = set()
         self._empty = asyncio.Event()
-        self._dirty: list[Connection | LocalLink] = []
+        self._dirty: deque[Connection | LocalLink] = deque()
         self._turn_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
@@ -238,8 +241,8 @@ class Server:
                 logger.debug("the journal answered after the loop had ended")
 
         self.journal.start(
-            lambda tickets: on_loop(self._stored, tickets),
-            lambda ticket, reason: on_loop(self._failed, ticket, reason),
+            lambda tickets: on_loop(self._answers.add, [(each, None) for each in tickets]),
+            lambda ticket, reason: on_loop(self._answers.add, [(ticket, reason)]),
         )
         self._perform(self.node.start(self.moment()))
         self.pulse.start()
@@ -296,6 +299,8 @@ class Server:
             dialer.stop()
         await asyncio.to_thread(self.journal.flush)
         await asyncio.sleep(0)  # what it answered reaches the node and its publishers
+        while not self._answers.are_told:
+            await asyncio.sleep(0)
         self._perform(self.node.drain(self.moment()))
         for link in list(self.links.values()):
             self._close(link, None, "the server is stopping")
@@ -396,9 +401,9 @@ class Server:
         """See `transport.Owner`."""
         self._mark(connection)
 
-    def behind(self, connection: Connection) -> None:
+    def behind(self, who: Waiting) -> None:
         """See `transport.Owner`."""
-        self.turns.wait(connection)
+        self.turns.wait(who)
         self._schedule_turn()
 
     # --- carrying out ---
@@ -449,11 +454,13 @@ class Server:
     def _turn(self) -> None:
         """The end of a turn: write what was sent, go on with what waits, and set the timer."""
         self._turn_scheduled = False
-        dirty, self._dirty = self._dirty, []
-        for link in dirty:
-            link.flush()
-        self.turns.begin()
-        if not self.turns.is_idle:
+        until = self.turns.begin()
+        for _ in range(len(self._dirty)):
+            self._dirty.popleft().flush()
+            if self.turns.clock() > until:
+                break
+        self.turns.serve(until)
+        if self._dirty or not self.turns.is_idle:
             self._schedule_turn()
         self._set_timer()
 
@@ -477,13 +484,12 @@ class Server:
         else:
             self._set_timer()
 
-    def _stored(self, tickets: list[int]) -> None:
-        at = self.moment()
-        for ticket in tickets:
-            self._perform(self.node.stored(ticket, at))
-
-    def _failed(self, ticket: int, reason: str) -> None:
-        self._perform(self.node.failed(ticket, reason, self.moment()))
+    def _answered(self, answer: Answer) -> None:
+        ticket, reason = answer
+        if reason is None:
+            self._perform(self.node.stored(ticket, self.moment()))
+        else:
+            self._perform(self.node.failed(ticket, reason, self.moment()))
 
     # --- fronts and dialers ---
 

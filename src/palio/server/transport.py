@@ -2,9 +2,9 @@
 
 1. Until a connection has shown who it is, a frame may be `MAX_GREETING_BYTES` long and the greeting
    may take `GREETING_S`.
-2. What is sent is encoded at once and written when the loop has nothing else to do in this turn:
-   everything that one turn sends to a connection goes out in one call of the system, and a lone
-   message waits for nothing.
+2. What is sent is encoded and written when the loop has nothing else to do in this turn: everything
+   that one turn sends to a connection goes out in one call of the system, and a lone message waits
+   for nothing. What one turn sends to thousands of connections goes out in several.
 3. How much may wait for a receiver is the node's to bound (its window). But a client that does not
    take what it is sent is not read from either, so that requests whose answers it does not take
    cost nothing. Brokers are always read from: two that stopped for each other would stop for good.
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
         self._is_broker = dialled
         self._encoder = Encoder()
         self._decoder = Decoder(f"link {number}", max_frame=max_greeting)
-        self._out: list[Any] = []
+        self._out: list[Message] = []
         self._marked = False
         self._behind = False
         self._stalled = False
@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol):
             traffic.events_out += len(message.parcel)
         elif isinstance(message, Welcome):
             self._greeted()
-        self._out += self._encoder.encode(message)
+        self._out.append(message)
         if not self._marked:
             self._marked = True
             self._owner.ready(self)
@@ -234,7 +234,9 @@ class Connection(asyncio.Protocol):
         """Hand to the system what was sent since the last time."""
         self._marked = False
         if self._out and self._transport is not None:
-            buffers, self._out = self._out, []
+            messages, self._out = self._out, []
+            encode = self._encoder.encode
+            buffers = [buffer for each in messages for buffer in encode(each)]
             self._owner.traffic.bytes_out += sum(
                 each.size if hasattr(each, "size") else len(each) for each in buffers
             )

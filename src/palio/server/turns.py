@@ -5,8 +5,9 @@ The work of one turn of the loop is therefore bounded by time:
 
 1. A connection hands over messages until its slice is used up, then goes to the end of a queue. It
    is not read from until it has handed over what it has, so that what waits is at most one read.
-2. The queue is served once a turn, for half of the time that a turn has. The other half is for
-   connections that were not waiting: who asks little is answered at once beside others that flood.
+2. What was sent is written, and the queue served, once a turn, for half of the time that a turn
+   has. The other half is for connections that were not waiting: who asks little is answered at once
+   beside others that flood.
 3. When a turn's time is used up, whoever is read from goes to the end of the queue too.
 
 A message is never divided: a turn may be longer by one message.
@@ -65,14 +66,20 @@ class Turns:
         """Stand in the queue."""
         self._queue.append(who)
 
-    def begin(self) -> None:
-        """A turn begins: serve the queue for half of it, each at most once."""
-        self._left = half = self._turn_s / 2
+    def begin(self) -> float:
+        """A turn begins; until when what was sent in the one before may be written."""
+        self._left = self._turn_s
+        return self.clock() + self._turn_s / 2
+
+    def serve(self, until: float) -> None:
+        """Serve the queue, each at most once, in what writing has left of its half of the turn."""
+        half = self._turn_s / 2
+        self._left = until - self.clock()
         for _ in range(len(self._queue)):
             if self._left <= 0.0:
                 break
             self._queue.popleft().go_on()
-        self._left += self._turn_s - half
+        self._left += half
 
 
 class Pace:
