@@ -12,7 +12,15 @@ from palio.node.limits import MAX_FRAME_BYTES, PORTION_BYTES, PORTION_FACTS
 from palio.node.messages import Fact, Facts, Message, Ping, Route
 from palio.node.portions import FEW, portions
 from palio.node.wire import Encoder
-from palio.routing.messages import Batch, Join, Request, Subscribe, Unsubscribe
+from palio.routing.messages import (
+    PORTION,
+    Batch,
+    Flood,
+    Join,
+    Request,
+    Subscribe,
+    Unsubscribe,
+)
 from tests.node.test_broker import QUICK, heard, world_of
 
 
@@ -39,7 +47,7 @@ def batches(message: Message) -> list[Batch]:
         Ping(),
         Route(Join()),
         Route(Batch((), fresh=True, wave=1)),
-        Route(Batch(tuple(Unsubscribe(key) for key in range(1_000)), wave=3)),
+        Route(Batch(tuple(Unsubscribe(key) for key in range(PORTION)), wave=3)),
         Facts(tuple(Fact("b1", version, "o/d", (), "x = 1") for version in range(100))),
     ],
     ids=["ping", "join", "empty", "many", "facts"],
@@ -61,6 +69,29 @@ def test_a_table_in_portions_is_the_table(
     assert [each.wave for each in found] == [None] * (len(found) - 1) + [wave]
     assert len(found) > 1
     assert all(len(each.requests) == 1 or encoded(Route(each)) < most + 100 for each in found)
+
+
+@pytest.mark.parametrize(
+    ("requests", "count"), [(PORTION - 1, 1), (PORTION, 1), (PORTION + 1, 2), (3 * PORTION, 3)]
+)
+def test_a_portion_has_so_many_requests(requests: int, count: int) -> None:
+    batch = Batch(tuple(Unsubscribe(key) for key in range(requests)), fresh=True, wave=3)
+    found = batches(Route(batch))
+    assert len(found) == count
+    assert sum((each.requests for each in found), ()) == batch.requests
+    flood = Route(Flood("b1", batch.requests, fresh=True, wave=3))
+    floods = [each.control for each in portions(flood) if isinstance(each, Route)]
+    assert [each.requests for each in found] == [
+        each.requests for each in floods if isinstance(each, Flood)
+    ]
+    assert [(each.fresh, each.wave) for each in found] == [
+        (each.fresh, each.wave) for each in floods if isinstance(each, Flood)
+    ]
+
+
+def test_a_flood_that_is_numbered_is_one() -> None:
+    flood = Route(Flood("b1", tuple(Unsubscribe(key) for key in range(600)), version=7))
+    assert list(portions(flood)) == [flood]
 
 
 @pytest.mark.parametrize(("beyond", "count"), [(-1, 2), (0, 1), (1, 1)])

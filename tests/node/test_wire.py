@@ -21,6 +21,8 @@ from palio.node.messages import (
     Bye,
     Carry,
     Deliver,
+    Fact,
+    Facts,
     Forward,
     Hello,
     Message,
@@ -159,6 +161,33 @@ def test_a_frame_has_a_largest_size(extra: int) -> None:
             list(Decoder("peer").feed(data))
     else:
         assert list(Decoder("peer").feed(data)) == []
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_a_message_without_events_may_have_a_largest_size_of_its_own(extra: int) -> None:
+    data = sent(Encoder(), Subscribe(1, 1, "x" * (100 + extra)))
+    most = len(sent(Encoder(), Subscribe(1, 1, "x" * 100))) - HEAD.size
+    decoder = Decoder("peer", max_control=most)
+    if extra > 0:
+        with pytest.raises(IllegalMessage, match="MAX_REQUEST_BYTES"):
+            list(decoder.feed(data))
+    else:
+        assert len(list(decoder.feed(data))) == 1
+    events = sent(Encoder(), Publish(Parcel("", pa.record_batch({"x": range(100)})), 1))
+    assert len(list(Decoder("peer", max_control=most).feed(events))) == 1
+
+
+@pytest.mark.parametrize("count", [routing.PORTION, routing.PORTION + 1])
+def test_more_requests_than_a_portion_has_are_refused_before_they_are_read(count: int) -> None:
+    batch = routing.Batch(tuple(routing.Unsubscribe(key) for key in range(count)))
+    facts = Facts(tuple(Fact("b1", at, "links") for at in range(count)))
+    for message in (Route(batch), facts):
+        data = sent(Encoder(), message)
+        if count > routing.PORTION:
+            with pytest.raises(IllegalMessage, match=str(routing.PORTION)):
+                list(Decoder("peer").feed(data))
+        else:
+            assert list(Decoder("peer").feed(data)) == [message]
 
 
 def shape(schema: pa.Schema, number: int = 0) -> bytes:

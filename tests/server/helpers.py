@@ -99,6 +99,10 @@ class Peer:
     def close(self) -> None:
         self._writer.close()
 
+    def abort(self) -> None:
+        """End at once, whatever is not yet written."""
+        self._writer.transport.abort()
+
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what nothing tells of, such as a counter."""

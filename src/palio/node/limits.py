@@ -30,6 +30,10 @@ PORTION_BYTES: Final = 1 << 20
 """Of the tables that brokers tell each other, what goes in one frame: the rest comes behind, and
 heartbeats in between."""
 
+MAX_REQUEST_BYTES: Final = 2 << 20
+"""One message of a client without a batch of events: a filter of MAX_TEXT_CHARS in any script, and
+as much of values, fit."""
+
 MAX_GREETING_BYTES: Final = 16 << 10
 """A frame of a connection that has not shown who it is: a token and a name fit."""
 

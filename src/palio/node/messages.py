@@ -42,7 +42,7 @@ from palio.model.hiding import shown_without
 from palio.model.values import NO_VALUES
 from palio.node.limits import MAX_NUMBER, MAX_SECONDS
 from palio.node.parcels import Parcel, pack_mask, unpack_mask
-from palio.routing.messages import Control, Values
+from palio.routing.messages import PORTION, Control, Values
 
 __all__ = [
     "UNCOUNTED",
@@ -405,7 +405,7 @@ class Fact(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True, tag=True):
     """Facts, in the order of their versions; answered by `Echo` once they have gone everywhere."""
 
-    facts: tuple[Fact, ...]
+    facts: Annotated[tuple[Fact, ...], msgspec.Meta(max_length=PORTION)]
 
 
 class Known(msgspec.Struct, frozen=True, tag=True):

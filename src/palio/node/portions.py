@@ -1,9 +1,9 @@
 """`portions`: what is too much for one frame goes in several.
 
-The tables that a broker hands to a neighbour grow with its clients, frames do not. A `Batch` is
-applied as one; where it is cut, the receiver has the first part of a new table for a moment before
-it has the rest. The first part says that the table is new, and the last one bears the wave, so that
-what is settled is settled with all of it.
+The tables that a broker hands to a neighbour grow with its clients, frames do not, nor what a
+broker does at a time. A `Batch` is applied as one; where it is cut, the receiver has the first part
+of a new table for a moment before it has the rest. The first part says that the table is new, and
+the last one bears the wave, so that what is settled is settled with all of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from palio.node.limits import PORTION_BYTES, PORTION_FACTS
 from palio.node.messages import Fact, Facts, Message, Route
-from palio.routing.messages import Batch, Request
+from palio.routing.messages import PORTION, Batch, Flood, Request
 
 __all__ = ["portions"]
 
@@ -43,11 +43,18 @@ def portions(message: Message) -> Iterable[Message]:
                 Route(Batch(part, fresh and at == 0, wave if at == last else None))
                 for at, part in enumerate(parts)
             ]
+        case Route(Flood(origin, requests, fresh, wave, 0)) if len(requests) > FEW:
+            parts = list(_parts(requests))
+            last = len(parts) - 1
+            return [
+                Route(Flood(origin, part, fresh and at == 0, wave if at == last else None))
+                for at, part in enumerate(parts)
+            ]
     return [message]
 
 
-def _parts(items: tuple[_Item, ...], most: int = -1) -> Iterator[tuple[_Item, ...]]:
-    """As many as fit at a time, at least one and, if that is not negative, at most so many."""
+def _parts(items: tuple[_Item, ...], most: int = PORTION) -> Iterator[tuple[_Item, ...]]:
+    """As many as fit at a time, at least one and at most so many."""
     start = size = 0
     for at, item in enumerate(items):
         weight = len(_encoder.encode(item))

@@ -136,10 +136,17 @@ class Decoder:
     """
 
     def __init__(
-        self, sender: object, *, max_frame: int = MAX_FRAME_BYTES, max_shapes: int = MAX_SHAPES
+        self,
+        sender: object,
+        *,
+        max_frame: int = MAX_FRAME_BYTES,
+        max_control: int = MAX_FRAME_BYTES,
+        max_shapes: int = MAX_SHAPES,
     ) -> None:
         self.sender = sender
         self.max_frame = max_frame
+        self.max_control = max_control
+        """What a frame without a batch of events may have."""
         self._max_shapes = max_shapes
         self._shapes: dict[int, Shape] = {}
         self._rest = bytearray()
@@ -190,6 +197,11 @@ class Decoder:
     def _read(self, kind: int, body: memoryview) -> Message | None:
         try:
             if kind == CONTROL:
+                if len(body) > self.max_control:
+                    raise self._illegal(
+                        f"a message of {len(body)} bytes without a batch of events; "
+                        f"{self.max_control} is the most (MAX_REQUEST_BYTES)"
+                    )
                 self._payload = None
                 message: Message = self._msgpack.decode(body)
                 return message

@@ -25,7 +25,7 @@ on one link only, and `Update(17, {"1": 5.0})` sets the second constant of what 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -33,6 +33,7 @@ from palio.model.filters import Filter
 from palio.model.values import NO_VALUES
 
 __all__ = [
+    "PORTION",
     "Advertise",
     "Batch",
     "Cancel",
@@ -113,6 +114,13 @@ class Withdraw(msgspec.Struct, frozen=True, tag=True):
 Request: TypeAlias = Subscribe | Update | Unsubscribe | Cancel | Advertise | Unadvertise | Withdraw
 
 
+PORTION: Final = 256
+"""Requests of one message over a link: to read and apply them takes about 20 ms."""
+
+Requests: TypeAlias = Annotated[tuple[Request, ...], msgspec.Meta(max_length=PORTION)]
+"""Requests of a message. A shell cuts what it sends; more are refused before they are read."""
+
+
 class Batch(msgspec.Struct, frozen=True, tag=True):
     """Requests, applied in order and as one.
 
@@ -121,7 +129,7 @@ class Batch(msgspec.Struct, frozen=True, tag=True):
     publisher may be.
     """
 
-    requests: tuple[Request, ...]
+    requests: Requests
     fresh: bool = False
     wave: int | None = None
 
@@ -140,7 +148,7 @@ class Flood(msgspec.Struct, frozen=True, tag=True):
     """
 
     origin: str
-    requests: tuple[Request, ...]
+    requests: Requests
     fresh: bool = False
     wave: int | None = None
     version: int = 0

@@ -299,7 +299,7 @@ class Server:
             dialer.stop()
         await asyncio.to_thread(self.journal.flush)
         await asyncio.sleep(0)  # what it answered reaches the node and its publishers
-        while not self._answers.are_told:
+        while not self._answers.are_told:  # noqa: ASYNC110  # told in other turns of this loop
             await asyncio.sleep(0)
         self._perform(self.node.drain(self.moment()))
         for link in list(self.links.values()):

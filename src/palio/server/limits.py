@@ -54,10 +54,10 @@ LOADING_S: Final = 1.5
 takes about a second."""
 
 GC_THRESHOLDS: Final = (20_000, 2, 1_250)
-"""How often Python looks for garbage that refers to itself, of which a broker makes next to none: by
-default it spends a quarter of the time that many subscriptions take on that. A look holds the loop,
-for about 5 ms at 60,000 young objects, which are the most here; at all objects it looks only once
-50 million more have come than gone."""
+"""How often Python looks for garbage that refers to itself, of which a broker makes next to none:
+by default it spends a quarter of the time that many subscriptions take on that. A look holds the
+loop, for about 5 ms at 60,000 young objects, which are the most here; at all objects it looks only
+once 50 million more have come than gone."""
 
 MAX_CALLS: Final = 256
 """Calls of webhooks under way at once; each has a connection."""

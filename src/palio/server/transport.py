@@ -18,7 +18,12 @@ import asyncio
 from typing import Any, Protocol, cast
 
 from palio.errors import IllegalMessage
-from palio.node.limits import GREETING_S, MAX_FRAME_BYTES, MAX_GREETING_BYTES
+from palio.node.limits import (
+    GREETING_S,
+    MAX_FRAME_BYTES,
+    MAX_GREETING_BYTES,
+    MAX_REQUEST_BYTES,
+)
 from palio.node.messages import Bye, EventMessage, Hello, Message, Welcome
 from palio.node.wire import Decoder, Encoder
 from palio.server.counters import Traffic
@@ -274,6 +279,8 @@ class Connection(asyncio.Protocol):
     def _listen_for_greeting(self, message: Message) -> None:
         if isinstance(message, Hello):
             self._is_broker = message.role == "broker"
+            if not self._is_broker:
+                self._decoder.max_control = MAX_REQUEST_BYTES
         elif isinstance(message, Welcome):
             self.peer = message.name
             self._greeted()
