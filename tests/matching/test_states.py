@@ -62,9 +62,26 @@ def test_a_merge_takes_what_was_noted_and_later_notes_go_behind() -> None:
     state.note(2, None)
     state.note(7, subscription("x > 7"))
     job()
-    assert job.result is not None
-    assert len(job.result) == 1
-    after = State(job.result, state.changes[job.count :])
+    after = job.result
+    assert after is not None
+    assert len(after.parts) == 1
     assert owners(after.parts) == [0, 1, 2, 3, 4]
+    for change in state.changes[job.count :]:
+        after.note(*change)
     assert owners(after.seen_by(None).parts) == [0, 1, 3, 4, 7]
     assert merged_parts((), None) == ()
+
+
+def test_a_merge_takes_in_what_came_while_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "FEW_CHANGES", 3)
+    state = State(())
+    for key in range(5):
+        state.note(key, subscription(f"x < {key}"))
+    job = MergeJob(state, None)
+    for key in range(5, 25):
+        state.note(key, subscription(f"x < {key}"))
+    state.note(3, None)
+    job()
+    assert job.result is not None
+    assert len(state.changes) - job.count <= 3
+    assert owners(job.result.seen_by(None).parts) == [key for key in range(25) if key != 3]

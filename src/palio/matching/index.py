@@ -11,7 +11,7 @@ How it stays fast while it changes (DESIGN 4):
    thread at a time, which is the caller's promise.
 4. When there are many notes, they are joined with the parts by a job that reads a state and builds
    another. It may run in any thread (`submit`); the next change puts its result in place, with the
-   notes made since behind it.
+   few notes made since behind it.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ REST_PAIRS: Final = 100_000_000
 """Rows that changed lately are compiled once so many pairs of them and an event were matched, and
 nothing changed meanwhile: a set that stands still becomes one part."""
 
-MAX_BEHIND: Final = 8
-"""A writer that is so many times further ahead of a merge does the next one itself."""
+CATCH_UP: Final = 256
+"""With a thread to spare, a writer takes in comparisons with numbers whenever it noted so many:
+whoever matches next is not held up by all that was added since the last match."""
 
 TWIN_PAIRS: Final = 1_000_000
 """Without `submit`, so many pairs of event and filter are matched in Python before kernels are
@@ -247,6 +248,16 @@ class Index:
         self._collect()
         self._state.note(key, subscription)
         self._merge_if_due()
+        if self._submit is not None:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Take in what was noted, if it is much and nothing of it has to be compiled."""
+        state, engine = self._state, compiled_code.ready()
+        if engine is None or state.compiled:
+            return
+        if len(state.changes) - state.seen.count >= CATCH_UP:
+            state.seen_by(engine)
 
     # -- merging ----------------------------------------------------------------------------------
 
@@ -264,7 +275,7 @@ class Index:
         due = max(MERGE_ROWS, state.largest // share)
         if small < due:
             return
-        if self._submit is None or small > MAX_BEHIND * due:
+        if self._submit is None:
             self.merge()
         elif self._job is None:
             self._job = MergeJob(state, compiled_code.ready())
@@ -274,8 +285,9 @@ class Index:
         """Put the result of a finished merge in place, with the changes since behind it."""
         job = self._job
         if job is not None and job.result is not None:
-            self._state = State(job.result, self._state.changes[job.count :])
-            self._job = None
+            changes, self._state, self._job = self._state.changes, job.result, None
+            for key, subscription in changes[job.count :]:
+                self._state.note(key, subscription)
 
     # -- matching ---------------------------------------------------------------------------------
 

@@ -37,6 +37,9 @@ MAX_FRESH_ROWS: Final = 32_768
 FEW_CHANGES: Final = 512
 """So many changes at a time go into an overlay, however few the filters are..."""
 
+CHASES: Final = 8
+"""So often a merge takes in what changed meanwhile: each time it is much less."""
+
 FRESH_SHARE: Final = 4
 """...and a quarter of the rows: what is added in bulk is worth compiling at once."""
 
@@ -173,18 +176,32 @@ def _tiered(parts: tuple[Part, ...], first_free: int, kernels: Kernels | None) -
 
 
 class MergeJob:
-    """Joins the parts of a state and the changes so far; the result appears when it is done."""
+    """Joins the parts of a state and the changes so far; the result appears when it is done.
+
+    While it works, changes go on. It takes in those too, until only few are left for the writer.
+    """
 
     def __init__(self, state: State, kernels: Kernels | None) -> None:
         self.count = len(state.changes)
-        self.result: tuple[Part, ...] | None = None
+        """So many of the changes are in the result."""
+        self.result: State | None = None
+        self._whole = state
         self._state = state.until(self.count)
         self._kernels = kernels
 
     def __call__(self) -> None:
         """Do it."""
         seen = self._state.seen_by(self._kernels)
-        self.result = merged_parts(seen.all_parts(), self._kernels)
+        state = State(merged_parts(seen.all_parts(), self._kernels))
+        for _ in range(CHASES):
+            more = self._whole.changes[self.count :]
+            if len(more) <= FEW_CHANGES:
+                break
+            for key, subscription in more:
+                state.note(key, subscription)
+            state.seen_by(self._kernels)
+            self.count += len(more)
+        self.result = state
 
 
 def merged_parts(parts: Iterable[Part], kernels: Kernels | None) -> tuple[Part, ...]:
