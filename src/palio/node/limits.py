@@ -70,8 +70,8 @@ MIN_SECONDS: Final = 0.001
 MAX_SHAPES: Final = 1_024
 """Shapes (schemas) that one end of a connection may name; beyond, it starts over with none."""
 
-MAX_SUBSCRIPTIONS: Final = 1_000_000
-"""Subscriptions of one session."""
+MAX_SUBSCRIPTIONS: Final = 100_000
+"""Subscriptions of one session; at about 4 KiB each, 400 MB."""
 
 MAX_SESSIONS: Final = 100_000
 """Sessions of one broker, connected or waiting to be resumed."""
