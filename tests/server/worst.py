@@ -1,0 +1,318 @@
+"""The worst inputs known: what each sends, and a broker process that says how long it was held.
+
+`INPUTS` are functions of a `Target`. Each sends its input and returns once the broker is done with
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from palio.model.events import to_batch
+from palio.node.limits import PROTOCOL_VERSION
+from palio.node.messages import (
+    Ask,
+    Bye,
+    Hello,
+    Message,
+    Parcel,
+    Ping,
+    Pong,
+    Publish,
+    Seen,
+    Settle,
+    Subscribe,
+    Unsubscribe,
+    Update,
+    Welcome,
+)
+from palio.node.wire import Decoder, Encoder
+
+__all__ = ["INPUTS", "Held", "Target", "frames", "target"]
+
+PATIENCE_S: Final = 300.0
+CHUNK_BYTES: Final = 1 << 16
+
+
+class Held(NamedTuple):
+    """How long the loop was held at worst, and how much of it was its own computing."""
+
+    seconds: float
+    computing_s: float
+
+
+class Target:
+    """A broker process."""
+
+    def __init__(self, process: Process, host: str, port: int, http: int) -> None:
+        self.process, self.host, self.port, self.http = process, host, port, http
+
+    @property
+    def url(self) -> str:
+        return f"palio://{self.host}:{self.port}"
+
+    async def held(self) -> Held:
+        """Since it was last asked."""
+        text = (await self.request(b"GET", b"/metrics")).decode()
+        values = {
+            line.split(" ")[0]: float(line.split(" ")[1])
+            for line in text.splitlines()
+            if line.startswith("palio_loop_delay_worst")
+        }
+        return Held(
+            values["palio_loop_delay_worst_seconds"],
+            values["palio_loop_delay_worst_computing_seconds"],
+        )
+
+    async def request(
+        self, method: bytes, path: bytes, body: bytes = b"", content_type: bytes = b"text/plain"
+    ) -> bytes:
+        """The answer's body, whatever its status."""
+        reader, writer = await asyncio.open_connection(self.host, self.http)
+        writer.write(
+            b"%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: %s\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (method, path, content_type, len(body), body)
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await reader.read()
+        writer.close()
+        return answer
+
+    def resident_bytes(self) -> int:
+        """What it has in memory now."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        (line,) = [each for each in text.splitlines() if each.startswith("VmRSS:")]
+        return int(line.split()[1]) * 1024
+
+
+@asynccontextmanager
+async def target(folder: Path, *arguments: str) -> AsyncIterator[Target]:
+    """A broker of its own, for as long as the block runs."""
+    command = [sys.executable, "-m", "palio", "serve", "--name", "b1", "--json"]
+    command += ["--listen", "127.0.0.1:0", "--http", "0", "--data", str(folder / "b1")]
+    environment = {**os.environ, "PALIO__LIMITS__GREETING_S": "60"}
+    process = await asyncio.create_subprocess_exec(
+        *command, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, env=environment
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE_S):
+            listening = json.loads(await process.stdout.readline())["listening"]
+        host, _, port = listening["palio"].removeprefix("palio://").rpartition(":")
+        yield Target(process, host, int(port), int(listening["http"].rpartition(":")[2].strip("/")))
+    finally:
+        process.kill()
+        await process.wait()
+
+
+# --- an end of frames ---
+
+
+def frames(messages: Iterable[Message], encoder: Encoder | None = None) -> bytes:
+    """Messages as they travel."""
+    encoder = encoder or Encoder()
+    return b"".join(bytes(part) for each in messages for part in encoder.encode(each))
+
+
+class Attacker:
+    """A connection that sends bytes and counts what comes."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, role: str
+    ) -> None:
+        self.decoder, self.encoder = Decoder("the broker"), Encoder()
+        self.reader, self.writer, self.role = reader, writer, role
+        self.got = 0
+        self.last: Message | None = None
+
+    @classmethod
+    async def connect(cls, target: Target, role: str = "client", name: str = "eve") -> Attacker:
+        end = cls(*await asyncio.open_connection(target.host, target.port), role)
+        await end.send(Hello(role, name, PROTOCOL_VERSION))
+        await end.until(Welcome)
+        return end
+
+    async def send(self, *messages: Message) -> None:
+        await self.send_bytes(frames(messages, self.encoder))
+
+    async def send_bytes(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def until(self, kind: type[Message]) -> Message | None:
+        """Read until such a message comes, or the connection ends."""
+        async with asyncio.timeout(PATIENCE_S):
+            while data := await self.reader.read(CHUNK_BYTES):
+                found = None
+                before = self.got
+                for message in self.decoder.feed(data):
+                    if not isinstance(message, Welcome | Bye | Ping | Pong | Seen):
+                        self.got += 1
+                    self.last = message
+                    if isinstance(message, kind):
+                        found = message
+                if self.got > before:
+                    await self.send(Seen(self.got))
+                if found is not None:
+                    return found
+        return None
+
+    async def done(self) -> None:
+        """The broker has dealt with all that was sent."""
+        asking = asyncio.ensure_future(self.send(Ping()))
+        await self.until(Pong)
+        await asking
+
+    async def does(self, data: bytes) -> None:
+        """Send, and read the answers meanwhile, until all is dealt with."""
+        sending = asyncio.ensure_future(self.send_bytes(data + frames([Ping()])))
+        try:
+            await self.until(Pong)
+            await sending
+        except ConnectionError:
+            sending.cancel()
+
+    def close(self) -> None:
+        self.writer.transport.abort()
+
+
+# --- the inputs ---
+
+
+def cloud_events(events: int, names: int, each: int) -> bytes:
+    """A batch of events that have few of many attributes."""
+    documents = []
+    for at in range(events):
+        own = {f"n{(at * each + part) % names}": at for part in range(each)}
+        documents.append({"specversion": "1.0", "id": str(at), "source": "/s", "type": "t", **own})
+    return json.dumps(documents).encode()
+
+
+async def http_batch_of_many_names(target: Target) -> None:
+    body = cloud_events(10_000, 4_000, 3)
+    await target.request(b"POST", b"/events", body, b"application/cloudevents-batch+json")
+
+
+def numbered(count: int, first: int = 0) -> bytes:
+    """Subscriptions of which none covers another."""
+    return frames(Subscribe(at, at, f"number = {at}") for at in range(first, first + count))
+
+
+async def subscriptions_at_once(target: Target) -> None:
+    end = await Attacker.connect(target)
+    await end.does(numbered(10_000))
+    await end.does(frames(Unsubscribe(at, at) for at in range(10_000)))
+    end.close()
+
+
+async def updates_at_once(target: Target) -> None:
+    end = await Attacker.connect(target)
+    await end.send(Subscribe(1, 1, "x > :y AND s LIKE 'a%'", {"y": 0}))
+    await end.does(frames(Update(at + 2, 1, {"y": at}) for at in range(20_000)))
+    end.close()
+
+
+async def pings_at_once(target: Target) -> None:
+    end = await Attacker.connect(target)
+    await end.does(frames(Ping() for _ in range(100_000)))
+    end.close()
+
+
+async def questions_at_once(target: Target) -> None:
+    end = await Attacker.connect(target)
+    await end.does(numbered(5_000))
+    for what in ("status", "topology", "catalogue"):
+        await end.does(frames(Ask(at, what) for at in range(200)))
+    await end.does(frames(Ask(at, "trace", {"number": at}) for at in range(200)))
+    end.close()
+
+
+async def settles_at_once(target: Target) -> None:
+    end = await Attacker.connect(target)
+    await end.does(frames(Settle(at) for at in range(20_000)))
+    end.close()
+
+
+def publication(batch: pa.RecordBatch) -> bytes:
+    return frames([Publish(Parcel("", batch), 1)])
+
+
+async def a_batch_of_many_columns(target: Target) -> None:
+    values = pa.array(np.ones(60_000, np.bool_))
+    batch = pa.RecordBatch.from_arrays([values] * 2_000, names=[f"c{at}" for at in range(2_000)])
+    await published(target, batch)
+
+
+async def a_batch_of_many_rows(target: Target) -> None:
+    await published(target, pa.record_batch({"number": np.arange(2_000_000)}))
+
+
+async def published(target: Target, batch: pa.RecordBatch) -> None:
+    hears = await Attacker.connect(target, name="hears")
+    await hears.send(Subscribe(1, 1, "number < 10 OR c1 = TRUE"))
+    for at in range(100):
+        await hears.send(Subscribe(at + 2, at + 2, f"number = {at} AND s LIKE '%{at}%'"))
+    await hears.done()
+    end = await Attacker.connect(target)
+    await end.does(publication(batch))
+    await hears.done()
+    hears.close()
+    end.close()
+
+
+async def durable_events_at_once(target: Target) -> None:
+    hears = await Attacker.connect(target, name="hears")
+    await hears.send(*(Subscribe(at, at, f"x >= {at}", durable=f"d{at}") for at in range(20)))
+    await hears.done()
+    hears.close()
+    end = await Attacker.connect(target)
+    lone = [
+        Publish(Parcel.of("", to_batch({"x": at})), at + 1, durable=True) for at in range(3_000)
+    ]
+    await end.does(frames([*lone, Settle(1)]))
+    end.close()
+
+
+async def a_crowd_that_floods(target: Target) -> None:
+    ends = [await Attacker.connect(target, name=f"e{at}") for at in range(100)]
+    await asyncio.gather(*(end.does(numbered(200)) for end in ends))
+    for end in ends:
+        end.close()
+
+
+async def a_frame_of_numbers(target: Target) -> None:
+    end = await Attacker.connect(target)
+    values = {f"v{at}": at for at in range(600_000)}
+    await end.does(frames([Ask(1, "trace", values)]))
+    end.close()
+
+
+Input = Callable[[Target], Awaitable[None]]
+
+INPUTS: Final[dict[str, Input]] = {
+    each.__name__: each
+    for each in (
+        http_batch_of_many_names,
+        subscriptions_at_once,
+        updates_at_once,
+        questions_at_once,
+        settles_at_once,
+        a_batch_of_many_columns,
+        a_batch_of_many_rows,
+        a_crowd_that_floods,
+        a_frame_of_numbers,
+        durable_events_at_once,
+        pings_at_once,
+    )
+}
