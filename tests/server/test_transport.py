@@ -188,7 +188,7 @@ async def test_a_connection_that_ends_while_it_is_behind_is_forgotten() -> None:
 def sized_hello(size: int) -> bytes:
     """A greeting whose frame has a body of so many bytes."""
     for token in range(size):
-        message = hello(token="t" * (size - 100 + token))
+        message = hello(token="t" * (size - 300 + token))
         (frame,) = Encoder().encode(message)
         if len(frame) == HEAD.size + size:
             return bytes(frame)
