@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -157,3 +158,19 @@ async def test_a_final_refusal_ends_all_subscriptions_with_the_error() -> None:
             await subscription.receive()
         with pytest.raises(palio.errors.Closed):
             await client.subscribe("x < 2")
+
+
+async def test_a_connection_that_is_closing_is_not_written_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop may have closed it without having said so yet."""
+    async with broker(friendly) as (url, _):
+        client = await palio.connect(url)
+        connection = client._session._connection
+        assert connection is not None
+        wire: Any = connection.wire
+        monkeypatch.setattr(wire._transport, "write", lambda _: pytest.fail("written"))
+        wire._transport.abort()
+        wire.send(Pong())
+        wire._flush()
+        await client.close()

@@ -182,6 +182,52 @@ async def test_a_connection_that_ends_while_it_is_behind_is_forgotten() -> None:
         assert len(asked) == 101
 
 
+class Raising:
+    """A transport that raises when it is used after it was closed, as those of uvloop do."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._inner = transport
+        self.is_closed = False
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._inner.close()
+
+    def abort(self) -> None:
+        self.is_closed = True
+        self._inner.abort()
+
+    def _refuse(self, *_: object) -> None:
+        if self.is_closed:
+            raise RuntimeError("unable to perform operation; the handler is closed")
+
+    write = writelines = pause_reading = resume_reading = _refuse
+
+
+async def test_a_transport_that_is_closing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be so before the connection is told: then the node still answers on it."""
+    node = Scripted(echo)
+    async with serving(node) as (server, address):
+        peer = await Peer.client(address)
+        (connection,) = server._open
+        assert connection._transport is not None
+        closing = Raising(connection._transport)
+        monkeypatch.setattr(connection, "_transport", closing)
+        closing.is_closed = True
+        before = server.traffic.bytes_out
+        for answer in (Done(1), Done(2)):
+            connection.send(answer)
+            connection.flush()
+        connection.pause_writing()
+        connection.resume_writing()
+        connection.close(Bye("closed"))
+        assert server.traffic.bytes_out == before
+        peer.close()
+
+
 # --- the greeting ---
 
 

@@ -15,6 +15,7 @@ from palio.errors import IllegalMessage
 from palio.node.addresses import parse_address
 from palio.node.messages import Message
 from palio.node.wire import Decoder, Encoder
+from palio.node.writing import write
 
 __all__ = ["Dial", "Ear", "Wire", "tcp"]
 
@@ -116,10 +117,7 @@ class _Connection(asyncio.Protocol):
     def _flush(self) -> None:
         if self._out and self._transport is not None:
             buffers, self._out = self._out, []
-            if len(buffers) == 1:
-                self._transport.write(buffers[0])
-            else:
-                self._transport.writelines(buffers)
+            write(self._transport, buffers)
 
     def _lost(self, reason: str) -> None:
         ear = self._abandon()

@@ -26,6 +26,7 @@ from palio.node.limits import (
 )
 from palio.node.messages import Bye, EventMessage, Hello, Message, Welcome
 from palio.node.wire import Decoder, Encoder
+from palio.node.writing import write
 from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, WRITE_HIGH_BYTES
 from palio.server.places import Place
@@ -242,10 +243,10 @@ class Connection(asyncio.Protocol):
             messages, self._out = self._out, []
             encode = self._encoder.encode
             buffers = [buffer for each in messages for buffer in encode(each)]
-            self._owner.traffic.bytes_out += sum(
-                each.size if hasattr(each, "size") else len(each) for each in buffers
-            )
-            self._transport.writelines(buffers)
+            if write(self._transport, buffers):
+                self._owner.traffic.bytes_out += sum(
+                    each.size if hasattr(each, "size") else len(each) for each in buffers
+                )
 
     def close(self, last: Message | None = None) -> None:
         """Write what is to be written, and a last word, and close. Nothing more is read."""
