@@ -302,9 +302,10 @@ class _End:
                     return
                 self._arrived(message)
         except IllegalMessage as error:
-            if self.illegal is not None:
+            if self.illegal is None:
+                self.end(str(error))
+            else:  # it closes this end, after a last word
                 self.illegal(error)
-            self.end(str(error))
 
     def end(self, reason: str) -> None:
         """Nothing more comes."""

@@ -225,10 +225,9 @@ async def test_forgetting_while_the_broker_is_away() -> None:
         mine = await client.subscribe("EXISTS x", durable="mine")
         net.kill("b1")
         await asyncio.sleep(1)
-        forgetting = asyncio.ensure_future(mine.unsubscribe(forget=True))
-        await asyncio.sleep(1)
+        await mine.unsubscribe(forget=True)  # which waits for nobody
         net.restart("b1")
-        await forgetting
+        await client.settled()
         assert net.node("b1").status()["durable_subscriptions"] == 0
 
 

@@ -20,6 +20,7 @@ from palio.cli import inputs
 from palio.cli.networking import UNDER_WAY, Door, Progress, show_event
 from palio.cli.reporting import show
 from palio.client.archive import PUBLISHER, Archive
+from palio.client.deadlines import TIMEOUT_S
 from palio.client.events import Event, Gap
 from palio.client.history import history
 from palio.client.subscription import Subscription
@@ -66,7 +67,10 @@ def archive(
 ) -> int:
     """Write events to Parquet until a signal comes; say how many."""
     with Archive(target, door.name) as opened:
-        asyncio.run(_archive(filter, door, inputs.bindings(parameters), opened, rolling))
+        try:
+            asyncio.run(_archive(filter, door, inputs.bindings(parameters), opened, rolling))
+        except asyncio.CancelledError:  # before it began
+            raise KeyboardInterrupt from None
         if as_json:
             show({"events": opened.events, "files": opened.files, "directory": str(target)})
         else:
@@ -79,8 +83,10 @@ async def _archive(
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
+    starting = asyncio.current_task()
+    assert starting is not None
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, starting.cancel)
     progress = Progress()
     try:
         async with door.connect() as client:
@@ -92,6 +98,8 @@ async def _archive(
                 values=values,
                 on_gap=_tell_gap,
             )
+            for number in (signal.SIGINT, signal.SIGTERM):  # what is staged is written first
+                loop.add_signal_handler(number, stopped.set)
             _tell(f"archiving {subscription.filter} from {client.broker} to {archive.path}")
             async for _ in _taken(subscription, archive, rolling, stopped):
                 progress.show(archive.events)
@@ -309,7 +317,8 @@ async def _publish(
         try:
             async for piece in paced(pieces, pace):
                 bare = piece.drop_columns([PUBLISHER, SEQ, TIME])
-                under_way.append((piece.num_rows, client.publish_nowait(bare, durable=durable)))
+                receipt = client.publish_nowait(bare, durable=durable, timeout=TIMEOUT_S)
+                under_way.append((piece.num_rows, receipt))
                 if len(under_way) > UNDER_WAY:
                     answered = await first_answer()
                     if answered.error is not None:

@@ -103,10 +103,23 @@ def _opened(source: str, *, is_text: bool) -> Iterator[IO[bytes]]:
     elif source == "-":
         if sys.stdin.isatty():
             sys.stderr.write("palio: reading from the terminal; end with Ctrl-D\n")
-        yield sys.stdin.buffer
+        yield _stdin()
     else:
         with _file(source) as stream:
             yield stream
+
+
+def _stdin() -> IO[bytes]:
+    """Standard input with a buffer of its own.
+
+    Python closes its own at the end of the program, and a thread that still waits for a line there
+    holds its lock: the program would abort.
+    """
+    try:
+        descriptor = sys.stdin.fileno()
+    except (OSError, ValueError):  # something that only looks like a file
+        return sys.stdin.buffer
+    return open(descriptor, "rb", closefd=False)
 
 
 def _file(name: str) -> IO[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 import time
@@ -17,9 +18,10 @@ from palio.cli import inputs
 from palio.cli.feed import Feed
 from palio.cli.reporting import show
 from palio.client.connection import Client, connect
+from palio.client.deadlines import TIMEOUT_S
 from palio.client.events import Event, Gap
 from palio.client.subscription import Subscription
-from palio.errors import InvalidInput, PalioError
+from palio.errors import InvalidInput, PalioError, Unsettled
 
 __all__ = ["UNDER_WAY", "Door", "Progress", "adv", "pub", "show_event", "sub"]
 
@@ -42,8 +44,11 @@ class Door(NamedTuple):
     ca: Path | None = None
     name: str = ""
 
-    def connect(self) -> Client:
-        """A client that is not connected yet."""
+    def connect(self, *, tells: bool = True) -> Client:
+        """A client that is not connected yet; unless it `tells` nothing, people read on stderr when
+        its connection is lost and when it is back.
+        """
+        _tell_warnings(tells=tells)
         token = os.environ.get(TOKEN_VARIABLE, "")
         if self.token_file is not None:
             token = inputs.token_of(str(self.token_file))
@@ -75,7 +80,8 @@ async def _publish(source: str, door: Door, *, durable: bool) -> dict[str, Any]:
         try:
             while taken := await feed.take(BATCH_ROWS):
                 under_way += [
-                    client.publish_nowait(each, durable=durable) for each in _gathered(taken)
+                    client.publish_nowait(each, durable=durable, timeout=TIMEOUT_S)
+                    for each in _gathered(taken)
                 ]
                 while len(under_way) > UNDER_WAY or (under_way and len(taken) < BATCH_ROWS):
                     receipt = await under_way.pop(0)
@@ -204,7 +210,10 @@ async def _hear(
         subscription = await client.subscribe(
             filter, on_gap=_tell_gap, values=values, durable=durable, acknowledge="explicit"
         )
-        steering = asyncio.create_task(_steer(subscription))
+        helpers = [
+            asyncio.create_task(_steer(subscription)),
+            asyncio.create_task(_tell_when_in_force(subscription, client.broker)),
+        ]
         heard = 0
         try:
             async for event in subscription:
@@ -214,9 +223,22 @@ async def _hear(
                 if heard == count:
                     break
         finally:
-            steering.cancel()
-            await subscription.unsubscribe()
+            for each in helpers:
+                each.cancel()
     return 0
+
+
+async def _tell_when_in_force(subscription: Subscription, broker: str) -> None:
+    """Say when whatever is published will be heard, wherever that is."""
+    _tell(f"hearing {subscription.filter} at {broker}; Ctrl-C ends it")
+    try:
+        await subscription.settled()
+    except Unsettled as error:
+        _tell(str(error))
+    except PalioError:
+        pass  # the connection is lost, which is told by itself, or the subscription is over
+    else:
+        _tell("in force wherever events are published")
 
 
 async def _steer(subscription: Subscription) -> None:
@@ -290,6 +312,21 @@ def _jsonable(value: Any) -> str:
 
 def _tell_gap(gap: Gap) -> None:
     _tell(str(gap))
+
+
+class _Warnings(logging.Handler):
+    """What a client warns of, a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        _tell(record.getMessage())
+
+
+def _tell_warnings(*, tells: bool) -> None:
+    """Let people read what clients of this process warn of, or not."""
+    logger = logging.getLogger("palio")
+    if not any(isinstance(each, _Warnings | logging.NullHandler) for each in logger.handlers):
+        logger.addHandler(_Warnings(logging.WARNING) if tells else logging.NullHandler())
 
 
 def _tell(text: str) -> None:

@@ -195,7 +195,7 @@ def top(door: Door, *, interval_s: float, once: bool, as_json: bool) -> int:
 
 
 async def _watch(door: Door, interval_s: float, *, once: bool, as_json: bool) -> None:
-    async with door.connect() as client:
+    async with door.connect(tells=False) as client:  # the screen says it
         before = await _sample(client)
         if once:
             await asyncio.sleep(interval_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
@@ -296,9 +296,18 @@ class SyncClient(SyncAudience):
             portal.close()
             raise
 
-    def publish(self, events: Publishable, *, durable: bool = False) -> Published:
-        """Publish one event, several, or a record batch; return once the broker holds them."""
-        return self._portal.call(self._client.publish(events, durable=durable))
+    def publish(
+        self,
+        events: Publishable,
+        *,
+        durable: bool = False,
+        timeout: float | EllipsisType | None = ...,
+    ) -> Published:
+        """Publish one event, several, or a record batch; return once the broker holds them.
+
+        After `timeout` seconds `Unreachable`, as with `Client.publish`.
+        """
+        return self._portal.call(self._client.publish(events, durable=durable, timeout=timeout))
 
     def advertise(self, filter: str | Filter, **parameters: Any) -> Advertisement:
         """Announce what will be published."""

@@ -17,19 +17,22 @@ import asyncio
 import random
 import secrets
 from collections.abc import Callable, Generator, Sequence
+from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, Self
 
+from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.events import Gap, Published
 from palio.client.inbox import DEFAULT_CAPACITY, Inbox
 from palio.client.moving import OVERLAP_S, Crossing
 from palio.client.outgoing import Publishable
 from palio.client.receipts import Receipts
-from palio.client.remote import Remote
+from palio.client.remote import Remote, unanswered
 from palio.client.securing import TLS
 from palio.client.session import Session
 from palio.client.subscription import SETTLE_PATIENCE_S, Subscription, check_durable
 from palio.client.transport import Dial, tcp
-from palio.errors import InvalidFilter, InvalidInput, Unsettled
+from palio.client.waiting import in_background
+from palio.errors import InvalidFilter, InvalidInput, Unreachable, Unsettled
 from palio.matching.protocol import Matcher
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
@@ -49,6 +52,14 @@ from palio.node.names import check_name
 
 __all__ = ["Advertisement", "Client", "connect"]
 
+_UNRECEIPTED: Final = (
+    "the events were not acknowledged; they may still be published, as they are sent until the "
+    "session is over"
+)
+
+CANCELLED_S: Final = 0.2
+"""How long the last words of a client may take that was cancelled."""
+
 FLUSH_S: Final = 10.0
 """How long `close` waits for the broker's answers to what was published."""
 
@@ -62,13 +73,15 @@ def connect(
     matcher: Matcher | None = None,
     dial: Dial | None = None,
     seed: int | None = None,
+    timeout: float | None = TIMEOUT_S,
 ) -> Client:
     """A connection to a broker: `async with connect(...) as client`, or `await connect(...)`.
 
     Of several URLs the first that answers is taken, and the others in turn when it no longer does.
     `name` is whom durable subscriptions belong to, unless a token or certificate says who this is;
-    without one it is drawn. `dial` opens connections in some way of its own, and `seed` settles the
-    pauses between attempts; both are for tests.
+    without one it is drawn. `timeout` is how many seconds each request waits for its answer before
+    it raises `Unreachable` (None: for ever). `dial` opens connections in some way of its own, and
+    `seed` settles the pauses between attempts; both are for tests.
     """
     urls = [url] if isinstance(url, str) else list(url)
     if not urls:
@@ -84,7 +97,8 @@ def connect(
         token=token,
         incarnation=secrets.token_hex(4),
     )
-    return Client(urls, hello, dial, matcher=matcher, draw=random.Random(seed))
+    draw, patience = random.Random(seed), check_timeout(timeout)
+    return Client(urls, hello, dial, matcher=matcher, draw=draw, timeout=patience)
 
 
 class Advertisement:
@@ -148,7 +162,7 @@ class Client(Remote):
         """
         self._check_open()
         if self._session.is_connected:
-            await self._publications.idle()
+            await self._answered()
         self._session.pause()
 
     async def resume(self, *urls: str) -> None:
@@ -171,7 +185,7 @@ class Client(Remote):
         """
         self._check_open()
         old = self._session
-        await self._publications.idle()
+        await self._answered()
         new = Session(self, self._dial, urls, self._hello, self._draw)
         crossing = self._crossing = Crossing()
         self._arriving = new
@@ -185,6 +199,18 @@ class Client(Remote):
             if self._session is new:
                 old.end()
             asyncio.get_running_loop().call_later(OVERLAP_S, self._crossed, crossing)
+
+    async def _answered(self) -> None:
+        """Return when all that was published is answered."""
+        seconds = self._deadlines.seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await self._publications.idle()
+        except TimeoutError:
+            raise Unreachable(
+                f"not all that was published was answered in {seconds:g} s ({self._state()}); "
+                "resume(url) goes to another broker without waiting for it"
+            ) from None
 
     def _crossed(self, crossing: Crossing) -> None:
         if self._crossing is crossing:
@@ -207,25 +233,50 @@ class Client(Remote):
             self._session.end()
             await self._session.closed()
 
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """`close`; but whoever is cancelled in the block is not made to wait for a broker."""
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            self._session.end()
+            await self._session.closed(CANCELLED_S)
+        await super().__aexit__(kind, error, trace)
+
     # --- publishing ---
 
-    async def publish(self, events: Publishable, *, durable: bool = False) -> Published:
+    async def publish(
+        self,
+        events: Publishable,
+        *,
+        durable: bool = False,
+        timeout: float | EllipsisType | None = ...,  # noqa: ASYNC109  # a caller's own must not cancel it
+    ) -> Published:
         """Publish one event, several, or a record batch; return once the broker holds them.
 
         In memory, or with `durable` on its disk. Calls that run at the same time leave together; a
-        call waits where too much is on its way already.
+        call waits where too much is on its way already. After `timeout` seconds (those of
+        `connect`; None waits for ever) `Unreachable` is raised. Nobody knows then whether the
+        events are published: they are still sent when the broker is back.
         """
-        return await self.publish_nowait(events, durable=durable)
+        seconds = self._deadlines.seconds if isinstance(timeout, EllipsisType) else timeout
+        return await self.publish_nowait(events, durable=durable, timeout=seconds)
 
     def publish_nowait(
-        self, events: Publishable, *, durable: bool = False
+        self, events: Publishable, *, durable: bool = False, timeout: float | None = None
     ) -> asyncio.Future[Published]:
         """`publish` without waiting: the receipt comes later. Events leave in the order of calls.
 
-        `LimitExceeded` where a million events wait to leave.
+        `LimitExceeded` where a million events wait to leave. The receipt has no time limit but what
+        is given here.
         """
         self._check_open()
-        return self._publications.offer(events, durable=durable)
+        receipt = self._publications.offer(events, durable=durable)
+        if timeout is not None:
+            self._deadlines.watch(receipt, _UNRECEIPTED, check_timeout(timeout))
+        return receipt
 
     async def advertise(self, filter: str | Filter, **parameters: Any) -> Advertisement:
         """Announce what will be published, so that brokers need not ask everybody."""
@@ -241,13 +292,17 @@ class Client(Remote):
             await self._ask(Advertise(0, key, str(bound)))
         except BaseException:
             self._advertised.pop(key, None)
+            if self._is_open:  # it may be told of it yet
+                in_background(self._asked(Unadvertise(0, key)))
             raise
         return Advertisement(self, key, bound)
 
     async def unadvertise(self, advertisement: Advertisement) -> None:
         """Withdraw an announcement."""
         if self._advertised.pop(advertisement._key, None) is not None:
-            await self._ask(Unadvertise(0, advertisement._key))
+            self._check_open()
+            request = Unadvertise(0, advertisement._key)
+            await self._while_connected(self._asked(request), unanswered(request))
 
     # --- hearing ---
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from palio.client.audience import Audience, new_matcher
+from palio.client.deadlines import TIMEOUT_S, Deadlines
 from palio.client.events import ANY_PUBLISHER, Gap
 from palio.client.moving import Crossing
 from palio.client.publications import Publications
@@ -50,6 +51,7 @@ from palio.node.messages import (
     Publish,
     Refused,
     Replace,
+    Retire,
     Settle,
     Subscribe,
     Unadvertise,
@@ -58,7 +60,7 @@ from palio.node.messages import (
     unpack_mask,
 )
 
-__all__ = ["Remote"]
+__all__ = ["Remote", "unanswered"]
 
 SETTLE_AGAIN_S: Final = 0.1
 """How long a client waits before it asks again for brokers that could not be told."""
@@ -80,6 +82,7 @@ class Remote(Audience):
         *,
         matcher: Matcher | None,
         draw: random.Random,
+        timeout: float | None = TIMEOUT_S,
     ) -> None:
         super().__init__(matcher)
         self._hello = hello
@@ -87,6 +90,9 @@ class Remote(Audience):
         self._draw = draw
         self._session = Session(self, dial, urls, hello, draw)
         self._requests = Requests()
+        self._deadlines = Deadlines(timeout, self._state)
+        self._leavers: set[asyncio.Future[None]] = set()
+        """What those wait for who have unsubscribed."""
         self._publications = Publications(self)
         self._announced_keys: set[int] = set()
         self._advertised: dict[int, Filter] = {}
@@ -121,9 +127,21 @@ class Remote(Audience):
     def _ask(self, request: Request) -> asyncio.Future[Any]:
         """Send a request; what is returned is done with its answer."""
         self._check_open()
+        future = self._asked(request)
+        self._deadlines.watch(future, unanswered(request), self._deadlines.seconds)
+        return future
+
+    def _asked(self, request: Request) -> asyncio.Future[Any]:
+        """Send a request whose answer may take as long as it likes."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._session.send(self._requests.enter(request, [future]))
         return future
+
+    def _state(self) -> str:
+        """How it stands with the connection, for people."""
+        session = self._session
+        is_there = "stands" if session.is_connected else "is lost and is dialled again"
+        return f"the connection to {session.broker or session.urls[0]} {is_there}"
 
     def _announce(self, subscription: Subscription) -> Awaitable[None]:
         key = self._numbers[subscription]
@@ -162,9 +180,25 @@ class Remote(Audience):
         self._announced_keys.discard(key)
         if forget and subscription.durable:
             self._leaving[key] = self._description(key, subscription)
-        withdrawn = self._ask(Unsubscribe(0, key, forget))
+        withdrawn = self._asked(Unsubscribe(0, key, forget))
         withdrawn.add_done_callback(lambda _: self._leaving.pop(key, None))
-        return withdrawn
+        if forget:
+            in_background(withdrawn)
+        return self._while_connected(withdrawn, unanswered(Unsubscribe(0, key)))
+
+    def _while_connected(self, change: asyncio.Future[Any], what: str) -> Awaitable[None]:
+        """Done with a change that is in force here, or when the connection breaks: the broker is
+        told of it in any case.
+        """
+        change.add_done_callback(_retrieved)
+        if not self._session.is_connected:
+            return DONE
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._leavers.add(told)
+        told.add_done_callback(self._leavers.discard)
+        change.add_done_callback(lambda _: _finish([told]))
+        self._deadlines.watch(told, what, self._deadlines.seconds)
+        return told
 
     async def _settled(self, patience: float) -> None:
         """Ask again while some are missing: a network that forms or mends itself is whole soon."""
@@ -214,6 +248,11 @@ class Remote(Audience):
         if session is self._session and self._publications.waiting:
             self._publications.flush()
 
+    def lost(self, session: Session) -> None:
+        """Who has unsubscribed need not wait for the broker to be back."""
+        if session is self._session:
+            _finish(list(self._leavers))
+
     def handle(self, session: Session, message: Message) -> None:
         """What a broker says to a client."""
         match message:
@@ -252,6 +291,7 @@ class Remote(Audience):
         if session is not self._session:
             return
         self._is_open = False
+        self._deadlines.close()
         self._requests.end(error)
         self._publications.end(error)
         for subscription in list(self._numbers):
@@ -362,6 +402,28 @@ class Remote(Audience):
             for number, subscription in self._subscriptions.items():
                 if number == each.key or (each.key < 0 and not subscription.durable):
                     subscription._inbox.note(subscription, gap)
+
+
+def _retrieved(change: asyncio.Future[Any]) -> None:
+    """It does not matter whether the broker confirms what ends with the session anyway."""
+    if not change.cancelled():
+        change.exception()
+
+
+def unanswered(request: Request) -> str:
+    """What is known of a request that nobody has answered in time."""
+    match request:
+        case Subscribe():
+            return "nothing was subscribed; the broker is told so if it has subscribed it"
+        case Replace() | Update():
+            return "the change is in force here, and the broker will be told of it"
+        case Unsubscribe():
+            return "nothing more is heard here, and the broker will be told so"
+        case Advertise() | Unadvertise():
+            return "the broker may or may not know; it will be told that nothing is advertised"
+        case Retire():
+            return "the broker may or may not be retired; look at the topology, and ask again"
+    return "ask again"
 
 
 def _text(what: Filter | Pattern) -> str:

@@ -71,6 +71,9 @@ class Owner(Protocol):
     def connected(self, session: Session) -> None:
         """Messages go out again."""
 
+    def lost(self, session: Session) -> None:
+        """The connection broke; it is dialled again."""
+
     def handle(self, session: Session, message: Message) -> None:
         """A counted message came. `IllegalMessage` if it is none that a broker may send."""
 
@@ -150,6 +153,7 @@ class Session:
         self._word: asyncio.TimerHandle | None = None
         self._heard = 0
         self._heard_before_beat = 0
+        self._is_missed = False
         self._unnamed = 0
         """How often the broker could not take something that was not counted."""
 
@@ -242,6 +246,10 @@ class Session:
             wire.send(message)
         if not welcome.resumed:
             self._owner.renewed(self)
+        if self._is_missed:
+            self._is_missed = False
+            how = "all goes on" if welcome.resumed else "all is subscribed anew"
+            _log.warning("connected to %s again; %s", self.broker, how)
         self._owner.connected(self)
         self._heard_at = asyncio.get_running_loop().time()
         self._listen()
@@ -276,8 +284,12 @@ class Session:
 
     def _lost(self, connection: _Connection, reason: str) -> None:
         if connection is self._connection and not self._ended:
-            _log.info("the connection to %s broke: %s", self.broker, reason)
+            _log.warning(
+                "the connection to %s broke (%s); it is dialled again", self.broker, reason
+            )
+            self._is_missed = True
             self._disconnect()
+            self._owner.lost(self)
             self._task = asyncio.get_running_loop().create_task(self._return())
 
     async def _return(self) -> None:
@@ -314,11 +326,11 @@ class Session:
             connection.wire.close()
             self._closing = connection.wire
 
-    async def closed(self) -> None:
+    async def closed(self, patience_s: float = CLOSE_S) -> None:
         """Wait until the last words are written and the connection is closed."""
         if self._closing is not None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_S):
+                async with asyncio.timeout(patience_s):
                     await self._closing.wait_closed()
 
     # --- messages ---

@@ -30,7 +30,7 @@ class Ear(Protocol):
         """The connection is gone. Comes once, unless it was this end that closed it."""
 
     def illegal(self, error: IllegalMessage) -> None:
-        """Something came that cannot be read. Nothing more arrives; `lost` may follow."""
+        """Something came that cannot be read; nothing more does. In the place of `lost`."""
 
 
 class Wire(Protocol):

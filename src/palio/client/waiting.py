@@ -24,7 +24,7 @@ DONE: Final = _Done()
 
 
 def in_background(change: Awaitable[Any]) -> None:
-    """Nobody waits for a change that was told to a broker: a refusal is logged."""
+    """Nobody waits for a change that was told to a broker: what goes wrong is logged."""
     if isinstance(change, asyncio.Future):
         change.add_done_callback(_log_failure)
 
@@ -32,4 +32,4 @@ def in_background(change: Awaitable[Any]) -> None:
 def _log_failure(done: asyncio.Future[Any]) -> None:
     error = None if done.cancelled() else done.exception()
     if error is not None:
-        _log.warning("a change was refused: %s", error)
+        _log.warning("a change was not confirmed: %s", error)

@@ -1,0 +1,100 @@
+"""`Deadlines`: answers that are waited for no longer than so many seconds.
+
+A call costs no timer of its own: those with the client's own patience end in the order in which
+they began, so one timer for the first of them does for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from palio.errors import InvalidInput, Unreachable
+
+__all__ = ["TIMEOUT_S", "Deadlines", "check_timeout"]
+
+TIMEOUT_S: Final = 30.0
+"""How long a request waits for its answer: longer than a broker takes to be missed and dialled
+again, and short enough that somebody who waits for it learns what is the matter."""
+
+TIDY_AT: Final = 10_000
+"""So many that wait, and those that were answered out of order are taken out."""
+
+
+class Deadlines:
+    """Futures that fail with `Unreachable` unless they are done in time."""
+
+    def __init__(self, seconds: float | None, state: Callable[[], str]) -> None:
+        self.seconds = seconds
+        """The patience of those that name none; None waits for ever."""
+        self._state = state
+        self._waiting: deque[tuple[float, asyncio.Future[Any], str]] = deque()
+        self._tidy_at = TIDY_AT
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, future: asyncio.Future[Any], what: str, seconds: float | None) -> None:
+        """Let a future fail after so many seconds; `what` says of what it is the answer, and what
+        is known without it.
+        """
+        if seconds is None or future.done():
+            return
+        loop = asyncio.get_running_loop()
+        if seconds != self.seconds:
+            timer = loop.call_later(seconds, self._expire, future, what, seconds)
+            future.add_done_callback(lambda _: timer.cancel())
+            return
+        waiting = self._waiting
+        while waiting and waiting[0][1].done():
+            waiting.popleft()
+        if len(waiting) >= self._tidy_at:
+            self._tidy()
+        waiting.append((loop.time() + seconds, future, what))
+        if self._timer is None:
+            self._timer = loop.call_at(waiting[0][0], self._sweep)
+
+    def close(self) -> None:
+        """Nobody waits any longer."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tidy(self) -> None:
+        left = [each for each in self._waiting if not each[1].done()]
+        self._waiting.clear()
+        self._waiting.extend(left)
+        self._tidy_at = max(TIDY_AT, 2 * len(left))
+
+    def _sweep(self) -> None:
+        """The first deadline has come."""
+        self._timer = None
+        loop, waiting = asyncio.get_running_loop(), self._waiting
+        while waiting:
+            at, future, what = waiting[0]
+            if not future.done():
+                if at > loop.time():
+                    self._timer = loop.call_at(at, self._sweep)
+                    return
+                assert self.seconds is not None
+                self._expire(future, what, self.seconds)
+            waiting.popleft()
+
+    def _expire(self, future: asyncio.Future[Any], what: str, seconds: float) -> None:
+        if not future.done():
+            future.set_exception(
+                Unreachable(f"no answer for {seconds:g} s ({self._state()}): {what}")
+            )
+
+
+def check_timeout(seconds: float | None) -> float | None:
+    """A time to wait, which may be None for ever.
+
+    >>> check_timeout(1.5)
+    1.5
+    """
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is None or (is_number and seconds > 0):
+        return seconds
+    raise InvalidInput(f"a timeout is a number of seconds above 0, or None; not {seconds!r:.80}")
