@@ -38,6 +38,7 @@ from palio.routing.protocol import Matching, Router
 from palio.server.broker import Server
 from palio.server.journal import Diskless, Journal
 from palio.server.limits import GC_THRESHOLDS, LOADING_S
+from palio.server.room import RESERVE_BYTES
 from palio.server.settings import Configuration, Grant
 
 __all__ = ["Front", "Running", "new_authority", "new_identity", "new_router", "run", "running"]
@@ -83,7 +84,12 @@ async def running(configuration: Configuration) -> AsyncIterator[Running]:
     _check_identity(authority, identity)
     settings = _node_settings(configuration)
     journal = (
-        Journal(Path(broker.data_dir), broker.name, max_bytes=broker.journal_bytes)
+        Journal(
+            Path(broker.data_dir),
+            broker.name,
+            max_bytes=broker.journal_bytes,
+            reserve_bytes=RESERVE_BYTES,
+        )
         if broker.data_dir
         else Diskless()
     )

@@ -47,6 +47,7 @@ from palio.server.journal_format import (
     put_about,
 )
 from palio.server.journal_writer import IDLE_S, Writer
+from palio.server.room import Room
 from palio.server.wal import check_log
 
 __all__ = ["FILE", "LOG_PAGES", "Diskless", "Journal"]
@@ -67,7 +68,13 @@ class Journal:
     """The journal of one broker; opening it begins a new epoch."""
 
     def __init__(
-        self, directory: Path, name: str, *, idle_s: float = IDLE_S, max_bytes: int = 0
+        self,
+        directory: Path,
+        name: str,
+        *,
+        idle_s: float = IDLE_S,
+        max_bytes: int = 0,
+        reserve_bytes: int = 0,
     ) -> None:
         self.path = directory / FILE
         self.counters = JournalCounters()
@@ -76,16 +83,21 @@ class Journal:
         with _damage_told(self.path), ExitStack() as undo:
             undo.callback(self._lock.close)
             _make_private(self.path)
+            self._room = Room(directory, reserve_bytes)
             check_log(self.path)
             self._connection = undo.enter_context(closing(connect(self.path)))
             create_or_check(self._connection, self.path, name)
-            self._connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+            (page_bytes,) = self._connection.execute("PRAGMA page_size").fetchone()
+            log_pages = LOG_PAGES
+            if self._room.reserve_bytes:
+                log_pages = min(LOG_PAGES, self._room.reserve_bytes // 2 // page_bytes)
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {log_pages}")
             if max_bytes:
-                (page_bytes,) = self._connection.execute("PRAGMA page_size").fetchone()
                 self._connection.execute(f"PRAGMA max_page_count = {max_bytes // page_bytes}")
             self._reading = undo.enter_context(closing(connect(self.path)))
-            self._writer = Writer(self._connection, self.counters, idle_s=idle_s)
+            self._writer = Writer(self._connection, self.counters, idle_s=idle_s, room=self._room)
             self.epoch = self._begin_epoch(self._connection)
+            self._room.reserve()
             undo.pop_all()
 
     @staticmethod
@@ -115,6 +127,7 @@ class Journal:
         self._writer.stop()
         self._reading.close()
         self._connection.close()
+        self._room.close()
         self._lock.close()
 
     # --- `Store`: what the node calls ---
@@ -317,6 +330,10 @@ def _damage_told(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if "unable to open" in str(error) or "readonly" in str(error):
             raise InvalidConfiguration(f"{path}: {error}") from error
+        if "disk is full" in str(error):
+            raise InvalidConfiguration(
+                f"{path}: the disk is full; make some room for the broker to start"
+            ) from error
         raise JournalDamaged(f"{path}: {error}") from error
     except (sqlite3.DatabaseError, msgspec.MsgspecError, pa.ArrowException, ValueError) as error:
         if isinstance(error, InvalidConfiguration | UnsafeFile):

@@ -3,8 +3,9 @@
 1. An append is answered once: `stored` after the commit that holds it is on the disk, or `failed`
    when that could not be. Answers come in the order of the appends, but for those of a
    transaction that failed: then each is tried by itself, and whatever fits is stored.
-2. What releases room (`DropEntries`, `Forget`, `DropSubscription`) and could not be written is
-   owed: it is written before anything else once there is room.
+2. What releases room (`DropEntries`, `Forget`, `DropSubscription`) is written also where nothing
+   else can be: the reserve is for that (see `Room`). What could not be written even so is owed: it
+   is written before anything else once there is room.
 3. When nothing is to be written for a while, the file gives back what it no longer needs.
 """
 
@@ -24,9 +25,11 @@ from palio.node.effects import (
     DropSubscription,
     Forget,
     Operation,
+    PutEntry,
 )
 from palio.server.counters import JournalCounters
 from palio.server.journal_format import Scribe
+from palio.server.room import Room
 
 __all__ = ["IDLE_S", "MAX_GROUP", "Writer"]
 
@@ -45,6 +48,9 @@ are kept for what comes next."""
 MOVABLE_PAGES: Final = 65_536
 """Pages in use that may be moved for it: 256 MiB, about two seconds in which appends wait."""
 
+SMALL_BYTES: Final = 8_192
+"""What a row takes beside its events, with what it changes of the trees above it."""
+
 _RELEASING: Final = (DropEntries, Forget, DropSubscription)
 
 Stored = Callable[[list[int]], None]
@@ -55,11 +61,17 @@ class Writer:
     """A queue of appends, and the thread that empties it."""
 
     def __init__(
-        self, connection: sqlite3.Connection, counters: JournalCounters, *, idle_s: float = IDLE_S
+        self,
+        connection: sqlite3.Connection,
+        counters: JournalCounters,
+        *,
+        idle_s: float = IDLE_S,
+        room: Room | None = None,
     ) -> None:
         self._connection = connection
         self._counters = counters
         self._idle_s = idle_s
+        self._room = room
         self._scribe = Scribe(connection)
         self._queue: queue.SimpleQueue[Append | threading.Event | None] = queue.SimpleQueue()
         self._owed: list[Operation] = []
@@ -130,21 +142,53 @@ class Writer:
         if problem is None:
             self._stored([each.ticket for each in group])
         elif len(group) == 1:
-            self._refuse(group[0], problem)
+            self._alone(group[0], problem)
         else:
             for each in group:
-                alone = self._attempt([each])
-                if alone is None:
-                    self._stored([each.ticket])
-                else:
-                    self._refuse(each, alone)
+                self._alone(each, self._attempt([each]))
         self._counters.waiting -= len(group)
         self._counters.commit_s += time.perf_counter() - started
+
+    def _alone(self, append: Append, problem: str | None) -> None:
+        """An append was tried by itself: answer it; what releases room has the reserve too."""
+        room = self._room
+        if problem is not None and room is not None and _releases(append):
+            room.release()
+            problem = self._attempt([append])
+            if problem is None:
+                self._empty_log()
+            room.reserve()
+        if problem is None:
+            self._stored([append.ticket])
+        else:
+            self._refuse(append, problem)
+
+    def _is_too_much(self, group: Sequence[Append]) -> bool:
+        """Whether the disk has no room for some appends and for what must be written after them."""
+        room = self._room
+        nbytes = sum(_size(each) for append in group for each in append.operations)
+        if room is None or not nbytes or room.admits(nbytes):
+            return False
+        self._empty_log()
+        (free,) = self._connection.execute("PRAGMA freelist_count").fetchone()
+        (page_bytes,) = self._connection.execute("PRAGMA page_size").fetchone()
+        return not room.admits(nbytes, reusable=free * page_bytes)
+
+    def _empty_log(self) -> None:
+        """Move the log into the file, as far as there is room."""
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            logger.debug(
+                "the log stays as long as it is", extra={"details": {"reason": str(error)}}
+            )
 
     def _attempt(self, group: Sequence[Append]) -> str | None:
         """Write some appends as one transaction; why it failed, or None."""
         execute = self._connection.execute
         try:
+            if self._is_too_much(group):
+                return "the disk is full, but for what is kept to write acknowledgements"
             execute("BEGIN IMMEDIATE")
             for operation in self._owed:
                 self._scribe.write(operation)
@@ -180,7 +224,21 @@ class Writer:
             if free >= WORTHWHILE_PAGES and free > used and used <= MOVABLE_PAGES:
                 execute("VACUUM")
             execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if self._room is not None:
+                self._room.reserve()
         except sqlite3.Error as error:
             logger.warning(
                 "the journal stays as large as it is", extra={"details": {"reason": str(error)}}
             )
+
+
+def _releases(append: Append) -> bool:
+    """Whether an append does nothing but make room."""
+    return all(isinstance(each, _RELEASING) for each in append.operations)
+
+
+def _size(operation: Operation) -> int:
+    """About how much an operation makes a journal grow; nothing if it makes room."""
+    if isinstance(operation, _RELEASING):
+        return 0
+    return SMALL_BYTES + (operation.parcel.nbytes if isinstance(operation, PutEntry) else 0)

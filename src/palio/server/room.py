@@ -1,0 +1,92 @@
+"""`Room`: what a journal may still take of its disk, and a reserve for what makes room.
+
+Whatever a journal writes, also that something is done with and may go, takes room in its log first,
+and later as much again when the log is moved into the file. So a disk that was filled to its last
+byte could not be emptied any more.
+
+1. What grows is refused while there is room for what shrinks: the log must fit into the file.
+2. Others fill disks too. A file of its own, the *reserve*, holds room for that case: it is given up
+   to write what shrinks and to move the log, and made again when there is room.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+__all__ = ["FILE", "RESERVE_BYTES", "SLACK_BYTES", "Room"]
+
+FILE: Final = "journal.reserve"
+"""The name of the reserve in the data directory."""
+
+RESERVE_BYTES: Final = 24 << 20
+"""Enough to move a log of full length (16 MiB) into the file, and to go on meanwhile."""
+
+SHARE: Final = 8
+"""On a small disk the reserve is one part in so many of it."""
+
+SLACK_BYTES: Final = 128 << 10
+"""What is left beyond what is reckoned: pages of trees, and the index of the log."""
+
+
+class Room:
+    """The disk under a data directory."""
+
+    def __init__(self, directory: Path, reserve_bytes: int = RESERVE_BYTES) -> None:
+        self._path = directory / FILE
+        self._log = directory / "journal.sqlite-wal"
+        self._directory = directory
+        found = os.statvfs(directory)
+        self.reserve_bytes = min(reserve_bytes, found.f_blocks * found.f_frsize // SHARE)
+        if self.free < SLACK_BYTES:
+            self.release()  # or the journal could not even be opened
+
+    @property
+    def free(self) -> int:
+        """Bytes of the disk that anybody may take."""
+        found = os.statvfs(self._directory)
+        return found.f_bavail * found.f_frsize
+
+    @property
+    def log_bytes(self) -> int:
+        """How long the log is."""
+        try:
+            return self._log.stat().st_size
+        except OSError:
+            return 0
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether the reserve is there."""
+        return self._path.exists()
+
+    def admits(self, nbytes: int, reusable: int = 0) -> bool:
+        """Whether so many bytes may be written, into the log and later into the file, of which so
+        many are `reusable`.
+        """
+        growth = max(0, self.log_bytes + nbytes - reusable)
+        return self.free >= nbytes + growth + SLACK_BYTES
+
+    def reserve(self) -> None:
+        """Make the reserve, if it is not there and the disk has room for it."""
+        if not self.reserve_bytes:
+            return
+        if self.is_reserved or self.free < self.reserve_bytes + 2 * SLACK_BYTES:
+            return
+        with self._path.open("wb") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, self.reserve_bytes)
+            except OSError:  # somebody was quicker, or these disks cannot
+                self.release()
+
+    def release(self) -> None:
+        """Give the reserve up."""
+        with suppress(OSError):
+            self._path.unlink()
+
+    def close(self) -> None:
+        """The journal is closed: a reserve is kept only where it will be needed."""
+        if self.free > 4 * self.reserve_bytes:
+            self.release()

@@ -1,0 +1,108 @@
+"""A journal on a disk of a few MiB that is full: run as a program in a mount namespace of its own.
+
+unshare -m sh -c 'mount -t tmpfs -o size=6m tmpfs "$0" && python -m tests.server.full_disk "$0"'
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from palio.node.effects import (
+    Append,
+    Assign,
+    DropEntries,
+    Forget,
+    Operation,
+    PutEntry,
+    PutSubscription,
+)
+from palio.node.messages import Parcel
+from palio.server.journal import Journal
+from palio.server.room import RESERVE_BYTES
+
+EVENT_BYTES = 100_000
+CYCLES = 4
+
+
+class Filler:
+    """A journal that is filled and emptied."""
+
+    def __init__(self, directory: Path) -> None:
+        self.journal = Journal(directory / "data", "b1", reserve_bytes=RESERVE_BYTES)
+        self.stored: list[int] = []
+        self.failed: list[int] = []
+        self.journal.start(self.stored.extend, lambda ticket, _: self.failed.append(ticket))
+        self._next = self.journal.load().last_entry + 1
+
+    def write(self, *operations: Operation) -> bool:
+        """Write something by itself; whether it is on the disk."""
+        self._next += 1
+        before = len(self.stored)
+        self.journal.append(Append(self._next, operations))
+        self.journal.flush()
+        return len(self.stored) > before
+
+    def fill(self) -> list[int]:
+        """Put entries until one is refused; those that are on the disk."""
+        entries: list[int] = []
+        while True:
+            entry = self._next
+            if not self.write(PutEntry(entry, _parcel(entry), (), 0), Assign("s", entry, None)):
+                return entries
+            entries.append(entry)
+
+    def empty(self, entries: list[int]) -> int:
+        """Acknowledge entries one by one; how many times that was written."""
+        return sum(self.write(Forget("s", each), DropEntries((each,))) for each in entries)
+
+    def subscribe(self) -> bool:
+        return self.write(PutSubscription("s", "ann", "TRUE", b"\x80", 60.0))
+
+
+def _parcel(number: int) -> Parcel:
+    times = pa.array([number], pa.timestamp("us", "UTC"))
+    columns = {"x": ["x" * EVENT_BYTES], "$seq": pa.array([number], pa.int64()), "$time": times}
+    return Parcel.of("ann/1", pa.record_batch(columns))
+
+
+def run(directory: Path) -> dict[str, Any]:
+    """Fill and empty, several times; then let somebody else fill the disk."""
+    filler = Filler(directory)
+    cycles = []
+    for _ in range(CYCLES):
+        entries = filler.fill()
+        subscribed = filler.subscribe()
+        acknowledged = filler.empty(entries)
+        cycles.append([len(entries), acknowledged, subscribed, filler.subscribe()])
+    kept = filler.fill()[:3]
+    filler.empty([])
+    others = directory / "others"
+    with others.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)) == 4096:
+                pass
+        except OSError:
+            pass
+    filler.journal.close()
+    again = Filler(directory)  # a broker starts on a disk without a byte
+    waiting = list(again.journal.load().waiting.get("s", []))
+    acknowledged = again.empty(waiting)
+    left = len(again.journal.load().waiting.get("s", []))
+    others.unlink()
+    filled = len(again.fill())
+    again.journal.close()
+    return {
+        "cycles": cycles,
+        "kept": [each in waiting for each in kept],
+        "full": [len(waiting), acknowledged, left],
+        "filled": filled,
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(run(Path(sys.argv[1]))))
