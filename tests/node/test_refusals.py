@@ -7,12 +7,18 @@ from typing import Any, Final
 
 import pytest
 
-from palio.errors import IllegalMessage
+from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_filter
 from palio.node.broker import Node
 from palio.node.complaints import COMPLAIN_EVERY_S
 from palio.node.effects import Moment, Send
-from palio.node.limits import FRAME_TRIES, MAX_REASON_CHARS, PROTOCOL_VERSION, SESSION_TRIES
+from palio.node.limits import (
+    DAMAGE_TRIES,
+    FRAME_TRIES,
+    MAX_REASON_CHARS,
+    PROTOCOL_VERSION,
+    SESSION_TRIES,
+)
 from palio.node.memory import MemoryStore
 from palio.node.messages import (
     Answer,
@@ -358,6 +364,23 @@ def test_a_client_that_sends_on_what_cannot_be_read_loses_its_session() -> None:
         assert len(welcome.refused) <= MAX_REASON_CHARS
         session = welcome.session
         node.illegal(attempt, IllegalMessage("it", "x" * 10_000), at)
+
+
+def test_what_is_damaged_at_one_place_again_and_again_is_refused() -> None:
+    """A bit flips by chance; a frame that is too long for the other end is so each time."""
+    node = Node("b1", Acyclic("b1"), MemoryStore())
+    at = Moment(0.0, 0)
+    session, refused = "", []
+    for attempt in range(1, DAMAGE_TRIES + 3):
+        node.accept(attempt, at)
+        hello = Hello("client", "a", PROTOCOL_VERSION, incarnation="1", session=session)
+        effects = node.receive(attempt, hello, at)
+        welcome = next(each.message for each in effects if isinstance(each, Send))
+        assert isinstance(welcome, Welcome)
+        session = welcome.session
+        refused.append(bool(welcome.refused))
+        node.illegal(attempt, DamagedFrame("it", "damaged"), at)
+    assert refused == [False] * DAMAGE_TRIES + [True] * 2
 
 
 def test_a_message_that_was_refused_has_not_arrived() -> None:

@@ -274,9 +274,11 @@ class Session:
 
     def _cannot_take(self, connection: _Connection, error: IllegalMessage) -> None:
         """Something came that cannot be read, or that no broker may send: it has not arrived."""
-        if connection is self._connection and isinstance(error, DamagedFrame):
+        if connection is not self._connection:
+            return
+        if isinstance(error, DamagedFrame) and not self.stream.damaged():
             self._lost(connection, str(error))
-        elif connection is self._connection:
+        else:
             self.stream.refuse(str(error))
             if self.stream.refusals == 1:
                 _log.error("what %s sent cannot be taken: %s", self.broker, error)

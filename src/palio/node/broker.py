@@ -440,9 +440,12 @@ class Node:
     def _refuse(self, link: int, state: _Link, error: PalioError) -> None:
         """A counted message could not be taken: the other end is told when it comes back.
 
-        What was damaged on its way is not the sender's fault: it is sent again as it is.
+        What was damaged on its way is not the sender's fault: it is sent again as it is, unless
+        that is so again and again.
         """
-        party = None if isinstance(error, DamagedFrame) else state.party
+        party = state.party
+        if party is not None and isinstance(error, DamagedFrame) and not party.stream.damaged():
+            party = None
         if party is not None:
             party.stream.refuse(str(error))
             if isinstance(party, Neighbour):

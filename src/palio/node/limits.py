@@ -51,6 +51,10 @@ FRAME_TRIES: Final = 3
 """A counted message that the other end could not take is sent so often, since a bit may have
 flipped on its way; then it is taken out of the session."""
 
+DAMAGE_TRIES: Final = 10
+"""What was damaged on its way goes again as it is; if it is damaged so often in a row at one place,
+that is no accident, and it counts as what cannot be taken."""
+
 SESSION_TRIES: Final = 3 * FRAME_TRIES
 """An end that goes on sending what cannot be taken loses its session after so many times: a table
 is tried whole and then in parts, and what cannot go is replaced by something that arrives."""

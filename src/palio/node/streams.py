@@ -18,7 +18,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from palio.errors import IllegalMessage
-from palio.node.limits import FRAME_TRIES, MAX_REASON_CHARS, SEEN_EVERY_BYTES, WINDOW_BYTES
+from palio.node.limits import (
+    DAMAGE_TRIES,
+    FRAME_TRIES,
+    MAX_REASON_CHARS,
+    SEEN_EVERY_BYTES,
+    WINDOW_BYTES,
+)
 from palio.node.messages import UNCOUNTED, Answer, EventMessage, Message, Seen
 
 __all__ = ["Stream", "size_of"]
@@ -61,6 +67,8 @@ class Stream:
         self.refusals = 0
         """How often in a row that was so."""
         self._refused_after = -1
+        self._damaged_after = -1
+        self._damages = 0
         self._returned = -1
         self._returns = 0
         self._unseen: deque[tuple[Message, int]] = deque()
@@ -120,6 +128,12 @@ class Stream:
         self.refusals = self.refusals + 1 if self._refused_after == self.received else 1
         self._refused_after = self.received
         self.refused = reason[:MAX_REASON_CHARS] or "it could not be read"
+
+    def damaged(self) -> bool:
+        """What comes after those that arrived was damaged on its way: whether too often."""
+        self._damages = self._damages + 1 if self._damaged_after == self.received else 1
+        self._damaged_after = self.received
+        return self._damages >= DAMAGE_TRIES
 
     def returned(self) -> Message | None:
         """The other end could not take the first message that it has not seen: that one, if it
