@@ -94,6 +94,9 @@ class Counting:
         self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
         self._write = transport.writelines
 
+    def write(self, buffer: bytes) -> None:
+        self.writelines([buffer])
+
     def writelines(self, buffers: list[bytes]) -> None:
         self.calls.append(len(buffers))
         self._write(buffers)
