@@ -363,7 +363,10 @@ class Refusing:
     async def __aexit__(self, *_: object) -> None:
         """It has nothing to let go of."""
 
-    def publish_nowait(self, batch: pa.RecordBatch, *, durable: bool) -> asyncio.Future[None]:
+    def publish_nowait(
+        self, batch: pa.RecordBatch, *, durable: bool, timeout: float
+    ) -> asyncio.Future[None]:
+        del timeout
         answer = asyncio.get_running_loop().create_future()
         column: Any = batch.column("n")
         numbers: list[int] = column.to_pylist()
