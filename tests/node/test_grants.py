@@ -161,10 +161,10 @@ def test_an_empty_parcel_is_not_a_damaged_one(written: bool) -> None:
 class Near:
     """A node with a neighbour that says whatever a test likes."""
 
-    def __init__(self, *, monitor: bool = True) -> None:
+    def __init__(self, hears: Filter = TRUE) -> None:
         listed = {
-            name: Principal(name, TRUE, TRUE, may_link=True, may_monitor=monitor)
-            for name in ("n", "m")
+            name: Principal(name, TRUE, heard, may_link=True, may_monitor=True)
+            for name, heard in (("n", TRUE), ("m", hears))
         }
         self.store = MemoryStore()
         self.node = Node("b", Acyclic("b"), self.store, authority=NamedAuthority(listed))
@@ -264,3 +264,13 @@ def test_an_answer_to_a_trace_that_is_too_long_is_none(size: int, kept: bool) ->
     (answered,) = sent(near.say(Probed(1, (hop,)), link=1), Probed)
     assert (hop in answered.hops) is kept
     assert ({"broker": "m", "unreachable": True} in answered.hops) is not kept
+
+
+@pytest.mark.parametrize(("x", "asked"), [(1, True), (2, False)])
+def test_a_trace_goes_where_its_event_would(x: int, asked: bool) -> None:
+    near = Near(parsed("x = 1"))
+    effects = near.say(Probe(1, parcel({"x": x}), ("n",)))
+    assert bool(sent(effects, Probe)) is asked
+    if not asked:
+        (answered,) = sent(effects, Probed)
+        assert answered.hops[0]["withheld_from"] == ["m"]

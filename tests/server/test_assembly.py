@@ -253,11 +253,19 @@ async def test_a_token_shows_who_connects(tmp_path: Path) -> None:
         assert said.code == "NotAuthenticated"
 
 
-async def test_brokers_know_each_other_by_certificates(authority: Path) -> None:
-    auth = Auth(grants={"b1": ALL, "b2": ALL, "alice": ALL})
-    async with broker("b1", tls=tls(authority, "b1"), auth=auth) as (_, one):
+@pytest.mark.parametrize("keys", [False, True], ids=["certificates", "keys too"])
+async def test_brokers_know_each_other_by_certificates(
+    authority: Path, tmp_path: Path, keys: bool
+) -> None:
+    """Also where clients may show tokens."""
+    tokens.create_key(tmp_path / "key")
+    named = {"b1": ALL, "b2": ALL, "alice": ALL}
+    auth = Auth(keys=str(tmp_path / "key.pub") if keys else "", grants=named)
+    disks = [on_disk(tmp_path / name, name) for name in ("b1", "b2")]
+    async with broker(broker=disks[0], tls=tls(authority, "b1"), auth=auth) as (_, one):
         peers = Peers(urls=(f"palios://localhost:{one[1]}",))
-        async with broker("b2", tls=tls(authority, "b2"), auth=auth, peers=peers) as (_, two):
+        second: dict[str, Any] = {"tls": tls(authority, "b2"), "auth": auth, "peers": peers}
+        async with broker(broker=disks[1], **second) as (_, two):
             alice = await Peer.client(one, **as_client(authority, "alice"))
             bob = await Peer.client(two, **as_client(authority, "alice"))
             await linked(alice, 1)
@@ -266,6 +274,13 @@ async def test_brokers_know_each_other_by_certificates(authority: Path) -> None:
             assert (await alice.next(Done)) == Done(5)
             bob.send(publish(1, 1, 2))
             assert xs(await alice.next(Deliver)) == [2]
+            await alice.subscribe("x > 5", key=2, durable="all")
+            alice.send(Settle(6))
+            assert (await alice.next(Done)) == Done(6)
+            bob.send(publish(3, 6, 7, durable=True))
+            while (delivered := await alice.next(Deliver)).key != 2:
+                pass
+            assert xs(delivered) == [6, 7]
             alice.close()
             bob.close()
 

@@ -28,7 +28,7 @@ import msgspec
 from palio.errors import IllegalMessage, InvalidInput
 from palio.language.parsing import parse_filter
 from palio.model.events import rows, stamped, to_batch
-from palio.node.authority import NO_MONITOR, narrow
+from palio.node.authority import NO_MONITOR, hearable, narrow
 from palio.node.core import Core
 from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
 from palio.node.messages import Answer, Fact, Parcel, Probe, Probed
@@ -264,7 +264,9 @@ class Questions:
                 _would_deliver(place, hop, _event(message.parcel))
             return
         neighbour = core.neighbours.get(peer.name)
-        if neighbour is not None:
+        if neighbour is not None and not _may_hear(neighbour, message.parcel):
+            hop.setdefault("withheld_from", []).append(peer.name)
+        elif neighbour is not None:
             hop["forwards"].append(peer.name)
             state.waiting[peer.name] = None
             neighbour.say(core.out, message)
@@ -313,6 +315,12 @@ class Questions:
             asker.say(out, Answer(state.id, {"hops": state.hops}))
         else:
             asker.say(out, Probed(state.id, tuple(state.hops)))
+
+
+def _may_hear(neighbour: Neighbour, parcel: Parcel) -> bool:
+    """Whether an event would go to a neighbour, which is sent only what it may hear."""
+    principal = neighbour.principal
+    return principal.hears_all or bool(hearable(principal, parcel.batch).any())
 
 
 def _check_path(neighbour: Neighbour, path: tuple[str, ...]) -> None:
