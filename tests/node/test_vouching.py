@@ -174,6 +174,14 @@ def test_only_who_signs_retires_a_broker(ring: Keyring) -> None:
     assert b.retired == {"far"}
 
 
+def test_signatures_are_asked_for_wherever_a_broker_has_a_token_and_keys(ring: Keyring) -> None:
+    made_now = ring.broker("b", iat=AT.wall_us // 1_000_000)
+    assert Vouching("b", made_now, ring.authority()).trust is Trust.SIGNATURES
+    assert Vouching("b", made_now, NamedAuthority({})).trust is Trust.LINKS
+    assert Vouching("b", authority=ring.authority()).trust is Trust.LINKS
+    assert Vouching("b", made_now).trust is Trust.ANY
+
+
 # --- a broker's own ---
 
 

@@ -388,7 +388,7 @@ class TokenAuthority:
         self._look(at.now)
         principal = self._bound.get(token)
         if principal is None:
-            principal = self._read(token, at)
+            principal = self._read(token)
             principal.check_broker()
             if len(self._bound) >= MAX_BOUND:
                 self._bound.clear()
@@ -410,7 +410,8 @@ class TokenAuthority:
         self.check(principal, at)
         return principal
 
-    def _read(self, token: str, at: Moment) -> Principal:
+    def _read(self, token: str, at: Moment | None = None) -> Principal:
+        """Whom a token names; with a moment, if it may have been made by then."""
         try:
             claims = verify(token, self._keys)
             principal = claims.principal()
@@ -418,7 +419,7 @@ class TokenAuthority:
             raise
         except PalioError as error:
             raise NotAuthenticated(f"a token with a grant that cannot be read: {error}") from None
-        ahead_s = claims.iat - at.wall_us / 1e6
+        ahead_s = 0.0 if at is None else claims.iat - at.wall_us / 1e6
         if ahead_s > MAX_SKEW_S:
             raise NotAuthenticated(
                 f"a token that is made {ahead_s:.0f} s from now; a difference of clocks is taken "
