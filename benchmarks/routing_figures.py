@@ -41,6 +41,7 @@ def draw_measures(rows: list[Row], service_ms: float, path: Path) -> None:
                     for row in rows
                     if (row["workload"], row["way"]) == (name, way.name)
                     and row["service_ms"] == service_ms
+                    and row["joined"]
                 ]
                 panel.plot(*zip(*points, strict=True), marker="o", markersize=4, label=way.name)
             panel.set(xscale="log", title=f"{name}: {title}")
@@ -67,6 +68,7 @@ def draw_factors(rows: list[Row], path: Path) -> None:
                         for row in rows
                         if (row["workload"], row["way"]) == (name, way.name)
                         and row["service_ms"] == service_us / US_PER_MS
+                        and row["joined"]
                         and row[column] is not None
                     ]
                     if points:

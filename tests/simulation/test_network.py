@@ -51,6 +51,48 @@ def test_messages_take_the_time_of_their_links() -> None:
     assert [each.time_us for each in alice.received] == [round((start + 10) * 1000)]
 
 
+def test_clients_may_be_away_from_their_brokers() -> None:
+    network = Network.of(line(3), seed=1, link=Link(latency_ms=5), client_ms=7)
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b3")
+    alice.subscribe("a < :x", {"x": 2})
+    network.run()
+    start = network.now_ms
+    for number in range(3):
+        bob.publish({"a": number})
+    network.run()
+    assert [each.event["a"] for each in alice.received] == [0, 1]
+    assert {each.time_us for each in alice.received} == {round((start + 7 + 10 + 7) * 1000)}
+
+
+def test_what_is_under_way_when_a_subscriber_narrows_is_spurious() -> None:
+    network = Network.of(line(2), seed=1, link=Link(latency_ms=5), client_ms=5)
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b2")
+    key = alice.subscribe("a < :x", {"x": 2})
+    network.run()
+    bob.publish({"a": 1})
+    network.run(network.now_ms + 12)  # it has left the last broker
+    alice.update(key, x=0)
+    network.run()
+    assert (alice.received, network.costs.spurious) == ([], 1)
+
+
+def test_nothing_reaches_a_client_that_has_left_nor_comes_from_it() -> None:
+    network = Network.of(line(2), seed=1, client_ms=5)
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b2")
+    alice.subscribe("a = 1")
+    network.run()
+    bob.publish({"a": 1})
+    network.leave(bob)
+    network.run()
+    assert alice.received == []
+    bob = network.client("bob", "b2")
+    bob.publish({"a": 1})
+    network.run(network.now_ms + 6)
+    network.leave(alice)
+    network.run()
+    assert alice.received == []
+
+
 def test_what_comes_as_a_link_gets_free_does_not_overtake_what_waits() -> None:
     link = Link(latency_ms=1, bytes_per_ms=1)
     network = Network.of(line(2), seed=1, link=link)

@@ -99,11 +99,14 @@ class Network:
         seed: int = 0,
         *,
         service_us: int = 0,
+        client_ms: float = 0.0,
         coalescing: bool = True,
         keep_trace: bool = False,
     ) -> None:
         self.service_us = service_us
         """How long a broker works on one request or event, whoever sent it; the next waits."""
+        self.client_us = round(client_ms * US_PER_MS)
+        """How long it takes from a client to its broker, and back."""
         self.coalescing = coalescing
         """Whether batches that wait, for a link or a broker, are joined (`coalesce`)."""
         self.random = Randomness(seed)
@@ -130,11 +133,18 @@ class Network:
         seed: int = 0,
         link: Link | None = None,
         service_us: int = 0,
+        client_ms: float = 0.0,
         coalescing: bool = True,
         keep_trace: bool = False,
     ) -> Network:
         """A network of one kind of router. In a hierarchy an edge's first end is the master."""
-        network = cls(seed, service_us=service_us, coalescing=coalescing, keep_trace=keep_trace)
+        network = cls(
+            seed,
+            service_us=service_us,
+            client_ms=client_ms,
+            coalescing=coalescing,
+            keep_trace=keep_trace,
+        )
         for name in topology.brokers:
             network.add_broker(name, routing)
         for one, other in topology.edges:
@@ -274,15 +284,27 @@ class Network:
     # --- carrying ---
 
     def control(self, client: Client, message: Batch | PatternControl) -> None:
-        """A client's request reaches its broker at once."""
-        self._receive(client.broker, _letter(client.name, client.peer, 0, message))
+        """A client's request reaches its broker after `client_us`."""
+        self._bring(client, _letter(client.name, client.peer, 0, message))
 
     def publish(self, client: Client, events: Events) -> None:
-        """A client's events reach its broker at once, which stamps them if patterns need it."""
+        """A client's events are stamped, if patterns need it, and brought to its broker."""
         if isinstance(self.routers[client.broker], Patterned):
             rows = [{**row, TIME: self.now} for row in events.rows]
             events = events.stamped(rows)
-        self._receive(client.broker, Letter(client.name, client.peer, 0, events))
+        self._bring(client, Letter(client.name, client.peer, 0, events))
+
+    def _bring(self, client: Client, letter: Letter) -> None:
+        """To its broker, in order, unless the client has left when it would arrive."""
+        if not self.client_us:
+            self._receive(client.broker, letter)
+            return
+
+        def arrive() -> None:
+            if self.clients.get(client.name) is client:
+                self._receive(client.broker, letter)
+
+        self.agenda.at(self.agenda.now_us + self.client_us, MESSAGE, arrive)
 
     def _route(self, broker: str, sender: Peer, events: Events) -> None:
         self.costs.steps += 1
@@ -429,7 +451,18 @@ class Network:
         client = self.clients.get(name)
         if client is None:
             return
-        self._note(broker, name, message)
+        if not self.client_us:
+            self._give(broker, client, message)
+            return
+
+        def arrive() -> None:
+            if self.clients.get(name) is client:
+                self._give(broker, client, message)
+
+        self.agenda.at(self.agenda.now_us + self.client_us, MESSAGE, arrive)
+
+    def _give(self, broker: str, client: Client, message: Message) -> None:
+        self._note(broker, client.name, message)
         taken = client.take(message, self.agenda.now_us)
         self.costs.delivered += taken
         if isinstance(message, Events | Composite):
