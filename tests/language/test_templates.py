@@ -20,7 +20,9 @@ from tests import strategies as our
 
 
 def lifted(text: str) -> Lifted:
-    return lift(tokens(text))
+    found = lift(tokens(text))
+    assert found is not None
+    return found
 
 
 def template(text: str) -> Template | None:

@@ -13,10 +13,11 @@ from palio.errors import InvalidFilter, InvalidInput, LimitExceeded
 from palio.model.constraints import Constraint
 from palio.model.evaluation import truth
 from palio.model.expressions import Arithmetic, Attribute, Boolean, Not, Test, literal, test
-from palio.model.filters import FALSE, TRUE, Conjunction, Filter, check_size
+from palio.model.filters import FALSE, TRUE, Conjunction, Filter
 from palio.model.limits import MAX_CONJUNCTIONS, MAX_CONSTRAINTS, MAX_DEPTH, MAX_RESIDUAL_COST
 from palio.model.normal_form import conjoin, disjoin, negate, reduce, simplify
 from palio.model.operators import Op
+from palio.model.sizes import check_size
 from tests import strategies as our
 
 

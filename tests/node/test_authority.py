@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palio
-from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, NotAuthenticated, NotPermitted
+from palio.errors import (
+    InvalidBinding,
+    InvalidFilter,
+    InvalidInput,
+    LimitExceeded,
+    NotAuthenticated,
+    NotPermitted,
+)
 from palio.model.events import rows, stamped, to_batches
 from palio.model.filters import FALSE, TRUE, Filter
 from palio.node.authority import (
@@ -41,7 +48,8 @@ from palio.node.messages import (
 )
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
-from tests.strategies import SEEDS, bindings, examples, filters, nearby
+from tests.model.sendable import some_filter, some_values
+from tests.strategies import SEEDS, bindings, examples, filters, fresh, nearby
 
 EPOCH = Moment(0.0, 0)
 
@@ -195,6 +203,35 @@ def test_deny_wins_over_a_grant() -> None:
 def test_denying_everything_leaves_nothing() -> None:
     with pytest.raises(NotPermitted):
         narrow(parsed("x = 1"), {}, Principal("reader", may_hear=TRUE, deny_hear=TRUE))
+
+
+@examples(100)
+@given(SEEDS)
+def test_what_is_narrowed_every_broker_reads_with_any_values(seed: int) -> None:
+    """Brokers are sent the narrowed filter with its parameters, and bind it themselves."""
+    rng = random.Random(seed)
+    may, denied, asked = (some_filter(rng) for _ in range(3))
+    if may is None or denied is None or asked is None:
+        return
+    values = some_values(rng)
+    try:
+        granted = Principal("p", may_hear=may.bind(values), deny_hear=denied.bind(some_values(rng)))
+        narrowed = narrow(asked, values, granted)
+    except (InvalidInput, NotPermitted):
+        return
+    assert fresh(str(narrowed)) == narrowed
+    bound = narrowed.bind(values)
+    assert fresh(str(bound)) == bound
+
+
+def test_a_grant_that_makes_a_filter_too_large_is_told_at_once() -> None:
+    """Fifty alternatives by fifty would be 2,500, each with the long text in it."""
+    may = parsed(" OR ".join(f"a{place} < 1" for place in range(50)))
+    granted = Principal("p", may_hear=may)
+    with pytest.raises(LimitExceeded, match="MAX_CONJUNCTIONS"):
+        narrow(parsed(" OR ".join(f"b{place} < 1" for place in range(50))), {}, granted)
+    with pytest.raises(LimitExceeded, match="MAX_TEXT_CHARS"):
+        narrow(parsed("s = :text"), {"text": "x" * 60_000}, granted)
 
 
 def test_a_residual_denial_that_is_unknown_leaves_an_event_out() -> None:

@@ -130,6 +130,10 @@ class Builder(Transformer[Token, Any]):
         opening = children[0]
         return tuple(_scalar(each, opening) for each in children[1::2])
 
+    def listed(self, children: list[Any]) -> tuple[Scalar, ...]:
+        (token,) = children
+        return tuple(_literal(value, token) for value in token.value)
+
     def collection(self, children: list[Any]) -> Variable:
         return self.variable(children)
 

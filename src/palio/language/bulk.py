@@ -18,7 +18,7 @@ import msgspec
 from palio.errors import InvalidFilter, InvalidInput, LimitExceeded
 from palio.language.lexer import tokens
 from palio.language.parsing import parse_filter, parse_tokens
-from palio.language.templates import Lifted, Template, lift, make_template
+from palio.language.templates import Template, lift, make_template
 from palio.model.filters import Filter
 from palio.model.limits import MAX_STRING_CHARS, MAX_TEXT_CHARS
 from palio.model.operators import like_shape
@@ -204,8 +204,8 @@ def _without_patterns(
 def _members(text: str, values: list[Value]) -> _Members | None:
     """The members of a new template; None unless its constants are those that the split found."""
     found = tokens(text)
-    lifted: Lifted = lift(found)
-    if list(map(_identity, lifted.values)) != list(map(_identity, values)):
+    lifted = lift(found)
+    if lifted is None or list(map(_identity, lifted.values)) != list(map(_identity, values)):
         return None
     meaning = parse_tokens(text, found)
     if not isinstance(meaning, Filter):

@@ -3,16 +3,24 @@
 Several tokens are two words (`STARTS WITH`, `IN CIDR`, `IGNORE CASE`), so that their words remain
 free as attribute names; `TIMESTAMP '...'` is one token for the same reason. A minus sign belongs to
 the number after it unless an operand stands before it, so that `-9223372036854775808` is a literal.
+A long list of constants after IN is one token: its members need no grammar.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from palio.errors import InvalidFilter, LimitExceeded, ParseError
-from palio.model.limits import MAX_DEPTH, MAX_NAME_CHARS, MAX_TEXT_CHARS
+from palio.model.limits import (
+    MAX_CONSTANTS,
+    MAX_DEPTH,
+    MAX_NAME_CHARS,
+    MAX_TEXT_CHARS,
+    MAX_TOKENS,
+)
+from palio.model.sizes import LONG_LIST
 from palio.model.values import check_name
 from palio.model.words import RESERVED
 
@@ -33,21 +41,36 @@ LITERALS: Final = frozenset({"NUMBER", "STRING", "BYTES", "TIMESTAMP"})
 
 _TOKEN: Final = re.compile(
     r"""
-      (?P<space>\s+|--[^\n]*)
+      (?P<space>(?:\s+|--[^\n]*)++)
     | (?P<BYTES>[xX]'(?P<hex>[^']*)')
     | (?P<TIMESTAMP>[tT][iI][mM][eE][sS][tT][aA][mM][pP]\s*'(?P<instant>[^']*)')
-    | (?P<CESQL>[cC][eE][sS][qQ][lL]\s*'(?P<foreign>(?:[^']|'')*)')
+    | (?P<CESQL>[cC][eE][sS][qQ][lL]\s*'(?P<foreign>[^']*+(?:''[^']*+)*+)')
     | (?P<pair>(?:starts\s+with|ends\s+with|in\s+cidr|ignore\s+case)\b)
-    | (?P<word>[^\W\d][\w$]*(?:\.\w[\w$]*)*|\$\w+)
+    | (?P<word>[^\W\d][\w$]*+(?:\.\w[\w$]*+)*+|\$\w+)
     | (?P<NUMBER>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?P<unit>[^\W\d]\w*)?)
-    | (?P<STRING>'(?P<string>(?:[^']|'')*)')
-    | (?P<quoted>"(?P<name>(?:[^"]|"")+)"|`(?P<ticked>(?:[^`]|``)+)`)
+    | (?P<STRING>'(?P<string>[^']*+(?:''[^']*+)*+)')
+    | (?P<quoted>"(?P<name>(?:[^"]++|"")++)"|`(?P<ticked>(?:[^`]++|``)++)`)
     | (?P<VARIABLE>:(?P<variable>[^\W\d]\w*))
     | (?P<operator><=|>=|<>|!=|==|[=<>])
     | (?P<symbol>[()+\-*/%,])
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+
+_SPACE: Final = r"(?:\s++|--[^\n]*+)*+"
+_CONSTANT: Final = r"""
+      (?P<number>-?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?)(?![\w.])
+    | '(?P<string>[^']*+(?:''[^']*+)*+)'
+    | (?P<other>[xX]'[^']*+'|timestamp\s*+'[^']*+'|(?:true|false)\b)
+    | (?P<infinity>-?infinity)\b
+"""
+_MEMBER: Final = re.compile(_CONSTANT, re.VERBOSE | re.IGNORECASE)
+_LIST: Final = re.compile(
+    rf"{_SPACE}\({_SPACE}(?:{_CONSTANT}){_SPACE}"
+    rf"(?:,{_SPACE}(?:{re.sub(r'[?]P<[a-z]+>', '?:', _CONSTANT)}){_SPACE})*+\)",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""A list of constants alone, from its opening parenthesis to its closing one."""
 
 _SYMBOLS: Final = {
     "(": "LPAR",
@@ -83,8 +106,14 @@ def tokens(text: str) -> list[Token]:
             "a filter's text", limit="MAX_TEXT_CHARS", maximum=MAX_TEXT_CHARS, actual=len(text)
         )
     found: list[Token] = []
-    place, depth = 0, 0
+    place, depth, constants, foreign = 0, 0, 0, 0
     while place < len(text):
+        listed = _listed(text, place, constants) if found and found[-1].type == "IN" else None
+        if listed is not None:
+            found.append(listed)
+            place = listed.end
+            constants += len(listed.value)
+            continue
         match = _TOKEN.match(text, place)
         if match is None:
             raise _unreadable(text, place)
@@ -95,14 +124,67 @@ def tokens(text: str) -> list[Token]:
         token = _token(text, match, start)
         if token.type == "NUMBER" and found and found[-1].type == "MINUS":
             token = _signed(found, token)
-        elif token.type == "LPAR":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise LimitExceeded("a filter's nesting", limit="MAX_DEPTH", maximum=MAX_DEPTH)
-        elif token.type == "RPAR":
-            depth -= 1
+        elif token.type == "CESQL":
+            foreign += _weight(token.value)
+        depth += _NESTS.get(token.type, 0)
+        if depth > MAX_DEPTH:
+            raise LimitExceeded("a filter's nesting", limit="MAX_DEPTH", maximum=MAX_DEPTH)
         found.append(token)
+        if len(found) + foreign > MAX_TOKENS:
+            raise LimitExceeded(
+                "a filter's number of words and signs", limit="MAX_TOKENS", maximum=MAX_TOKENS
+            )
     return found
+
+
+_NESTS: Final = {"LPAR": 1, "RPAR": -1}
+
+
+def _weight(text: str) -> int:
+    """What reading a text of the other language costs, which is loaded when first met."""
+    from palio.language.cesql.weighing import weight
+
+    return weight(text)
+
+
+def _listed(text: str, place: int, constants: int) -> Token | None:
+    """A long list of constants that begins here, read at once; None for anything else."""
+    match = _LIST.match(text, place)
+    if match is None or text.count(",", place, match.end()) < LONG_LIST:
+        return None
+    members: list[Any] = []
+    for member in _MEMBER.finditer(text, match.start() + 1, match.end()):
+        if len(members) + constants >= MAX_CONSTANTS:
+            raise LimitExceeded(
+                "a filter's number of constants", limit="MAX_CONSTANTS", maximum=MAX_CONSTANTS
+            )
+        members.append(_constant(text, member))
+    if len(members) <= LONG_LIST:  # there are commas within strings
+        return None
+    return Token("LIST", tuple(members), place, match.end())
+
+
+def _constant(text: str, match: re.Match[str]) -> Any:
+    kind = match.lastgroup
+    if kind == "string":
+        return match["string"].replace("''", "'")
+    if kind == "number":
+        digits = match["number"]
+        if not digits.removeprefix("-").isdecimal():
+            return float(digits)
+        return int(digits) if len(digits) <= _MAX_DIGITS else _too_long(text, match.start(), digits)
+    if kind == "infinity":
+        return float(match["infinity"])
+    word = match["other"].upper()
+    if word in ("TRUE", "FALSE"):
+        return word == "TRUE"
+    token = _TOKEN.match(text, match.start())
+    assert token is not None
+    return _token(text, token, match.start()).value
+
+
+def _too_long(text: str, place: int, digits: str) -> NoReturn:
+    raise error_at(text, place, f"the integer {digits[:20]}... does not fit int64")
 
 
 def _signed(found: list[Token], number: Token) -> Token:
@@ -169,7 +251,7 @@ def _number(text: str, match: re.Match[str], start: int) -> Token:
     if not digits.isdecimal():
         return Token("NUMBER", float(digits), start, match.end())
     if len(digits) > _MAX_DIGITS:
-        raise error_at(text, start, f"the integer {digits[:20]}... does not fit int64")
+        _too_long(text, start, digits)
     return Token("NUMBER", int(digits), start, match.end())
 
 

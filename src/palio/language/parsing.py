@@ -34,6 +34,8 @@ def parse(text: str) -> Filter | Pattern:
         raise InvalidFilter(f"a filter's text is a str, not {type(text).__name__}")
     found = tokens(text)
     lifted = lift(found)
+    if lifted is None:
+        return parse_tokens(text, found)
     template = template_of(lifted)
     if template is not None:
         try:
@@ -143,6 +145,7 @@ _EXPECTED: Final = {
     "LPAR": "(",
     "RPAR": ")",
     "COMMA": ",",
+    "LIST": "(",
     "PLUS": "an operator",
     "MINUS": "an operator",
     "STAR": "an operator",

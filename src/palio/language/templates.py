@@ -42,6 +42,10 @@ MAX_TEMPLATES: Final = 4_096
 """Templates kept; when there are more, the texts are not of a few shapes and all are forgotten."""
 
 
+MAX_TEMPLATE_TOKENS: Final = 128
+"""Tokens of a template; longer texts are parsed one by one, and those kept stay below 100 MB."""
+
+
 class Template(msgspec.Struct, frozen=True):
     """A filter whose literals are slots named `0`, `1`, ... in the order of the text."""
 
@@ -61,17 +65,21 @@ class Lifted(msgspec.Struct, frozen=True):
     values: tuple[Value, ...]
 
 
-def lift(found: Sequence[Token]) -> Lifted:
-    """Lift the literals out of a text's tokens.
+def lift(found: Sequence[Token]) -> Lifted | None:
+    """Lift the literals out of a text's tokens; None for a text too long to keep a template of.
 
     A LIKE whose pattern is a prefix, suffix or piece of text becomes that operator, so that its
     text is lifted; other patterns and address blocks decide the shape of the filter and stay.
     """
+    if len(found) > MAX_TEMPLATE_TOKENS:
+        return None
     key: list[Any] = []
     kept: list[Token] = []
     values: list[Value] = []
     for token in found:
         if token.type not in LITERALS:
+            if token.type == "LIST":
+                return None
             kept.append(token)
             key.append((token.type, token.value) if token.type in _TELLING else token.type)
             continue

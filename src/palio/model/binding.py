@@ -1,7 +1,12 @@
-"""Variables and their values: looking them up, checking them, putting them in their place."""
+"""Variables and their values: looking them up, checking them, putting them in their place.
+
+One rule: a value is accepted exactly where the text with the constant in the variable's place would
+be. So what a bound filter prints is read by every broker that it is sent to.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded
@@ -34,6 +39,7 @@ __all__ = [
     "substitute",
     "substitute_operand",
     "unbound",
+    "unusable",
 ]
 
 
@@ -94,6 +100,13 @@ def _usable(name: str, value: object) -> Value:
     return safe
 
 
+def unusable(text: str, names: Iterable[str], values: Bindings, problem: str) -> InvalidBinding:
+    """The error for values that leave a condition without a meaning: which ones, and where."""
+    given = sorted(name for name in names if name in values)
+    shown = ", ".join(f":{name} = {values[name]!r:.40}" for name in given)
+    return InvalidBinding(f"parameter {shown} in {text:.200}: {problem}", name=given[0])
+
+
 def check_one_kind(kinds: set[Kind], name: str) -> None:
     """Refuse a parameter that makes an IN list mix kinds."""
     if len(kinds) > 1:
@@ -109,7 +122,7 @@ def check_bound(op: Op, ignore_case: bool, name: str, value: Value | None) -> No
         check_kind(op, kind_of(value), ignore_case)
         if op in STRING_ONLY:
             simplest(op, value)
-    except InvalidFilter as error:
+    except (InvalidFilter, LimitExceeded) as error:
         raise InvalidBinding(f"parameter :{name}: {error}", name=name) from None
 
 
@@ -119,11 +132,26 @@ def substitute(expression: Scalar, values: Bindings) -> Scalar:
         case Variable(name):
             return literal(scalar_value(name, values)) if name in values else expression
         case Arithmetic(operator, left, right):
-            return Arithmetic(operator, substitute(left, values), substitute(right, values))
+            return Arithmetic(
+                operator,
+                _number(operator, left, substitute(left, values)),
+                _number(operator, right, substitute(right, values)),
+            )
         case Call(function, arguments):
             return Call(function, tuple(substitute(each, values) for each in arguments))
         case _:
             return expression
+
+
+def _number(operator: str, before: Scalar, after: Scalar) -> Scalar:
+    """What has become of an operand of arithmetic, which takes numbers."""
+    match before, after:
+        case Variable(name), Literal(kind) if kind is not Kind.NUMBER:
+            raise InvalidBinding(
+                f"parameter :{name}: {operator} needs numbers, not {kind.noun}", name=name
+            )
+        case _:
+            return after
 
 
 def substitute_operand(

@@ -9,7 +9,7 @@ import msgspec
 
 from palio.errors import InvalidFilter
 from palio.model import domains
-from palio.model.binding import substitute, substitute_operand
+from palio.model.binding import substitute, substitute_operand, unusable
 from palio.model.domains import Domain
 from palio.model.evaluation import decide, test_truth
 from palio.model.expressions import (
@@ -178,7 +178,10 @@ class Residual:
             return self
         subject = substitute(check.subject, values)
         operand = substitute_operand(check.op, check.operand, check.ignore_case, values)
-        return Residual(test(subject, check.op, operand, check.ignore_case))
+        try:
+            return Residual(test(subject, check.op, operand, check.ignore_case))
+        except InvalidFilter as error:
+            raise unusable(self._text, self.variables, values, str(error)) from None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Residual) and self._text == other._text

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -392,6 +393,7 @@ def _intersect(kind: Kind, one: KindSet, other: KindSet) -> KindSet:
     return KindSet(spans, tests, one.nan and other.nan)
 
 
+@lru_cache(maxsize=8192)
 def _contradictory(tests: frozenset[TextTest]) -> bool:
     ordered = sorted(tests, key=lambda test: (test.op, str(test.operand)))
     for place, one in enumerate(ordered):

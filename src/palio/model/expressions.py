@@ -157,6 +157,11 @@ class Foreign(ABC):
 
     @property
     @abstractmethod
+    def weight(self) -> int:
+        """What reading its text costs, in tokens of our language (`MAX_TOKENS`)."""
+
+    @property
+    @abstractmethod
     def cost(self) -> int:
         """What one evaluation costs, in the units of `MAX_RESIDUAL_COST`."""
 
@@ -218,7 +223,7 @@ def test(
         check_kind(op, operand.kind, ignore_case)
         value = canonical(operand.value)
         if ignore_case:
-            value = fold(value)  # type: ignore[arg-type]  # a string, as was checked
+            value = _folded(value)  # type: ignore[arg-type]  # a string, as was checked
         op, value = simplest(op, value)
         ignore_case = ignore_case and not (op in AFFIX and value == "")  # nothing has no case
         operand = Literal(operand.kind, value)
@@ -249,7 +254,7 @@ def _membership(subject: Scalar, op: Op, members: tuple[Scalar, ...], ignore_cas
     if ignore_case:
         for kind in kinds:
             check_kind(op, kind, ignore_case)
-        literals = {Literal(each.kind, fold(each.value)) for each in literals}
+        literals = {Literal(each.kind, _folded(each.value)) for each in literals}
     if not literals and not others:
         raise InvalidFilter("an IN list is empty: nothing could be in it")
     constants = sorted(literals, key=lambda each: each.value)
@@ -257,6 +262,13 @@ def _membership(subject: Scalar, op: Op, members: tuple[Scalar, ...], ignore_cas
     if len(ordered) == 1:
         return Test(subject, Op.EQ if op is Op.IN else Op.NE, ordered[0], ignore_case)
     return Test(subject, op, tuple(ordered), ignore_case)
+
+
+def _folded(text: str) -> str:
+    """An operand as it is compared when case is ignored; some letters become two or three."""
+    folded = fold(text)
+    check_operand_size(folded)
+    return folded
 
 
 def check_kind(op: Op, kind: Kind, ignore_case: bool) -> None:

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from palio.errors import LimitExceeded
 from palio.model.binding import unbound
 from palio.model.canonical import (
     Leaf,
@@ -30,9 +29,9 @@ from palio.model.canonical import (
 )
 from palio.model.constraints import Constraint, Residual, domain_of
 from palio.model.domains import Domain
-from palio.model.limits import MAX_CONJUNCTIONS, MAX_CONSTRAINTS, MAX_RESIDUAL_COST
 from palio.model.operators import Op
 from palio.model.printing import show_conjunction, show_filter
+from palio.model.sizes import Meter, check_growth, longest
 from palio.model.values import NO_VALUES, Bindings
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ class Conjunction:
 
         parts: list[Leaf] = [each.substitute(values) for each in self.constraints]
         for residual in self.residuals:
-            part = settled(residual.substitute(values)) if residual.variables else residual
+            part = settled(residual, values) if residual.variables else residual
             if part is False:
                 return None
             if part is not True:
@@ -251,8 +250,35 @@ class Filter:
         """The filter with those variables that have a value replaced by it, the others kept."""
         if not self.variables:
             return self
-        replaced = (each.substitute(values) for each in self.conjunctions)
-        return Filter.of([each for each in replaced if each is not None])
+        meter = self._meter_for(values)
+        left = []
+        for each in self.conjunctions:
+            replaced = each.substitute(values)
+            if replaced is not None:
+                left.append(replaced)
+                if meter is not None:
+                    meter.add(replaced)
+        return Filter.of(left)
+
+    def _meter_for(self, values: Bindings) -> Meter | None:
+        """What watches the size while values are put in; None where they cannot make it too large.
+
+        Without it one collection, put in for a variable that occurs a thousand times, would cost
+        minutes before anybody looked at the result.
+        """
+        chars = longest(values)
+        if chars is not None and self.size.has_room(chars):
+            return None
+        check_growth(self.conjunctions, values)
+        return Meter()
+
+    @cached_property
+    def size(self) -> Meter:
+        """How large it is, unchecked."""
+        meter = Meter()
+        for each in self.conjunctions:
+            meter.count(each)
+        return meter
 
     def __and__(self, other: Filter) -> Filter:
         if not isinstance(other, Filter):
@@ -304,21 +330,6 @@ TRUE: Final = Filter((Conjunction(()),))
 
 FALSE: Final = Filter(())
 """Matches no event."""
-
-
-def check_size(conjunctions: Iterable[Conjunction]) -> None:
-    """Refuse more conjunctions, constraints or residual work than the limits allow."""
-    listed = list(conjunctions)
-    constraints = sum(len(each.constraints) + len(each.residuals) for each in listed)
-    distinct = {residual for each in listed for residual in each.residuals}  # evaluated once each
-    cost = sum(residual.cost for residual in distinct)
-    for what, limit, maximum, actual in (
-        ("a filter's number of alternatives", "MAX_CONJUNCTIONS", MAX_CONJUNCTIONS, len(listed)),
-        ("a filter's number of constraints", "MAX_CONSTRAINTS", MAX_CONSTRAINTS, constraints),
-        ("the cost of a filter's residuals", "MAX_RESIDUAL_COST", MAX_RESIDUAL_COST, cost),
-    ):
-        if actual > maximum:
-            raise LimitExceeded(what, limit=limit, maximum=maximum, actual=actual)
 
 
 def _with_lists(conjunctions: list[Conjunction]) -> list[Conjunction]:

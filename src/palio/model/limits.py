@@ -11,11 +11,17 @@ from typing import Final
 MAX_TEXT_CHARS: Final = 262_144
 """Characters of a filter text: one `IN` list of full size with 20-character members fits."""
 
+MAX_TOKENS: Final = 4_096
+"""Words and signs of a filter text, a list of constants being one: reading them takes 50 ms."""
+
 MAX_NAME_CHARS: Final = 256
 """Characters of an attribute's or a variable's name: few paths of JSON come near 200."""
 
 MAX_STRING_CHARS: Final = 65_536
 """Characters (or bytes) of one string or bytes operand."""
+
+MAX_LIKE_CHARS: Final = 256
+"""Characters of a LIKE pattern: it is tried at each place of a text, so costs are a product."""
 
 MAX_IN_VALUES: Final = 10_000
 """Members of one `IN` or `NOT IN` list; larger sets belong in a join, not in a filter."""
@@ -23,17 +29,23 @@ MAX_IN_VALUES: Final = 10_000
 MAX_DEPTH: Final = 64
 """Levels of nesting, so that no recursion over a filter comes near the interpreter's own limit."""
 
-MAX_CONJUNCTIONS: Final = 1_024
-"""Conjunctions of one filter after its `NOT`s and `OR`s are multiplied out."""
+MAX_CONJUNCTIONS: Final = 128
+"""Conjunctions of one filter, its `NOT`s and `OR`s multiplied out: comparing them is quadratic."""
 
-MAX_CONSTRAINTS: Final = 16_384
-"""Constraints and residuals of one filter in all its conjunctions together."""
+MAX_CONSTRAINTS: Final = 1_024
+"""Constraints and residuals of one filter in all its conjunctions together: four tokens each."""
+
+MAX_CONSTANTS: Final = 16_384
+"""Members of all lists of one filter together: one list of full size, and some beside it."""
 
 MAX_PATTERN_STEPS: Final = 32
 """Filters in one pattern: a monitor keeps one partial match, so this bounds its memory."""
 
 MAX_PATTERN_PENDING: Final = 100_000
 """Events that one pattern's reorder window may hold back before the oldest are released early."""
+
+MAX_TEXT_TESTS: Final = 32
+"""`CONTAINS`, `LIKE` and such on one attribute of one conjunction: each is held against each."""
 
 MAX_RESIDUAL_COST: Final = 1_000
 """Cost units (about one elementary operation each) of all residual expressions of one filter."""

@@ -112,12 +112,29 @@ def _perfect(one: Conjunction, other: Conjunction) -> Conjunction | None:
     if len(names) != 1:
         return None
     (name,) = names
+    if _are_apart(mine.get(name, ANYTHING), theirs.get(name, ANYTHING)):
+        return None
     union = mine.get(name, ANYTHING).union(theirs.get(name, ANYTHING))
     constraints = None if union is None else constraints_of(name, union)
     if constraints is None:
         return None
     same = [each for each in one.constraints if each.name != name]
     return Conjunction.of([*same, *constraints, *one.residuals])
+
+
+def _are_apart(one: Domain, other: Domain) -> bool:
+    """Whether two intervals have so much between them that no constraints say both: most pairs."""
+    mine, theirs = one.kinds, other.kinds
+    if one.absent or other.absent or len(mine) != 1 or mine.keys() != theirs.keys():
+        return False
+    ((kind, values),) = mine.items()
+    others = theirs[kind]
+    if values.tests or others.tests or len(values.spans) != 1 or len(others.spans) != 1:
+        return False
+    (first, second) = sorted((values.spans[0], others.spans[0]), key=lambda span: span[0])
+    if not first[1] < second[0] or successor(kind, first[1]) == second[0]:
+        return False
+    return bool(successor(kind, first[0]) != first[1]) or successor(kind, second[0]) != second[1]
 
 
 def constraints_of(name: str, domain: Domain) -> list[Constraint] | None:

@@ -14,7 +14,8 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 
-from palio.errors import InvalidFilter
+from palio.errors import InvalidFilter, InvalidInput, LimitExceeded
+from palio.model.limits import MAX_LIKE_CHARS
 from palio.model.values import Value
 
 __all__ = ["Op", "fold", "holds", "like_regex", "like_shape", "network", "simplest"]
@@ -113,6 +114,7 @@ def like_parts(pattern: str) -> list[str | None]:
 
     A backslash takes the next character literally. Runs of `%` are one.
     """
+    check_like_size(pattern)
     parts: list[str | None] = []
     literal: list[str] = []
 
@@ -141,6 +143,14 @@ def like_parts(pattern: str) -> list[str | None]:
             literal.append(character)
     flush()
     return parts
+
+
+def check_like_size(pattern: str) -> None:
+    """Refuse a LIKE pattern longer than `MAX_LIKE_CHARS`."""
+    if len(pattern) > MAX_LIKE_CHARS:
+        raise LimitExceeded(
+            "a LIKE pattern", limit="MAX_LIKE_CHARS", maximum=MAX_LIKE_CHARS, actual=len(pattern)
+        )
 
 
 @lru_cache(maxsize=4096)
@@ -207,7 +217,8 @@ def network(text: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _network(text: str) -> IPv4Network | IPv6Network:
+def network_of(text: str) -> IPv4Network | IPv6Network:
+    """An address block, once read and then remembered."""
     return ip_network(text, strict=False)
 
 
@@ -217,7 +228,7 @@ def _is_like(value: str, pattern: str) -> bool:
 
 def _in_network(value: str, block: str) -> bool:
     try:
-        return ip_address(value) in _network(block)
+        return ip_address(value) in network_of(block)
     except ValueError:  # text that is no address lies in no block
         return False
 
@@ -266,7 +277,7 @@ def is_usable(op: Op, operand: str) -> bool:
     """Whether a text is a pattern (a block) that LIKE (IN CIDR) can use."""
     try:
         simplest(op, operand)
-    except InvalidFilter:
+    except InvalidInput:
         return False
     return True
 

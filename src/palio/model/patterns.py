@@ -25,6 +25,7 @@ from palio.errors import InvalidFilter, LimitExceeded
 from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_PENDING, MAX_PATTERN_STEPS
 from palio.model.printing import show_duration, show_filter
+from palio.model.sizes import check_pattern
 from palio.model.values import NO_VALUES, Bindings
 
 __all__ = ["Monitor", "Occurrence", "Pattern"]
@@ -54,6 +55,7 @@ class Pattern(msgspec.Struct, frozen=True, cache_hash=True):
                 maximum=MAX_PATTERN_STEPS,
                 actual=len(self.steps),
             )
+        check_pattern(self.steps)
         if self.within is not None and self.within <= timedelta(0):
             raise InvalidFilter("WITHIN takes a positive duration, such as 30s")
 

@@ -13,7 +13,7 @@ docs/model.md lists these gaps, and a test counts them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from palio.model.domains import PRESENT, Domain
 from palio.model.filters import Conjunction, Filter, domain_of
@@ -106,16 +106,18 @@ def covers_advertisement(
     """
     general = general.bind(general_values or NO_VALUES)
     specific = specific.bind(specific_values or NO_VALUES)
-    return all(
-        any(_announcement_covers(wide, each, open) for wide in general.conjunctions)
-        for each in specific.conjunctions
-    )
+    wide = [(each, announced(each)) for each in general.conjunctions]
+    narrow = [(each, announced(each)) for each in specific.conjunctions]
+    return all(any(_announcement_covers(one, each, open) for one in wide) for each in narrow)
 
 
-def _announcement_covers(general: Conjunction, specific: Conjunction, open: bool) -> bool:
-    if not set(general.residuals) <= set(specific.residuals):
+_Announcement: TypeAlias = tuple[Conjunction, dict[str, list[Domain]]]
+
+
+def _announcement_covers(general: _Announcement, specific: _Announcement, open: bool) -> bool:
+    if not set(general[0].residuals) <= set(specific[0].residuals):
         return False
-    wide, narrow = announced(general), announced(specific)
+    wide, narrow = general[1], specific[1]
     if open:  # what `specific` does not name may be anything, so `general` may not restrain it
         return all(
             _union_includes(domains, narrow.get(name, [PRESENT])) for name, domains in wide.items()
@@ -162,11 +164,8 @@ def overlaps(
     """
     announcing = advertisement.bind(advertisement_values or NO_VALUES)
     hearing = subscription.bind(subscription_values or NO_VALUES)
-    return any(
-        _may_meet(announced(one), other, open)
-        for one in announcing.conjunctions
-        for other in hearing.conjunctions
-    )
+    offered = [announced(one) for one in announcing.conjunctions]
+    return any(_may_meet(one, other, open) for one in offered for other in hearing.conjunctions)
 
 
 def _may_meet(announcement: dict[str, list[Domain]], heard: Conjunction, open: bool) -> bool:

@@ -9,12 +9,11 @@ docs/model.md.
 from __future__ import annotations
 
 from functools import lru_cache
-from ipaddress import ip_network
 from typing import Any, Final
 
 import msgspec
 
-from palio.model.operators import AFFIX, Op, fold, holds, like_parts
+from palio.model.operators import AFFIX, Op, fold, holds, like_parts, network_of
 
 __all__ = ["Fragment", "TextTest", "excludes", "fragments", "fragments_of_prefix", "implies"]
 
@@ -65,7 +64,7 @@ def implies(known: TextTest, wanted: TextTest) -> bool:
         return known.op is wanted.op and _subnet(known.operand, wanted.operand)
     choices = _choices(known)
     if choices is not None and wanted.ignore_case:
-        return all(holds(wanted.op, choice, wanted.operand) for choice in choices)
+        return _passing(choices, wanted.op, wanted.operand) == len(choices)
     return any(proves(fragment, wanted) for fragment in fragments(known))
 
 
@@ -79,8 +78,14 @@ def excludes(one: TextTest, other: TextTest) -> bool:
             continue
         # A text with a piece has, once folded, the folded piece: no choice with it, no such text.
         operand = second.operand if second.ignore_case else fold(second.operand)  # type: ignore[arg-type]  # str, as choices are
-        return not any(holds(second.op, choice, operand) for choice in choices)
-    return any(_clash(mine, theirs) for mine in fragments(one) for theirs in fragments(other))
+        return not _passing(choices, second.op, operand)
+    pinned = [each for each in fragments(other) if each.at_start or each.at_end]
+    return any(
+        _clash(mine, theirs)
+        for mine in fragments(one)
+        if mine.at_start or mine.at_end
+        for theirs in pinned
+    )
 
 
 def fragments_of_prefix(prefix: str | bytes) -> Fragment:
@@ -111,11 +116,20 @@ def _fragment_fits_like(fragment: Fragment, text: Any, pattern: Any) -> bool:
     """The simple cases: the fragment alone, with what may stand beside it, fits the pattern."""
     if not isinstance(text, str):
         return False
-    parts = like_parts(pattern)
-    free_start, free_end = parts[0] == "", parts[-1] == ""
+    free_start, free_end, least = _like_frame(pattern)
+    if len(text) < least:
+        return False
     if not (free_start or fragment.at_start) or not (free_end or fragment.at_end):
         return False
     return holds(Op.LIKE, text, pattern)
+
+
+@lru_cache(maxsize=8192)
+def _like_frame(pattern: str) -> tuple[bool, bool, int]:
+    """Whether anything may stand before and after a pattern's text, and its least length."""
+    parts = like_parts(pattern)
+    least = sum(1 if part is None else len(part) for part in parts)
+    return parts[0] == "", parts[-1] == "", least
 
 
 _COMPLETE: Final = frozenset({Op.EQ, Op.IN})
@@ -128,6 +142,13 @@ def _choices(test: TextTest) -> tuple[str, ...] | None:
     if test.op is Op.IN:
         return test.operand  # type: ignore[return-value]  # IN operands are tuples
     return None
+
+
+def _passing(choices: tuple[str, ...], op: Op, operand: Any) -> int:
+    """How many choices pass a test; two lists are compared as sets."""
+    if op is Op.IN:
+        return len(frozenset(choices) & frozenset(operand))
+    return sum(holds(op, choice, operand) for choice in choices)
 
 
 @lru_cache(maxsize=8192)
@@ -161,10 +182,10 @@ def _clash(mine: Fragment, theirs: Fragment) -> bool:
 
 
 def _subnet(inner: Any, outer: Any) -> bool:
-    a, b = ip_network(inner), ip_network(outer)
+    a, b = network_of(inner), network_of(outer)
     return a.version == b.version and a.subnet_of(b)  # type: ignore[arg-type]  # same version
 
 
 def _disjoint_blocks(one: Any, other: Any) -> bool:
-    a, b = ip_network(one), ip_network(other)
+    a, b = network_of(one), network_of(other)
     return a.version != b.version or not a.overlaps(b)

@@ -32,9 +32,10 @@ from palio.matching.index import Index
 from palio.matching.protocol import RowMask
 from palio.model.constraints import Constraint
 from palio.model.expressions import All, AnyOf, Boolean, Not
-from palio.model.filters import FALSE, TRUE, Conjunction, Filter, check_size
+from palio.model.filters import FALSE, TRUE, Conjunction, Filter
 from palio.model.normal_form import conjoin, reduce
 from palio.model.relations import conjunction_covers, overlaps
+from palio.model.sizes import Meter
 from palio.model.values import Bindings
 from palio.node.effects import Moment
 from palio.node.names import check_name
@@ -296,20 +297,27 @@ def narrow(filter: Filter, values: Bindings, principal: Principal) -> Filter:
         return filter
     may, denied = principal.may_hear, principal.deny_hear
     left: list[Conjunction] = []
-    for asked in filter.conjunctions:
-        if any(conjunction_covers(one, _fixed(asked)) for one in may.conjunctions):
+    size = Meter()
+    for asked in filter.conjunctions if may.conjunctions else ():
+        fixed = _fixed(asked)
+        near = [one for one in may.conjunctions if _meet(one, fixed)]
+        if fixed.is_contradiction or any(conjunction_covers(one, fixed) for one in near):
             permitted = [asked]
         else:
-            permitted = _possible(conjoin(Filter((asked,)), may))
-        left += [rest for each in permitted for rest in _less(each, denied)]
+            permitted = _possible(conjoin(Filter((asked,)), Filter(tuple(near))))
+        for each in permitted:
+            for rest in _less(each, denied):
+                size.add(rest)
+                left.append(rest)
     if not left and filter.conjunctions:
         but = "" if denied == FALSE else f" but not {_shown(denied)}"
         raise NotPermitted(
             f"{principal.name!r} may hear nothing that matches {_shown(filter)}; "
             f"it may hear {_shown(may)}{but}"
         )
-    check_size(left)
-    return Filter.of(left)
+    narrowed = Filter.of(left)
+    narrowed.bind(values)  # what travels is the grant with the values in it
+    return narrowed
 
 
 def check_advertisement(filter: Filter, values: Bindings, principal: Principal) -> None:

@@ -17,6 +17,7 @@ from palio.language.cesql.syntax import (
     Not,
     children,
 )
+from palio.language.cesql.weighing import weight
 from palio.model.expressions import Foreign
 from palio.model.printing import show_value
 
@@ -52,6 +53,11 @@ class Condition(Foreign):
     def attributes(self) -> frozenset[str]:
         """The attributes it reads."""
         return names_in(self.expression)
+
+    @property
+    def weight(self) -> int:
+        """What reading its text costs, in tokens of our language."""
+        return weight(str(self.expression))
 
     @property
     def cost(self) -> int:

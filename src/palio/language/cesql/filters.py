@@ -13,7 +13,7 @@ from palio.model import expressions as model
 from palio.model.expressions import Boolean, Test
 from palio.model.filters import Filter
 from palio.model.normal_form import reduce
-from palio.model.operators import Op
+from palio.model.operators import Op, check_like_size
 
 __all__ = ["condition", "loads"]
 
@@ -80,8 +80,10 @@ def _read(text: str) -> Expression:
                     column=place - text.rfind("\n", 0, place),
                     offending=name,
                 )
-            case Literal(str(value)) | Like(_, value):
+            case Literal(str(value)):
                 model.literal(value)
+            case Like(_, pattern):
+                check_like_size(pattern)
             case _:
                 pass
     return expression

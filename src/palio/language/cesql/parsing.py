@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from palio.errors import LimitExceeded
 from palio.language.cesql.syntax import Expression, children
+from palio.language.cesql.weighing import check_weight
 from palio.model.limits import MAX_DEPTH, MAX_TEXT_CHARS
 
 __all__ = ["parse"]
@@ -28,6 +29,7 @@ def parse(text: str) -> Expression:
             maximum=MAX_TEXT_CHARS,
             actual=len(text),
         )
+    check_weight(text)
     from palio.language.cesql.grammar import read
 
     expression = read(text)
