@@ -17,10 +17,10 @@ from palio.language.cloudevents import loads
 from palio.model.limits import (
     MAX_CONJUNCTIONS,
     MAX_DEPTH,
-    MAX_IN_VALUES,
     MAX_NAME_CHARS,
     MAX_STRING_CHARS,
     MAX_TEXT_CHARS,
+    MAX_TOKENS,
 )
 
 PUSH: Final[dict[str, Any]] = {
@@ -117,8 +117,8 @@ def test_a_filter_is_true_or_false_of_an_event(document: object, *, expected: bo
 
 
 def test_a_long_list_of_exclusions_is_two_alternatives() -> None:
-    excluded = [{"not": {"exact": {"type": f"t{i}"}}} for i in range(2000)]
-    excluded += [{"not": {"prefix": {"type": f"p{i}."}}} for i in range(200)]
+    excluded = [{"not": {"exact": {"type": f"t{i}"}}} for i in range(500)]
+    excluded += [{"not": {"prefix": {"type": f"p{i}."}}} for i in range(100)]
     found = loads(excluded)
     assert len(found.conjunctions) == 2
     assert [found.matches({"type": each}) for each in ("t7", "p7.x", "t", "p", 7)] == [
@@ -126,8 +126,8 @@ def test_a_long_list_of_exclusions_is_two_alternatives() -> None:
     ]
 
 
-def test_ten_different_attributes_may_be_negated_together() -> None:
-    found = loads([{"not": {"prefix": {f"ext{i}": "a"}}} for i in range(10)])
+def test_six_different_attributes_may_be_negated_together() -> None:
+    found = loads([{"not": {"prefix": {f"ext{i}": "a"}}} for i in range(6)])
     assert found.matches({"ext1": "b", "ext2": 5})
     assert not found.matches({"ext1": "b", "ext4": "ab"})
 
@@ -197,13 +197,15 @@ def nested(levels: int) -> Any:
     return document
 
 
-def exclusions(size: int) -> Any:
-    return [{"not": {"exact": {"type": f"{i:06}"}}} for i in range(size)]
+def containers(size: int) -> Any:
+    """So many lists and objects together."""
+    same = {"exact": {"type": "a"}}
+    return [same] * ((size - 1) // 2) if size % 2 else [{"not": same}, *containers(size - 3)]
 
 
 LIMITS: Final[dict[str, tuple[int, Callable[[int], Any]]]] = {
     "MAX_DEPTH": (MAX_DEPTH, nested),
-    "MAX_IN_VALUES": (MAX_IN_VALUES, exclusions),
+    "MAX_TOKENS": (MAX_TOKENS // 2, containers),
     "MAX_TEXT_CHARS": (MAX_TEXT_CHARS, lambda size: json.dumps(nested(3)).ljust(size)),
     "MAX_NAME_CHARS": (MAX_NAME_CHARS, lambda size: {"exact": {"x" * size: "a"}}),
     "MAX_STRING_CHARS": (MAX_STRING_CHARS, lambda size: {"exact": {"type": "x" * size}}),

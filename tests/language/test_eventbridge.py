@@ -361,7 +361,7 @@ def test_objects_that_share_parts_are_counted_as_often_as_they_stand() -> None:
     bomb: dict[str, Any] = {"x": ["a"]}
     for _ in range(MAX_DEPTH - 2):
         bomb = {"x": bomb, "y": bomb}
-    with pytest.raises(LimitExceeded, match="the size of a JSON document"):
+    with pytest.raises(LimitExceeded, match="the lists and objects of a JSON document"):
         loads(bomb)
 
 

@@ -23,6 +23,7 @@ from palio.language.documents import (
 from palio.language.twovalued import not_true
 from palio.model.expressions import All, AnyOf, Attribute, Boolean, Literal, Test, literal, test
 from palio.model.filters import Filter
+from palio.model.limits import MAX_TOKENS
 from palio.model.normal_form import reduce
 from palio.model.operators import Op
 from palio.model.values import INT64_MAX, INT64_MIN
@@ -41,10 +42,34 @@ def loads(document: str | list[Any] | Mapping[str, Any]) -> Filter:
     'TRUE'
     """
     filters = read_document(document)
+    _check_weight(filters)
     if isinstance(filters, list):
         factors = [one for i, each in enumerate(filters) for one in _filter(each, f"$[{i}]", False)]
         return reduce(_product(factors))
     return reduce(_product(_filter(filters, "$", False)))
+
+
+def _check_weight(filters: Json) -> None:
+    """Refuse CESQL texts that are together more than one may be."""
+    waiting, total = [filters], 0
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            text = part.get("sql")
+            waiting += part.values()
+            if isinstance(text, str):
+                from palio.language.cesql.weighing import weight
+
+                total += weight(text)
+    if total > MAX_TOKENS:
+        raise LimitExceeded(
+            "the words and signs of the CESQL expressions, each counted twice",
+            limit="MAX_TOKENS",
+            maximum=MAX_TOKENS,
+            actual=total,
+        )
 
 
 # What a filter means. Every reader takes a part of the document, its path, and whether the negation

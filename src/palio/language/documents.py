@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from palio.errors import InvalidFilter, LimitExceeded, ParseError
 from palio.model.expressions import Literal, literal
-from palio.model.limits import MAX_DEPTH, MAX_NAME_CHARS, MAX_TEXT_CHARS
+from palio.model.limits import MAX_DEPTH, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_TOKENS
 from palio.model.values import INT64_MAX, INT64_MIN
 
 __all__ = ["Json", "at", "attribute_name", "constant", "read_document", "shown", "wrong"]
@@ -55,8 +56,8 @@ def _parsed(text: str) -> object:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        keys = Counter(key for key, _ in pairs)
+        twice = next(key for key, count in keys.items() if count > 1)
         raise InvalidFilter(f"the key {shown(twice)} occurs twice in one JSON object; keep one")
     return found
 
@@ -65,11 +66,16 @@ def _too_deep() -> LimitExceeded:
     return LimitExceeded("the nesting of a JSON document", limit="MAX_DEPTH", maximum=MAX_DEPTH)
 
 
+_CONTAINER_TOKENS: Final = 2
+"""A list or object becomes about so many tokens of our own language."""
+
+
 class _Checker:
     """Copies a document, so that nothing but finite JSON within the limits gets further."""
 
     def __init__(self) -> None:
         self._left = MAX_TEXT_CHARS  # a text of that many characters holds no more values
+        self._containers = MAX_TOKENS // _CONTAINER_TOKENS
 
     def checked(self, value: object, path: str, depth: int) -> Json:
         self._left -= 1
@@ -78,13 +84,13 @@ class _Checker:
                 "the size of a JSON document", limit="MAX_TEXT_CHARS", maximum=MAX_TEXT_CHARS
             )
         if isinstance(value, Mapping):
-            self._check_depth(depth)
+            self._enter(depth)
             return {
                 self._key(key, path): self.checked(inner, at(path, str(key)), depth + 1)
                 for key, inner in value.items()
             }
         if isinstance(value, list | tuple):
-            self._check_depth(depth)
+            self._enter(depth)
             return [self.checked(each, f"{path}[{i}]", depth + 1) for i, each in enumerate(value)]
         if value is None or isinstance(value, bool | int | str):
             return value
@@ -92,9 +98,16 @@ class _Checker:
             return value
         raise wrong(path, f"{shown(value)} is no JSON value")
 
-    def _check_depth(self, depth: int) -> None:
+    def _enter(self, depth: int) -> None:
         if depth >= MAX_DEPTH:
             raise _too_deep()
+        self._containers -= 1
+        if self._containers < 0:
+            raise LimitExceeded(
+                "the lists and objects of a JSON document, each counted twice",
+                limit="MAX_TOKENS",
+                maximum=MAX_TOKENS,
+            )
 
     def _key(self, key: object, path: str) -> str:
         if not isinstance(key, str):

@@ -107,8 +107,10 @@ def tokens(text: str) -> list[Token]:
         )
     found: list[Token] = []
     place, depth, constants, foreign = 0, 0, 0, 0
+    is_listing = False  # whether IN stands before
     while place < len(text):
-        listed = _listed(text, place, constants) if found and found[-1].type == "IN" else None
+        listed = _listed(text, place, constants) if is_listing else None
+        is_listing = False
         if listed is not None:
             found.append(listed)
             place = listed.end
@@ -124,11 +126,13 @@ def tokens(text: str) -> list[Token]:
         token = _token(text, match, start)
         if token.type == "NUMBER" and found and found[-1].type == "MINUS":
             token = _signed(found, token)
-        elif token.type == "CESQL":
+        elif group == "symbol":
+            depth += _NESTS.get(token.type, 0)
+            if depth > MAX_DEPTH:
+                raise LimitExceeded("a filter's nesting", limit="MAX_DEPTH", maximum=MAX_DEPTH)
+        elif group == "CESQL":
             foreign += _weight(token.value)
-        depth += _NESTS.get(token.type, 0)
-        if depth > MAX_DEPTH:
-            raise LimitExceeded("a filter's nesting", limit="MAX_DEPTH", maximum=MAX_DEPTH)
+        is_listing = token.type == "IN"
         found.append(token)
         if len(found) + foreign > MAX_TOKENS:
             raise LimitExceeded(

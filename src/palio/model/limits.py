@@ -51,4 +51,5 @@ MAX_RESIDUAL_COST: Final = 1_000
 """Cost units (about one elementary operation each) of all residual expressions of one filter."""
 
 MAX_ATTRIBUTES: Final = 4_096
-"""Attributes of one event after flattening."""
+"""Attributes of one event after flattening; `$seq` and `$time`, which a broker adds, do not
+count."""

@@ -85,6 +85,8 @@ def longest(values: Bindings) -> int | None:
     """Characters of the longest of some values; None if one is of more tokens than a variable."""
     most = 0
     for value in values.values():
+        if type(value) is int:
+            continue
         if isinstance(value, str | bytes):
             most = max(most, len(value))
         elif isinstance(value, tuple | list | set | frozenset) or value == -math.inf:

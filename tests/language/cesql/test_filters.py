@@ -15,7 +15,7 @@ from palio.language.parsing import parse
 from palio.model.evaluation import truth
 from palio.model.expressions import Test
 from palio.model.filters import TRUE, Filter
-from palio.model.limits import MAX_IN_VALUES, MAX_RESIDUAL_COST, MAX_STRING_CHARS
+from palio.model.limits import MAX_IN_VALUES, MAX_LIKE_CHARS, MAX_RESIDUAL_COST, MAX_STRING_CHARS
 from palio.model.normal_form import reduce
 from palio.model.relations import covers
 from tests.language.cesql.strategies import events, expressions
@@ -162,7 +162,14 @@ def test_an_unreadable_text_is_refused() -> None:
         loads("type =")
 
 
-@pytest.mark.parametrize("template", ["type = '{}'", "ext < '{}'", "ext LIKE '{}'"])
+def test_patterns_have_a_limit() -> None:
+    for length in (MAX_LIKE_CHARS - 1, MAX_LIKE_CHARS):
+        loads(f"ext LIKE '{'a' * length}'")
+    with pytest.raises(LimitExceeded, match="MAX_LIKE_CHARS"):
+        loads(f"ext LIKE '{'a' * (MAX_LIKE_CHARS + 1)}'")
+
+
+@pytest.mark.parametrize("template", ["type = '{}'", "ext < '{}'"])
 def test_constants_have_a_limit(template: str) -> None:
     for length in (MAX_STRING_CHARS - 1, MAX_STRING_CHARS):
         loads(template.format("a" * length))
@@ -200,7 +207,7 @@ def test_residuals_have_a_limit() -> None:
 
 def test_a_list_that_is_too_long_is_refused_as_such() -> None:
     members = ", ".join(f"'{i}'" for i in range(MAX_IN_VALUES + 1))
-    with pytest.raises(LimitExceeded, match="MAX_IN_VALUES"):
+    with pytest.raises(LimitExceeded, match="MAX_TOKENS"):
         loads(f"id IN ({members})")
 
 

@@ -8,7 +8,7 @@ import pytest
 from palio.errors import LimitExceeded
 from palio.language.cesql import parse
 from palio.language.cesql.syntax import Literal
-from palio.model.limits import MAX_DEPTH, MAX_TEXT_CHARS
+from palio.model.limits import MAX_DEPTH, MAX_TEXT_CHARS, MAX_TOKENS
 
 
 @pytest.mark.parametrize("length", [MAX_TEXT_CHARS - 1, MAX_TEXT_CHARS])
@@ -41,14 +41,24 @@ def test_nesting_has_a_limit(before: str, after: str) -> None:
     for levels in (MAX_DEPTH - 1, MAX_DEPTH):
         expression = parse(nested(levels))
         assert parse(str(expression)) == expression
-    for levels in (MAX_DEPTH + 1, 10_000):
+    for levels in (MAX_DEPTH + 1, 300):
         with pytest.raises(LimitExceeded, match="MAX_DEPTH"):
             parse(nested(levels))
 
 
 def test_runs_and_parentheses_do_not_nest() -> None:
-    parse(" AND ".join(["a = 1"] * 5_000))
-    assert parse("(" * 5_000 + "1" + ")" * 5_000) == Literal(1)
+    parse(" AND ".join(["a = 1"] * 500))
+    assert parse("(" * 900 + "1" + ")" * 900) == Literal(1)
+
+
+def test_the_number_of_tokens_has_a_limit() -> None:
+    """Each counts twice, and beginning to read four times."""
+    most = (MAX_TOKENS - 4) // 2 - 1
+    for count in (most - 1, most):
+        parse("(" * (count // 2) + "NOT " * (count % 2) + "a" + ")" * (count // 2))
+    for text in ("(" * (most + 2), "(" * (MAX_TEXT_CHARS - 1)):
+        with pytest.raises(LimitExceeded, match="MAX_TOKENS"):
+            parse(text)
 
 
 def test_the_grammar_is_loaded_when_the_first_text_is_parsed() -> None:

@@ -189,12 +189,12 @@ def test_a_longer_list_is_refused() -> None:
 
 
 def test_long_runs_reduce_in_linear_size() -> None:
-    wanted = reduced(parse(" OR ".join(f"id = '{i}'" for i in range(5_000))))
-    assert wanted.true.leaves == 5_000
+    wanted = reduced(parse(" OR ".join(f"id = '{i}'" for i in range(500))))
+    assert wanted.true.leaves == 500
     assert is_reduced(wanted.true.condition)
 
 
-@pytest.mark.parametrize("alternations", [MAX_DEPTH, 20_000], ids=str)
+@pytest.mark.parametrize("alternations", [MAX_DEPTH, 500], ids=str)
 def test_hostile_runs_are_given_up_early(alternations: int) -> None:
     text = "hop < 5" + " AND hop < 5 OR hop < 5" * (alternations // 2)
     found = reduced(parse(text))
@@ -211,6 +211,6 @@ def test_hostile_nesting_is_given_up_early() -> None:
 
 
 def test_many_terms_that_do_not_reduce_leave_the_negation_whole() -> None:
-    found = reduced(parse(" AND ".join(f"hop < {i}" for i in range(3_000))))
-    assert found.true.leaves == 3_000
+    found = reduced(parse(" AND ".join(f"hop < {i}" for i in range(500))))
+    assert found.true.leaves == 500
     assert isinstance(found.false.condition, Condition)
