@@ -24,17 +24,23 @@ PUBLIC: Final = {
     "SyncBus",
     "SyncClient",
     "attr",
+    "client",
     "connect",
     "covers",
     "covers_advertisement",
     "errors",
     "language",
+    "matching",
     "merge",
     "model",
     "on",
     "overlaps",
     "param",
     "parse",
+    "parse_filter",
+    "parse_pattern",
+    "spark",
+    "testing",
 }
 
 HEAVY: Final = {"duckdb", "numba", "pandas", "pyspark", "rich", "starlette", "typer"}
@@ -50,6 +56,18 @@ def test_all_is_what_was_promised() -> None:
 def test_name_is_there_and_says_what_it_is(name: str) -> None:
     assert getattr(palio, name).__doc__
     assert name in dir(palio)
+
+
+def test_rooms_are_there_without_being_imported() -> None:
+    program = (
+        "import palio\n"
+        "print(palio.spark.session.__name__, palio.testing.Network.__name__)\n"
+        "print(palio.matching.Index.__name__, palio.client.__name__)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout
+    assert said.split() == ["session", "Network", "Index", "palio.client"]
 
 
 def test_another_name_is_an_attribute_error() -> None:

@@ -42,6 +42,9 @@ COMMAND: Final = re.compile(r"^(.*\|\s*)?palio(\s|$)", re.DOTALL)
 FILE_NAME: Final = re.compile(r"^[\w-]+(\.[\w-]+)+$")
 
 
+IMPORTS: Final = (ast.Import, ast.ImportFrom)
+
+
 class Block(NamedTuple):
     """One fenced block of a page; `line` is the number of its first line of code."""
 
@@ -219,6 +222,31 @@ def test_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     ran = Page(path, tmp_path).run()
     assert ran or path.name != "README.md", "README.md shows nothing that runs"
+
+
+def test_the_snippets_of_the_readme_pass_strict_type_checking(tmp_path: Path) -> None:
+    """Each as the body of a function of its own, behind what the blocks above it import."""
+    imports: list[str] = []
+    functions: list[str] = []
+    for block in blocks((ROOT / "README.md").read_text(encoding="utf-8")):
+        if block.language != "python":
+            continue
+        tree = ast.parse(block.code, type_comments=False)
+        own = [ast.unparse(each) for each in tree.body if isinstance(each, IMPORTS)]
+        imports += [each for each in own if each not in imports]
+        body = [each for each in block.code.splitlines() if each.strip() not in own]
+        code = textwrap.indent("\n".join(body), "    ")
+        functions.append(f"async def line_{block.line}() -> None:\n{code}\n")
+    program = tmp_path / "readme.py"
+    program.write_text("\n".join([*imports, *functions]), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", str(program)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # --- the runner itself ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from palio import errors, language, model
+    from palio import client, errors, language, matching, model, spark, testing
     from palio.client.blocking import SyncBus, SyncClient
     from palio.client.bus import Bus
     from palio.client.connection import Client, connect
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from palio.client.subscriber import Parameter, Subscriber, on
     from palio.client.subscription import Subscription
     from palio.language.fluent import attr, param
-    from palio.language.parsing import parse
+    from palio.language.parsing import parse, parse_filter, parse_pattern
     from palio.model.filters import Filter
     from palio.model.merging import merge
     from palio.model.patterns import Pattern
@@ -47,8 +47,12 @@ _HOMES: Final = {
     "SyncClient": "palio.client.blocking",
     "connect": "palio.client.connection",
     "on": "palio.client.subscriber",
+    "client": "palio.client",
     "language": "palio.language",
+    "matching": "palio.matching",
     "model": "palio.model",
+    "spark": "palio.spark",
+    "testing": "palio.testing",
     "Filter": "palio.model.filters",
     "Pattern": "palio.model.patterns",
     "attr": "palio.language.fluent",
@@ -59,6 +63,8 @@ _HOMES: Final = {
     "overlaps": "palio.model.relations",
     "param": "palio.language.fluent",
     "parse": "palio.language.parsing",
+    "parse_filter": "palio.language.parsing",
+    "parse_pattern": "palio.language.parsing",
 }
 
 __all__ = [
@@ -75,17 +81,23 @@ __all__ = [
     "SyncBus",
     "SyncClient",
     "attr",
+    "client",
     "connect",
     "covers",
     "covers_advertisement",
     "errors",
     "language",
+    "matching",
     "merge",
     "model",
     "on",
     "overlaps",
     "param",
     "parse",
+    "parse_filter",
+    "parse_pattern",
+    "spark",
+    "testing",
 ]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import palio
 from palio.errors import InvalidFilter, InvalidInput, LimitExceeded, ParseError
-from palio.language.parsing import parse, parse_filter
+from palio.language.parsing import parse, parse_filter, parse_pattern
 from palio.model.filters import Filter
 from palio.model.limits import (
     MAX_CONJUNCTIONS,
@@ -94,8 +94,14 @@ def test_patterns(text: str, steps: list[str], within: float | None) -> None:
     assert isinstance(found, Pattern)
     assert [str(step) for step in found.steps] == steps
     assert found.within == (None if within is None else timedelta(seconds=within))
+    assert parse_pattern(text) == found
     with pytest.raises(InvalidFilter, match="THEN"):
         parse_filter(text)
+
+
+def test_a_pattern_is_asked_for_and_the_text_is_none() -> None:
+    with pytest.raises(InvalidFilter, match="has no THEN; use parse_filter"):
+        parse_pattern("a = 1")
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,19 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
 
 import palio
+from tests.test_readme import ROOT, blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 def example(name: str) -> Any:
@@ -33,6 +36,22 @@ def shown(text: str) -> dict[str, int]:
     """The first and last cells of the rows of tables."""
     rows = re.findall(r"^\| *(\w[\w-]*) *\|(?:.*\|)? *(\d+) *\|$", text, re.MULTILINE)
     return {first: int(last) for first, last in rows}
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_snippet_of_the_readme_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(
+        pa.table({"symbol": ["IBM", "IBM"], "price": [9.5, 12.0]}), tmp_path / "quotes.parquet"
+    )
+    (tmp_path / "subscriptions.jsonl").write_text(
+        '{"id": 1, "subscriber": "ann", "filter": "symbol = \'IBM\' AND price < 10"}\n'
+    )
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (snippet,) = [each.code for each in blocks(page) if "palio.spark.match" in each.code]
+    for name in ("quotes.parquet", "subscriptions.jsonl"):  # the workers are elsewhere
+        snippet = snippet.replace(name, str(tmp_path / name))
+    exec(f"import palio\n{snippet}", {})
+    assert shown(capsys.readouterr().out) == {"1": 1}
 
 
 def test_quotes_go_from_an_archive_to_a_live_stream(

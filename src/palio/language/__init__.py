@@ -17,12 +17,12 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from palio.language.parsing import parse, parse_filter
+from palio.language.parsing import parse, parse_filter, parse_pattern
 
 if TYPE_CHECKING:
     from palio.language import cesql, cloudevents, eventbridge
 
-__all__ = ["cesql", "cloudevents", "eventbridge", "parse", "parse_filter"]
+__all__ = ["cesql", "cloudevents", "eventbridge", "parse", "parse_filter", "parse_pattern"]
 
 _DIALECTS: Final = frozenset({"cesql", "cloudevents", "eventbridge"})
 

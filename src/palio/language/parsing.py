@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 
     from palio.language.builder import Whole
 
-__all__ = ["parse", "parse_filter"]
+__all__ = ["parse", "parse_filter", "parse_pattern"]
 
 
 def parse(text: str) -> Filter | Pattern:
     """A filter, or a pattern if the text has a THEN.
+
+    Where one of the two is meant, `parse_filter` and `parse_pattern` say so to readers and to type
+    checkers, and refuse the other.
 
     >>> parse("price < :limit AND symbol IN ('IBM', 'MSFT')")
     palio.parse("price < :limit AND symbol IN ('IBM', 'MSFT')")
@@ -56,6 +59,18 @@ def parse_filter(text: str) -> Filter:
     parsed = parse(text)
     if isinstance(parsed, Pattern):
         raise InvalidFilter("a single filter is needed here, and the text is a pattern (THEN)")
+    return parsed
+
+
+def parse_pattern(text: str) -> Pattern:
+    """A pattern; a filter is refused.
+
+    >>> len(parse_pattern("a = 1 THEN b = 2").steps)
+    2
+    """
+    parsed = parse(text)
+    if isinstance(parsed, Filter):
+        raise InvalidFilter("a pattern is needed here, and the text has no THEN; use parse_filter")
     return parsed
 
 
