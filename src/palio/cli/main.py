@@ -18,6 +18,7 @@ import typer
 from palio import __version__
 from palio.cli import commands_broker, commands_local, commands_network, commands_spark
 from palio.cli.application import AsJson, app
+from palio.cli.extras import missing_extra
 from palio.cli.reporting import show, show_error
 from palio.errors import PalioError
 
@@ -65,6 +66,12 @@ def _status(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except PalioError as error:
         show_error(error, as_json=as_json)
+        return 2
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        show_error(missing, as_json=as_json)
         return 2
     except _UsageError as error:
         if as_json:

@@ -26,7 +26,6 @@ from palio.spark.plan import Plan, Sink, duration
 from palio.spark.report import DRAWN_SUBSCRIPTIONS, RunReport, Stage, Tally
 from palio.spark.sequencing import sequences
 from palio.spark.sets import SubscriptionSet, subscriptions
-from palio.spark.source import register
 from palio.spark.versions import open_version
 
 if TYPE_CHECKING:
@@ -53,6 +52,8 @@ def run_pipeline(
     """
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
     from pyspark.errors import PySparkException
+
+    from palio.spark.source import register
 
     register(spark)
     run = _Run(plan, spark, tell)
