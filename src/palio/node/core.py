@@ -198,15 +198,21 @@ class Core:
             settled, registry.settled = registry.settled, []
             for wave, unreached in settled:
                 self._answered(wave, unreached)
-        unbelieved, registry.unbelieved = registry.unbelieved, []
-        for name, fact, reason in unbelieved:
-            origin, subject = fact.origin[:SHOWN_CHARS], fact.subject[:SHOWN_CHARS]
-            self.complain("fact_refused", name, 1, origin=origin, subject=subject, reason=reason)
+        if registry.unbelieved:
+            self._tell_unbelieved()
         custody.reroute(registry.next_hop, registry.ways)
         for neighbour in self.neighbours.values():
             self.pump_neighbour(neighbour)
         if custody.damaged:
             self._tell_damage()
+
+    def _tell_unbelieved(self) -> None:
+        """Facts that were not believed are told of."""
+        registry = self.durability.registry
+        unbelieved, registry.unbelieved = registry.unbelieved, []
+        for name, fact, reason in unbelieved:
+            origin, subject = fact.origin[:SHOWN_CHARS], fact.subject[:SHOWN_CHARS]
+            self.complain("fact_refused", name, 1, origin=origin, subject=subject, reason=reason)
 
     def _tell_damage(self) -> None:
         """Entries that nobody can read any more are told of and written off."""

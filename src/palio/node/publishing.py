@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -47,19 +47,6 @@ COPY_SHARE: Final = 4
 """Rows are copied where no more than one in so many is wanted; else the frame goes as it is."""
 
 
-class _Plan(NamedTuple):
-    """What is to become of a publication."""
-
-    parcel: Parcel
-    """What its publisher may publish of it, numbered and dated."""
-    denied: list[tuple[int, int]]
-    """The numbers of the rest, as ranges."""
-    homes: Mapping[str, RowMask]
-    """Where durable subscriptions want which rows."""
-    ways: dict[Peer, RowMask]
-    """Who listens to which rows now."""
-
-
 class Publishing:
     """The ways of events through one broker."""
 
@@ -85,13 +72,22 @@ class Publishing:
         All that may fail is done before anything is sent or written: whatever events do to an
         engine, they are taken or refused, and their publisher is told which.
         """
-        core = self._core
-        last = message.first_seq + len(message.parcel) - 1
+        core, given = self._core, message.parcel
+        last = message.first_seq + len(given) - 1
         if message.first_seq <= session.last_seq:
             raise IllegalMessage(session.peer, f"number {message.first_seq} was published before")
         session.last_seq = last
+        denied: list[tuple[int, int]] = []
+        homes: Mapping[str, RowMask] = {}
         try:
-            plan = self._planned(session, message)
+            self._spend(session, given)
+            self._check(given)
+            parcel = given.stamped(session.publisher, message.first_seq, self._next_time())
+            if not session.principal.publishes_all:
+                parcel, denied = _permitted(session, parcel)
+            if message.durable and len(parcel):
+                homes = core.durability.homes(parcel)
+            ways = self._ways(core.outlet(session), parcel)
         except PalioError as error:
             return self._refuse(session, message, error)
         except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for a false receipt
@@ -99,13 +95,13 @@ class Publishing:
             return self._refuse(
                 session, message, InvalidEvent(f"the broker cannot handle these events: {error}")
             )
-        for first, end in plan.denied:
-            denied = f"{session.principal.name!r} may not publish this; it was granted less"
-            session.say(core.out, Refused(first, end, failure(NotPermitted(denied))))
-        self.published += len(plan.parcel)
+        for first, end in denied:
+            reason = f"{session.principal.name!r} may not publish this; it was granted less"
+            session.say(core.out, Refused(first, end, failure(NotPermitted(reason))))
+        self.published += len(parcel)
         if message.durable:
-            self._publish_durable(session, plan, last)
-        self._send(plan.ways, plan.parcel, durable=message.durable)
+            self._publish_durable(session, parcel, homes, last)
+        self._send(ways, parcel, durable=message.durable)
         if not message.durable:
             session.say(core.out, Accepted(last, "memory"))
         return None
@@ -114,18 +110,6 @@ class Publishing:
         last = message.first_seq + len(message.parcel) - 1
         session.say(self._core.out, Refused(message.first_seq, last, failure(error)))
         self._answer(session, last, durable=message.durable)
-
-    def _planned(self, session: Session, message: Publish) -> _Plan:
-        """What is to become of a publication; nothing has become of it yet."""
-        core, parcel = self._core, message.parcel
-        self._spend(session, parcel)
-        self._check(parcel)
-        numbered = parcel.stamped(session.publisher, message.first_seq, self._next_time())
-        permitted, denied = _permitted(session, numbered)
-        homes: Mapping[str, RowMask] = {}
-        if message.durable and len(permitted):
-            homes = core.durability.homes(permitted)
-        return _Plan(permitted, denied, homes, self._ways(core.outlet(session), permitted))
 
     def _spend(self, session: Session, parcel: Parcel) -> None:
         """Count against what the principal may publish in a second."""
@@ -163,9 +147,11 @@ class Publishing:
         self._last_us = max(self._core.at.wall_us, self._last_us + 1)
         return self._last_us
 
-    def _publish_durable(self, session: Session, plan: _Plan, last: int) -> None:
+    def _publish_durable(
+        self, session: Session, parcel: Parcel, homes: Mapping[str, RowMask], last: int
+    ) -> None:
         """Into custody; the client is told when it is on the disk."""
-        core, parcel, homes = self._core, plan.parcel, plan.homes
+        core = self._core
         if not homes:
             return self._answer(session, last, durable=True)
         wanted: RowMask = np.logical_or.reduce(list(homes.values()))
@@ -399,10 +385,7 @@ def _part(party: Party, parcel: Parcel, mask: RowMask) -> tuple[Parcel, bytes | 
 
 def _permitted(session: Session, parcel: Parcel) -> tuple[Parcel, list[tuple[int, int]]]:
     """What a session's principal may publish, and the numbers of the rest."""
-    principal = session.principal
-    if principal.publishes_all:
-        return parcel, []
-    mask = publishable(principal, parcel.batch)
+    mask = publishable(session.principal, parcel.batch)
     return parcel.select(mask), [] if mask.all() else _runs(parcel.numbers[~mask])
 
 

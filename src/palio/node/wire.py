@@ -109,18 +109,13 @@ def framed(kind: int, start: bytes, payload: Any = None) -> bytes:
     """
     if payload is None:
         size = len(start)
-        checksum = xxh3_64_intdigest(start, _seed(kind, size))
+        checksum = xxh3_64_intdigest(start, size << 8 | kind)  # the head is covered as well
     else:
         size = len(start) + payload.size
-        hashed = xxh3_64(start, _seed(kind, size))
+        hashed = xxh3_64(start, size << 8 | kind)
         hashed.update(payload)
         checksum = hashed.intdigest()
     return HEAD.pack(size, kind, checksum & _LOW) + start
-
-
-def _seed(kind: int, size: int) -> int:
-    """The head of a frame is covered as well."""
-    return size << 8 | kind
 
 
 UNREADABLE: Final = framed(CONTROL, b"\xc1")
@@ -183,7 +178,7 @@ class Decoder:
                     break
                 with memoryview(data) as view, view[start + HEAD.size : end] as body:
                     start = end
-                    if xxh3_64_intdigest(body, _seed(kind, size)) & _LOW != checksum:
+                    if xxh3_64_intdigest(body, size << 8 | kind) & _LOW != checksum:
                         raise DamagedFrame(self.sender, f"{size} bytes, damaged on their way")
                     message = self._read(kind, body)
                 if message is not None:

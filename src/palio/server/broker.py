@@ -425,7 +425,8 @@ class Server:
                     self._close(closed, None, effect.reason)
             elif type(effect) is Report:
                 self._report(effect)
-        self._schedule_turn()
+        if not self._turn_scheduled:
+            self._schedule_turn()
 
     def _close(self, link: Connection | LocalLink, last: Message | None, reason: str) -> None:
         """Close a link of which the node need not be told."""

@@ -173,14 +173,15 @@ class Connection(asyncio.Protocol):
         if not until:
             self._decoder.keep(data)
             return self._fall_behind()
+        traffic, arrived = owner.traffic, owner.arrived
         try:
             for message in self._decoder.feed(data):
                 if self._closing:
                     return None
-                owner.traffic.messages_in += 1
+                traffic.messages_in += 1
                 if self._greeting is not None:
                     self._listen_for_greeting(message)
-                owner.arrived(self, message)
+                arrived(self, message)
                 if clock() > until:
                     return self._fall_behind()
         except IllegalMessage as error:
@@ -241,8 +242,9 @@ class Connection(asyncio.Protocol):
         self._marked = False
         if self._out and self._transport is not None:
             messages, self._out = self._out, []
-            encode = self._encoder.encode
-            buffers = [buffer for each in messages for buffer in encode(each)]
+            encode, buffers = self._encoder.encode, []
+            for message in messages:
+                buffers += encode(message)
             if write(self._transport, buffers):
                 self._owner.traffic.bytes_out += sum(
                     each.size if hasattr(each, "size") else len(each) for each in buffers
