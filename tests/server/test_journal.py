@@ -416,7 +416,9 @@ def test_a_journal_of_an_older_version_is_closed_to_others(
     assert told.getMessage().endswith(f"other users of this machine: chmod 700 {tmp_path}")
 
 
-@pytest.mark.parametrize("name", ["journal.lock", FILE, f"{FILE}-wal", f"{FILE}-shm"])
+@pytest.mark.parametrize(
+    "name", ["journal.lock", "journal.mark", FILE, f"{FILE}-wal", f"{FILE}-shm"]
+)
 def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path, name: str) -> None:
     data = tmp_path / "data"
     data.mkdir(0o700)

@@ -8,6 +8,8 @@ import pytest
 
 from palio.server.counters import JournalCounters
 from palio.server.journal_format import connect, create_or_check
+from palio.server.journal_mark import Mark
+from palio.server.journal_presence import Presence
 from palio.server.journal_writer import MAX_GROUP, Writer
 from tests.server.helpers import append, put
 
@@ -21,10 +23,12 @@ def counters() -> JournalCounters:
 def writer(tmp_path: Path, counters: JournalCounters) -> Iterator[Writer]:
     connection = connect(tmp_path / "journal")
     create_or_check(connection, tmp_path / "journal", "b1")
-    found = Writer(connection, counters)
+    mark, presence = Mark(tmp_path / "mark"), Presence([tmp_path / "journal"])
+    found = Writer(connection, counters, mark, presence)
     yield found
     found.stop()
     connection.close()
+    mark.close()
 
 
 @pytest.mark.parametrize(
@@ -60,3 +64,22 @@ def test_a_writer_that_never_began_or_has_stopped_holds_nobody_up(writer: Writer
     writer.flush()
     writer.stop()
     assert not any(each.name == "palio journal" for each in threading.enumerate())
+
+
+def test_where_the_file_is_gone_everything_is_refused_and_told_once(
+    writer: Writer, counters: JournalCounters, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored: list[int] = []
+    failed: dict[int, str] = {}
+    writer.start(stored.extend, failed.__setitem__)
+    writer.append(append(1, put(1)))
+    writer.flush()
+    (tmp_path / "journal").rename(tmp_path / "elsewhere")
+    for ticket in range(2, 12):
+        writer.append(append(ticket, put(ticket)))
+        writer.flush()
+    assert stored == [1]
+    assert set(failed) == set(range(2, 12))
+    assert all("was removed or moved away" in each for each in failed.values())
+    assert counters.failures == 10
+    assert [each.getMessage() for each in caplog.records] == ["the journal is gone"]

@@ -114,7 +114,8 @@ def test_frames_of_an_older_log_in_the_same_file_pass(tmp_path: Path) -> None:
             commit(connection, 2)
         connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         commit(connection, 1)
-        shutil.copy(database.parent / "db-wal", tmp_path / "db-wal")
+        for name in ("db", "db-wal"):
+            shutil.copy(database.parent / name, tmp_path / name)
     assert len(frames(tmp_path / "db")) > 10
     check_log(tmp_path / "db")
     change(tmp_path / "db", 32 + 8 * FRAME)  # in the old ones

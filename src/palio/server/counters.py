@@ -51,3 +51,5 @@ class JournalCounters:
     """Appends that are not on the disk yet."""
     damaged: int = 0
     """Entries that failed their checksum when they were read."""
+    missing: int = 0
+    """Entries that its mark knew of and it did not have when it was opened."""

@@ -44,8 +44,11 @@ from palio.server.journal_format import (
     connect,
     create_or_check,
     payload_checksum,
-    put_about,
 )
+from palio.server.journal_losses import begin_epoch
+from palio.server.journal_mark import FILE as MARK
+from palio.server.journal_mark import Mark
+from palio.server.journal_presence import Presence
 from palio.server.journal_writer import IDLE_S, Writer
 from palio.server.room import Room
 from palio.server.wal import check_log
@@ -82,6 +85,7 @@ class Journal:
         self._lock = _lock(directory)
         with _damage_told(self.path), ExitStack() as undo:
             undo.callback(self._lock.close)
+            self._mark = undo.enter_context(closing(Mark(directory / MARK)))
             _make_private(self.path)
             self._room = Room(directory, reserve_bytes)
             check_log(self.path)
@@ -95,16 +99,17 @@ class Journal:
             if max_bytes:
                 self._connection.execute(f"PRAGMA max_page_count = {max_bytes // page_bytes}")
             self._reading = undo.enter_context(closing(connect(self.path)))
-            self._writer = Writer(self._connection, self.counters, idle_s=idle_s, room=self._room)
-            self.epoch = self._begin_epoch(self._connection)
+            self.epoch = begin_epoch(self._connection, self.path, name, self._mark, self.counters)
+            self._writer = Writer(
+                self._connection,
+                self.counters,
+                self._mark,
+                Presence([self.path, *_beside(self.path)]),
+                idle_s=idle_s,
+                room=self._room,
+            )
             self._room.reserve()
             undo.pop_all()
-
-    @staticmethod
-    def _begin_epoch(connection: sqlite3.Connection) -> int:
-        epoch = int(about(connection, "epoch"))
-        put_about(connection, "epoch", epoch + 1)
-        return epoch
 
     # --- `Journaling`: what the shell calls ---
 
@@ -128,6 +133,7 @@ class Journal:
         self._reading.close()
         self._connection.close()
         self._room.close()
+        self._mark.close()
         self._lock.close()
 
     # --- `Store`: what the node calls ---
@@ -310,12 +316,16 @@ def _lock(directory: Path) -> IO[str]:
     return lock
 
 
+def _beside(path: Path) -> list[Path]:
+    """The log of a database and its index."""
+    return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")]
+
+
 def _make_private(path: Path) -> None:
     """The file and its log, which SQLite makes with the file's mode, are for their owner only."""
     try:
         os.close(files.open_own(path))
-        for suffix in ("-wal", "-shm"):
-            beside = path.with_name(path.name + suffix)
+        for beside in _beside(path):
             if os.path.lexists(beside):
                 os.close(files.open_own(beside))
     except OSError as error:

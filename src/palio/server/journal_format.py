@@ -2,7 +2,7 @@
 
 | table | a row is | and has a checksum over |
 |---|---|---|
-| `about` | `name` of the broker, `epoch`, `last_entry` | everything |
+| `about` | `name` of the broker, `epoch`, `last_entry`, `commits` | everything |
 | `shapes` | a schema, as an Arrow message | itself |
 | `entries` | events in custody | all but the events, and another one over these |
 | `assigned` | an entry's rows for a durable subscription | everything |
@@ -38,6 +38,7 @@ from palio.node.effects import (
     PutSubscription,
     PutWindow,
 )
+from palio.server.journal_mark import Note, Span
 
 __all__ = [
     "FORMAT",
@@ -128,9 +129,14 @@ def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> No
         )
 
 
-def about(connection: sqlite3.Connection, key: str) -> Any:
-    """What the journal says about itself: `name`, `epoch` or `last_entry`."""
+def about(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
+    """What the journal says about itself: `name`, `epoch`, `last_entry` or `commits`.
+
+    With a default it may say nothing about that: older versions did not.
+    """
     found = connection.execute("SELECT value, sum FROM about WHERE key = ?", (key,)).fetchone()
+    if found is None and default is not None:
+        return default
     if found is None or found[1] != checksum(key, found[0]):
         raise JournalDamaged(f"the journal's {key} is not what was written")
     return found[0]
@@ -150,8 +156,11 @@ class Scribe:
         self._execute = connection.execute
         self._many = connection.executemany
         self._shapes: dict[pa.Schema, tuple[int, pa.Buffer]] = {}
-        self._last_entry = int(about(connection, "last_entry"))
-        self._newest = 0
+        self._name, self._epochs = str(about(connection, "name")), int(about(connection, "epoch"))
+        self._last_entry = 0
+        self._spans: dict[str, Span] = {}
+        self._note = Note(self._name, self._epochs, 0, 0)
+        self.forget()
 
     def write(self, operation: Operation) -> None:
         """Carry out one operation within the transaction that is open."""
@@ -169,11 +178,13 @@ class Scribe:
                     (subscription, entry),
                 )
             case PutSubscription():
+                self._note.began.append(operation.subscription)
                 self._execute(
                     "INSERT OR REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?)",
                     (*operation, checksum(*operation)),
                 )
             case DropSubscription(subscription):
+                self._note.ended.append(subscription)
                 self._execute("DELETE FROM subscriptions WHERE subscription = ?", (subscription,))
                 self._execute("DELETE FROM assigned WHERE subscription = ?", (subscription,))
             case PutWindow(key, ranges):
@@ -190,16 +201,28 @@ class Scribe:
                         (fact.origin, fact.subject, text, checksum(text)),
                     )
 
-    def finish(self) -> None:
-        """Say, before the commit, which entry was the last: numbers are used once."""
-        if self._newest > self._last_entry:
-            put_about(self._connection, "last_entry", self._newest)
-            self._last_entry = self._newest
+    def finish(self) -> Note:
+        """Say, before the commit, how many there were and which entry was the last: numbers are
+        used once. What the transaction did is noted.
+        """
+        note = self._note
+        put_about(self._connection, "commits", note.commits)
+        if note.last_entry > self._last_entry:
+            put_about(self._connection, "last_entry", note.last_entry)
+            self._last_entry = note.last_entry
+        note.spans = list(self._spans.values())
+        self._begin(note.commits + 1)
+        return note
 
     def forget(self) -> None:
         """After a transaction that failed: what it added is not there."""
         self._shapes.clear()
-        self._newest = self._last_entry = int(about(self._connection, "last_entry"))
+        self._last_entry = int(about(self._connection, "last_entry"))
+        self._begin(int(about(self._connection, "commits", 0)) + 1)
+
+    def _begin(self, commits: int) -> None:
+        self._spans = {}
+        self._note = Note(self._name, self._epochs, commits, self._last_entry)
 
     def _put_entry(self, put: PutEntry) -> None:
         batch = put.parcel.batch
@@ -215,7 +238,13 @@ class Scribe:
             "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (*head, checksum(*head), payload_checksum(put.entry, schema, payload), payload),
         )
-        self._newest = max(self._newest, put.entry)
+        self._note.last_entry = max(self._note.last_entry, put.entry)
+        publisher = put.parcel.publisher
+        span = self._spans.get(publisher)
+        if span is None:
+            self._spans[publisher] = Span(publisher, put.entry, put.entry, first, last)
+        else:
+            span.last_entry, span.last_seq = put.entry, last
 
     def _shape(self, schema: pa.Schema) -> tuple[int, pa.Buffer]:
         found = self._shapes.get(schema)

@@ -7,6 +7,8 @@
    else can be: the reserve is for that (see `Room`). What could not be written even so is owed: it
    is written before anything else once there is room.
 3. When nothing is to be written for a while, the file gives back what it no longer needs.
+4. After a commit and before its answers the mark is told (`journal_mark`).
+5. Once the files are not where they were (`journal_presence`), everything is refused.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from palio.node.effects import (
 )
 from palio.server.counters import JournalCounters
 from palio.server.journal_format import Scribe
+from palio.server.journal_mark import Mark
+from palio.server.journal_presence import Presence
 from palio.server.room import Room
 
 __all__ = ["IDLE_S", "MAX_GROUP", "Writer"]
@@ -64,12 +68,17 @@ class Writer:
         self,
         connection: sqlite3.Connection,
         counters: JournalCounters,
+        mark: Mark,
+        presence: Presence,
         *,
         idle_s: float = IDLE_S,
         room: Room | None = None,
     ) -> None:
         self._connection = connection
         self._counters = counters
+        self._mark = mark
+        self._presence = presence
+        self._is_gone = False
         self._idle_s = idle_s
         self._room = room
         self._scribe = Scribe(connection)
@@ -138,8 +147,11 @@ class Writer:
     def _commit(self, group: Sequence[Append]) -> None:
         self._grown = True
         started = time.perf_counter()
-        problem = self._attempt(group)
-        if problem is None:
+        gone = self._presence.problem()
+        problem = None if gone else self._attempt(group)
+        if gone is not None:
+            self._refuse_all(group, gone)
+        elif problem is None:
             self._stored([each.ticket for each in group])
         elif len(group) == 1:
             self._alone(group[0], problem)
@@ -195,13 +207,14 @@ class Writer:
             for append in group:
                 for operation in append.operations:
                     self._scribe.write(operation)
-            self._scribe.finish()
+            note = self._scribe.finish()
             execute("COMMIT")
         except sqlite3.Error as error:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
             self._scribe.forget()
             return str(error)
+        self._mark.note(note)
         self._owed.clear()
         self._counters.commits += 1
         self._counters.appends += len(group)
@@ -213,9 +226,19 @@ class Writer:
         logger.error("the journal cannot be written", extra={"details": {"reason": problem}})
         self._failed(append.ticket, problem)
 
+    def _refuse_all(self, group: Sequence[Append], gone: str) -> None:
+        if not self._is_gone:
+            logger.error("the journal is gone", extra={"details": {"reason": gone}})
+            self._is_gone = True
+            self._owed.clear()
+        self._counters.failures += len(group)
+        for each in group:
+            self._failed(each.ticket, gone)
+
     def _compact(self) -> None:
         """Give back what the file no longer needs, and move the log into it."""
         self._grown = False
+        self._mark.sync()
         execute = self._connection.execute
         try:
             (free,) = execute("PRAGMA freelist_count").fetchone()

@@ -101,3 +101,11 @@ MAX_LOOKUPS: Final = 64
 
 MAX_LOOKUPS_EACH: Final = 16
 """Of those, what one principal may have."""
+
+MARK_BYTES: Final = 1 << 20
+"""A journal's mark is written anew when it has grown by so much: ten thousand transactions and
+more, of which the newer half stays. The log of a journal holds fewer."""
+
+MAX_MARKED_NAMES: Final = 10_000
+"""Durable subscriptions whose names a mark holds, 4 MB at most: of those beyond, one that was lost
+with the journal begins anew without a gap."""

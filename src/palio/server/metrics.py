@@ -163,7 +163,12 @@ METRICS: Final = (
         ("commit_s", "journal_seconds", "Time spent writing"),
         ("damaged", "journal_damaged", "Entries that failed their checksum"),
     ),
-    *_measures("gauge", _journal, ("waiting", "journal_waiting", "Appends not yet on the disk")),
+    *_measures(
+        "gauge",
+        _journal,
+        ("waiting", "journal_waiting", "Appends not yet on the disk"),
+        ("missing", "journal_missing", "Entries that were gone when it was opened"),
+    ),
 )
 
 

@@ -6,7 +6,9 @@ of. But each transaction is synced before the next one is written, so a broken f
 transaction behind it was on the disk and whole: it was acknowledged, and has changed since.
 SQLite would drop it and all after it in silence; `check_log` says so instead.
 
-What it cannot tell from a torn write is a change within the very last transaction.
+What it cannot tell from a torn write is a change within the very last transaction; that a log was
+cut short shows by the mark (`journal_mark`). A log beside an empty database, which SQLite would
+remove, is refused too.
 
 The log is a header of 32 bytes and frames of 24 bytes and a page, all numbers big-endian. A frame
 has the page's number, the size of the database if it ends a transaction, two salts (those of the
@@ -44,6 +46,11 @@ def check_log(database: Path) -> None:
     log = database.with_name(database.name + "-wal")
     if not log.exists() or log.stat().st_size <= _HEADER.size:
         return
+    if not database.exists() or not database.stat().st_size:
+        raise JournalDamaged(
+            f"{database} is empty or missing, and its log {log.name} is not: what was acknowledged "
+            "depends on both; take the directory from a backup, or move it away and start empty"
+        )
     with log.open("rb") as file:
         header = file.read(_HEADER.size)
     magic, _, page_bytes, _, salt_1, salt_2, sum_1, sum_2 = _HEADER.unpack(header)

@@ -1,0 +1,242 @@
+"""`Mark`: how far a journal has come, in a file of its own: the watermark.
+
+A log that was cut short, an empty file and an old copy all look like a journal with less in it. The
+mark says how much there was. It is compared when the journal is opened (`journal_losses`).
+
+1. A note is added after the transaction that it speaks of is on the disk, and before anybody is
+   told so. So the mark is never ahead of what was synced: what it knows and the journal does not
+   is gone.
+2. A broker that is killed leaves all notes behind. The mark itself is synced once in `SYNC_S`, when
+   the writer is idle and when the journal is opened or closed: it costs no sync for each
+   transaction. A machine that loses its power may forget the notes of the last second, never more.
+3. A note that is not whole is left out, wherever it stands: each is true by itself.
+4. The file is written anew when it has grown by `MARK_BYTES`: half of it, the newest notes, stays,
+   with the names of all durable subscriptions.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palio import files
+from palio.errors import InvalidConfiguration
+from palio.server.limits import MARK_BYTES, MAX_MARKED_NAMES
+
+__all__ = ["FILE", "SYNC_S", "Mark", "Note", "Span"]
+
+logger: Final = logging.getLogger("palio.journal")
+
+FILE: Final = "journal.mark"
+"""The name of the mark in the data directory."""
+
+SYNC_S: Final = 1.0
+"""The mark of a busy journal is synced once in so long: a sync takes milliseconds."""
+
+_READ_BYTES: Final = 64 << 20
+"""More is not read of what stands in the place of a mark; a mark has a tenth of it at most."""
+
+
+class Span(msgspec.Struct, array_like=True):
+    """Some entries of one publisher, and the numbers of its events in them."""
+
+    publisher: str
+    first_entry: int
+    last_entry: int
+    first_seq: int | None
+    last_seq: int | None
+
+    def __str__(self) -> str:
+        return f"{self.publisher!r} {self.first_seq} to {self.last_seq}"
+
+
+class Note(msgspec.Struct, omit_defaults=True):
+    """What a journal was after a transaction, and what that one added."""
+
+    name: str
+    """The broker's."""
+    epochs: int
+    """How often the journal had been opened."""
+    commits: int
+    """Transactions so far."""
+    last_entry: int
+    spans: list[Span] = []
+    began: list[str] = []
+    """Durable subscriptions that were registered or changed."""
+    ended: list[str] = []
+
+
+class Mark:
+    """The mark of one journal, read as it was left and written by whoever writes the journal."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.newest: Note | None = None
+        """The note of the last transaction that is known of."""
+        self.names: dict[str, None] = {}
+        """The durable subscriptions that there were then, `MAX_MARKED_NAMES` at most."""
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
+        self._limit = MARK_BYTES
+        self._unsynced = False
+        self._synced_at = time.monotonic()
+        self._failing = False
+        try:
+            self._descriptor = files.open_own(path)
+        except OSError as error:
+            raise InvalidConfiguration(f"{path}: {error}") from None
+        for line in self._read():
+            self._keep(line, _decoded(line))
+
+    # --- as it was left ---
+
+    def _read(self) -> list[bytes]:
+        size = os.fstat(self._descriptor).st_size
+        os.lseek(self._descriptor, max(0, size - _READ_BYTES), os.SEEK_SET)
+        data = b""
+        while piece := os.read(self._descriptor, 1 << 20):
+            data += piece
+        lines = [line for line in data.split(b"\n") if line]
+        sound = [line for line in lines if _decoded(line) is not None]
+        if lines and not sound:
+            logger.error(
+                "the mark cannot be read: whether the journal lost something is not known",
+                extra={"details": {"file": str(self.path)}},
+            )
+        return sorted(sound, key=lambda line: _commits(_decoded(line)))
+
+    def spans_after(self, entry: int) -> list[Span]:
+        """What is known of the entries after one, joined for each publisher."""
+        found: dict[str, Span] = {}
+        for line in self._lines:
+            for span in _spans(_decoded(line)):
+                if span.last_entry > entry:
+                    _join(found, span)
+        return list(found.values())
+
+    # --- being written ---
+
+    def note(self, note: Note) -> None:
+        """Add what a transaction did, which is on the disk."""
+        line = _encoded(note)
+        self._keep(line, note)
+        self._unsynced = True
+        try:
+            # In front of a note is a new line: what was torn before it is by itself then.
+            os.write(self._descriptor, b"\n" + line + b"\n")
+            self._failing = False
+        except OSError as error:
+            self._tell(error)
+        if self._bytes > self._limit:
+            self._write_anew()
+        elif time.monotonic() - self._synced_at >= SYNC_S:
+            self.sync()
+
+    def sync(self) -> None:
+        """What was noted survives a loss of power from now on."""
+        if not self._unsynced:
+            return
+        try:
+            if self._is_in_place():
+                os.fsync(self._descriptor)
+                self._has_synced()
+            else:
+                self._write_anew()
+        except OSError as error:
+            self._tell(error)
+
+    def close(self) -> None:
+        """Sync, and let go of the file. May be called twice."""
+        if self._descriptor >= 0:
+            self.sync()
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _keep(self, line: bytes, note: Note | None) -> None:
+        if note is None:
+            return
+        self.newest = note
+        for name in note.began:
+            if len(self.names) < MAX_MARKED_NAMES:
+                self.names[name] = None
+        for name in note.ended:
+            self.names.pop(name, None)
+        self._lines.append(line)
+        self._bytes += len(line)
+
+    def _write_anew(self) -> None:
+        assert self.newest is not None
+        while len(self._lines) > 1 and self._bytes > MARK_BYTES // 2:
+            self._bytes -= len(self._lines.popleft())
+        newest = self.newest
+        base = Note(newest.name, newest.epochs, newest.commits, newest.last_entry)
+        base.began = list(self.names)
+        line = _encoded(base)
+        self._limit = self._bytes + len(line) + MARK_BYTES
+        try:
+            with files.replaced(self.path) as file:
+                file.write(b"\n".join([line, *self._lines]) + b"\n")
+            os.close(self._descriptor)
+            self._descriptor = files.open_own(self.path)
+            os.lseek(self._descriptor, 0, os.SEEK_END)
+            self._has_synced()
+        except OSError as error:
+            self._tell(error)
+
+    def _is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return False
+
+    def _has_synced(self) -> None:
+        self._unsynced, self._synced_at = False, time.monotonic()
+
+    def _tell(self, error: OSError) -> None:
+        self._synced_at = time.monotonic()
+        if not self._failing:
+            self._failing = True
+            logger.warning(
+                "the mark cannot be written: a loss in the journal might not be noticed",
+                extra={"details": {"file": str(self.path), "reason": str(error)}},
+            )
+
+
+def _join(found: dict[str, Span], span: Span) -> None:
+    known = found.setdefault(span.publisher, span)
+    if known is not span:
+        known.first_entry = min(known.first_entry, span.first_entry)
+        known.last_entry = max(known.last_entry, span.last_entry)
+        known.last_seq = span.last_seq
+
+
+def _encoded(note: Note) -> bytes:
+    text = msgspec.json.encode(note)
+    return b"%08x %b" % (zlib.crc32(text), text)
+
+
+def _decoded(line: bytes) -> Note | None:
+    """A note, if it is what was written."""
+    found, _, text = line.partition(b" ")
+    if found != b"%08x" % zlib.crc32(text):
+        return None
+    try:
+        return msgspec.json.decode(text, type=Note)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _commits(note: Note | None) -> int:
+    return 0 if note is None else note.commits
+
+
+def _spans(note: Note | None) -> Iterator[Span]:
+    return iter(() if note is None else note.spans)
