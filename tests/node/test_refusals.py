@@ -9,9 +9,10 @@ import pytest
 
 from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_filter
+from palio.node import messages as requests
 from palio.node.broker import Node
 from palio.node.complaints import COMPLAIN_EVERY_S
-from palio.node.effects import Moment, Send
+from palio.node.effects import Moment, Report, Send
 from palio.node.limits import (
     DAMAGE_TRIES,
     FRAME_TRIES,
@@ -47,6 +48,7 @@ from palio.routing.messages import Batch, Flood, LinkState, Subscribe
 from palio.routing.protocol import Router
 from palio.simulation.topologies import line
 from palio.simulation.world import Member, World
+from palio.testing import Network
 
 QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 BAD: Final = "y = 666"
@@ -402,3 +404,42 @@ def test_a_message_that_was_refused_has_not_arrived() -> None:
 
 def test_can_be_read_is_what_brokers_can_read() -> None:
     assert can_be_read(Subscribe(1, parse_filter("x < 5")))
+
+
+# --- what this broker itself fails on ---
+
+
+class Failing(Acyclic):
+    """A router with a fault."""
+
+    def receive(self, sender: Any, message: Any) -> Any:
+        if any("666" in str(getattr(each, "filter", "")) for each in message.requests):
+            raise KeyError("nobody thought of that")
+        return super().receive(sender, message)
+
+
+async def test_what_a_broker_fails_on_is_refused_and_all_else_goes_on() -> None:
+    async with Network("line:1", router=Failing) as network:
+        client = await network.connect("b1")
+        standing = await client.subscribe("x > 0")
+        with pytest.raises(IllegalMessage, match=r"failed on this Subscribe \(KeyError"):
+            await client.subscribe(BAD)
+        await client.publish({"x": 1})
+        assert (await standing.receive())["x"] == 1
+
+
+def test_people_are_told_what_a_broker_failed_on_and_where() -> None:
+    node = Node("b1", Failing("b1"), MemoryStore())
+    at = Moment(0.0, 0)
+    node.start(at)
+    node.accept(1, at)
+    node.receive(1, Hello("client", "a", PROTOCOL_VERSION, incarnation="x"), at)
+    told = [
+        each
+        for each in node.receive(1, requests.Subscribe(1, 1, BAD), at)
+        if isinstance(each, Report)
+    ]
+    (failed,) = [each for each in told if each.event == "failed"]
+    assert failed.details["message"] == "Subscribe"
+    assert "KeyError" in failed.details["error"]
+    assert "test_refusals.py" in failed.details["where"]
