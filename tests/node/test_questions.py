@@ -131,6 +131,28 @@ def test_a_filter_that_is_larger_than_a_page_comes_by_itself(
     assert len(listed(asked(world, ops, {"from": page.data["next"]}))) == 1
 
 
+# --- what waits ---
+
+
+def waits(member: Member, key: Any) -> Message:
+    id = member.ask(lambda id: Ask(id, "waiting", key))
+    member.world.run(1.0)
+    return member.answers[id]
+
+
+def test_what_waits_is_told_to_whom_it_waits_for(world: World) -> None:
+    one, other = member(world, "all"), member(world, "part")
+    key = one.subscribe("x = 1", durable="d")
+    world.run(1.0)
+    answer = waits(one, key)
+    assert isinstance(answer, Answer)
+    assert answer.data == {"entries": 0, "sent": 0, "last": 0}
+    for asker, wrong in ((other, key), (one, key + 1), (one, "d"), (one, None)):
+        refused = waits(asker, wrong)
+        assert isinstance(refused, Failed)
+        assert "no durable subscription under the key" in refused.failure.message
+
+
 # --- others ---
 
 BROKERS: Final = ("b1", "b2", "b3")
@@ -155,6 +177,8 @@ QUESTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("trace", {"x": 1, "symbol": "IBM"}),
     ("trace", {"x": 77770}),
     ("trace", {}),
+    ("waiting", 1),
+    ("waiting", 2),
     ("sessions", None),
 )
 

@@ -95,16 +95,29 @@ class Broker:
         connection = self.connect(name)
         connection.subscribe(Subscribe(1, 1, filter, {}, durable))
         found = []
-        while messages := connection.gathered():
-            for message in messages:
-                assert isinstance(message, Deliver)
-                found += [(message.parcel.publisher, event) for event in events_of(message)]
+        while given := deliveries(connection):
+            for each in given:
+                found += [(each.parcel.publisher, event) for event in events_of(each)]
                 if acknowledge:
-                    connection.say(Acknowledge(1, message.entry))
+                    connection.say(Acknowledge(1, each.entry))
             if not acknowledge:
                 break
         connection.close()
         return found
+
+
+def deliveries(connection: Connection) -> list[Deliver]:
+    """What waits for the durable subscription of key 1, up to the broker's window, and was not
+    handed out before.
+    """
+    found = connection.ask("waiting", 1)
+    given: list[Message] = connection.early()
+    for _ in range(found["entries"] - found["sent"]):
+        message = connection.receive(PATIENCE_S)
+        assert message is not None
+        given.append(message)
+    assert all(isinstance(each, Deliver) for each in given)
+    return [each for each in given if isinstance(each, Deliver)]
 
 
 def events_of(message: Message) -> Iterable[dict[str, Any]]:

@@ -8,9 +8,9 @@ import pytest
 
 from palio.errors import InvalidConfiguration, ParseError, Unreachable
 from palio.node.failures import error_of
-from palio.node.messages import Accepted, Acknowledge, Deliver, Failure, Parcel, Publish, Subscribe
+from palio.node.messages import Accepted, Acknowledge, Failure, Parcel, Publish, Subscribe
 from palio.spark.connection import Connection, Door
-from tests.spark.brokers import PATIENCE_S, Broker, events_of, serving
+from tests.spark.brokers import PATIENCE_S, Broker, deliveries, events_of, serving
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +29,16 @@ def test_what_is_published_is_delivered_until_it_is_acknowledged(broker: Broker)
     reader = broker.connect()
     reader.subscribe(Subscribe(1, 1, "x > :least", {"least": 1}, "d"))
     broker.publish({"x": 1}, {"x": 2}, {"x": 3}, first=10)
-    first, *others = reader.gathered()
-    assert isinstance(first, Deliver)
-    assert not others
+    (first,) = deliveries(reader)
     assert list(events_of(first)) == [{"x": 2}, {"x": 3}]
     reader.close()
     reader = broker.connect()
     reader.subscribe(Subscribe(1, 1, "x > :least", {"least": 1}, "d"))
-    (again,) = reader.gathered()
-    assert isinstance(again, Deliver)
+    (again,) = deliveries(reader)
     assert again.entry == first.entry
     assert list(events_of(again)) == list(events_of(first))
     reader.say(Acknowledge(1, again.entry))
-    assert reader.gathered() == []
+    assert deliveries(reader) == []
     reader.close()
     assert broker.waiting("d", name="tests") == []
 
@@ -51,7 +48,8 @@ def test_events_for_those_who_are_there_are_no_deliveries(broker: Broker) -> Non
     connection.subscribe(Subscribe(1, 1, "y > 0", {}, "live"))
     connection.say(Publish(Parcel("", pa.record_batch({"y": [1]})), 1))
     assert connection.receive(PATIENCE_S) == Accepted(1, "memory")
-    assert connection.gathered() == []
+    connection.ask("status")
+    assert connection.early() == []
     connection.close()
 
 

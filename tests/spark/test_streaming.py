@@ -14,11 +14,11 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from palio.errors import InvalidEvent, InvalidInput, PalioError
-from palio.node.messages import Gap, Gaps
+from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
+from palio.node.messages import Accepted, Deliver, Gap, Gaps, Message, Parcel, Publish
 from palio.spark import streaming
 from palio.spark.connection import Door
-from palio.spark.streaming import Source, StreamReader, events_schema
+from palio.spark.streaming import Entries, Source, StreamReader, events_schema
 from tests.spark.brokers import PATIENCE_S, Broker, serving
 
 SCHEMA = StructType().add("x", "long")
@@ -161,6 +161,29 @@ def test_available_now_is_nothing_where_nothing_waits(broker: Broker, source: So
     reader.stop()
 
 
+def test_available_now_is_all_of_a_long_backlog(tmp_path: Path) -> None:
+    entries = 2_500
+    with serving(tmp_path) as broker:
+        broker.subscribe("d")
+        connection = broker.connect("many", "1")
+        batch = pa.record_batch({"x": range(30), "text": ["some text that takes room"] * 30})
+        for number in range(entries):
+            connection.say(Publish(Parcel("", batch), 1 + 30 * number, durable=True))
+        while (answer := connection.receive(PATIENCE_S)) != Accepted(30 * entries, "durable"):
+            assert isinstance(answer, Accepted)
+        connection.close()
+        reader = StreamReader(source_at(broker, "d", "TRUE"), SCHEMA)
+        at = reader.initialOffset()
+        reader.prepareForTriggerAvailableNow()
+        count = 0
+        while (end := reader.latestOffset(at, ALL)) != at:
+            count += len(read(reader, at, end))
+            at = end
+        assert count == 30 * entries
+        reader.stop()
+        assert broker.waiting("d") == []
+
+
 def test_a_query_outlives_its_broker(tmp_path: Path) -> None:
     with serving(tmp_path) as broker:
         broker.subscribe("d", "x > 0")
@@ -271,3 +294,74 @@ def test_a_batch_is_in_the_very_schema_of_the_query() -> None:
     source = Source(Door("palio://nowhere"), "d", "TRUE", {})
     reader = StreamReader(source, StructType().add("at", "timestamp"))
     assert reader._target == pa.schema([("at", pa.timestamp("us", "UTC"))])
+
+
+class Late:
+    """A connection on which the answer overtakes deliveries, as it does where windows are full."""
+
+    broker = "b1"
+
+    def __init__(self, *entries: int, sent: int, lost: int = 0) -> None:
+        parcel = Parcel("p", pa.record_batch({"x": [1]}))
+        gone = Gaps((Gap("*", 0, 0, 0, 1),))
+        self.lines: list[Message] = [Deliver(parcel, None, 1, entry) for entry in entries]
+        self.lines += [gone] * lost
+        self.sent = sent
+        self.last = max(entries)
+
+    def ask(self, what: str, about: int) -> dict[str, int]:
+        assert (what, about) == ("waiting", 1)
+        return {"entries": len(self.lines), "sent": self.sent, "last": self.last}
+
+    def early(self) -> list[Message]:
+        return self.lines[: self.sent]
+
+    def receive(self, timeout_s: float) -> Message | None:
+        assert timeout_s > 0
+        self.sent += 1
+        return self.lines[self.sent - 1]
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def entries_over(connection: Any, **changes: Any) -> Entries:
+    entries = Entries(Source(Door("palio://b1"), "d", "TRUE", {})._replace(**changes))
+    entries._connection = connection
+    return entries
+
+
+@pytest.mark.parametrize("sent", [0, 1, 3])
+def test_what_waits_is_taken_whenever_it_is_delivered(sent: int) -> None:
+    entries = entries_over(Late(4, 7, 9, sent=sent))
+    entries.take()
+    assert list(entries.held) == [4, 7, 9]
+    assert entries.last == 9
+
+
+def test_an_entry_that_the_broker_cannot_read_is_not_waited_for() -> None:
+    entries = entries_over(Late(4, 7, sent=1, lost=2), fail_on_loss=False)
+    entries.take()
+    assert list(entries.held) == [4, 7]
+
+
+def test_no_more_is_taken_than_a_batch_unless_the_batch_goes_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streaming, "BATCH_BYTES", 1)
+    entries = entries_over(Late(4, 7, 9, sent=0))
+    entries.take()
+    assert list(entries.held) == [4]
+    entries = entries_over(Late(4, 7, 9, sent=0))
+    entries.take(through=7)
+    assert list(entries.held) == [4, 7]
+
+
+def test_what_was_said_to_wait_and_does_not_come_is_an_error() -> None:
+    class Silent(Late):
+        def receive(self, timeout_s: float) -> Message | None:
+            assert timeout_s <= 0
+            return None
+
+    with pytest.raises(Unreachable, match="1 more entries wait, and did not give them within 0 s"):
+        entries_over(Silent(4, sent=0), timeout_s=0.0).take()

@@ -340,6 +340,16 @@ class Custody:
         line = self._lines.get(subscription)
         return 0 if line is None else len(line.entries)
 
+    def sent(self, subscription: str) -> int:
+        """How many of these are with its owner, or on their way there."""
+        line = self._lines.get(subscription)
+        return 0 if line is None else len(line.sizes)
+
+    def last(self, subscription: str) -> int:
+        """The last entry that waits for a durable subscription; 0 if none does."""
+        line = self._lines.get(subscription)
+        return line.entries[-1] if line is not None and line.entries else 0
+
     def rows(self, subscription: str, entry: int) -> bytes | None:
         """The rows of an entry that were assigned to a durable subscription."""
         return self._rows_of(subscription, entry)

@@ -259,7 +259,7 @@ class Acknowledge(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):
-    """A question about the broker: `topology`, `status`, `trace`, `catalogue`."""
+    """A question about the broker: `topology`, `status`, `trace`, `catalogue`, `waiting`."""
 
     id: Number
     what: str

@@ -10,6 +10,7 @@ nobody else: neither to a client, nor to a neighbour, whatever that was asked by
 |---|---|
 | `status` | the asker's own sessions, subscriptions and what waits for them at this broker |
 | `trace` | the asker's own subscriptions that match, at this broker; durable ones anywhere |
+| `waiting` | what waits for one durable subscription of the asker's session, by its key |
 | `catalogue` | with `{"own": True}` the asker's own; else refused |
 | `topology` | refused |
 
@@ -77,6 +78,8 @@ class Questions:
             case "status":
                 found = self.status() if principal.may_monitor else self._own_status(session)
                 session.say(core.out, Answer(id, found))
+            case "waiting":
+                session.say(core.out, Answer(id, self._waiting(session, about)))
             case "topology":
                 principal.check_monitor("which brokers there are and what they keep for whom")
                 session.say(core.out, Answer(id, self.topology()))
@@ -91,8 +94,8 @@ class Questions:
                     session.say(core.out, Answer(id, self._own_trace(session, parcel)))
             case _:
                 raise InvalidInput(
-                    f"nobody can answer {what!r}; ask for status, topology, catalogue or trace "
-                    "(with an event)"
+                    f"nobody can answer {what!r}; ask for status, topology, catalogue, waiting "
+                    "(with the key of a durable subscription) or trace (with an event)"
                 )
 
     # --- about this broker ---
@@ -146,6 +149,23 @@ class Questions:
             "dropped": sum(each.dropped for each in mine),
             "queued_bytes": sum(each.queued_bytes for each in mine),
             "custody_waiting": {name: custody.line(name) for name in kept},
+        }
+
+    def _waiting(self, session: Session, key: Any) -> dict[str, int]:
+        """How many entries wait, how many of them were sent before this answer, and which is the
+        last; 0 if there are none. Each of the others is still to come, as a delivery or a gap.
+        """
+        durable = session.durables.get(key) if isinstance(key, int) else None
+        if durable is None:
+            raise InvalidInput(
+                f"this session has no durable subscription under the key {key!r:.40}"
+            )
+        custody = self._core.durability.custody
+        subject = durable.subject
+        return {
+            "entries": custody.line(subject),
+            "sent": custody.sent(subject),
+            "last": custody.last(subject),
         }
 
     def topology(self) -> dict[str, Any]:

@@ -153,20 +153,10 @@ class Connection:
         """Send a message."""
         self._write(message)
 
-    def gathered(self) -> list[Message]:
-        """All messages that the broker had sent by the time it read this.
-
-        A broker sends what waits as soon as it may, and answers in order: so if something is not
-        among these, it was not there.
-        """
+    def early(self) -> list[Message]:
+        """What came before the answer to the last request."""
         found, self._early = self._early, []
-        self._write(Ping())
-        until = monotonic() + self.timeout_s
-        while (message := self._next(until - monotonic())) is not None:
-            if isinstance(message, Pong):
-                return found
-            found.append(message)
-        raise Unreachable(f"{self.url} did not answer within {self.timeout_s:g} s")
+        return found
 
     def receive(self, timeout_s: float) -> Message | None:
         """The next message that is not about the connection; None if there is none so soon."""

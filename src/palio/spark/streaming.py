@@ -3,9 +3,10 @@
 The broker numbers the entries in its custody and gives each again until it is acknowledged. These
 numbers are the offsets, and they are kept nowhere but in Spark's checkpoint:
 
-1. `latestOffset` waits for nothing: it takes what has come and says how far that goes. It is handed
-   the offset at which the query is, which is in Spark's log of finished batches; entries up to it
-   are never asked for again, and are acknowledged.
+1. `latestOffset` waits for no events that are not there: it asks the broker how many entries wait,
+   takes these, and says how far that goes. It is handed the offset at which the query is, which is
+   in Spark's log of finished batches; entries up to it are never asked for again, and are
+   acknowledged.
 2. `partitions` hands out the events themselves. After a restart Spark asks for the batch that was
    not finished by the same two offsets; its entries were not acknowledged, so they come again, with
    the very rows they had.
@@ -95,17 +96,26 @@ class Entries:
         self.source = source
         self.broker = ""
         self.held: OrderedDict[int, Entry] = OrderedDict()
+        self.last = 0
+        """The last entry that waited when some were taken."""
         self._connection: Connection | None = None
         self._acknowledged = 0
 
-    def take(self) -> None:
-        """Take in all that waits, as far as the broker's window goes."""
+    def take(self, through: int = 0) -> None:
+        """Take in all that waits, as far as a batch goes, and at least through some entry.
+
+        A broker sends deliveries when its windows allow it, before or after whatever else it says:
+        so it is asked how many are still to come, and they are counted.
+        """
         until = monotonic() + self.source.timeout_s
         while True:
             try:
                 connection = self._connected()
-                for message in connection.gathered():
+                found = connection.ask("waiting", KEY)
+                for message in connection.early():
                     self._heard(connection, message)
+                self._take_more(connection, found["entries"] - found["sent"], through, until)
+                self.last = found["last"]
                 return
             except Unreachable:
                 self.close()
@@ -122,10 +132,18 @@ class Entries:
                 "else, or its lease is over. Start with a new checkpoint to go on without it"
             )
 
-    @property
-    def are_all(self) -> bool:
-        """Whether certainly nothing else waits beyond the broker's window."""
-        return sum(entry.size for entry in self.held.values()) < BATCH_BYTES
+    def _take_more(self, connection: Connection, to_come: int, through: int, until: float) -> None:
+        """Take in so many entries, or as many as the broker certainly gives at once."""
+        size = sum(entry.size for entry in self.held.values())
+        while to_come and (size < BATCH_BYTES or next(reversed(self.held), 0) < through):
+            message = connection.receive(until - monotonic())
+            if message is None:
+                raise Unreachable(
+                    f"{self.source.door.url} said that {to_come} more entries wait, and did not "
+                    f"give them within {self.source.timeout_s:g} s"
+                )
+            size += self._heard(connection, message)
+            to_come -= _is_of_line(message)
 
     def release(self, number: int) -> None:
         """These are in the log of what is done: the broker may forget them."""
@@ -162,11 +180,13 @@ class Entries:
             self._connection, self.broker = connection, connection.broker
         return self._connection
 
-    def _heard(self, connection: Connection, message: Message) -> None:
+    def _heard(self, connection: Connection, message: Message) -> int:
+        """Take in a message; the bytes that are held more."""
         match message:
             case Deliver(parcel, rows, entry=entry) if entry > self._acknowledged:
                 chosen = parcel.select(unpack_mask(rows, len(parcel)))
                 self.held[entry] = Entry(parcel.publisher, chosen.batch, parcel.nbytes)
+                return parcel.nbytes
             case Deliver(entry=entry):
                 connection.say(Acknowledge(KEY, self._acknowledged))
             case Gaps(gaps) if self.source.fail_on_loss:
@@ -176,6 +196,19 @@ class Entries:
                     f"{lost or 'an unknown number of'} events at {self.broker}; go on without them "
                     "with option('failOnDataLoss', false)"
                 )
+        return 0
+
+
+def _is_of_line(message: Message) -> bool:
+    """Whether it is an entry that waited, or stands for one that the broker cannot read any more;
+    other gaps count what was published for those who were there.
+    """
+    match message:
+        case Deliver():
+            return True
+        case Gaps(gaps):
+            return any(gap.key == KEY and not gap.count for gap in gaps)
+    return False
 
 
 @dataclass(frozen=True)
@@ -188,14 +221,13 @@ class Portion(InputPartition):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a durable subscription.
 
-    With `availableNow` it stops at what waited when all of it was in view.
+    With `availableNow` it stops at what waited when it began.
     """
 
     def __init__(self, source: Source, schema: StructType) -> None:
         self.source = source
         self.schema = schema
         self.entries = Entries(source)
-        self._is_bounded = False
         self._last: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
@@ -211,7 +243,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_broker(start)
         self.entries.release(start["entry"])
         self.entries.take()
-        self._set_last()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
         end, rows, size = start["entry"], 0, 0
         for number, entry in self.entries.held.items():
@@ -230,14 +261,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """What waits now is all there is."""
-        self._is_bounded = True
         self.entries.take()
-        self._set_last()
-
-    def _set_last(self) -> None:
-        """With `availableNow`, stop at what waits: as soon as all of that is in view."""
-        if self._is_bounded and self._last is None and self.entries.are_all:
-            self._last = next(reversed(self.entries.held), 0)
+        self._last = self.entries.last
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The events between two offsets, dealt out to tasks in order."""
@@ -245,7 +270,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_broker(end)
         first, last = start["entry"], end["entry"]
         self.entries.release(first)
-        self.entries.take()
+        self.entries.take(through=last)
         if last > first:
             self.entries.check(last)
         chosen = [
