@@ -105,3 +105,11 @@ def test_what_is_no_parquet_is_told(tmp_path: Path) -> None:
     for name in ("f", "none"):
         with pytest.raises(InvalidInput, match=f"cannot read '.*{name}'"):
             list(pieces(tmp_path / name))
+
+
+def test_int96_is_read_to_the_microsecond_in_any_year(tmp_path: Path) -> None:
+    late = pa.array([253_402_214_400_000_000], pa.timestamp("us"))  # 9999-12-31
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"at": late}), path, use_deprecated_int96_timestamps=True)
+    (piece,) = pieces(path)
+    assert piece.column(0).equals(late)

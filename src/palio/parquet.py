@@ -52,7 +52,9 @@ _CONTINUED: Final = "DELTA_BYTE_ARRAY"
 
 
 def _opened(path: str | Path) -> pq.ParquetFile:
-    """A file whose texts are read as places in dictionaries."""
+    """A file whose texts are read as places in dictionaries, and whose INT96 as microseconds: in
+    nanoseconds there would be nothing before 1677 or after 2262.
+    """
     with pq.ParquetFile(path) as file:
         metadata = file.metadata
     texts = {
@@ -65,7 +67,12 @@ def _opened(path: str | Path) -> pq.ParquetFile:
         for column in (group.column(at) for at in range(group.num_columns)):
             if any("DELTA" in each for each in column.encodings):  # Arrow reads these plain only
                 texts.discard(column.path_in_schema)
-    return pq.ParquetFile(path, metadata=metadata, read_dictionary=sorted(texts))
+    return pq.ParquetFile(
+        path,
+        metadata=metadata,
+        read_dictionary=sorted(texts),
+        coerce_int96_timestamp_unit="us",
+    )
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +21,7 @@ from palio.spark import archive as archives
 from palio.spark.archive import ArchiveReader, Stretch, archive_schema, may_match
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
+NOON = datetime(2026, 1, 1, 12)  # noqa: DTZ001  # as INT96 has it, without a zone
 SCHEMA = StructType().add("x", "long").add("s", "string")
 
 
@@ -112,8 +115,10 @@ def test_times_are_bounds_too(tmp_path: Path) -> None:
     with pq.ParquetFile(tmp_path / "a.parquet") as file:
         group = file.metadata.row_group(0)
     late = "\"$time\" >= TIMESTAMP '2026-01-01T02:00:00Z'"
-    assert not may_match(parse_filter(late), group)
-    assert may_match(parse_filter(late.replace("02:", "01:")), group)
+    bounded = frozenset({"$time"})
+    assert not may_match(parse_filter(late), group, bounded)
+    assert may_match(parse_filter(late), group, frozenset())
+    assert may_match(parse_filter(late.replace("02:", "01:")), group, bounded)
 
 
 def test_nan_is_in_no_bounds_and_matches_nothing(tmp_path: Path) -> None:
@@ -151,3 +156,30 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("no")
     with pytest.raises(InvalidInput, match="cannot read"):
         archive_schema(str(tmp_path / "a.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("column", "filter"),
+    [
+        (pa.array([np.float16(1.5), np.float16(2)], pa.float16()), "x > 1"),
+        (pa.array([1, 2], pa.duration("us")), "x > 0"),
+        (pa.array([Decimal("1.50"), Decimal("2.50")], pa.decimal128(10, 2)), "x > 1"),
+        (pa.array([2**63, 1], pa.uint64()), "x = 1"),
+        (pa.array([NOON, NOON], pa.timestamp("us")), f"x >= TIMESTAMP '{NOON}Z'"),
+        (pa.array([1, 2], pa.time64("us")), "x IS NULL"),
+        (pa.StructArray.from_arrays([pa.array([1, 2])], ["y"]), "x.y IS NULL"),
+    ],
+    ids=["half", "duration", "decimal", "unsigned", "int96", "time", "struct"],
+)
+def test_bounds_are_those_of_the_attribute(tmp_path: Path, column: Any, filter: str) -> None:
+    table = pa.table({"x": column, "n": [1, 2]})
+    pq.write_table(table, tmp_path / "part-0", use_deprecated_int96_timestamps=True)
+    found = rows(reader(tmp_path, filter, StructType().add("n", "long")))
+    assert len(found) == (1 if pa.types.is_uint64(column.type) else 2)
+
+
+def test_an_event_with_a_value_that_fits_no_attribute_matches_nothing(tmp_path: Path) -> None:
+    table = pa.table({"x": pa.array([2**63, 1, None], pa.uint64()), "n": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "part-0")
+    found = rows(reader(tmp_path, "x IS NULL OR n = 1", StructType().add("n", "long")))
+    assert found == [{"n": 3}]

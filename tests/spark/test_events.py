@@ -38,7 +38,7 @@ def test_a_file_is_its_row_groups(tmp_path: Path) -> None:
 
 
 def test_a_directory_is_its_files_but_for_hidden_ones(tmp_path: Path) -> None:
-    one, other = write(tmp_path / "b.parquet"), write(tmp_path / "deep" / "a.parquet")
+    one, other = write(tmp_path / "b.parquet"), write(tmp_path / "a")
     write(tmp_path / "_temporary" / "c.parquet")
     write(tmp_path / ".d.parquet")
     assert {piece.path for piece in opened(tmp_path).pieces} == {str(one), str(other)}

@@ -285,6 +285,40 @@ def test_parameters_count_at_the_time_of_the_event(spark: SparkSession, events: 
         match(events.select("id"), history, time="at")
 
 
+@pytest.mark.parametrize("time", ["s", "real", "small", "ok", "data.x"])
+def test_only_timestamps_and_dates_are_times(events: DataFrame, time: str) -> None:
+    row = {"id": 1, "filter": "id = 1", "valid_from": dt.datetime(2020, 1, 1, tzinfo=UTC)}
+    with pytest.raises(InvalidInput, match=rf"'{time}', is .* and no timestamp; cast it"):
+        match(events, [row], time=time)
+    for instant in ("at", "local", "day"):
+        assert match(events, [row], columns=["id"], time=instant).count() == 1
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["a.parquet"], r"not builtins\.list; spark\.read\.parquet\(\*paths\)"),
+        (pa.table({"x": [1]}), r"not pyarrow\.lib\.Table; .*createDataFrame"),
+        ("s3a://bucket/x", r"'s3a://bucket/x' themselves.*hand in spark\.read\.parquet"),
+        ("data/*.parquet", r"'data/\*\.parquet' themselves.*hand in spark\.read\.parquet"),
+        ("file:///nowhere/x", r"'/nowhere/x': there is no such file"),
+    ],
+    ids=["list", "table", "address", "pattern", "nowhere"],
+)
+def test_what_is_neither_a_frame_nor_a_path_here(given: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        match(given, [{"id": 1, "filter": "x = 1"}])
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_file_may_be_given_as_an_address_or_have_a_name_like_a_pattern(tmp_path: Path) -> None:
+    path = tmp_path / "a [1].parquet"
+    pq.write_table(pa.table({"x": [1]}), path)
+    for given in (path, str(path), path.as_uri()):
+        assert match(given, [{"id": 1, "filter": "x = 1"}], "any").count() == 1
+
+
 # Streams -----------------------------------------------------------------------------------------
 
 

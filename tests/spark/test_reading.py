@@ -145,3 +145,18 @@ def test_a_file_has_a_limit_whatever_it_unpacks_to(
     monkeypatch.setattr(reading, "MAX_FILE_BYTES", 9 << 20)
     with pytest.raises(LimitExceeded, match=r"the subscriptions in .* MAX_FILE_BYTES"):
         read(path)
+
+
+def test_timestamps_and_directories_are_as_spark_writes_them(tmp_path: Path) -> None:
+    end = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
+    until = pa.array([end.replace(tzinfo=None)], pa.timestamp("us"))
+    table = pa.table({"id": [1], "filter": ["x = 1"], "valid_to": until})
+    home = tmp_path / "subs"
+    home.mkdir()
+    pq.write_table(table, home / "part-00000", use_deprecated_int96_timestamps=True)
+    (home / "_SUCCESS").touch()
+    for path in (home, home / "part-00000"):
+        assert read(path).table["valid_to"].to_pylist() == [end]
+    (home / "_delta_log").mkdir()
+    with pytest.raises(InvalidInput, match="is a Delta table"):
+        read(home)

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -28,6 +29,7 @@ from palio.spark.attributes import fit, is_attribute
 from palio.spark.files import opened, parquet_files
 from palio.spark.pushdown import push
 from palio.spark.reshaping import reshaped
+from palio.spark.stored import as_stored, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -71,14 +73,15 @@ class ArchiveReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The row groups in which something may match, in stretches."""
         found: list[Stretch] = []
-        for file in parquet_files(Path(self.path), "the archive"):
+        for file in parquet_files(Path(self.path), "the archive", deep=True):
             with opened(file) as parquet:
                 metadata = parquet.metadata
+                bounded = _bounded(parquet, file)
             groups: list[int] = []
             size = 0
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
-                if not may_match(self.filter, group):
+                if not may_match(self.filter, group, bounded):
                     continue
                 groups.append(number)
                 size += group.total_byte_size
@@ -96,8 +99,9 @@ class ArchiveReader(DataSourceReader):
         if not partition.groups:
             return
         wanted = {*self._target.names, *self.filter.attributes}
-        with opened(Path(partition.path)) as file:
+        with opened(partition.path) as file:
             names = file.schema_arrow.names
+            usable = _usable(file, partition.path)
         columns = [name for name in names if name in wanted]
         for batch in pieces(
             partition.path,
@@ -106,7 +110,7 @@ class ArchiveReader(DataSourceReader):
             most_rows=BATCH_ROWS,
             most_bytes=BATCH_BYTES,
         ):
-            kept = self._matching(batch)
+            kept = self._matching(_as_stored(batch), usable)
             if kept.num_rows:
                 yield reshaped(kept, self._target, partition.path)
 
@@ -116,21 +120,19 @@ class ArchiveReader(DataSourceReader):
 
         return to_arrow_schema(self.schema, timezone="UTC")
 
-    def _matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _matching(self, batch: pa.RecordBatch, usable: frozenset[str]) -> pa.RecordBatch:
         if self.filter == TRUE:
             return batch
         index = Index()
         index.add(0, self.filter)
-        names = [
-            field.name
-            for field in batch.schema
-            if field.name in self.filter.attributes and is_attribute(field.type)
-        ]
+        names = [name for name in batch.schema.names if name in self.filter.attributes & usable]
         if names:
-            events = fit(batch.select(names)).events
+            events, misfits = fit(batch.select(names))
         else:  # a column of nulls is no attribute, but it has a length
-            events = fit(pa.record_batch({"absent": pa.nulls(batch.num_rows)})).events
-        rows, _ = index.match(events)
+            events, misfits = fit(pa.record_batch({"absent": pa.nulls(batch.num_rows)}))
+        rows = index.match(events).rows
+        for misfit in misfits:  # such an event matches nothing
+            rows = np.setdiff1d(rows, misfit.rows)
         return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
 
 
@@ -140,9 +142,9 @@ def archive_schema(path: str) -> StructType:
 
     columns: dict[str, pa.DataType] = {}
     origin: dict[str, Path] = {}
-    for file in parquet_files(Path(path), "the archive"):
+    for file in parquet_files(Path(path), "the archive", deep=True):
         with opened(file) as parquet:
-            fields = list(parquet.schema_arrow)
+            fields = list(schema_of(parquet, file))
         for field in fields:
             known = columns.setdefault(field.name, field.type)
             if known != field.type:
@@ -154,15 +156,30 @@ def archive_schema(path: str) -> StructType:
     return from_arrow_schema(pa.schema(list(columns.items())))
 
 
-def may_match(filter: Filter, group: pq.RowGroupMetaData) -> bool:
-    """Whether a filter may be true of an event in a row group, by the bounds of its columns.
+def _usable(file: pq.ParquetFile, path: str | Path) -> frozenset[str]:
+    """The columns that are attributes."""
+    return frozenset(each.name for each in schema_of(file, path) if is_attribute(each.type))
+
+
+def _bounded(file: pq.ParquetFile, path: str | Path) -> frozenset[str]:
+    """The columns whose bounds are values of their attributes: those of half floats are bytes."""
+    halves = {each.name for each in file.schema_arrow if pa.types.is_float16(each.type)}
+    return _usable(file, path) - halves
+
+
+def _as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*map(as_stored, batch.columns)], batch.schema.names)
+
+
+def may_match(filter: Filter, group: pq.RowGroupMetaData, bounded: frozenset[str]) -> bool:
+    """Whether a filter may be true of an event in a row group, by the bounds of some columns.
 
     A column with nulls in it says nothing: an absent attribute may be just what is asked for.
     """
     bounds: list[Constraint] = []
     for number in range(group.num_columns):
         column = group.column(number)
-        if column.path_in_schema in filter.attributes:
+        if column.path_in_schema in filter.attributes & bounded:
             bounds += _bounds(column)
     both = Filter.of([Conjunction.of(bounds)]) & filter
     return not all(each.is_contradiction for each in both.conjunctions)

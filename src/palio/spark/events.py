@@ -19,11 +19,12 @@ from palio.errors import InvalidInput
 from palio.parquet import pieces
 from palio.spark.attributes import attributes_of
 from palio.spark.files import opened, parquet_files
+from palio.spark.stored import as_stored, schema_of
 from palio.spark.workers import Slots
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 __all__ = ["FILE", "ROW", "WATERMARK", "FrameEvents", "Layout", "ParquetEvents", "Task"]
 
@@ -44,6 +45,9 @@ BATCH_BYTES: Final = 64 << 20
 
 TASKS_PER_CORE: Final = 3
 """Parquet is read in so many tasks for each core, so that none of them waits long for the last."""
+
+MAX_PRECISION: Final = 38
+"""Of Spark's decimals."""
 
 CONNECT_TASKS: Final = 64
 """...and in at most so many where the cores are not known."""
@@ -114,6 +118,9 @@ class FrameEvents:
         from pyspark.sql.types import StructType
 
         by_name = {field.name: field for field in self.frame.schema.fields}
+        for name in columns:
+            if not _is_known(by_name[name].dataType):
+                raise cannot_come_back(name, by_name[name].dataType.simpleString())
         return StructType([by_name[name] for name in columns])
 
     def run(self, task: Task, layout: Layout, result: StructType) -> DataFrame:
@@ -130,6 +137,14 @@ class FrameEvents:
         if not selected:  # rows without columns have no number in Arrow
             selected.append(functions.lit(None).cast("boolean").alias("c0"))
         return plain.select(*selected).mapInArrow(task, result)
+
+
+def cannot_come_back(name: str, given: object) -> InvalidInput:
+    """The error for a column of a type that does not cross between Python and Spark."""
+    return InvalidInput(
+        f"column {name!r} is {given}, which cannot come back from Python; "
+        "name the columns that are to come back, with columns=[...]"
+    )
 
 
 def _is_known(given: Any) -> bool:
@@ -175,7 +190,7 @@ class ReadTask:
         wanted = [".".join(path) for path in stored]
         first = piece.first_row
         if not stored:
-            with opened(Path(piece.path)) as file:
+            with opened(piece.path) as file:
                 wanted = file.schema_arrow.names[:1]
         for batch in pieces(
             piece.path,
@@ -199,7 +214,7 @@ class ReadTask:
         if path == (ROW,):
             return pa.array(range(first, first + batch.num_rows), pa.int64())
         column = batch.column(path[0])
-        return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
+        return as_stored(pc.struct_field(column, list(path[1:])) if len(path) > 1 else column)
 
 
 class ParquetEvents:
@@ -209,14 +224,17 @@ class ParquetEvents:
 
     def __init__(self, path: str | Path, session: SparkSession) -> None:
         self.session = session
-        files = _files(Path(path))
+        files = parquet_files(Path(path), "events from")
         self.pieces: list[Piece] = []
         self.schema: pa.Schema = pa.schema([])
+        like: tuple[Any, Any] | None = None
         for number, each in enumerate(files):
             with opened(each) as file:
-                if number == 0:
-                    self.schema = file.schema_arrow.remove_metadata()
-                _check_same(self.schema, file.schema_arrow, files[0], each)
+                if like is None or (file.schema, file.metadata.metadata) != like:
+                    like = file.schema, file.metadata.metadata
+                    schema = schema_of(file, each)
+                    self.schema = schema if number == 0 else self.schema
+                    _check_same(self.schema, schema, files[0], each)
                 first = 0
                 for group in range(file.num_row_groups):
                     rows = file.metadata.row_group(group).num_rows
@@ -235,12 +253,14 @@ class ParquetEvents:
 
     def types(self, columns: Sequence[str]) -> StructType:
         """The Spark types of columns that come back."""
-        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.types import StructType
 
-        fields: dict[str, pa.Field[Any]] = {FILE: pa.field(FILE, pa.utf8())}
-        fields[ROW] = pa.field(ROW, pa.int64())
-        fields |= {field.name: field for field in self.schema}
-        return from_arrow_schema(pa.schema([fields[name] for name in columns]))
+        given: dict[str, pa.DataType] = {FILE: pa.utf8(), ROW: pa.int64()}
+        given |= {field.name: field.type for field in self.schema}
+        found = StructType()
+        for name in columns:
+            found.add(name, _spark_type(name, given[name]))
+        return found
 
     def run(self, task: Task, layout: Layout, result: StructType) -> DataFrame:
         """A task over all rows, each partition reading its own."""
@@ -260,15 +280,23 @@ def _most_tasks(session: SparkSession) -> int:
         return CONNECT_TASKS
 
 
-def _files(path: Path) -> list[Path]:
-    found = parquet_files(path, "events from")
-    for each in found:
-        if any("=" in part for part in each.relative_to(path).parts[:-1]):
-            raise InvalidInput(
-                f"{str(path)!r} is partitioned by columns that are in no file; "
-                "hand in spark.read.parquet(...) instead of the path"
-            )
+def _spark_type(name: str, given: pa.DataType) -> DataType:
+    """The type of a column that comes back, which not every column has."""
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import TimeType
+
+    try:
+        found = from_arrow_type(given)
+    except PySparkTypeError:
+        found = None
+    if found is None or isinstance(found, TimeType) or _precision(given) > MAX_PRECISION:
+        raise cannot_come_back(name, given)
     return found
+
+
+def _precision(given: Any) -> int:
+    return given.precision if pa.types.is_decimal(given) else 0
 
 
 def _check_same(schema: pa.Schema, other: pa.Schema, first: Path, path: Path) -> None:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -122,8 +123,27 @@ def rejects(events: EventSource, columns: Sequence[str] | None = None) -> DataFr
 
 def _source(events: Any) -> FrameEvents | ParquetEvents:
     if isinstance(events, str | Path):
-        return ParquetEvents(events, session())
+        return ParquetEvents(_local(events), session())
+    if not hasattr(events, "mapInArrow"):
+        raise InvalidInput(
+            f"events are a Spark DataFrame or the path of Parquet files, not "
+            f"{type(events).__module__}.{type(events).__name__}; "
+            "spark.read.parquet(*paths) and spark.createDataFrame(...) make a DataFrame"
+        )
     return FrameEvents(events)
+
+
+def _local(path: str | Path) -> Path:
+    """A path as workers can open it: of a file or directory on each machine, and no pattern."""
+    text = str(path)
+    if text.startswith("file:"):
+        return Path(unquote(urlsplit(text).path))
+    if ("://" in text or set(text) & set("*?[{")) and not Path(text).exists():
+        raise InvalidInput(
+            f"workers open {text!r} themselves, so it is to be the path of one file or "
+            "directory that each of them has; hand in spark.read.parquet(...) instead"
+        )
+    return Path(path)
 
 
 def _check_time(
@@ -140,6 +160,21 @@ def _check_time(
         raise InvalidInput(
             f"subscriptions hold at some time of {compiled!r}, and the events have no such column; "
             f"they have {', '.join(source.columns)}"
+        )
+    if compiled is not None:
+        _check_instants(source.schema, compiled)
+
+
+def _check_instants(schema: pa.Schema, time: str) -> None:
+    """A text or a number is at no time: only what holds always would match it."""
+    first, *rest = attributes_of(schema)[time]
+    given: Any = schema.field(first).type
+    for name in rest:
+        given = given.field(name).type
+    if not (pa.types.is_timestamp(given) or pa.types.is_date(given)):
+        raise InvalidInput(
+            f"the time of events, {time!r}, is {given} and no timestamp; "
+            f"cast it: events.withColumn({time!r}, col({time!r}).cast('timestamp'))"
         )
 
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from palio.errors import InvalidInput
 from palio.parquet import check_size
 from palio.spark.catalogue import Catalogue
+from palio.spark.files import parquet_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -109,8 +110,13 @@ def _from_file(path: Path) -> Roster:
         raise InvalidInput(f"cannot read subscriptions from {str(path)!r}: there is no such file")
     if path.suffix in JSON_LINES:
         return _from_lines(path.read_bytes().split(b"\n"))
+    files = [path]
+    if path.is_dir():
+        files = parquet_files(path, "subscriptions from", deep=True)
     try:
-        dataset = pq.ParquetDataset(path)
+        # INT96 in nanoseconds would have nothing before 1677 or after 2262.
+        names = [*map(str, files)]
+        dataset = pq.ParquetDataset(names, coerce_int96_timestamp_unit="us")
         _check_columns(dataset.schema.names)
         for file in dataset.files:
             check_size(file, "the subscriptions in", "MAX_FILE_BYTES", MAX_FILE_BYTES)

@@ -63,9 +63,19 @@ class Slots:
         places = pa.array(rows, pa.int64())
         found = (batch.column(place).take(places) for place in self.columns)
         return [
-            column if column.type == field.type else column.cast(field.type)
+            column if column.type == field.type else _cast(column, field)
             for column, field in zip(found, schema, strict=False)
         ]
+
+
+def _cast(column: Any, field: pa.Field[Any]) -> Any:
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise InvalidInput(
+            f"column {field.name!r} is {column.type}, and some of it cannot come back as "
+            f"{field.type}: {error}; name the columns that are to come back, with columns=[...]"
+        ) from None
 
 
 class Events(NamedTuple):
