@@ -68,6 +68,18 @@ def echoes(found: Registry, neighbour: str = "n") -> list[Echo]:
     return [each for name, each in found.outbox if name == neighbour and isinstance(each, Echo)]
 
 
+def retiring(ring: Keyring, count: int) -> list[Facts]:
+    """Somebody who may do all retires brokers that there never were."""
+    evil = ring.broker("evil")
+    versions = range(2, count + 2)
+    facts = [Fact("evil", 1, TOKEN, (evil.token,))]
+    facts += [Fact("evil", each, f"{RETIRED}x{each}", claimed_us=1) for each in versions]
+    return [
+        said(evil, *facts[first : first + PORTION_FACTS])
+        for first in range(0, len(facts), PORTION_FACTS)
+    ]
+
+
 # --- signatures ---
 
 
@@ -466,3 +478,41 @@ def test_what_facts_are_about() -> None:
     assert is_subscription("bob/orders")
     assert not any(map(is_subscription, (LINKS, TOKEN, f"{RETIRED}b1")))
     assert limits.PORTION_FACTS < 1_000
+
+
+# --- how many ---
+
+
+def test_brokers_that_there_never_were_are_retired_until_there_are_too_many_and_links_stay(
+    ring: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "MAX_BROKERS", 20)
+    b, m = believer(ring), believer(ring, "m")
+    for facts in retiring(ring, 30):
+        b.receive("n", facts, AT)
+    ((_, fact, problem),) = b.unbelieved
+    assert fact.subject == f"{RETIRED}x20"
+    assert "MAX_BROKERS" in problem
+    b.leave("m", AT)
+    b.outbox.clear()
+    b.join("m", AT)
+    (known,) = [each for _, each in b.outbox if isinstance(each, Known)]
+    assert len(known.versions) == 20
+    m.join("b", AT)
+    m.receive("b", known, AT)  # and does not part with it
+
+
+def test_origins_that_are_not_believed_are_remembered_within_bounds(
+    ring: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "MAX_BROKERS", 5)
+    b = believer(ring)
+    b.receive("n", Facts(tuple(Fact(f"x{each}", 1, LINKS) for each in range(9))), AT)
+    assert [fact.origin for _, fact, _ in b.unbelieved] == [f"x{each}" for each in range(5)]
+    assert len(echoes(b)) == 9
+    late = introduced(ring, "far")
+    b.receive("n", late, AT)
+    assert b.links("far") == ()
+    b.again(Moment(AT.now + ASK_AGAIN_S, AT.wall_us))
+    b.receive("n", late, AT)
+    assert b.links("far") == ("n",)

@@ -7,7 +7,7 @@ has said as much itself, and then answered for; or until its link is down, and t
 
 from __future__ import annotations
 
-from palio.node.limits import MAX_HEARSAY
+from palio.node.limits import MAX_HEARSAY, MAX_HEARSAY_CHARS
 from palio.node.messages import Fact
 
 __all__ = ["Hearsay"]
@@ -23,13 +23,17 @@ class Hearsay:
 
     def __init__(self) -> None:
         self._held: dict[str, list[tuple[str, Fact]]] = {}
+        self._chars: dict[str, int] = {}
+        """By source, what is held of its facts."""
 
     def hold(self, source: str, fact: Fact) -> bool:
         """Keep a fact for later, if there is room."""
-        held = self._held.setdefault(fact.origin, [])
-        if len(held) >= MAX_HEARSAY:
+        held = self._held.get(fact.origin, [])
+        chars = self._chars.get(source, 0) + fact.chars
+        if len(held) >= MAX_HEARSAY or chars > MAX_HEARSAY_CHARS:
             return False
-        held.append((source, fact))
+        self._held.setdefault(fact.origin, []).append((source, fact))
+        self._chars[source] = chars
         return True
 
     def answered(self, origin: str, version: int) -> dict[str, int]:
@@ -41,6 +45,7 @@ class Hearsay:
                 kept.append((source, fact))
             else:
                 answers[source] = max(fact.version, answers.get(source, 0))
+                self._chars[source] -= fact.chars
         if kept:
             self._held[origin] = kept
         return answers
@@ -50,6 +55,8 @@ class Hearsay:
         found: dict[str, list[Fact]] = {}
         for source, fact in self._held.pop(gone, ()):
             found.setdefault(source, []).append(fact)
+            self._chars[source] -= fact.chars
         for origin in list(self._held):
             self._held[origin] = [each for each in self._held[origin] if each[0] != gone]
+        self._chars.pop(gone, None)
         return found

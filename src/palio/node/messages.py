@@ -401,6 +401,11 @@ class Fact(msgspec.Struct, frozen=True):
     signature: bytes = b""
     """Of all that, by the key of its origin (`palio.node.vouching`)."""
 
+    @property
+    def chars(self) -> int:
+        """What it says, in characters."""
+        return len(self.subject) + len(self.filter) + sum(map(len, self.links))
+
 
 class Facts(msgspec.Struct, frozen=True, tag=True):
     """Facts, in the order of their versions; answered by `Echo` once they have gone everywhere."""

@@ -388,7 +388,8 @@ class Registry:
         """Whether a fact may be kept now; if not, it is answered for, or will be."""
         state, origin = self._neighbours[neighbour], fact.origin
         problem = ""
-        if origin not in state.unbelieved:
+        # With too many of them no more is taken of anybody, until the neighbour is asked again.
+        if origin not in state.unbelieved and len(state.unbelieved) < MAX_BROKERS:
             is_hearsay = self.vouching.trust is Trust.LINKS and origin != neighbour
             # A retirement that is known to be over is news that leaves no hole.
             if is_hearsay and origin in self._neighbours and fact.version > self._version(origin):
@@ -406,7 +407,11 @@ class Registry:
 
     def _beyond(self, fact: Fact) -> str:
         """What there is too much of."""
-        if fact.origin not in self._versions and len(self._versions) >= MAX_BROKERS:
+        named = {fact.origin}
+        if fact.subject.startswith(RETIRED):
+            named.add(fact.subject.removeprefix(RETIRED))
+        fresh = named - self._versions.keys()
+        if fresh and len(self._versions) + len(fresh) > MAX_BROKERS:
             return f"{MAX_BROKERS} brokers are the most (MAX_BROKERS)"
         is_new = (fact.origin, fact.subject) not in self._facts
         if is_new and self._counts.get(fact.origin, 0) >= MAX_FACTS:

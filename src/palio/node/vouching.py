@@ -130,8 +130,7 @@ def _beyond(fact: Fact, at: Moment) -> str:
         return f"the name of its origin has not 1 to {MAX_NAME_BYTES} bytes (MAX_NAME_BYTES)"
     if len(fact.links) > MAX_BROKERS:
         return f"it names more than {MAX_BROKERS} brokers (MAX_BROKERS)"
-    chars = len(fact.subject) + len(fact.filter) + sum(map(len, fact.links))
-    if chars > MAX_FACT_CHARS:
+    if fact.chars > MAX_FACT_CHARS:
         return f"it has more than {MAX_FACT_CHARS} characters (MAX_FACT_CHARS)"
     if max(fact.version, fact.claimed_us) > at.wall_us + AHEAD_US:
         return "it is of a time more than ten years ahead (AHEAD_US); are all clocks right?"
