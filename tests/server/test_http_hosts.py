@@ -133,6 +133,15 @@ async def test_nor_by_web_socket() -> None:
         assert b"listen.hosts" in refused.value.response.body
 
 
+async def test_a_page_of_another_site_makes_no_subscription() -> None:
+    """What a browser sends for any page without asking: a POST of plain text."""
+    page = {"origin": "http://evil.example", "content-type": "text/plain"}
+    async with broker() as server, listening(server) as client:
+        answer = await client.post("/subscriptions", content=b"{}", headers=page)
+        assert answer.status_code == 403
+        assert (await client.get("/subscriptions")).json() == []
+
+
 async def test_a_name_that_is_added_is_answered() -> None:
     own = {"http_port": 0, "hosts": ["evil.example"]}
     async with broker() as server, listening(server, listen=own) as client:

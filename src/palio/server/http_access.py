@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 
-from palio.errors import Closed, InvalidInput, LimitExceeded, NotAuthenticated
+from palio.errors import Closed, InvalidInput, LimitExceeded, NotAuthenticated, NotPermitted
 from palio.model.hiding import shown_without
-from palio.node.authority import Authority, Principal
+from palio.node.authority import ANYONE, Authority, Principal
 from palio.node.effects import Moment
 
 __all__ = ["MAX_BODY_BYTES", "NAME", "Access", "Caller", "body_of", "json_of", "read"]
@@ -57,11 +57,28 @@ class Access:
             scheme, _, token = given.partition(" ")
             if scheme.lower() != "bearer" or not token.strip():
                 raise NotAuthenticated("the header authorization is `Bearer` and a token")
-        return self.of(token.strip())
+        caller = self.of(token.strip())
+        if caller.name == ANYONE:
+            _check_origin(connection)
+        return caller
 
     def of(self, token: str) -> Caller:
         """Whom a token shows."""
         return Caller(self._authority.authenticate(token, "", self._moment()), token)
+
+
+def _check_origin(connection: HTTPConnection) -> None:
+    """Refuse a page of another site where nobody shows who he is.
+
+    Browsers let any page send a request to a broker on the reader's own machine, only the answer is
+    kept from it, and connect to any WebSocket.
+    """
+    origin = connection.headers.get("origin", "")
+    if origin and origin.partition("://")[2] != connection.headers.get("host"):
+        raise NotPermitted(
+            f"a page of {origin!r:.100} may do nothing at a broker that asks for no token "
+            "(auth.keys)"
+        )
 
 
 async def body_of(request: Request) -> bytes:
