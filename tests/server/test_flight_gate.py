@@ -204,6 +204,31 @@ async def test_a_client_that_takes_nothing_is_cut(
     inner.close()
 
 
+async def test_a_client_that_is_told_to_go_and_takes_nothing_is_cut(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In the middle of a frame it is told nothing, and then keeps its place no longer either."""
+    monkeypatch.setattr(flight_gate, "IDLE_S", 0.2)
+    monkeypatch.setattr(flight_gate, "CLOSE_S", 0.2)
+
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            writer.write(frame(6, bytes((1 << 24) - 1)))
+            await writer.drain()
+
+    inner = await asyncio.start_unix_server(talk, tmp_path / "s")
+    places = Places(9)
+    gate = Gate(str(tmp_path / "s"), places, greeting_s=9.0)
+    port = await gate.listen("127.0.0.1", 0, None)
+    with socket.create_connection(("127.0.0.1", port)) as deaf:
+        deaf.sendall(GREETING)
+        await until(lambda: gate.connections == 1)
+        await until(lambda: gate.connections == 0)
+        assert places.taken == 0
+    gate.stop()
+    inner.close()
+
+
 async def test_noise_harms_nobody(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     draw = random.Random(seed)
     script = called(*put_frames(None)[:1])

@@ -248,6 +248,7 @@ class _Client(asyncio.Protocol):
         self._is_over = True
         if self._inside is not None:
             self._inside.abort()
+        self._closing = self._loop.call_later(CLOSE_S, self._abort)
         if not self._inspector.has_greeted or not self._answers.is_between:
             self._transport.close()
             return
@@ -256,7 +257,6 @@ class _Client(asyncio.Protocol):
             self._transport.resume_reading()
         else:
             self._transport.close()
-        self._closing = self._loop.call_later(CLOSE_S, self._abort)
 
     def _abort(self) -> None:
         self._is_over = True
