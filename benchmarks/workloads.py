@@ -84,14 +84,14 @@ def _texts(tests: list[Test]) -> list[str]:
 
 def podc(filters: int, values: int) -> Workload:
     """gryphon's: 30 attributes, attribute i tested with p = 0.98 * 0.85**i, values Zipf, uniform
-    events.
+    events. The first filters and all events are the same however many filters there are.
     """
-    rng = np.random.default_rng(SEED)
+    tests_rng, constants_rng, events_rng = np.random.default_rng(SEED).spawn(3)
     attributes = 30
-    tested = rng.random((filters, attributes)) < 0.98 * 0.85 ** np.arange(attributes)
+    tested = tests_rng.random((filters, attributes)) < 0.98 * 0.85 ** np.arange(attributes)
     weights = 1 / np.arange(1, values + 1)
-    constants = rng.choice(values, size=(filters, attributes), p=weights / weights.sum())
-    drawn = rng.integers(0, values, size=(EVENTS, attributes))
+    constants = constants_rng.choice(values, size=(filters, attributes), p=weights / weights.sum())
+    drawn = events_rng.integers(0, values, size=(EVENTS, attributes))
     tested[~tested.any(axis=1), 0] = True
     names = [f"a{at:02}" for at in range(attributes)]
     tests = [
