@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from palio.language.parsing import parse_filter
 from palio.node import portions as portions_module
-from palio.node.limits import MAX_FRAME_BYTES, PORTION_BYTES, PORTION_FACTS
+from palio.node.limits import PORTION_BYTES, PORTION_FACTS
 from palio.node.messages import Fact, Facts, Message, Ping, Route
-from palio.node.portions import FEW, portions
+from palio.node.portions import portions
 from palio.node.wire import Encoder
 from palio.routing.messages import (
     PORTION,
@@ -56,7 +56,7 @@ def test_what_fits_goes_as_it_is(message: Message) -> None:
     assert list(portions(message)) == [message]
 
 
-@given(st.integers(FEW + 1, 60), st.booleans(), st.none() | st.integers(0, 9), st.integers(50, 500))
+@given(st.integers(9, 60), st.booleans(), st.none() | st.integers(0, 9), st.integers(50, 500))
 def test_a_table_in_portions_is_the_table(
     count: int, fresh: bool, wave: int | None, most: int
 ) -> None:
@@ -98,17 +98,35 @@ def test_a_flood_that_is_numbered_is_one() -> None:
 def test_a_portion_is_full_at_its_limit(
     beyond: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = tuple(Fact("b1", 1, f"o/{number:04}", (), "x = 1") for number in range(FEW + 1))
+    facts = tuple(Fact("b1", 1, f"o/{number:04}", (), "x = 1") for number in range(9))
     size = sum(len(portions_module._encoder.encode(each)) for each in facts)
     monkeypatch.setattr(portions_module, "PORTION_BYTES", size + beyond)
     assert len(list(portions(Facts(facts)))) == count
 
 
-def test_few_with_the_longest_filters_fit_in_a_frame() -> None:
+def test_filters_that_take_long_to_read_go_a_few_at_a_time() -> None:
+    """A frame is read at once: a table of such filters held a neighbour for seconds."""
+    costly = " AND ".join(f"(a{each} = 1 OR b{each} = 1)" for each in range(7))
+    text = str(parse_filter(costly))
+    subscribed = tuple(subscribe(key, costly) for key in range(20))
+    subscribed += tuple(Unsubscribe(key) for key in range(20))
+    claimed = tuple(Fact("b1", key, f"o/{key}", (), text) for key in range(20))
+    for found in (
+        list(portions(Route(Batch(subscribed)))),
+        list(portions(Route(Flood("b1", subscribed)))),
+        list(portions(Facts(claimed))),
+    ):
+        assert len(found) >= 20
+        assert max(map(encoded, found)) < PORTION_BYTES + 1_000
+
+
+def test_what_is_larger_by_itself_goes_alone() -> None:
     longest = "s IN (" + ", ".join(f"'{number:03}{'é' * 800}'" for number in range(300)) + ")"
-    requests = tuple(subscribe(key, longest) for key in range(FEW))
-    assert encoded(Route(Batch(requests))) > 2 * PORTION_BYTES
-    assert encoded(Route(Batch(requests))) < MAX_FRAME_BYTES
+    requests = tuple(subscribe(key, longest) for key in range(3))
+    assert encoded(Route(Batch(requests[:1]))) > PORTION_BYTES
+    assert [each.requests for each in batches(Route(Batch(requests)))] == [
+        (each,) for each in requests
+    ]
 
 
 def test_a_neighbour_gets_tables_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,9 @@ MAX_BATCH_CELLS: Final = 1 << 22
 """Rows of a batch times its columns. A frame holds 134 million booleans, each of which is an object
 of some 60 bytes to whoever hears it as JSON."""
 
-PORTION_BYTES: Final = 1 << 20
-"""Of the tables that brokers tell each other, what goes in one frame: the rest comes behind, and
-heartbeats in between."""
+PORTION_BYTES: Final = 16 << 10
+"""Of the tables that brokers tell each other, what goes in one frame, unless one thing is larger:
+to read filters takes up to 3 ms a kilobyte, and others get their turn between two frames."""
 
 MAX_REQUEST_BYTES: Final = 2 << 20
 """One message of a client without a batch of events: a filter of MAX_TEXT_CHARS in any script, and

@@ -19,9 +19,6 @@ from palio.routing.messages import PORTION, Batch, Flood, Request
 
 __all__ = ["portions"]
 
-FEW: Final = 8
-"""So few are never too much, however long their filters are, and need not be weighed."""
-
 _Item = TypeVar("_Item", Fact, Request)
 
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=str)
@@ -34,16 +31,16 @@ def portions(message: Message) -> Iterable[Message]:
     [Facts(facts=(Fact(origin='b1', version=1, subject='links', ...),))]
     """
     match message:
-        case Facts(facts) if len(facts) > FEW:
+        case Facts(facts) if len(facts) > 1:
             return [Facts(part) for part in _parts(facts, PORTION_FACTS)]
-        case Route(Batch(requests, fresh, wave)) if len(requests) > FEW:
+        case Route(Batch(requests, fresh, wave)) if len(requests) > 1:
             parts = list(_parts(requests))
             last = len(parts) - 1
             return [
                 Route(Batch(part, fresh and at == 0, wave if at == last else None))
                 for at, part in enumerate(parts)
             ]
-        case Route(Flood(origin, requests, fresh, wave, 0)) if len(requests) > FEW:
+        case Route(Flood(origin, requests, fresh, wave, 0)) if len(requests) > 1:
             parts = list(_parts(requests))
             last = len(parts) - 1
             return [
