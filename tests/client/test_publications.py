@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from palio.client.publications import GATHERED_ROWS, PART_BYTES, PART_ROWS, Publications
+from palio.client.publications import GATHERED_ROWS, Publications
 from palio.errors import InvalidEvent, LimitExceeded, NotPermitted, Unreachable
-from palio.node.limits import MAX_BATCH_CELLS, MAX_FRAME_BYTES
+from palio.node.batches import PART_BYTES
+from palio.node.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, MAX_FRAME_BYTES
 from palio.node.messages import Accepted, Failure, Message, Publish, Refused
 
 
@@ -192,8 +193,8 @@ async def test_the_end_is_told_to_all() -> None:
 async def test_a_large_batch_leaves_in_parts_with_one_receipt() -> None:
     line = Recorder()
     publications = Publications(line)
-    rows = PART_BYTES // 8 + 1
-    future = publications.offer(pa.record_batch({"x": pa.nulls(rows, pa.int64()).fill_null(7)}))
+    rows = PART_BYTES // 1_000
+    future = publications.offer(pa.record_batch({"x": ["a" * 999] * rows}))
     await turn()
     assert [len(each.parcel) for each in line.sent] == [rows // 2, rows - rows // 2]
     publications.accepted(Accepted(rows // 2, "memory"))
@@ -205,15 +206,30 @@ async def test_a_large_batch_leaves_in_parts_with_one_receipt() -> None:
 async def test_a_long_or_wide_batch_leaves_in_parts_too() -> None:
     line = Recorder()
     publications = Publications(line)
-    long = pa.array(np.ones(PART_ROWS + 1, np.bool_))
+    long = pa.array(np.ones(MAX_BATCH_ROWS + 1, np.bool_))
     _ = publications.offer(pa.record_batch({"x": long}))
     await turn()
-    assert [len(each.parcel) for each in line.sent] == [PART_ROWS // 2, PART_ROWS // 2 + 1]
+    assert [len(each.parcel) for each in line.sent] == [
+        MAX_BATCH_ROWS // 2,
+        MAX_BATCH_ROWS // 2 + 1,
+    ]
     line.sent.clear()
     wide = MAX_BATCH_CELLS // 8_192 + 1
     _ = publications.offer(pa.record_batch({f"c{place}": long[:8_192] for place in range(wide)}))
     await turn()
     assert [len(each.parcel) for each in line.sent] == [4_096, 4_096]
+
+
+async def test_many_wide_events_leave_as_several_batches() -> None:
+    line = Recorder()
+    publications = Publications(line)
+    wide = {f"c{place}": place % 2 == 0 for place in range(1_024)}
+    most = MAX_BATCH_CELLS // len(wide)
+    futures = [publications.offer(wide) for _ in range(most + 2)]
+    await turn()
+    assert [len(each.parcel) for each in line.sent] == [most, 2]
+    publications.accepted(Accepted(most + 2, "memory"))
+    assert [(await each).last_seq for each in futures] == list(range(1, most + 3))
 
 
 async def test_an_event_larger_than_a_frame_is_refused() -> None:

@@ -9,11 +9,20 @@ import pytest
 
 from palio.errors import LimitExceeded
 from palio.model.events import conform
-from palio.node.batches import STAMP_BYTES, check_size, decoded_bytes
+from palio.node.batches import (
+    PART_BYTES,
+    STAMP_BYTES,
+    check_chunk,
+    check_size,
+    decoded_bytes,
+    parts,
+)
 from palio.node.limits import (
     MAX_BATCH_BYTES,
     MAX_BATCH_CELLS,
     MAX_BATCH_ROWS,
+    MAX_CHUNK_CELLS,
+    MAX_CHUNK_ROWS,
     MAX_FRAME_BYTES,
 )
 
@@ -32,13 +41,56 @@ def test_the_limits_hold_on_both_sides(extra: int) -> None:
         if extra > 0:
             with pytest.raises(LimitExceeded, match=limit):
                 check_size(rows, columns, nbytes)
-        elif limit != "MAX_BATCH_ROWS":  # so many rows are too many bytes, too
+        else:
             check_size(rows, columns, nbytes)
 
 
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_what_a_front_takes_has_limits_too(extra: int) -> None:
+    wide = MAX_CHUNK_CELLS // 1_024 + extra
+    sizes = {"MAX_CHUNK_CELLS": (1_024, wide, 0), "MAX_CHUNK_ROWS": (MAX_CHUNK_ROWS + extra, 0, 0)}
+    for limit, (rows, columns, nbytes) in sizes.items():
+        if extra > 0:
+            with pytest.raises(LimitExceeded, match=limit):
+                check_chunk(rows, columns, nbytes)
+        elif limit != "MAX_CHUNK_ROWS":  # so many rows are too many bytes, too
+            check_chunk(rows, columns, nbytes)
+
+
 def test_a_batch_of_the_size_that_frames_are_made_for_is_taken() -> None:
-    check_size(rows=65_536, columns=10, nbytes=65_536 * 10 * 8)
+    columns = MAX_BATCH_CELLS // MAX_BATCH_ROWS
+    check_size(MAX_BATCH_ROWS, columns, nbytes=MAX_BATCH_CELLS * 8)
     assert MAX_BATCH_BYTES < MAX_FRAME_BYTES
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+@pytest.mark.parametrize(
+    ("rows", "columns", "limit"),
+    [
+        (MAX_BATCH_ROWS, 1, MAX_BATCH_ROWS),
+        (MAX_BATCH_CELLS // 256, 256, MAX_BATCH_CELLS // 256),
+        (PART_BYTES // 10_000, 1, PART_BYTES // 10_000),
+    ],
+    ids=["long", "wide", "heavy"],
+)
+def test_what_is_more_than_one_message_leaves_in_parts(
+    rows: int, columns: int, limit: int, extra: int
+) -> None:
+    size = 9_996 if rows < 1_000 else 0  # with an offset of four bytes
+    column = pa.array(["a" * size] * (rows + extra))
+    batch = pa.record_batch({f"c{place}": column for place in range(columns)})
+    listed = list(parts(batch))
+    assert len(listed) == (1 if rows + extra <= limit and batch.nbytes <= PART_BYTES else 2)
+    assert pa.Table.from_batches(listed).to_batches() == listed
+    assert pa.Table.from_batches(listed).equals(pa.Table.from_batches([batch]))
+    for part in listed:
+        check_size(part.num_rows, part.num_columns, part.nbytes)
+
+
+def test_nothing_has_no_parts_and_an_event_cannot_be_divided() -> None:
+    assert list(parts(pa.record_batch({"x": pa.array([], pa.int64())}))) == []
+    with pytest.raises(LimitExceeded, match="MAX_BATCH_BYTES"):
+        list(parts(pa.record_batch({"x": ["a" * MAX_BATCH_BYTES]})))
 
 
 @pytest.mark.parametrize(

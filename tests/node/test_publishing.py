@@ -21,6 +21,7 @@ from palio.node.effects import Effect, Moment, Send
 from palio.node.limits import (
     MAX_BATCH_BYTES,
     MAX_BATCH_CELLS,
+    MAX_BATCH_ROWS,
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
 )
@@ -136,10 +137,11 @@ def test_system_names_are_refused_by_itself_too() -> None:
 
 def test_a_batch_that_numbers_and_times_make_too_large_is_refused() -> None:
     place = Place(Rows, ["EXISTS x"])
-    count = MAX_BATCH_BYTES // STAMP_BYTES
-    batch = pa.record_batch({"x": pa.array(np.ones(count, np.bool_))})
-    assert batch.nbytes < 200_000
-    (_, refused), (_, accepted) = place.publish(Parcel("", batch))
+    count = MAX_BATCH_ROWS
+    size = MAX_BATCH_BYTES // count - STAMP_BYTES + 2
+    batch = pa.record_batch({"x": ["a" * size] * count})
+    assert batch.nbytes < MAX_BATCH_BYTES
+    (_, refused), (_, accepted), *_ = place.publish(Parcel("", batch))
     assert isinstance(refused, Refused)
     assert (refused.first_seq, refused.last_seq) == (1, count)
     assert "MAX_BATCH_BYTES" in refused.failure.message
@@ -147,8 +149,9 @@ def test_a_batch_that_numbers_and_times_make_too_large_is_refused() -> None:
 
 
 def test_the_largest_batch_fits_into_a_frame_when_it_is_handed_on() -> None:
-    count = MAX_BATCH_BYTES // (STAMP_BYTES + 8) - 100
-    parcel = Parcel("", pa.record_batch({"x": pa.array(np.ones(count, np.int64))}))
+    count = MAX_BATCH_ROWS
+    size = MAX_BATCH_BYTES // count - STAMP_BYTES - 5
+    parcel = Parcel("", pa.record_batch({"x": ["a" * size] * count}))
     check_size(count, 1, parcel.nbytes)
     delivered = Deliver(parcel.stamped("p" * 200, 1, 1), pack_mask(np.arange(count) % 2 == 0))
     frames = Encoder().encode(delivered)
@@ -157,8 +160,8 @@ def test_the_largest_batch_fits_into_a_frame_when_it_is_handed_on() -> None:
 
 def test_a_batch_of_too_many_cells_is_refused() -> None:
     place = Place(Rows, ["EXISTS c0"])
-    column = pa.array(np.ones(65_536, np.bool_))
-    wide = MAX_BATCH_CELLS // 65_536
+    column = pa.array(np.ones(8_192, np.bool_))
+    wide = MAX_BATCH_CELLS // 8_192
     for columns in (wide, wide + 1):
         batch = pa.record_batch({f"c{place}": column for place in range(columns)})
         first, *_ = place.publish(Parcel("", batch))

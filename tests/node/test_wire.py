@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_filter
 from palio.model.events import to_batch
-from palio.node.limits import MAX_BATCH_ROWS, MAX_FRAME_BYTES, MAX_SHAPES, PROTOCOL_VERSION
+from palio.node.limits import (
+    MAX_BATCH_CELLS,
+    MAX_BATCH_ROWS,
+    MAX_FRAME_BYTES,
+    MAX_SHAPES,
+    PROTOCOL_VERSION,
+)
 from palio.node.messages import (
     Bye,
     Carry,
@@ -255,6 +261,22 @@ def test_rows_without_columns_have_a_limit(extra: int) -> None:
         (message,) = Decoder("peer").feed(data)
         assert isinstance(message, Publish)
         assert len(message.parcel) == count
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_cells_have_a_limit_to_which_a_broker_adds_two_columns(extra: int) -> None:
+    rows = MAX_BATCH_ROWS
+    columns = MAX_BATCH_CELLS // rows + extra
+    values = pa.array([True] * rows)
+    batch = pa.record_batch({f"c{place}": values for place in range(columns)})
+    data = sent(Encoder(), Forward(Parcel("", batch).stamped("p", 1, 1)))
+    if extra:
+        with pytest.raises(IllegalMessage, match="MAX_BATCH_CELLS"):
+            list(Decoder("peer").feed(data))
+    else:
+        (message,) = Decoder("peer").feed(data)
+        assert isinstance(message, Forward)
+        assert len(message.parcel) == rows
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), values(), min_size=1))

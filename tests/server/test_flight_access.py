@@ -205,7 +205,7 @@ async def test_where_nobody_shows_a_token_all_places_are_everyones() -> None:
 async def test_a_principal_with_no_grant_publishes_nothing_however_it_is_put() -> None:
     mute = Tokens({"mute": Principal("mute", FALSE, FALSE)})
     batches = [
-        (pa.record_batch({"a": pa.nulls(10**8)}), "MAX_BATCH_ROWS"),
+        (pa.record_batch({"a": pa.nulls(10**8)}), "MAX_CHUNK_ROWS"),
         (QUOTES, "NotPermitted"),
     ]
 

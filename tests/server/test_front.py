@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from palio.errors import Closed, Unreachable
 from palio.model.events import to_batch
-from palio.node.limits import SEEN_EVERY_BYTES
+from palio.node.limits import MAX_BATCH_ROWS, SEEN_EVERY_BYTES
 from palio.node.messages import (
     Accepted,
     Acknowledge,
@@ -46,7 +47,7 @@ class Node:
         self.said: list[Message] = []
         self.left = False
         self._welcome = welcome or Welcome("b", "s1", resumed, 0, "me/1")
-        self._waiting = asyncio.Event()
+        self._spoke = asyncio.Event()
 
     def __call__(
         self,
@@ -61,8 +62,14 @@ class Node:
 
     def send(self, message: Message) -> None:
         self.said.append(message)
+        self._spoke.set()
         if isinstance(message, Hello):
             asyncio.get_running_loop().call_soon(self.tell, self._welcome)
+
+    async def has_said(self, kind: type[Any], count: int) -> None:
+        while sum(isinstance(each, kind) for each in self.said) < count:
+            self._spoke.clear()
+            await self._spoke.wait()
 
     def close(self) -> None:
         self.left = True
@@ -217,3 +224,23 @@ async def test_acknowledging() -> None:
     guest = await Guest.open(node, name="http")
     guest.acknowledge(5)
     assert node.last(Acknowledge) == Acknowledge(1, 5)
+
+
+async def test_a_large_batch_is_published_in_parts_with_one_receipt() -> None:
+    node = Node()
+    guest = await Guest.open(node, name="a")
+    rows = 3 * MAX_BATCH_ROWS
+    publishing = asyncio.create_task(guest.publish(pa.record_batch({"x": range(rows)})))
+    await node.has_said(Publish, 4)
+    sent = [each for each in node.said if isinstance(each, Publish)]
+    ends = [each.first_seq + len(each.parcel) for each in sent]
+    assert [each.first_seq for each in sent] == [1, *ends[:-1]]
+    assert [each.parcel.batch["x"][0].as_py() + 1 for each in sent] == [1, *ends[:-1]]
+    node.tell(Refused(5, 7, Failure("InvalidEvent", "no")))
+    node.tell(Accepted(ends[2] - 1, "memory"))
+    await asyncio.sleep(0)
+    assert not publishing.done()
+    node.tell(Accepted(rows, "memory"))
+    receipt = await publishing
+    assert (receipt.first_seq, receipt.last_seq) == (1, rows)
+    assert [each.first_seq for each in receipt.refused] == [5]

@@ -13,14 +13,16 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from palio.client.connection import connect
 from palio.model.events import to_batch
-from palio.node.limits import PROTOCOL_VERSION
+from palio.node.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, PROTOCOL_VERSION
 from palio.node.messages import (
     Ask,
     Bye,
@@ -244,8 +246,11 @@ async def settles_at_once(target: Target) -> None:
     end.close()
 
 
-def publication(batch: pa.RecordBatch) -> bytes:
-    return frames([Publish(Parcel("", batch), 1)])
+def publications(*batches: pa.RecordBatch) -> bytes:
+    numbers = accumulate((len(each) for each in batches), initial=1)
+    return frames(
+        Publish(Parcel("", each), first) for each, first in zip(batches, numbers, strict=False)
+    )
 
 
 async def a_batch_of_many_columns(target: Target) -> None:
@@ -258,14 +263,38 @@ async def a_batch_of_many_rows(target: Target) -> None:
     await published(target, pa.record_batch({"number": np.arange(2_000_000)}))
 
 
-async def published(target: Target, batch: pa.RecordBatch) -> None:
+async def batches_of_the_most_rows(target: Target) -> None:
+    batch = pa.record_batch({"number": np.arange(MAX_BATCH_ROWS)})
+    await published(target, *(batch,) * 20)
+
+
+async def batches_of_the_most_cells(target: Target) -> None:
+    for columns in (MAX_BATCH_CELLS // MAX_BATCH_ROWS, 1_024):
+        rows = np.arange(MAX_BATCH_CELLS // columns)
+        names = ["number", *(f"c{at}" for at in range(1, columns))]
+        others = [pa.array(rows % 2 == 0)] * (columns - 1)
+        batch = pa.RecordBatch.from_arrays([pa.array(rows), *others], names=names)
+        await published(target, *(batch,) * 5)
+
+
+async def a_large_batch_of_an_honest_client(target: Target) -> None:
+    async with connect(target.url, name="bulk") as bulk:
+        hears = await Attacker.connect(target, name="hears")
+        await hears.send(*(Subscribe(at, at, f"number = {at}") for at in range(100)))
+        await hears.done()
+        receipt = await bulk.publish(pa.record_batch({"number": np.arange(900_000)}))
+        assert receipt.last_seq - receipt.first_seq == 899_999
+        hears.close()
+
+
+async def published(target: Target, *batches: pa.RecordBatch) -> None:
     hears = await Attacker.connect(target, name="hears")
     await hears.send(Subscribe(1, 1, "number < 10 OR c1 = TRUE"))
     for at in range(100):
         await hears.send(Subscribe(at + 2, at + 2, f"number = {at} AND s LIKE '%{at}%'"))
     await hears.done()
     end = await Attacker.connect(target)
-    await end.does(publication(batch))
+    await end.does(publications(*batches))
     await hears.done()
     hears.close()
     end.close()
@@ -310,6 +339,9 @@ INPUTS: Final[dict[str, Input]] = {
         settles_at_once,
         a_batch_of_many_columns,
         a_batch_of_many_rows,
+        batches_of_the_most_rows,
+        batches_of_the_most_cells,
+        a_large_batch_of_an_honest_client,
         a_crowd_that_floods,
         a_frame_of_numbers,
         durable_events_at_once,

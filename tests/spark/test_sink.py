@@ -16,6 +16,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import ArrayType, LongType, StructType
 
 from palio.errors import InvalidEvent, InvalidInput, Unreachable
+from palio.node.limits import MAX_BATCH_CELLS
 from palio.spark import sink as sinks
 from palio.spark.connection import Door
 from palio.spark.sink import PART_ROWS, BatchSink, Sink, StreamSink, Written, numbered
@@ -93,6 +94,19 @@ def test_a_static_frame_is_published_as_often_as_it_is_written(broker: Broker, n
         writer.commit(messages)
         writer.commit(messages)
     assert heard(broker, name) == [1, 2, 1, 2]
+
+
+def test_events_of_many_attributes_fit_into_messages(broker: Broker, name: str) -> None:
+    wide = 1_000
+    rows = MAX_BATCH_CELLS // wide
+    writer = stream_sink(broker)
+    columns: dict[str, Any] = {f"c{place}": [True] * (rows + 1) for place in range(wide - 2)}
+    events = pa.record_batch({"t": [name] * (rows + 1), "x": range(rows + 1), **columns})
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, events.schema) as out:
+        out.write_batch(events)
+    writer.commit([Written(name, 0, stream.getvalue().to_pybytes())], 0)
+    assert heard(broker, name) == list(range(rows + 1))
 
 
 def test_nothing_is_published_for_nothing() -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -23,27 +22,15 @@ from palio.client.events import Published
 from palio.client.outgoing import Publishable, batches
 from palio.client.rows import Form, Forms, Row
 from palio.errors import LimitExceeded, PalioError, Unreachable
-from palio.node.batches import STAMP_BYTES
+from palio.node.batches import PART_BYTES, parts
 from palio.node.failures import error_of
-from palio.node.limits import (
-    MAX_BATCH_BYTES,
-    MAX_BATCH_CELLS,
-    MAX_BATCH_ROWS,
-    MAX_FRAME_BYTES,
-    WINDOW_BYTES,
-)
+from palio.node.limits import MAX_BATCH_CELLS, WINDOW_BYTES
 from palio.node.messages import Accepted, Message, Parcel, Publish, Refused
 
-__all__ = ["GATHERED_ROWS", "MAX_WAITING", "PART_BYTES", "Line", "Publications"]
+__all__ = ["GATHERED_ROWS", "MAX_WAITING", "Line", "Publications"]
 
 GATHERED_ROWS: Final = 4_096
 """Single events that leave as one batch: enough that the cost of a batch no longer counts."""
-
-PART_BYTES: Final = MAX_FRAME_BYTES // 4
-"""A larger batch leaves in parts..."""
-
-PART_ROWS: Final = MAX_BATCH_ROWS // 2
-"""...and so does a longer one."""
 
 MAX_WAITING: Final = 1_000_000
 """Events that were offered and have not left; beyond, offers are refused."""
@@ -141,7 +128,7 @@ class Publications:
         if found is None:
             listed = batches(events)
             offer = _Offer(durable)
-            offer.batches = [part for batch in listed for part in _parts(batch)]
+            offer.batches = [part for batch in listed for part in parts(batch)]
             offer.count = sum(batch.num_rows for batch in listed)
         else:
             offer = _Offer(durable)
@@ -181,12 +168,10 @@ class Publications:
         offers = self._offers
         form, durable = offers[0].form, offers[0].durable
         assert form is not None
+        most = min(GATHERED_ROWS, max(1, MAX_BATCH_CELLS // len(form.shape.names)))
         alike: list[_Offer] = []
         while (
-            offers
-            and offers[0].form is form
-            and offers[0].durable == durable
-            and len(alike) < GATHERED_ROWS
+            offers and offers[0].form is form and offers[0].durable == durable and len(alike) < most
         ):
             offer = offers.popleft()
             if offer.future.cancelled():
@@ -217,7 +202,7 @@ class Publications:
         for offer in alike:
             try:
                 (batch,) = batches(form.event(offer.row))
-                offer.batches = list(_parts(batch))
+                offer.batches = list(parts(batch))
             except PalioError as error:
                 self._waiting -= 1
                 offer.error = error
@@ -320,23 +305,3 @@ class Publications:
 
 def _parcel(batch: pa.RecordBatch) -> Parcel:
     return Parcel.of("", batch)  # whose events they are is the broker's to say
-
-
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts that fit into a frame."""
-    nbytes, rows = batch.nbytes, batch.num_rows
-    is_small = nbytes <= PART_BYTES and rows <= PART_ROWS
-    if (is_small and rows * batch.num_columns <= MAX_BATCH_CELLS) or rows <= 1:
-        if nbytes + STAMP_BYTES > MAX_BATCH_BYTES:
-            raise LimitExceeded(
-                "an event's size in bytes",
-                limit="MAX_BATCH_BYTES",
-                maximum=MAX_BATCH_BYTES,
-                actual=nbytes,
-            )
-        if batch.num_rows:
-            yield batch
-        return
-    middle = batch.num_rows // 2
-    yield from _parts(batch.slice(0, middle))
-    yield from _parts(batch.slice(middle))

@@ -1,4 +1,4 @@
-"""How large a batch is as events, reckoned before anything is made of it.
+"""How large a batch is as events, reckoned before anything is made of it, and larger ones in parts.
 
 What Arrow says that a batch takes is no measure of what it becomes. A column of nulls has no bytes
 at all, and a dictionary may name one long text a million times.
@@ -6,6 +6,7 @@ at all, and a dictionary may name one long text a million times.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -13,9 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from palio.errors import LimitExceeded
-from palio.node.limits import MAX_BATCH_BYTES, MAX_BATCH_CELLS, MAX_BATCH_ROWS
+from palio.node.limits import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_CELLS,
+    MAX_BATCH_ROWS,
+    MAX_CHUNK_CELLS,
+    MAX_CHUNK_ROWS,
+    MAX_FRAME_BYTES,
+)
 
-__all__ = ["STAMP_BYTES", "check_size", "decoded_bytes"]
+__all__ = ["PART_BYTES", "STAMP_BYTES", "check_chunk", "check_size", "decoded_bytes", "parts"]
+
+PART_BYTES: Final = MAX_FRAME_BYTES // 4
+"""A batch of more leaves in parts, so that one message does not fill a frame."""
 
 STAMP_BYTES: Final = 16
 """What number and time add to an event."""
@@ -28,34 +39,57 @@ _VIEW_WORDS: Final = 4
 
 
 def check_size(rows: int, columns: int, nbytes: int) -> None:
-    """Refuse (`LimitExceeded`) what is more than a client may publish at once.
+    """Refuse (`LimitExceeded`) what is more than one message may publish.
 
     >>> check_size(rows=1_000, columns=10, nbytes=80_000)
     """
-    if rows > MAX_BATCH_ROWS:
-        raise LimitExceeded(
-            "a batch in rows", limit="MAX_BATCH_ROWS", maximum=MAX_BATCH_ROWS, actual=rows
-        )
-    if rows * columns > MAX_BATCH_CELLS:
-        raise LimitExceeded(
-            "a batch in rows times columns",
-            limit="MAX_BATCH_CELLS",
-            maximum=MAX_BATCH_CELLS,
-            actual=rows * columns,
-        )
-    if nbytes + STAMP_BYTES * rows > MAX_BATCH_BYTES:
-        raise LimitExceeded(
-            "a batch in bytes, with a number and a time for each event",
-            limit="MAX_BATCH_BYTES",
-            maximum=MAX_BATCH_BYTES,
-            actual=nbytes + STAMP_BYTES * rows,
-        )
+    _check("a batch in rows", "MAX_BATCH_ROWS", MAX_BATCH_ROWS, rows)
+    _check("a batch in rows times columns", "MAX_BATCH_CELLS", MAX_BATCH_CELLS, rows * columns)
+    _check_bytes(rows, nbytes)
+
+
+def check_chunk(rows: int, columns: int, nbytes: int) -> None:
+    """Refuse (`LimitExceeded`) what is more than a front takes at once, to be published in parts.
+
+    >>> check_chunk(rows=100_000, columns=10, nbytes=8_000_000)
+    """
+    _check("a batch in rows", "MAX_CHUNK_ROWS", MAX_CHUNK_ROWS, rows)
+    _check("a batch in rows times columns", "MAX_CHUNK_CELLS", MAX_CHUNK_CELLS, rows * columns)
+    _check_bytes(rows, nbytes)
+
+
+def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of which each is one message; none for a batch without rows.
+
+    >>> [len(each) for each in parts(pa.record_batch({"x": range(MAX_BATCH_ROWS + 2)}))]
+    [8193, 8193]
+    """
+    nbytes, rows = batch.nbytes, batch.num_rows
+    is_small = nbytes <= PART_BYTES and rows <= MAX_BATCH_ROWS
+    if (is_small and rows * batch.num_columns <= MAX_BATCH_CELLS) or rows <= 1:
+        _check("an event's size in bytes", "MAX_BATCH_BYTES", MAX_BATCH_BYTES, nbytes + STAMP_BYTES)
+        if rows:
+            yield batch
+        return
+    middle = rows // 2
+    yield from parts(batch.slice(0, middle))
+    yield from parts(batch.slice(middle))
+
+
+def _check_bytes(rows: int, nbytes: int) -> None:
+    what = "a batch in bytes, with a number and a time for each event"
+    _check(what, "MAX_BATCH_BYTES", MAX_BATCH_BYTES, nbytes + STAMP_BYTES * rows)
+
+
+def _check(what: str, limit: str, maximum: int, actual: int) -> None:
+    if actual > maximum:
+        raise LimitExceeded(what, limit=limit, maximum=maximum, actual=actual)
 
 
 def decoded_bytes(batch: pa.RecordBatch) -> int:
     """What a batch takes at most once its columns are of the model's types, nulls as others.
 
-    The batch has been validated in full, and has no more rows and cells than `check_size` allows.
+    The batch has been validated in full, and has no more rows and cells than `check_chunk` allows.
 
     >>> long = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0], pa.int8()), ["a" * 100])
     >>> decoded_bytes(pa.record_batch({"x": long}))

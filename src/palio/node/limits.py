@@ -12,19 +12,26 @@ PROTOCOL_VERSION: Final = 2
 """Raised when a broker could no longer speak with an older one."""
 
 MAX_FRAME_BYTES: Final = 16 << 20
-"""One frame: a batch of 65,536 events of ten columns fits, a mistaken length does not."""
+"""One frame: a batch of 16,384 events of 64 numbers each fits, a mistaken length does not."""
 
 MAX_BATCH_BYTES: Final = MAX_FRAME_BYTES - (MAX_FRAME_BYTES >> 4)
 """What a client publishes at once, numbers and times included: the rest of a frame is for what a
 broker writes before it. A larger frame would cost whoever hears it the connection."""
 
-MAX_BATCH_ROWS: Final = 1 << 20
-"""Events of one batch: number and time of an event take 16 bytes, so that more fill a frame by
-themselves. A batch without columns takes no bytes, however many rows it says it has."""
+MAX_BATCH_ROWS: Final = 1 << 14
+"""Events of one message. A message is never divided, and an event takes a broker about 1 us beside
+100 filters, so that this many keep others waiting for 16 ms. More are published in parts."""
 
-MAX_BATCH_CELLS: Final = 1 << 22
-"""Rows of a batch times its columns. A frame holds 134 million booleans, each of which is an object
-of some 60 bytes to whoever hears it as JSON."""
+MAX_BATCH_CELLS: Final = 1 << 20
+"""Rows of a message times its columns, for the same reason: 64 columns of the most rows. Each is an
+object of some 60 bytes to whoever hears it as JSON."""
+
+MAX_CHUNK_ROWS: Final = 1 << 20
+"""Events that a front takes at once and publishes in parts. A batch without columns takes no bytes,
+however many rows it says it has."""
+
+MAX_CHUNK_CELLS: Final = 1 << 22
+"""Rows of those times their columns: a frame holds 134 million booleans."""
 
 PORTION_BYTES: Final = 16 << 10
 """Of the tables that brokers tell each other, what goes in one frame, unless one thing is larger:

@@ -33,7 +33,7 @@ from palio.language.parsing import parse_filter
 from palio.model.events import conform
 from palio.model.filters import Filter
 from palio.node.ipc import check_batch_message
-from palio.node.limits import MAX_BATCH_ROWS, MAX_FRAME_BYTES, MAX_SHAPES
+from palio.node.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, MAX_FRAME_BYTES, MAX_SHAPES
 from palio.node.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
 from palio.node.parcels import Shape
 
@@ -47,6 +47,9 @@ SHAPE: Final = 0
 CONTROL: Final = 1
 EVENTS: Final = 2
 
+
+SYSTEM_COLUMNS: Final = 2
+"""Number and time, which a broker adds to what was published."""
 
 _WITH_EVENTS: Final = (Publish, Deliver, Forward, Carry, Probe)
 
@@ -251,10 +254,7 @@ class Decoder:
         check_batch_message(self._payload)
         payload = pa.py_buffer(self._payload)
         batch = pa.ipc.read_record_batch(payload, shape.schema)
-        if batch.num_rows > MAX_BATCH_ROWS:
-            raise ValueError(
-                f"a batch of {batch.num_rows} rows; {MAX_BATCH_ROWS} is the most (MAX_BATCH_ROWS)"
-            )
+        _check_size(batch)
         batch.validate(full=True)  # offsets from outside, about to be read by kernels
         return Parcel(publisher, batch, payload, shape)
 
@@ -266,6 +266,19 @@ class Decoder:
 
     def _illegal(self, reason: str) -> IllegalMessage:
         return IllegalMessage(self.sender, reason)
+
+
+def _check_size(batch: pa.RecordBatch) -> None:
+    """Refuse what no end makes; a client that publishes a little more is told so by the broker."""
+    rows, columns = batch.num_rows, batch.num_columns
+    if rows > MAX_BATCH_ROWS:
+        raise ValueError(f"a batch of {rows} rows; {MAX_BATCH_ROWS} is the most (MAX_BATCH_ROWS)")
+    most = MAX_BATCH_CELLS + SYSTEM_COLUMNS * rows
+    if rows * columns > most:
+        raise ValueError(
+            f"a batch of {rows} rows times {columns} columns; "
+            f"{most} is the most (MAX_BATCH_CELLS, and {SYSTEM_COLUMNS} columns of the system)"
+        )
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

@@ -32,7 +32,7 @@ import pyarrow.flight as pf
 
 from palio.errors import InvalidConfiguration, InvalidInput, Unreachable
 from palio.model.events import conform
-from palio.node.batches import check_size, decoded_bytes
+from palio.node.batches import check_chunk, decoded_bytes
 from palio.node.messages import Deliver, Gaps, unpack_mask
 from palio.server.broker import Server
 from palio.server.flight_access import Call, Callers
@@ -201,9 +201,9 @@ def _shape_of(parcel: _Parcel) -> pa.Schema:
 def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A client's batch as events, if it is not too large: reckoned before any of it is decoded."""
     rows, columns = batch.num_rows, batch.num_columns
-    check_size(rows, columns, batch.nbytes)
+    check_chunk(rows, columns, batch.nbytes)
     batch.validate(full=True)  # offsets from outside, about to be read by kernels
-    check_size(rows, columns, decoded_bytes(batch))
+    check_chunk(rows, columns, decoded_bytes(batch))
     return conform(batch)
 
 

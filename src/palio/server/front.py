@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import pyarrow as pa
 
 from palio.errors import Closed, PalioError, Unreachable
+from palio.node.batches import parts
 from palio.node.failures import class_of
 from palio.node.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
 from palio.node.messages import (
@@ -219,22 +220,22 @@ class Guest:
         others get their turn of the loop in between.
         """
         pace = Pace()
-        publications = []
         async with self._publishing:
-            for batch in batches:
-                publications.append(self._publish(batch, durable=durable))
-                await pace()
+            publications = [await self._publish(batch, pace, durable=durable) for batch in batches]
         return [await self._receipt(each) for each in publications]
 
-    def _publish(self, batch: pa.RecordBatch, *, durable: bool) -> _Publication:
-        """Send a batch; it is answered later."""
+    async def _publish(self, batch: pa.RecordBatch, pace: Pace, *, durable: bool) -> _Publication:
+        """Send a batch, in parts if it is large; it is answered later, as one."""
         self._check()
         first, last = self._next_seq, self._next_seq + batch.num_rows - 1
         self._next_seq = last + 1
         accepted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         publication = _Publication(first, last, durable, accepted, [])
         self._open.append(publication)
-        self._send(Publish(Parcel.of(self.publisher, batch), first, durable))
+        for part in parts(batch):
+            self._send(Publish(Parcel.of(self.publisher, part), first, durable))
+            first += part.num_rows
+            await pace()
         return publication
 
     async def _receipt(self, publication: _Publication) -> Receipt:

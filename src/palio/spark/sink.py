@@ -35,7 +35,7 @@ from pyspark.sql.datasource import (
 
 from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
 from palio.node.failures import error_of
-from palio.node.limits import MAX_FRAME_BYTES, WINDOW_BLOCKS
+from palio.node.limits import MAX_BATCH_CELLS, MAX_FRAME_BYTES, WINDOW_BLOCKS
 from palio.node.messages import Accepted, Parcel, Publish, Refused
 from palio.node.windows import BLOCK
 from palio.spark.attributes import attributes_of, fit
@@ -251,7 +251,9 @@ def _publish_part(sink: Sink, incarnation: str, first: int, rows: pa.Table) -> N
 
 def _say(connection: Connection, first: int, rows: pa.Table, timeout_s: float) -> None:
     under_way: deque[int] = deque()
-    most = max(1, min(FRAME_ROWS, FRAME_BYTES * rows.num_rows // max(1, rows.nbytes)))
+    by_bytes = FRAME_BYTES * rows.num_rows // max(1, rows.nbytes)
+    by_cells = MAX_BATCH_CELLS // max(1, rows.num_columns)
+    most = max(1, min(FRAME_ROWS, by_bytes, by_cells))
     for batch in rows.combine_chunks().to_batches(max_chunksize=most):
         connection.say(Publish(Parcel("", batch), first, durable=True))
         first += batch.num_rows
