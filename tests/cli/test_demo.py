@@ -102,8 +102,10 @@ def test_on_a_terminal_it_is_live_unless_that_makes_no_sense(
 class Forgetful(Bus):
     """Loses one event of every call, and says nothing."""
 
-    async def publish(self, events: Any, *, publisher: str = "bus") -> Published:
-        receipt = await super().publish(events[:-1], publisher=publisher)
+    async def publish(
+        self, events: Any, *, publisher: str = "bus", durable: bool = False
+    ) -> Published:
+        receipt = await super().publish(events[:-1], publisher=publisher, durable=durable)
         return Published(receipt.first_seq, receipt.last_seq + 1, receipt.deliveries)
 
 

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import subprocess
+import sys
 import threading
+import warnings
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,8 +17,9 @@ import pytest
 import palio
 from palio.client.blocking import Portal, SyncSubscription
 from palio.client.events import Event, Gap, Published
-from palio.errors import Closed, InvalidBinding, InvalidEvent, PalioError
+from palio.errors import Closed, InvalidBinding, InvalidEvent, InvalidInput, PalioError
 from palio.model.events import SEQ
+from tests.cli.brokers import broker
 
 SECONDS = 30
 """Long enough for any machine; a test that waits so long has failed."""
@@ -330,3 +337,64 @@ def test_a_portal_cancels_what_is_left_running() -> None:
     portal.close()
     portal.close()
     assert cancelled.is_set()
+
+
+# --- ends ---
+
+
+def test_closing_twice_does_nothing() -> None:
+    with palio.SyncBus() as bus:
+        bus.close()
+    bus.close()
+
+
+def test_a_client_may_be_closed_twice() -> None:
+    with broker("b1") as url, palio.SyncClient(url) as client:
+        client.close()
+        client.close()
+
+
+def test_what_is_not_closed_is_told_and_leaves_no_thread() -> None:
+    bus = palio.SyncBus()
+    thread = next(each for each in threading.enumerate() if each.name == "palio-bus")
+    left = weakref.ref(bus)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del bus
+        gc.collect()
+    assert left() is None
+    assert "the thread of a palio-bus was never closed" in [str(each.message) for each in caught]
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks on this system")
+def test_a_forked_child_is_told_that_the_thread_is_not_there() -> None:
+    program = (
+        "import os, palio\n"
+        "bus = palio.SyncBus()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n"
+        "        bus.publish({'x': 1})\n"
+        "    except palio.errors.PalioError as error:\n"
+        "        os._exit(7 if 'forked' in str(error) else 1)\n"
+        "    os._exit(2)\n"
+        "status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
+        "bus.close()\n"
+        "raise SystemExit(status)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], timeout=SECONDS, check=False)
+    assert done.returncode == 7
+
+
+def test_what_things_are_is_shown() -> None:
+    with palio.SyncBus() as bus:
+        sub = bus.subscribe("x = 1")
+        assert repr(bus) == "<SyncBus: <Bus with 1 subscriptions>>"
+        assert repr(sub) == "<SyncSubscription to x = 1, 0 waiting>"
+
+
+def test_nothing_is_durable_on_a_bus() -> None:
+    with palio.SyncBus() as bus, pytest.raises(InvalidInput, match="a bus keeps nothing"):
+        bus.publish({"x": 1}, durable=True)

@@ -7,6 +7,8 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any, Final
 
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]  # it has no types here
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,7 +17,16 @@ from hypothesis import strategies as st
 import palio
 from palio.client.events import Event, Published
 from palio.client.subscription import Subscription
-from palio.errors import Closed, InvalidBinding, InvalidEvent, InvalidFilter, ParseError
+from palio.errors import (
+    Closed,
+    HandlerFailed,
+    InvalidBinding,
+    InvalidEvent,
+    InvalidFilter,
+    InvalidInput,
+    PalioError,
+    ParseError,
+)
 from palio.matching.protocol import Matches
 from palio.matching.reference import Reference
 from palio.model.events import SEQ, TIME, rows
@@ -488,3 +499,110 @@ async def test_a_queue_keeps_few_rows_of_a_large_batch_as_a_copy() -> None:
         batches = [await anext(aiter(each.batches())) for each in (few, most)]
     assert [batch.column("x").to_pylist() for batch in batches] == [[0, 1], list(range(2, 100))]
     assert batches[0].nbytes < batches[1].nbytes / 10
+
+
+# --- what is told ---------------------------------------------------------------------------------
+
+
+async def test_another_loop_is_told_that_it_is_another() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("x = 1")
+
+        def elsewhere() -> None:
+            for work in (bus.publish({"x": 1}), bus.subscribe("x = 1"), sub.receive()):
+                with pytest.raises(PalioError, match="this Bus belongs to another event loop"):
+                    asyncio.run(work)
+
+        await asyncio.to_thread(elsewhere)
+        await bus.publish({"x": 1})
+        assert await sub.receive() == {"x": 1}
+
+
+def test_one_loop_after_another_is_no_fault() -> None:
+    bus = palio.Bus()
+    sub = asyncio.run(bus.subscribe("x = 1"))
+    asyncio.run(bus.publish({"x": 1}))
+    assert asyncio.run(sub.receive()) == {"x": 1}
+
+
+async def on_gap_that_never_runs(_: palio.Gap) -> None: ...
+
+
+def on_gap_that_gives_it(gap: palio.Gap) -> Any:
+    return on_gap_that_never_runs(gap)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"on_gap": on_gap_that_never_runs}, "an `async def` would never run"),
+        ({"on_gap": 5}, "5 cannot be called"),
+        ({"durable": "mine"}, "durable= is for brokers: a bus keeps nothing"),
+        ({"lease_s": 5.0}, "lease_s= is for brokers"),
+    ],
+)
+async def test_options_that_mean_nothing_are_refused(options: dict[str, Any], told: str) -> None:
+    async with palio.Bus() as bus:
+        with pytest.raises(InvalidInput, match=told):
+            await bus.subscribe("x = 1", **options)
+
+
+async def test_a_parameter_may_be_called_durable() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("x = :durable", durable=1)
+        await bus.publish({"x": 1})
+        assert await sub.receive() == {"x": 1}
+
+
+async def test_a_coroutine_of_on_gap_is_a_failure() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe(
+            "x > 0",
+            capacity=1,
+            on_gap=on_gap_that_gives_it,
+        )
+        await bus.publish([{"x": 1}, {"x": 2}])
+        with pytest.raises(HandlerFailed, match="a coroutine, which nobody awaits"):
+            await sub.receive()
+        assert await sub.receive() == {"x": 2}
+
+
+async def test_receiving_with_a_timeout() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("x = 1")
+        with pytest.raises(TimeoutError):
+            await sub.receive(timeout=0.001)
+        await bus.publish({"x": 1})
+        assert await sub.receive(timeout=30) == {"x": 1}
+
+
+@pytest.mark.parametrize("publisher", [5, None, "", ["a"], "a/b"])
+async def test_a_publisher_has_a_name(publisher: Any) -> None:
+    async with palio.Bus() as bus:
+        with pytest.raises(InvalidInput, match="a publisher"):
+            await bus.publish({"x": 1}, publisher=publisher)
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        (pa.table({"x": [1]}), "not Table; publish each of its to_batches"),
+        ([pa.record_batch({"x": [1]})], "not RecordBatch; publish record batches one by one"),
+        (pd.DataFrame({"x": [1]}), "not DataFrame; publish pa.RecordBatch.from_pandas"),
+        ("x", "a mapping of attributes, not str"),
+        ({"x": pd.NaT}, "'x': NaT is no time; give None"),
+        ({"x": pd.NA}, "of type NAType, which is no attribute type"),
+    ],
+)
+async def test_what_is_no_event_is_told_how_it_may_be_one(events: Any, told: str) -> None:
+    async with palio.Bus() as bus:
+        await bus.subscribe("EXISTS x")
+        with pytest.raises(InvalidEvent, match=told):
+            await bus.publish(events)
+
+
+@pytest.mark.parametrize("members", [range(3), {1: 2}.keys(), (x for x in (1, 2)), np.arange(3)])
+async def test_members_are_a_list(members: Any) -> None:
+    async with palio.Bus() as bus:
+        with pytest.raises(InvalidBinding, match=f"{type(members).__name__}; pass a list"):
+            await bus.subscribe("x IN :members", members=members)

@@ -349,6 +349,15 @@ async def test_nobody_answers() -> None:
             _ = await net.connect("b1", "b2")
 
 
+async def test_a_client_that_was_never_connected_says_so() -> None:
+    client = connect("palio://127.0.0.1:1")
+    with pytest.raises(Unreachable, match="was never connected; write `async with"):
+        await client.publish({"x": 1})
+    with pytest.raises(Unreachable, match="never connected"):
+        await client.subscribe("x = 1")
+    await client.close()
+
+
 @in_virtual_time
 async def test_the_first_that_answers_is_taken() -> None:
     async with Network("line:2") as net:

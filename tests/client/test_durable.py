@@ -236,6 +236,12 @@ async def test_forgetting_while_the_broker_is_away() -> None:
     [
         ("x = 1 THEN x = 2", {}, InvalidFilter, "pattern"),
         ("x = 1", {"acknowledge": "perhaps"}, InvalidInput, "perhaps"),
+        ("x = 1", {"durable": "", "lease_s": 5}, InvalidInput, "lease_s= is for durable"),
+        (
+            *("x = 1", {"durable": "", "acknowledge": "explicit"}),
+            *(InvalidInput, "acknowledge= is for durable"),
+        ),
+        ("x = 1", {"durable": False}, InvalidInput, "a text, not by bool"),
     ],
 )
 @in_virtual_time
@@ -245,7 +251,22 @@ async def test_what_cannot_be_durable(
     async with Network() as net:
         client = await net.connect("b1")
         with pytest.raises(error, match=match):
-            await client.subscribe(filter, durable="mine", **options)
+            await client.subscribe(filter, **{"durable": "mine", **options})
         mine = await client.subscribe("x = 1", durable="mine")
         with pytest.raises(InvalidFilter, match="pattern"):
             await mine.replace("x = 1 THEN x = 2")
+
+
+@in_virtual_time
+async def test_a_client_hears_a_durable_subscription_once() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        first = await client.subscribe("x = 1", durable="mine")
+        with pytest.raises(InvalidInput, match="hears the durable subscription 'mine' already"):
+            await client.subscribe("x = 2", durable="mine")
+        await client.publish({"x": 1}, durable=True)
+        assert await first.receive() == {"x": 1}
+        await first.unsubscribe()
+        again = await client.subscribe("x = 2", durable="mine")
+        await client.publish({"x": 2}, durable=True)
+        assert await again.receive() == {"x": 2}

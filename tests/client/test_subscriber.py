@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,7 +11,15 @@ import pytest
 import palio
 from palio.client.events import Event
 from palio.client.inbox import MAX_CAPACITY
-from palio.errors import HandlerFailed, InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded
+from palio.errors import (
+    HandlerFailed,
+    InvalidBinding,
+    InvalidFilter,
+    InvalidInput,
+    LimitExceeded,
+    NotPermitted,
+    PalioError,
+)
 from palio.matching.reference import Reference
 from tests.client.helpers import seqs, turns
 
@@ -503,3 +512,110 @@ async def test_waiting_for_handlers_may_be_given_up() -> None:
     stuck.go_on.set()
     await bus.close()
     assert stuck.seen == [1]
+
+
+# --- what is told ---
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (Trader, r"takes an object, not its class; write attach\(Trader\(\)\)"),
+        (None, "takes a palio.Subscriber, not NoneType"),
+        (Trader().quote, "takes a palio.Subscriber, not method"),
+    ],
+)
+async def test_only_a_subscriber_is_attached(given: Any, told: str) -> None:
+    async with palio.Bus() as bus:
+        with pytest.raises(InvalidInput, match=told):
+            await bus.attach(given)
+
+
+async def test_a_handler_whose_subscription_ended_is_told_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Two(palio.Subscriber):
+        def __init__(self) -> None:
+            self.heard: list[str] = []
+
+        @palio.on("x = 1")
+        async def one(self) -> None:
+            self.heard.append("one")
+
+        @palio.on("y = 1")
+        async def other(self) -> None:
+            self.heard.append("other")
+
+    async with palio.Bus() as bus:
+        two = await bus.attach(Two())
+        first, second = two._subscriptions
+        first._finish(NotPermitted("it was taken back"))
+        await bus.publish([{"x": 1}, {"y": 1}])
+        await turns()
+        assert two.heard == ["other"]
+        assert "Two.one of " in caplog.text
+        assert "hears nothing more: it was taken back" in caplog.text
+        second._finish(NotPermitted("this too"))
+        await turns()
+        assert two._task is not None
+        assert two._task.done()
+        assert two._task.exception() is None
+
+
+async def test_what_refused_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Trader):
+        def refused(self, handler: str, error: PalioError) -> None:
+            raise ValueError(handler) from error
+
+    async with palio.Bus() as bus:
+        broken = await bus.attach(Broken())
+        (only,) = broken._subscriptions
+        only._finish(NotPermitted("no"))
+        assert "refused() of" in caplog.text
+
+
+async def test_a_block_of_assignments_is_of_its_own_thread_or_task() -> None:
+    class Pair(palio.Subscriber):
+        a = palio.Parameter(0)
+        b = palio.Parameter(0)
+
+        @palio.on("x > :a AND x > :b")
+        async def hear(self, x: int) -> None: ...
+
+    async with palio.Bus() as bus:
+        pair = await bus.attach(Pair())
+        inside, done = threading.Event(), threading.Event()
+
+        def assign_and_fail() -> None:
+            with suppress(ZeroDivisionError), pair.assigning():
+                pair.a = 3
+                assert (pair.a, pair.b) == (3, 0)
+                inside.set()
+                assert done.wait(30)
+                raise ZeroDivisionError
+
+        failing = asyncio.create_task(asyncio.to_thread(assign_and_fail))
+        await asyncio.to_thread(inside.wait, 30)
+        assert pair.a == 0
+        pair.b = 5
+        done.set()
+        await failing
+        assert (pair.a, pair.b) == (0, 5)
+        (heard,) = pair._subscriptions
+        assert heard.values == {"a": 0, "b": 5}
+
+
+async def test_what_is_hardly_meant_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Doubtful(palio.Subscriber):
+        used = palio.Parameter(1)
+        unused = palio.Parameter(1)
+
+        @palio.on("price < :used AND EXISTS firm")
+        async def quote(self, price: int, quote: int, firm: str, venue: str = "") -> None: ...
+
+    async with palio.Bus() as bus:
+        await bus.attach(Doubtful())
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert told[0].endswith("no filter uses the Parameter 'unused'")
+    assert "Doubtful.quote hears only events with the attribute 'quote'" in told[1]

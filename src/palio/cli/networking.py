@@ -208,7 +208,11 @@ async def _hear(
 ) -> int:
     async with door.connect() as client:
         subscription = await client.subscribe(
-            filter, on_gap=_tell_gap, values=values, durable=durable, acknowledge="explicit"
+            filter,
+            on_gap=_tell_gap,
+            values=values,
+            durable=durable,
+            acknowledge="explicit" if durable else "automatic",
         )
         helpers = [
             asyncio.create_task(_steer(subscription)),

@@ -23,9 +23,9 @@ from palio.client.events import Event, Gap
 from palio.client.inbox import DEFAULT_CAPACITY, Chunk, Inbox
 from palio.client.receipts import Entry
 from palio.client.subscriber import Subscriber
-from palio.client.subscription import Subscription, frozen
+from palio.client.subscription import Subscription, check_on_gap, frozen
 from palio.client.waiting import DONE
-from palio.errors import Closed, InvalidBinding, InvalidFilter
+from palio.errors import Closed, InvalidBinding, InvalidFilter, InvalidInput, PalioError
 from palio.language.parsing import parse
 from palio.matching.index import Index
 from palio.matching.protocol import Matcher, Matches
@@ -63,6 +63,8 @@ class Audience:
         self._next_number = 0
         self._attached: dict[Subscriber, asyncio.Task[None]] = {}
         self._closed = False
+        self._home: asyncio.AbstractEventLoop | None = None
+        """The loop that it is used on."""
 
     # --- subscriptions ---
 
@@ -94,6 +96,7 @@ class Audience:
         durable: str = "",
     ) -> Subscription:
         self._check_open()
+        check_on_gap(on_gap)
         what = self._understood(filter)
         values = frozen(values)
         self._check(what, values)
@@ -249,6 +252,8 @@ class Audience:
     async def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
         """Subscribe every `@on` handler of a subscriber, and run them as events come."""
         self._check_open()
+        if not isinstance(subscriber, Subscriber):
+            raise InvalidInput(_no_subscriber(subscriber))
         task = subscriber._start(self._subscribe)
         self._attached[subscriber] = task
         task.add_done_callback(lambda _: self._ended(subscriber, task))
@@ -291,6 +296,19 @@ class Audience:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"the {type(self).__name__.lower()} is closed; make a new one")
+        self._check_home()
+
+    def _check_home(self) -> None:
+        """Refuse to be used from another loop while its own runs: nobody there would be woken."""
+        here = _loop_here()
+        if here is self._home or here is None:
+            return
+        if self._home is not None and self._home.is_running():
+            raise PalioError(
+                f"this {type(self).__name__} belongs to another event loop; use it there, or a "
+                "SyncBus or SyncClient, which any thread may call"
+            )
+        self._home = here
 
     async def __aenter__(self) -> Self:
         return self
@@ -305,6 +323,19 @@ class Audience:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} with {len(self._numbers)} subscriptions>"
+
+
+def _loop_here() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _no_subscriber(given: object) -> str:
+    if isinstance(given, type) and issubclass(given, Subscriber):
+        return f"attach takes an object, not its class; write attach({given.__name__}())"
+    return f"attach takes a palio.Subscriber, not {type(given).__name__}"
 
 
 def _keyed(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import EllipsisType, TracebackType
 from typing import Any, Self, TypeVar
@@ -42,12 +43,23 @@ class Portal:
     """
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread = threading.Thread(target=_run, args=(self._loop,), name=name, daemon=True)
         self._lock = threading.RLock()
         self._is_open = True
         self._calls: set[asyncio.Task[Any]] = set()
         self._thread.start()
+
+    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
+        if self._is_open and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            _warn(f"the thread of a {self._name} was never closed", ResourceWarning, source=self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed."""
+        return self._is_open
 
     @property
     def is_here(self) -> bool:
@@ -58,6 +70,12 @@ class Portal:
         """Run a coroutine there and wait for it; `TimeoutError` after so many seconds."""
         if self.is_here:
             return _at_once(work)
+        if self._is_open and not self._thread.is_alive():
+            work.close()
+            raise PalioError(
+                "its thread is not in this process, which was forked from another one; "
+                "make a new one here"
+            )
         with self._lock:
             if self._is_open:
                 future = asyncio.run_coroutine_threadsafe(
@@ -91,16 +109,26 @@ class Portal:
                 asyncio.run_coroutine_threadsafe(self._wind_up(), self._loop).result()
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()
-                self._loop.close()
 
     async def _wind_up(self) -> None:
         if self._calls:
             await asyncio.wait(self._calls)
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        await self._loop.shutdown_asyncgens()
+        await _end_all()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped, then end what is left on it."""
+    loop.run_forever()
+    loop.run_until_complete(_end_all())
+    loop.close()
+
+
+async def _end_all() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 def _at_once(work: Coroutine[Any, Any, Result]) -> Result:
@@ -205,6 +233,9 @@ class SyncSubscription:
     ) -> None:
         self._portal.call(self._inner.__aexit__(kind, error, trace))
 
+    def __repr__(self) -> str:
+        return f"<SyncSubscription to {self._inner.filter}, {self._inner.waiting} waiting>"
+
 
 class SyncAudience:
     """What `SyncBus` and `SyncClient` have in common: calls are handed to a loop and waited for."""
@@ -212,6 +243,7 @@ class SyncAudience:
     def __init__(self, audience: Audience, portal: Portal) -> None:
         self._audience = audience
         self._portal = portal
+        self._closing = threading.Lock()
 
     def subscribe(
         self,
@@ -242,11 +274,16 @@ class SyncAudience:
         self._portal.call(self._audience.detach(subscriber))
 
     def close(self) -> None:
-        """Take no more events; receivers get what waits for them, then end."""
+        """Take no more events; receivers get what waits for them, then end.
+
+        To close it again does nothing.
+        """
         if self._portal.is_here:
             raise PalioError("a handler cannot close the bus that runs it; use another thread")
-        self._portal.call(self._audience.close())
-        self._portal.close()
+        with self._closing:
+            if self._portal.is_open:
+                self._portal.call(self._audience.close())
+                self._portal.close()
 
     def __enter__(self) -> Self:
         return self
@@ -258,6 +295,9 @@ class SyncAudience:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._audience!r}>"
 
 
 class SyncBus(SyncAudience):
@@ -275,9 +315,11 @@ class SyncBus(SyncAudience):
         self._bus = Bus(**options)
         super().__init__(self._bus, Portal("palio-bus"))
 
-    def publish(self, events: Publishable, *, publisher: str = "bus") -> Published:
+    def publish(
+        self, events: Publishable, *, publisher: str = "bus", durable: bool = False
+    ) -> Published:
         """Publish one event, several, or a record batch; return once they are in the queues."""
-        return self._portal.call(self._bus.publish(events, publisher=publisher))
+        return self._portal.call(self._bus.publish(events, publisher=publisher, durable=durable))
 
 
 class SyncClient(SyncAudience):

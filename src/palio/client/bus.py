@@ -9,22 +9,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from palio.client.audience import Audience
-from palio.client.events import Published
+from palio.client.events import Gap, Published
+from palio.client.inbox import DEFAULT_CAPACITY
 from palio.client.outgoing import Publishable, batches
+from palio.client.subscription import Subscription
+from palio.errors import InvalidInput
 from palio.matching.index import Index
 from palio.matching.protocol import Matcher, Matches
 from palio.model.events import SEQ, TIME, stamped
+from palio.model.filters import Filter
+from palio.model.patterns import Pattern
+from palio.model.values import Bindings
+from palio.node.names import check_name
 
 __all__ = ["Bus"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK: Final = timedelta(microseconds=1)
 """The least difference between two publication times."""
+
+
+_DURABLE_OPTIONS: Final = frozenset({"acknowledge", "durable", "lease_s"})
+_NOTHING_KEPT: Final = "a bus keeps nothing beyond its process; use palio.connect"
 
 
 def _now() -> datetime:
@@ -52,13 +63,42 @@ class Bus(Audience):
         self._last_time: datetime | None = None
         self._seqs: dict[str, int] = {}
 
-    async def publish(self, events: Publishable, *, publisher: str = "bus") -> Published:
+    async def subscribe(
+        self,
+        filter: str | Filter | Pattern,
+        *,
+        capacity: int = DEFAULT_CAPACITY,
+        on_gap: Callable[[Gap], None] | None = None,
+        values: Bindings | None = None,
+        **parameters: Any,
+    ) -> Subscription:
+        """Hear what matches from now on.
+
+        Parameters are given by name (`limit=10.0`), or in `values` where an argument has taken the
+        name. `capacity` bounds the events that wait; what a slow consumer loses is told to
+        `on_gap`.
+        """
+        what = self._understood(filter)
+        for name in sorted((_DURABLE_OPTIONS - what.variables) & parameters.keys()):
+            raise InvalidInput(f"{name}= is for brokers: {_NOTHING_KEPT}")
+        return await super().subscribe(
+            what, capacity=capacity, on_gap=on_gap, values=values, **parameters
+        )
+
+    async def publish(
+        self, events: Publishable, *, publisher: str = "bus", durable: bool = False
+    ) -> Published:
         """Publish one event, several, or a record batch; return once they are in the queues.
 
         Numbers are given per publisher. Everything of one call has one publication time, later than
-        that of the call before. If anything is wrong with one event, none is published.
+        that of the call before. If anything is wrong with one event, none is published. `durable`
+        is there to be refused: a bus keeps nothing.
         """
         self._check_open()
+        if durable:
+            raise InvalidInput(f"durable= is for brokers: {_NOTHING_KEPT}")
+        if not isinstance(publisher, str) or publisher not in self._seqs:
+            check_name(publisher, "a publisher")
         time = self._next_time()
         before = last = self._seqs.get(publisher, 0)
         known = self._matched_alone(events, last + 1, time)

@@ -144,7 +144,7 @@ class Client(Remote):
 
     async def open(self) -> None:
         """Connect; `Unreachable` if no broker answers. `async with` does it."""
-        self._check_open()
+        self._check_usable()
         await self._session.open()
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -171,7 +171,7 @@ class Client(Remote):
         Where the session is no longer known, all is subscribed anew and every subscription is told
         that it may have missed something. Durable subscriptions miss no durable event.
         """
-        self._check_open()
+        self._check_usable()
         if urls:
             self._session.urls[:] = urls
         await self._session.open()
@@ -325,12 +325,20 @@ class Client(Remote):
         likes). Whoever subscribes under the same name takes it up where it was.
         """
         given = {**(values or {}), **parameters}
-        if not durable:
-            return await super().subscribe(filter, capacity=capacity, on_gap=on_gap, values=given)
         if acknowledge not in ("automatic", "explicit"):
             raise InvalidInput(f"acknowledge is 'automatic' or 'explicit', not {acknowledge!r}")
-        check_name(durable, "a durable subscription")
         lease_s = check_seconds(lease_s, "lease_s")
+        if durable == "":
+            if lease_s or acknowledge == "explicit":
+                option = "lease_s" if lease_s else "acknowledge"
+                raise InvalidInput(f"{option}= is for durable subscriptions; give durable= a name")
+            return await super().subscribe(filter, capacity=capacity, on_gap=on_gap, values=given)
+        check_name(durable, "a durable subscription")
+        if any(each.durable == durable for each in self._durable):
+            raise InvalidInput(
+                f"this client hears the durable subscription {durable!r} already; unsubscribe it "
+                "first, or change it with update and replace"
+            )
         what = self._understood(filter)
         check_durable(what)
         subscription = self._subscribe(what, given, Inbox(capacity), on_gap, durable)

@@ -26,16 +26,34 @@ def batches(events: Publishable) -> list[pa.RecordBatch]:
         batch = conform_values(events)
         _refuse_system_names(batch.schema.names)
         return [batch]
-    if not isinstance(events, Iterable):
+    if not isinstance(events, Iterable) or _is_table(events):
         raise InvalidEvent(
             f"publish takes an event, several, or a record batch, not {type(events).__name__}"
+            f"{_advice(events)}"
         )
     listed = [events] if isinstance(events, Mapping) else list(events)
     for event in listed:
         if not isinstance(event, Mapping):
-            raise InvalidEvent(f"an event is a mapping of attributes, not {type(event).__name__}")
+            raise InvalidEvent(
+                f"an event is a mapping of attributes, not {type(event).__name__}{_advice(event)}"
+            )
         _refuse_system_names(event)
     return list(to_batches(listed))
+
+
+def _is_table(given: object) -> bool:
+    return isinstance(given, pa.Table) or type(given).__name__ == "DataFrame"
+
+
+def _advice(given: object) -> str:
+    """How to publish something that has events in it, but is none and no list of them."""
+    if isinstance(given, pa.RecordBatch):
+        return "; publish record batches one by one"
+    if isinstance(given, pa.Table):
+        return "; publish each of its to_batches()"
+    if _is_table(given):
+        return "; publish pa.RecordBatch.from_pandas(it, preserve_index=False), or its to_batches()"
+    return ""
 
 
 def _refuse_system_names(names: Iterable[Any]) -> None:

@@ -26,7 +26,7 @@ from palio.client.session import Session
 from palio.client.subscription import Subscription
 from palio.client.transport import Dial
 from palio.client.waiting import DONE, in_background
-from palio.errors import Closed, IllegalMessage, PalioError, Unsettled
+from palio.errors import Closed, IllegalMessage, PalioError, Unreachable, Unsettled
 from palio.matching.index import Index
 from palio.matching.protocol import Matcher, Matches, RowMask
 from palio.model.events import SEQ, TIME
@@ -118,6 +118,15 @@ class Remote(Audience):
         self._session.send(message)
 
     def _check_open(self) -> None:
+        self._check_usable()
+        if not self._has_been_connected:
+            raise Unreachable(
+                "this client was never connected; write `async with palio.connect(...) as client` "
+                "or `client = await palio.connect(...)`"
+            )
+
+    def _check_usable(self) -> None:
+        """Refuse what can never be connected again."""
         super()._check_open()
         if not self._is_open:
             raise Closed("the connection has ended for good; connect anew")

@@ -9,8 +9,8 @@
 
 Assigning to a parameter changes every filter that uses it, at once and as one update. Handlers of
 one object run one after another in the order events came, so an assignment is atomic with respect
-to all others; `assigning()` makes several of them one update. An assignment from another thread
-waits until it is in force.
+to all others; `assigning()` makes several of them one update, of its own task or thread only. An
+assignment from another thread waits until it is in force.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 from palio.client.events import Event
 from palio.client.inbox import DEFAULT_CAPACITY, Inbox, check_capacity
 from palio.client.waiting import in_background
-from palio.errors import Closed, HandlerFailed, InvalidBinding, InvalidFilter
+from palio.errors import Closed, HandlerFailed, InvalidBinding, InvalidFilter, PalioError
 from palio.language.parsing import parse
 from palio.model.filters import Conjunction, Constraint, Filter
 from palio.model.operators import Op
@@ -75,6 +76,8 @@ class Handler:
         self.capacity = capacity
         self.arguments, required = _arguments(function)
         self.what = _requiring(what, required)
+        self.narrowing = sorted({*required} - _attributes(what))
+        """Attributes that are required by its arguments alone: nothing in the filter names them."""
 
     def call(self, subscriber: Subscriber, event: Event) -> Any:
         """Call the method with the attributes that its parameters name."""
@@ -115,11 +118,18 @@ class Subscriber:
 
     _task: asyncio.Task[None] | None = None
     _subscriptions: dict[Subscription, Handler]
-    _held: dict[str, Any] | None = None
 
     def failed(self, handler: str, event: Event, error: HandlerFailed) -> None:
         """Called when a handler raised; logs it. Override to do otherwise."""
         _log.error("%s of %r raised for %r", handler, self, event, exc_info=error.__cause__)
+
+    def refused(self, handler: str, error: PalioError) -> None:
+        """Called when a handler will hear nothing more, for its subscription was ended; logs it.
+
+        A broker may refuse one that it took before, when the session with it is made anew. The
+        other handlers go on. Override to do otherwise.
+        """
+        _log.error("%s of %r hears nothing more: %s", handler, self, error)
 
     @contextmanager
     def assigning(self) -> Iterator[None]:
@@ -128,33 +138,43 @@ class Subscriber:
         with self.assigning():
             self.low, self.high = 10, 20
         """
-        if self._held is not None:  # already inside one: that one sends
+        held = self._held()
+        here = _here()
+        if here in held:  # already inside one: that one sends
             yield
             return
-        self._held = {}
+        own = held[here] = {}
         try:
             yield
-            self._send(self._held)
-            self.__dict__.update(self._held)
+            self._send(own)
         finally:
-            self._held = None
+            del held[here]
+
+    def _held(self) -> dict[object, dict[str, Any]]:
+        """What is being assigned in blocks that are open, by the task or thread that is in one."""
+        held: dict[object, dict[str, Any]] = self.__dict__.setdefault("_open_blocks", {})
+        return held
 
     def _assign(self, name: str, value: Any) -> None:
-        if self._held is not None:
-            self._held[name] = value
+        held = self._held()
+        own = held.get(_here()) if held else None
+        if own is not None:
+            own[name] = value
         else:
             self._send({name: value})
-            self.__dict__[name] = value
 
     def _parameter(self, name: str, default: Any) -> Any:
-        if self._held is not None and name in self._held:
-            return self._held[name]
+        held = self._held()
+        own = held.get(_here()) if held else None
+        if own is not None and name in own:
+            return own[name]
         return self.__dict__.get(name, default)
 
     def _send(self, values: dict[str, Any]) -> None:
         """Put new values in force, on the thread that the handlers run on."""
         task = self._task
         if task is None or task.done():
+            self.__dict__.update(values)
             return
         loop = task.get_loop()
         if loop.is_running() and loop is not _running_loop():
@@ -175,6 +195,7 @@ class Subscriber:
                 changes.append((subscription, subscription._changed(own)))
         for subscription, changed in changes:
             in_background(subscription._put_in_force(changed))
+        self.__dict__.update(values)
 
     def _start(self, subscribe: Callable[..., Subscription]) -> asyncio.Task[None]:
         """Subscribe all handlers to one queue and run them from it; all of them or none."""
@@ -185,6 +206,7 @@ class Subscriber:
             )
         if self._task is not None and not self._task.done():
             raise InvalidFilter(f"{self!r} is attached already; detach it first")
+        self._tell_doubts(handlers)
         inbox = Inbox(max(handler.capacity for handler in handlers))
         subscriptions: dict[Subscription, Handler] = {}
         try:
@@ -195,10 +217,37 @@ class Subscriber:
             _finish(subscriptions)
             raise
         self._subscriptions = subscriptions
+        for subscription in subscriptions:
+            subscription._on_end = self._ended
         self._task = asyncio.get_running_loop().create_task(self._run(inbox))
         # A task may end by being cancelled, before it began even: nothing is to be left behind.
         self._task.add_done_callback(lambda _: _finish(subscriptions))
         return self._task
+
+    def _tell_doubts(self, handlers: list[Handler]) -> None:
+        """Log what is allowed and hardly meant: what no filter uses, what no filter names."""
+        used = frozenset[str]().union(*(each.what.variables for each in handlers))
+        for name in sorted(_parameters(type(self)) - used):
+            _log.warning("%r: no filter uses the Parameter %r", self, name)
+        for each in handlers:
+            for name in each.narrowing:
+                _log.warning(
+                    "%s hears only events with the attribute %r, which its argument requires and "
+                    "its filter does not name; if that is meant, add `EXISTS %s` to the filter",
+                    each.function.__qualname__,
+                    name,
+                    name,
+                )
+
+    def _ended(self, subscription: Subscription, error: PalioError) -> None:
+        """One subscription ended with an error; with the last one of them the handlers end."""
+        name = self._subscriptions[subscription].function.__qualname__
+        if all(each.closed for each in self._subscriptions):
+            subscription._inbox.close()
+        try:
+            self.refused(name, error)
+        except Exception:  # noqa: BLE001  # the application's own code; the other handlers go on
+            _log.exception("refused() of %r raised", self)
 
     def _stop(self) -> None:
         """Hear nothing more; handlers still deal with what waits."""
@@ -247,6 +296,23 @@ def _is_being_cancelled() -> bool:
     """Whether someone cancelled this task, and not only what it waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _here() -> object:
+    """The task that runs, or the thread where there is none."""
+    loop = _running_loop()
+    task = None if loop is None else asyncio.current_task(loop)
+    return threading.get_ident() if task is None else task
+
+
+def _parameters(kind: type) -> set[str]:
+    """The names of a class's parameters."""
+    return {name for name in dir(kind) if isinstance(getattr(kind, name, None), Parameter)}
+
+
+def _attributes(what: Filter | Pattern) -> frozenset[str]:
+    """What a filter, or a pattern's last one, reads."""
+    return (what.steps[-1] if isinstance(what, Pattern) else what).attributes
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -25,7 +27,7 @@ from palio.node.messages import Parcel
 if TYPE_CHECKING:
     from palio.client.audience import Audience
 
-__all__ = ["SETTLE_PATIENCE_S", "Subscription", "check_durable", "frozen"]
+__all__ = ["SETTLE_PATIENCE_S", "Subscription", "check_durable", "check_on_gap", "frozen"]
 
 _log: Final = logging.getLogger("palio")
 
@@ -65,6 +67,8 @@ class Subscription:
         self._values = frozen(values)
         self._inbox = inbox
         self._on_gap = on_gap
+        self._on_end: Callable[[Subscription, PalioError], None] | None = None
+        """Who is told when it ends with an error and shares its queue with others."""
         self._receipts = NO_RECEIPTS
         self._is_automatic = True
         self.durable = durable
@@ -195,13 +199,22 @@ class Subscription:
         self._check_open()
         await self._audience._settled(patience)
 
-    async def receive(self) -> Event:
-        """The next event; `Closed` when there will be none."""
+    async def receive(self, timeout: float | None = None) -> Event:  # noqa: ASYNC109  # as SyncSubscription has it
+        """The next event; `Closed` when there will be none, `TimeoutError` after so many seconds.
+
+        An event that comes just then waits for the next call.
+        """
         self._next_asked()
-        _, event = await self._inbox.take_event()
+        if timeout is None:
+            _, event = await self._inbox.take_event()
+        else:
+            async with asyncio.timeout(timeout):
+                _, event = await self._inbox.take_event()
         return event
 
     def _next_asked(self) -> None:
+        if not self._inbox.waiting:  # it will wait, and is to be woken
+            self._audience._check_home()
         if self._is_automatic:
             self._receipts.finish()
 
@@ -262,7 +275,10 @@ class Subscription:
         """Hear nothing more; what waits is still delivered, and then an error if there is one."""
         self._audience._forget(self)
         self.closed = True
-        self._inbox.close(error)
+        if error is not None and self._on_end is not None:
+            self._on_end(self, error)
+        else:
+            self._inbox.close(error)
 
     def _leave(self) -> None:
         """Hear nothing more, and tell the broker without waiting for it."""
@@ -302,9 +318,12 @@ class Subscription:
             _log.warning("subscription %s: %s", self._what, gap)
             return
         try:
-            self._on_gap(gap)
+            answer: object = self._on_gap(gap)
         except Exception as error:
             raise HandlerFailed(f"on_gap raised {type(error).__name__}: {error}") from error
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise HandlerFailed("on_gap gave a coroutine, which nobody awaits; call create_task")
 
     async def __aenter__(self) -> Self:
         return self
@@ -321,6 +340,16 @@ class Subscription:
 
     def __repr__(self) -> str:
         return f"<Subscription to {self._what}, {self.waiting} waiting>"
+
+
+def check_on_gap(on_gap: object) -> None:
+    """Refuse what cannot be called with a gap, or would never run."""
+    if on_gap is None:
+        return
+    if not callable(on_gap):
+        raise InvalidInput(f"on_gap is called with a Gap; {on_gap!r:.40} cannot be called")
+    if inspect.iscoroutinefunction(on_gap):
+        raise InvalidInput("on_gap is an ordinary function; an `async def` would never run")
 
 
 def check_durable(what: Filter | Pattern) -> None:

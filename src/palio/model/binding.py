@@ -57,6 +57,11 @@ def collection(operand: Any, ignore_case: bool, values: Bindings) -> list[Value]
     name = operand.name
     value = _bound(name, values)
     if not isinstance(value, tuple | list | set | frozenset):
+        if isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray):
+            raise InvalidBinding(
+                f"parameter :{name} is of type {type(value).__name__}; pass a list of its members",
+                name=name,
+            )
         value = (value,)
     if not value:
         raise InvalidBinding(f"parameter :{name} is empty: nothing could be in it", name=name)

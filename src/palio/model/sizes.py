@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Final
 
 from palio.errors import LimitExceeded
@@ -89,7 +90,7 @@ def longest(values: Bindings) -> int | None:
             continue
         if isinstance(value, str | bytes):
             most = max(most, len(value))
-        elif isinstance(value, tuple | list | set | frozenset) or value == -math.inf:
+        elif isinstance(value, tuple | list | set | frozenset) or _is_minus_infinity(value):
             return None
     return most
 
@@ -248,3 +249,8 @@ def _tokens(residual: Residual) -> int:
             case _:
                 total += 2 + _is_two(node)
     return total
+
+
+def _is_minus_infinity(value: object) -> bool:
+    """Of numbers only: an array, which is no value and is refused later, compares to an array."""
+    return isinstance(value, Real) and value == -math.inf

@@ -170,6 +170,8 @@ def checked(value: object) -> Value:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, datetime):
+        if value != value:  # noqa: PLR0124  # NaT of pandas, a datetime that is none
+            raise InvalidEvent("NaT is no time; give None, or leave the attribute out")
         return _timestamp(value)
     plain = _plain_scalar(value)
     if plain is not None:
