@@ -8,7 +8,7 @@ the columns that are to come back.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from palio.errors import InvalidInput
 from palio.spark.attributes import attributes_of
-from palio.spark.events import FILE, ROW, FrameEvents, ParquetEvents
+from palio.spark.events import FILE, ROW, FrameEvents, Layout, ParquetEvents
 from palio.spark.reading import Source
 from palio.spark.sessions import session
 from palio.spark.sets import SubscriptionSet
 from palio.spark.sets import subscriptions as compiled_set
+from palio.spark.tally import Tally, may_misfit, tally
 from palio.spark.workers import MatchTask, RejectsTask
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ def match(
     `$file` and `$row`. `time` names the column that subscriptions' `valid_from` and `valid_to` are
     about (see `palio.spark.subscriptions`).
 
+    Events of which a value fits no attribute match nothing: they are counted, and logged by
+    `palio.spark` while the job runs. `rejects` lists them.
+
     A stream sends all its attributes to the workers, so that subscriptions put in force later may
     name any; `attributes` says which will do, and makes it faster.
 
@@ -93,6 +97,7 @@ def match(
         layout.slots,
         _arrow(result),
         frozenset(known) - named,
+        _tally(source, layout, known),
     )
     if attributes is not None and not source.is_streaming:
         _check_attributes(task.withheld, meta.attributes)
@@ -102,6 +107,24 @@ def match(
     from pyspark.sql import functions
 
     return found.groupBy("subscription").agg(functions.sum("count").alias("count"))
+
+
+def _tally(
+    source: FrameEvents | ParquetEvents, layout: Layout, known: Mapping[str, tuple[str, ...]]
+) -> Tally | None:
+    """A tally of events with values that fit no attribute, where there may be some."""
+    from_file = isinstance(source, ParquetEvents)
+    types = (_type_at(source.schema, known[name]) for name, _ in layout.slots.attributes)
+    is_due = any(may_misfit(each, from_file=from_file) for each in types)
+    return tally(source.session) if is_due else None
+
+
+def _type_at(schema: pa.Schema, path: Sequence[str]) -> Any:
+    """The type of a column, or of a field in it."""
+    given: Any = schema.field(path[0]).type
+    for name in path[1:]:
+        given = given.field(name).type
+    return given
 
 
 def rejects(events: EventSource, columns: Sequence[str] | None = None) -> DataFrame:
@@ -167,10 +190,7 @@ def _check_time(
 
 def _check_instants(schema: pa.Schema, time: str) -> None:
     """A text or a number is at no time: only what holds always would match it."""
-    first, *rest = attributes_of(schema)[time]
-    given: Any = schema.field(first).type
-    for name in rest:
-        given = given.field(name).type
+    given = _type_at(schema, attributes_of(schema)[time])
     if not (pa.types.is_timestamp(given) or pa.types.is_date(given)):
         raise InvalidInput(
             f"the time of events, {time!r}, is {given} and no timestamp; "

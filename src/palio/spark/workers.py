@@ -24,6 +24,7 @@ from palio.errors import InvalidInput
 from palio.matching.index import Index
 from palio.spark.attributes import Fitted, fit
 from palio.spark.sets import SubscriptionSet
+from palio.spark.tally import Tally, counts_of
 from palio.spark.versions import Version
 
 __all__ = ["MatchTask", "RejectsTask", "Slots", "mapped"]
@@ -104,6 +105,8 @@ class MatchTask:
     """Of what it gives."""
     withheld: frozenset[str] = frozenset()
     """Attributes that the events have and that were not sent here."""
+    tally: Tally | None = None
+    """Where events are counted of which a value fits no attribute."""
 
     def __call__(self, batches: Batches) -> Batches:
         """Matches of all batches of a partition."""
@@ -124,6 +127,8 @@ class MatchTask:
         fits = np.ones(batch.num_rows, np.bool_)
         for misfit in misfits:
             fits[misfit.rows] = False
+        if self.tally is not None:
+            self.tally.add(counts_of(misfits, int(len(fits) - fits.sum())))
         return Events(batch, events.filter(pa.array(fits)), np.flatnonzero(fits))
 
     def given_back(self, events: Events, rows: Longs) -> list[Any]:

@@ -1,0 +1,113 @@
+"""Events that match nothing because a value of theirs fits no attribute: counted and told.
+
+Workers count them as they match, and Spark brings the counts to the driver with the end of each
+task (an accumulator). The driver logs them under `palio.spark`: the first time, and whenever ten
+times as many have come. A task that Spark runs twice may count twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from palio.spark.attributes import EXACT_DIGITS, Misfit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Counts", "Tally", "counts_of", "may_misfit", "tally"]
+
+logger: Final = logging.getLogger("palio.spark")
+
+EVENTS: Final = ("", "")
+"""The key of how many events there are: one may have several such values."""
+
+LONG_DIGITS: Final = 18
+"""Whole decimals of so many digits are all within int64."""
+
+SHOWN: Final = 5
+"""Reasons that are told at once, those with most values first."""
+
+Counts: TypeAlias = dict[tuple[str, str], int]
+"""Of each attribute and reason how many values there are, and of `EVENTS` how many events."""
+
+
+class Tally(Protocol):
+    """What a task adds its counts to."""
+
+    def add(self, term: Counts) -> None:
+        """Count some more."""
+
+
+class Sum:
+    """How Spark adds counts; the one at the driver tells of them, and copies elsewhere do not."""
+
+    def __init__(self, *, tells: bool = False) -> None:
+        self.tells = tells
+
+    def __reduce__(self) -> tuple[Callable[[], Sum], tuple[()]]:
+        return Sum, ()
+
+    def zero(self, value: Counts) -> Counts:
+        """What a task begins with, whatever there is."""
+        return dict.fromkeys(value.keys() & {EVENTS}, 0)
+
+    def addInPlace(self, value: Counts, more: Counts) -> Counts:  # noqa: N802  # Spark's name
+        """The sum of two."""
+        found = dict(value)
+        for key, count in more.items():
+            found[key] = found.get(key, 0) + count
+        if self.tells and _digits(found) > _digits(value):
+            logger.warning("%s", _told(found))
+        return found
+
+
+def _digits(counts: Counts) -> int:
+    """Of the number of events; 0 if there are none."""
+    events = counts.get(EVENTS, 0)
+    return len(str(events)) if events else 0
+
+
+def _told(counts: Counts) -> str:
+    values = sorted(((count, key) for key, count in counts.items() if key != EVENTS), reverse=True)
+    reasons = [f"{name}: {reason} ({count} values)" for count, (name, reason) in values[:SHOWN]]
+    if len(values) > SHOWN:
+        reasons.append(f"and {len(values) - SHOWN} more")
+    return (
+        f"{counts[EVENTS]} events so far match nothing, because a value of theirs fits no "
+        f"attribute: {'; '.join(reasons)}. palio.spark.rejects(events) lists them"
+    )
+
+
+def counts_of(misfits: Iterable[Misfit], events: int) -> Counts:
+    """The counts of a batch in which so many events have such values."""
+    found: Counts = {EVENTS: events}
+    for misfit in misfits:
+        key = (misfit.attribute, misfit.reason)
+        found[key] = found.get(key, 0) + len(misfit.rows)
+    return found
+
+
+def may_misfit(given: Any, *, from_file: bool) -> bool:
+    """Whether a column of a type, as Spark reads it, may have values that no attribute holds. In a
+    file timestamps may be finer than that.
+    """
+    if pa.types.is_decimal(given):
+        return bool(given.precision > (EXACT_DIGITS if given.scale > 0 else LONG_DIGITS))
+    return from_file and pa.types.is_timestamp(given)
+
+
+def tally(session: SparkSession) -> Tally | None:
+    """A tally of a job; None by Spark Connect, which has no way for it."""
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        context = session.sparkContext
+    except PySparkAttributeError:
+        return None
+    counter: Any = Sum(tells=True)
+    found: Tally = context.accumulator({}, counter)
+    return found
