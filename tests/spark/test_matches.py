@@ -175,7 +175,9 @@ def test_file_and_row_of_events_in_parquet(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_values_that_no_attribute_can_hold(tmp_path: Path) -> None:
+def test_values_that_no_attribute_can_hold(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "odd.parquet"
     long = Decimal("12345678901234567.5")
     table = pa.table(
@@ -188,6 +190,13 @@ def test_values_that_no_attribute_can_hold(tmp_path: Path) -> None:
     pq.write_table(table, path)
     found = match(path, [{"id": 1, "filter": "d > 0 OR u > 0"}], columns=["n"])
     assert [tuple(row) for row in found.collect()] == [(0, 1)]
+    assert caplog.messages == [
+        (
+            "2 events so far match nothing, because a value of theirs fits no attribute: "
+            "u: it is beyond int64 (1 values); d: it has more than 15 digits; cast the column to "
+            "double or string (1 values). palio.spark.rejects(events) lists them"
+        )
+    ]
     bad = sorted(tuple(row)[:3] for row in rejects(path, ["n"]).collect())
     assert bad == [(1, "u", str(2**64 - 1)), (2, "d", "12345678901234567.5000")]
 
@@ -248,6 +257,13 @@ def test_large_sets_are_compiled_side_by_side(events: DataFrame) -> None:
     assert found.rejects["id"].to_pylist() == [9]
     pairs = match(events, found, columns=["id"]).collect()
     assert sorted(map(tuple, pairs)) == [(e, s) for e in range(1, 5) for s in range(e + 1, 7)]
+
+
+def test_fields_that_differ_in_case_are_different(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, (1, 20)), (2, (30, 4))], "id long, s struct<x:int,X:int>")
+    subs = [{"id": "x", "filter": "s.x > 9"}, {"id": "X", "filter": "s.X > 9"}]
+    found = match(frame, subs, columns=["id"]).collect()
+    assert sorted(map(tuple, found)) == [(1, "X"), (2, "x")]
 
 
 # As of -------------------------------------------------------------------------------------------

@@ -160,3 +160,17 @@ def test_timestamps_and_directories_are_as_spark_writes_them(tmp_path: Path) -> 
     (home / "_delta_log").mkdir()
     with pytest.raises(InvalidInput, match="is a Delta table"):
         read(home)
+
+
+def test_a_frame_of_pandas_is_a_table() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"id": [1, 2], "filter": ["x = 1", None]})
+    found = read(frame)
+    assert found.table["id"].to_pylist() == [1]
+    assert [reject[0] for reject in found.rejects] == [2]
+
+
+def test_what_is_no_row_is_told() -> None:
+    rows: Any = ["x = 1"]
+    with pytest.raises(InvalidInput, match=r"rows with an id and a filter, .*this one is 'x = 1'"):
+        read(rows)

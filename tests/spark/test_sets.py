@@ -186,3 +186,12 @@ def test_a_path_without_a_set(tmp_path: Path) -> None:
 
 def test_a_set_without_subscriptions(tmp_path: Path) -> None:
     assert len(subscriptions([], tmp_path)) == 0
+
+
+def test_a_set_says_what_it_holds(tmp_path: Path) -> None:
+    found = subscriptions([{"id": 1, "filter": "x = 1"}, {"id": 2, "filter": "="}], tmp_path / "s")
+    assert repr(found) == (
+        f"<SubscriptionSet {str(found.path)!r}: 1 ids, 1 rejected, version {found.version}>"
+    )
+    nowhere = SubscriptionSet(tmp_path / "nowhere")
+    assert repr(nowhere) == f"<SubscriptionSet {str(nowhere.path)!r}, of nothing yet>"

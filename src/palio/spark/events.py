@@ -23,7 +23,7 @@ from palio.spark.stored import as_stored, schema_of
 from palio.spark.workers import Slots
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 __all__ = ["FILE", "ROW", "WATERMARK", "FrameEvents", "Layout", "ParquetEvents", "Task"]
@@ -130,13 +130,27 @@ class FrameEvents:
         plain = self.frame.toDF(*(f"_{place}" for place in range(len(self.columns))))
         selected = []
         for number, path in enumerate(layout.paths):
-            column = functions.col(f"_{self.columns.index(path[0])}")
-            for field in path[1:]:
-                column = column.getField(field)
+            place = self.columns.index(path[0])
+            column, given = functions.col(f"_{place}"), self.frame.schema.fields[place].dataType
+            for name in path[1:]:
+                column, given = _field(column, given, name)
             selected.append(column.alias(f"c{number}"))
         if not selected:  # rows without columns have no number in Arrow
             selected.append(functions.lit(None).cast("boolean").alias("c0"))
         return plain.select(*selected).mapInArrow(task, result)
+
+
+def _field(column: Column, given: Any, name: str) -> tuple[Column, DataType]:
+    """A field of a struct, and its type. Spark may take names that differ in case for the same one:
+    then fields are told apart by their places.
+    """
+    place = given.names.index(name)
+    if [each.lower() for each in given.names].count(name.lower()) > 1:
+        renamed = type(given)()
+        for number, field in enumerate(given.fields):
+            renamed.add(f"_{number}", field.dataType)
+        return column.cast(renamed).getField(f"_{place}"), given.fields[place].dataType
+    return column.getField(name), given.fields[place].dataType
 
 
 def cannot_come_back(name: str, given: object) -> InvalidInput:

@@ -89,8 +89,16 @@ def read(source: Source) -> Roster:
         _check_columns(frame.columns)
         wanted = [name for name in COLUMNS if name in frame.columns]
         return _roster(frame.select(*wanted).toArrow())
-    rows: Any = source
-    return _from_rows(list(rows))
+    if hasattr(source, "__arrow_c_stream__"):  # a frame of pandas or Polars
+        return _roster(pa.table(source))
+    rows = list(source)
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise InvalidInput(
+                "subscriptions are rows with an id and a filter, such as "
+                f"{{'id': 1, 'filter': 'x > 5'}}; this one is {row!r:.80}"
+            )
+    return _from_rows(rows)
 
 
 def _from_catalogue(catalogue: Catalogue) -> Roster:

@@ -77,6 +77,14 @@ class SubscriptionSet:
     def __len__(self) -> int:
         return self.meta.ids
 
+    def __repr__(self) -> str:
+        try:
+            meta, version = self.meta, self.version
+        except InvalidInput:
+            return f"<SubscriptionSet {str(self.path)!r}, of nothing yet>"
+        rejected = f", {meta.rejected} rejected" if meta.rejected else ""
+        return f"<SubscriptionSet {str(self.path)!r}: {meta.ids} ids{rejected}, version {version}>"
+
     def refresh(self, source: Source) -> bool:
         """Compile other subscriptions and put them in force; False if they are the same.
 
