@@ -327,6 +327,16 @@ async def a_frame_of_numbers(target: Target) -> None:
     end.close()
 
 
+async def a_trace_of_costly_subscriptions(target: Target) -> None:
+    end = await Attacker.connect(target)
+    names = range(7)
+    for at in range(100):
+        costly = " AND ".join(f"(a{name} = {at} OR b{name} = {at})" for name in names)
+        await end.does(frames([Subscribe(at, at, costly, durable=f"d{at}")]))
+    await end.does(frames([Ask(1, "trace", {f"a{name}": 5 for name in names})]))
+    end.close()
+
+
 Input = Callable[[Target], Awaitable[None]]
 
 INPUTS: Final[dict[str, Input]] = {
@@ -346,5 +356,6 @@ INPUTS: Final[dict[str, Input]] = {
         a_frame_of_numbers,
         durable_events_at_once,
         pings_at_once,
+        a_trace_of_costly_subscriptions,
     )
 }

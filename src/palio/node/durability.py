@@ -31,7 +31,7 @@ from palio.node.sessions import Durable
 from palio.node.vouching import RETIRED, Vouching, is_subscription
 from palio.node.windows import Windows
 
-__all__ = ["Durability", "MatcherFactory"]
+__all__ = ["Durability", "MatcherFactory", "lives"]
 
 MatcherFactory: TypeAlias = Callable[[], Matcher]
 
@@ -54,12 +54,13 @@ class Durability:
         self._everywhere = matcher()
         self._local = matcher()
         self._numbers: dict[tuple[str, str], int] = {}
+        self._places: list[tuple[str, str]] = []
+        """By number, whose fact it is and about what."""
         self._homes: list[str] = []
         self._home_numbers: dict[str, int] = {}
         self._subjects: dict[int, str] = {}
         """Durable subscriptions that `_local` matches for: those here, and those that moved on."""
         self._indexed: set[int] = set()
-        self._next_number = 0
         for each in stored.subscriptions:
             values = msgspec.msgpack.decode(each.values)
             self._enter(
@@ -135,6 +136,12 @@ class Durability:
         """The brokers whose durable subscriptions some of these events match, with the rows."""
         found = self._everywhere.route(parcel.batch)
         return {self._homes[number]: mask for number, mask in sorted(found.items())}
+
+    def wanted_by(self, parcel: Parcel) -> list[Fact]:
+        """The durable subscriptions of the network that some of these events match."""
+        keys = dict.fromkeys(self._everywhere.match(parcel.batch).keys.tolist())
+        facts = (self.registry.fact(*self._places[key]) for key in keys)
+        return [fact for fact in facts if fact is not None and lives(fact)]
 
     def take(
         self, parcel: Parcel, homes: tuple[str, ...], wall_us: int
@@ -245,7 +252,7 @@ class Durability:
         claims = [
             fact
             for broker in self.registry.brokers
-            if (fact := self.registry.fact(broker, subject)) is not None and _lives(fact)
+            if (fact := self.registry.fact(broker, subject)) is not None and lives(fact)
         ]
         return max(claims, key=lambda fact: (fact.claimed_us, fact.origin), default=None)
 
@@ -315,8 +322,8 @@ class Durability:
 
     def _number(self, place: tuple[str, str]) -> int:
         if place not in self._numbers:
-            self._numbers[place] = self._next_number
-            self._next_number += 1
+            self._numbers[place] = len(self._places)
+            self._places.append(place)
         return self._numbers[place]
 
     def _home_number(self, home: str) -> int:
@@ -326,7 +333,7 @@ class Durability:
         return self._home_numbers[home]
 
 
-def _lives(fact: Fact) -> bool:
+def lives(fact: Fact) -> bool:
     """Whether a durable subscription lives at the origin of a fact."""
     return bool(fact.filter) and not fact.links
 

@@ -20,17 +20,16 @@ An answer that is less than it would be with the grant says so, under `limited`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from palio.errors import IllegalMessage, InvalidInput
-from palio.language.parsing import parse_filter
 from palio.model.events import rows, stamped, to_batch
 from palio.node.authority import NO_MONITOR, hearable, narrow
 from palio.node.core import Core
+from palio.node.durability import lives
 from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
 from palio.node.messages import Answer, Fact, Parcel, Probe, Probed
 from palio.node.publishing import Publishing, check_numbered
@@ -173,7 +172,7 @@ class Questions:
         registry = self._core.durability.registry
         durable: dict[str, list[str]] = {}
         for fact in registry.facts():
-            if _lives(fact):
+            if lives(fact):
                 durable.setdefault(fact.origin, []).append(fact.subject)
         return {
             "asked": self._core.name,
@@ -251,7 +250,7 @@ class Questions:
             self._would_send(peer, hop, state, Probe(mine, parcel, here))
         if not path:
             hop["durable"] = sorted(core.durability.homes(parcel))
-            kept = self._kept(_event(parcel)) if hop["durable"] else []
+            kept = self._kept(parcel) if hop["durable"] else []
             hop["kept_for"] = sorted(fact.subject for fact in kept)
         state.hops.append(hop)
         self._conclude(mine)
@@ -265,7 +264,7 @@ class Questions:
             place = self._core.by_peer.get(peer)
             if peer.is_client and place is not None and place[0].owner == owner:
                 _would_deliver(place, hop, _event(parcel))
-        kept = self._kept(_event(parcel), owner)
+        kept = self._kept(parcel, owner)
         hop["durable"] = sorted({fact.origin for fact in kept})
         hop["kept_for"] = sorted(fact.subject for fact in kept)
         return {"hops": [hop], "limited": _limited(owner)}
@@ -291,16 +290,10 @@ class Questions:
             state.waiting[peer.name] = None
             neighbour.say(core.out, message)
 
-    def _kept(self, event: Mapping[str, Any], owner: str = "") -> list[Fact]:
+    def _kept(self, parcel: Parcel, owner: str = "") -> list[Fact]:
         """The durable subscriptions of the network, or of one owner, that an event matches."""
-        found = []
-        for fact in self._core.durability.registry.facts():
-            if not _lives(fact) or owner not in ("", fact.subject.partition("/")[0]):
-                continue
-            with suppress(InvalidInput):  # of a later version of the language
-                if parse_filter(fact.filter).matches(event):
-                    found.append(fact)
-        return found
+        found = self._core.durability.wanted_by(parcel)
+        return [fact for fact in found if owner in ("", fact.subject.partition("/")[0])]
 
     def probed(self, neighbour: Neighbour, message: Probed) -> None:
         """A neighbour answers for itself and all beyond."""
@@ -381,11 +374,6 @@ def _live(session: Session, each: Subscription) -> _Listed:
 
 def _durable(each: Durable) -> _Listed:
     return each.owner, str(each.filter), each.values
-
-
-def _lives(fact: Fact) -> bool:
-    """Whether a fact is about a durable subscription that lives at its origin."""
-    return bool(fact.filter) and not fact.links
 
 
 def _event(parcel: Parcel) -> dict[str, Any]:
