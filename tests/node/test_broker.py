@@ -631,6 +631,20 @@ def test_rates_are_kept() -> None:
     assert (writer.accepted, len(writer.refused)) == (5, 1)
 
 
+def test_a_session_is_resumed_under_the_rates_of_the_newest_grant() -> None:
+    world, names = guarded(Principal("writer", may_publish=TRUE))
+    writer = world.client("writer", "b1")
+    writer.token = "writer"
+    world.run(1.0)
+    names.known["writer"] = Principal("writer", may_publish=TRUE, limits=Limits(events_per_s=2))
+    writer.cut()
+    world.run(1.0)
+    for number in range(4):
+        writer.publish({"x": number})
+    world.run(0.1)
+    assert [(each.first_seq, each.failure.kind) for each in writer.refused] == [(4, "NotPermitted")]
+
+
 def test_a_session_is_not_resumed_under_another_grant() -> None:
     world, names = guarded(Principal("reader", may_hear=TRUE))
     reader = world.client("reader", "b1")

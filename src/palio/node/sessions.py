@@ -84,6 +84,12 @@ class Party:
         unseen = self.stream.unseen_bytes
         return self.stream.has_room and unseen < max(1, self._budget.room)
 
+    def renew(self, principal: Principal, now: float) -> None:
+        """It is back, perhaps with other limits."""
+        if principal.limits != self.principal.limits:
+            self.allowance = Allowance(principal.limits, now)
+        self.principal = principal
+
     def say(self, out: list[Effect], message: Message) -> None:
         """Send a counted message now, or when the party is back."""
         before = self.stream.unseen_bytes
