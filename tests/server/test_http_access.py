@@ -45,7 +45,7 @@ def test_whoever_shows_nothing_good_is_nobody(header: str, query: str) -> None:
         ACCESS.caller(connection(header, query))
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 50_000])
 def test_a_body_that_is_no_json_is_told(body: bytes) -> None:
     with pytest.raises(InvalidInput, match="the body is not JSON"):
         json_of(body)

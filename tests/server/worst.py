@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from palio.client.connection import connect
 from palio.model.events import to_batch
+from palio.model.limits import MAX_JSON_PARTS
 from palio.node.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, PROTOCOL_VERSION
 from palio.node.messages import (
     Ask,
@@ -40,6 +41,7 @@ from palio.node.messages import (
     Welcome,
 )
 from palio.node.wire import Decoder, Encoder
+from palio.server.http_access import MAX_BODY_BYTES
 
 __all__ = ["INPUTS", "Held", "Target", "frames", "target"]
 
@@ -206,6 +208,35 @@ async def http_batch_of_many_names(target: Target) -> None:
     await target.request(b"POST", b"/events", body, b"application/cloudevents-batch+json")
 
 
+DENSE: Final = (b"[],", b"{},", b"1,", b'"",', b"[[],[]],", b'{"specversion":1},')
+"""Four megabytes of each are up to a million objects."""
+
+
+def dense(part: bytes) -> bytes:
+    """The longest body of such parts."""
+    return b"[" + part * ((MAX_BODY_BYTES - 100) // len(part)) + b"1]"
+
+
+async def http_of_many_values(target: Target) -> None:
+    event = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":%s}'
+    kind = b"application/cloudevents%s+json"
+    for part in DENSE:
+        await target.request(b"POST", b"/events", dense(part), kind % b"-batch")
+        await target.request(b"POST", b"/events", event % dense(part), kind % b"")
+        await target.request(b"POST", b"/subscriptions", dense(part), b"application/json")
+        parameters = b'{"filters":[{"palio":"x = 1"}],"parameters":{"x":%s}}' % dense(part)
+        await target.request(b"POST", b"/subscriptions", parameters, b"application/json")
+
+
+async def http_of_the_most_values(target: Target) -> None:
+    event = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":%s}'
+    kind = b"application/cloudevents%s+json"
+    for part in DENSE:
+        each = sum(part.count(mark) for mark in (b",", b"[", b"{"))
+        data = b"[" + part * ((MAX_JSON_PARTS - 100) // each) + b"1]"
+        await target.request(b"POST", b"/events", event % data, kind % b"")
+
+
 def numbered(count: int, first: int = 0) -> bytes:
     """Subscriptions of which none covers another."""
     return frames(Subscribe(at, at, f"number = {at}") for at in range(first, first + count))
@@ -343,6 +374,8 @@ INPUTS: Final[dict[str, Input]] = {
     each.__name__: each
     for each in (
         http_batch_of_many_names,
+        http_of_many_values,
+        http_of_the_most_values,
         subscriptions_at_once,
         updates_at_once,
         questions_at_once,

@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from palio.errors import InvalidEvent
+from palio.errors import InvalidEvent, LimitExceeded
+from palio.language.bounded_json import read_json
 from palio.model.events import SEQ, TIME, attribute, flatten
 
 __all__ = [
@@ -133,7 +134,9 @@ def _with_data(event: dict[str, Any], body: bytes) -> dict[str, Any]:
     content_type = event.get("datacontenttype", "")
     if _is_json(content_type):
         try:
-            return _with_json(event, json.loads(body))
+            return _with_json(event, read_json(body))
+        except LimitExceeded:
+            raise
         except (ValueError, RecursionError) as error:
             raise InvalidEvent(f"the data are not the JSON they are said to be: {error}") from None
     if content_type.startswith("text/"):
@@ -266,8 +269,8 @@ def _with_whole(document: dict[str, Any], data: Any) -> dict[str, Any] | None:
     if not _is_json(document.get("datacontenttype", "application/json")):
         return document | {"data": data}
     try:
-        return document | {"data": json.loads(data)}
-    except ValueError:
+        return document | {"data": read_json(data.encode())}
+    except (ValueError, RecursionError):  # or of too many values: LimitExceeded is a ValueError
         return None
 
 

@@ -50,6 +50,10 @@ MAX_TEXT_TESTS: Final = 32
 MAX_RESIDUAL_COST: Final = 1_000
 """Cost units (about one elementary operation each) of all residual expressions of one filter."""
 
+MAX_JSON_PARTS: Final = 65_536
+"""Values of one JSON document, at all its levels: to read so many takes a broker about 20 ms, and
+nobody else is served meanwhile."""
+
 MAX_ATTRIBUTES: Final = 4_096
 """Attributes of one event after flattening; `$seq` and `$time`, which a broker adds, do not
 count."""

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from palio.errors import InvalidInput, LimitExceeded
+from palio.language.bounded_json import check_parts, read_json
 from palio.model.events import SEQ, TIME, rows
 from palio.model.limits import MAX_ATTRIBUTES
 from palio.server.limits import MAX_TICKET_BYTES
@@ -48,6 +49,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """A ticket out of its JSON."""
         _check_length(data)
         try:
+            check_parts(data)
             ticket = msgspec.json.decode(data, type=cls)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidInput(f"the ticket is not as it should be: {error}") from None
@@ -84,7 +86,7 @@ def is_durable(command: bytes | None) -> bool:
         return False
     _check_length(command)
     try:
-        said = json.loads(command)
+        said = read_json(command)
     except (ValueError, RecursionError):
         said = None
     match said:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -10,6 +9,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 
 from palio.errors import Closed, InvalidInput, LimitExceeded, NotAuthenticated, NotPermitted
+from palio.language.bounded_json import check_parts, read_json
 from palio.model.hiding import shown_without
 from palio.node.authority import ANYONE, Authority, Principal
 from palio.node.effects import Moment
@@ -108,13 +108,16 @@ def _too_long(size: int) -> LimitExceeded:
 def json_of(body: bytes) -> Any:
     """A body that is JSON."""
     try:
-        return json.loads(body)
+        return read_json(body)
+    except LimitExceeded:
+        raise
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
 
 
 def read(body: bytes, kind: type[_Kind]) -> _Kind:
     """A body as what it should be; the error says where it is not."""
+    check_parts(body)
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -100,6 +100,7 @@ async def _events(request: Request) -> list[dict[str, Any]]:
     body = await body_of(request)
     if content_type == BATCH_TYPE:
         documents = _array(body)
+        await asyncio.sleep(0)  # to divide it, others waited long enough
         if len(documents) > MAX_BATCH_EVENTS:
             raise LimitExceeded(
                 "a batch's number of events",
@@ -121,9 +122,16 @@ async def _events(request: Request) -> list[dict[str, Any]]:
     )
 
 
+class _Head(msgspec.Struct, gc=False):
+    """What every CloudEvent has; a body of 4 MiB has room for 250,000 of them, not for millions."""
+
+    specversion: msgspec.Raw
+
+
 def _array(body: bytes) -> list[msgspec.Raw]:
     """The documents of a batch, not yet read: to read all at once would hold the loop."""
     try:
+        msgspec.json.decode(body, type=list[_Head])
         return msgspec.json.decode(body, type=list[msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidEvent(f"a batch of CloudEvents is a JSON array: {error}") from None

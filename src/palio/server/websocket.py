@@ -13,6 +13,7 @@ from typing import Any, Final
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from palio.errors import InvalidInput, PalioError
+from palio.language.bounded_json import read_json
 from palio.language.http_events import CURSOR
 from palio.server.feed import Feed
 from palio.server.http_errors import described
@@ -87,7 +88,7 @@ async def _obey(feed: Feed, text: str) -> None:
     command: Any = None
     if len(text) <= MAX_COMMAND_CHARS:
         try:
-            command = json.loads(text)
+            command = read_json(text.encode())
         except (ValueError, RecursionError):
             command = None
     match command:
