@@ -113,3 +113,33 @@ def test_int96_is_read_to_the_microsecond_in_any_year(tmp_path: Path) -> None:
     pq.write_table(pa.table({"at": late}), path, use_deprecated_int96_timestamps=True)
     (piece,) = pieces(path)
     assert piece.column(0).equals(late)
+
+
+TEXT = pa.utf8()
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (pa.map_(TEXT, pa.int32()), [[("a", 1), ("b", None)], [], None]),
+        (pa.map_(pa.int32(), TEXT), [[(1, "a")], [(2, None)], None]),
+        (pa.map_(TEXT, pa.null()), [None, [], None]),
+        (pa.map_(TEXT, pa.map_(TEXT, TEXT)), [[("a", [("b", "c")])], [("d", None)], []]),
+        (pa.struct([("m", pa.map_(TEXT, TEXT))]), [{"m": [("a", "b")]}, {"m": None}, None]),
+        (pa.list_(pa.map_(TEXT, TEXT)), [[[("a", "b")], None], [], None]),
+        (pa.list_(TEXT, 2), [["a", "b"], None, ["c", None]]),
+        (pa.large_list(pa.large_utf8()), [["a"], [], None]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("most_bytes", [1, PIECE_BYTES])
+def test_texts_within_are_read_as_they_are(
+    tmp_path: Path, type_: Any, values: list[Any], most_bytes: int
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": pa.array(values * 3, type_)}), path)
+    found = [*pieces(path, most_bytes=most_bytes)]
+    assert [row for each in found for row in each.column(0).to_pylist()] == values * 3
+    assert len(found) == (9 if most_bytes == 1 else 1)
+    plain = str(found[0].column(0).type)
+    assert "dictionary" not in plain

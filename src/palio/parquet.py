@@ -163,7 +163,12 @@ def _unpacked_bytes(array: Any) -> int:
         return 5 * len(array) + (total.as_py() or 0)
     if isinstance(array, pa.StructArray):
         return sum(map(_unpacked_bytes, array.flatten()))
-    if isinstance(array, pa.ListArray | pa.LargeListArray):
+    if isinstance(array, pa.MapArray):  # which is a list as well, and has no `flatten`
+        offsets: Any = array.offsets
+        first, end = offsets[0].as_py(), offsets[-1].as_py()
+        parts = (array.keys.slice(first, end - first), array.items.slice(first, end - first))
+        return 5 * len(array) + sum(map(_unpacked_bytes, parts))
+    if isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
         return 5 * len(array) + _unpacked_bytes(array.flatten())
     return int(array.nbytes)
 
@@ -177,6 +182,11 @@ def _plain(type_: Any) -> pa.DataType:
     """A type without dictionaries."""
     if isinstance(type_, pa.DictionaryType):
         return _plain(type_.value_type)
+    if isinstance(type_, pa.MapType):
+        return pa.map_(_plain(type_.key_type), _plain(type_.item_type))
+    if isinstance(type_, pa.FixedSizeListType):
+        value = type_.value_field.with_type(_plain(type_.value_type))
+        return pa.list_(value, type_.list_size)
     if isinstance(type_, pa.ListType):
         return pa.list_(type_.value_field.with_type(_plain(type_.value_type)))
     if isinstance(type_, pa.LargeListType):
