@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 
 from palio.errors import InvalidInput
 from palio.language.lexer import tokens
-from palio.language.parsing import parse_tokens, syntax_tree
+from palio.language.parsing import parse_advertisement, parse_tokens, syntax_tree
+from palio.model.advertisements import Advertisement
 from palio.model.constraints import Constraint, Residual
 from palio.model.expressions import Boolean, Literal, Test, walk
 from palio.model.filters import Filter
@@ -332,6 +333,24 @@ ALWAYS: Final[tuple[Any, ...]] = (
     *(None, math.nan, *INFINITIES, 0, 1, True, False, "", "a", b"a", TIMES[1]),
 )
 """What every attribute may be besides the values near its operands; None: missing."""
+
+
+def advertisements(leaves: int = 4) -> st.SearchStrategy[Advertisement]:
+    """Advertisements with the constraints, connectives and residuals that the language has."""
+
+    def parsed(text: str) -> Advertisement | None:
+        try:
+            return parse_advertisement(text)
+        except InvalidInput:  # too large, or constants that cannot be compared
+            return None
+
+    texts: Any = expression_texts(leaves=leaves).map(parsed)
+    return texts.filter(lambda each: each is not None)  # type: ignore[no-any-return]  # a strategy
+
+
+def told(advertisement: Advertisement) -> Filter:
+    """A filter with all tests of an advertisement, to make events for: it means something else."""
+    return Filter(tuple(each.together for each in advertisement.alternatives))
 
 
 def neighbours(value: Value) -> Sequence[Value]:

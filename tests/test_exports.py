@@ -11,6 +11,7 @@ import pytest
 import palio
 
 PUBLIC: Final = {
+    "Advertisement",
     "Bus",
     "Client",
     "Event",
@@ -41,6 +42,7 @@ PUBLIC: Final = {
     "parse_pattern",
     "spark",
     "testing",
+    "parse_advertisement",
 }
 
 HEAVY: Final = {"duckdb", "numba", "pandas", "pyspark", "rich", "starlette", "typer"}

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from palio.client.subscriber import Parameter, Subscriber, on
     from palio.client.subscription import Subscription
     from palio.language.fluent import attr, param
-    from palio.language.parsing import parse, parse_filter, parse_pattern
+    from palio.language.parsing import parse, parse_advertisement, parse_filter, parse_pattern
+    from palio.model.advertisements import Advertisement
     from palio.model.filters import Filter
     from palio.model.merging import merge
     from palio.model.patterns import Pattern
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES: Final = {
+    "Advertisement": "palio.model.advertisements",
     "Bus": "palio.client.bus",
     "Client": "palio.client.connection",
     "Event": "palio.client.events",
@@ -63,11 +65,13 @@ _HOMES: Final = {
     "overlaps": "palio.model.relations",
     "param": "palio.language.fluent",
     "parse": "palio.language.parsing",
+    "parse_advertisement": "palio.language.parsing",
     "parse_filter": "palio.language.parsing",
     "parse_pattern": "palio.language.parsing",
 }
 
 __all__ = [
+    "Advertisement",
     "Bus",
     "Client",
     "Event",
@@ -94,6 +98,7 @@ __all__ = [
     "overlaps",
     "param",
     "parse",
+    "parse_advertisement",
     "parse_filter",
     "parse_pattern",
     "spark",

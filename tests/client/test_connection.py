@@ -24,6 +24,7 @@ from palio.errors import (
 )
 from palio.node.limits import MAX_LONE_BYTES
 from palio.node.settings import Settings
+from palio.routing.advertised import Advertised
 from palio.testing import Network
 from tests.client.helpers import drain, plain, seqs
 from tests.client.virtual import in_virtual_time
@@ -261,16 +262,39 @@ async def test_a_broker_that_is_gone_for_good_is_retired() -> None:
 
 
 @in_virtual_time
+async def test_exactly_what_a_text_announces_is_delivered() -> None:
+    async with Network("line:2", router=Advertised) as net:
+        alice, bob = await net.connect("b1"), await net.connect("b2")
+        heard = await bob.subscribe("TRUE")
+        await alice.advertise("x = 1 OR (x = 1 AND y BETWEEN 2 AND :most)", most=4)
+        await alice.advertise("z != 1 AND z != 2")
+        await alice.settled()
+        await heard.settled()
+        announced = [{"x": 1}, {"x": 1, "y": 3}, {"z": 1}]
+        other = [{"x": 1, "y": 5}, {"x": 2}, {"x": 1, "z": 1}, {"w": 1}]
+        await alice.publish([*other, *announced])
+        assert plain(await take(heard, 3)) == announced
+        await quiet()
+        assert not await drain(heard)
+
+
+@in_virtual_time
 async def test_advertising() -> None:
     async with Network("line:2") as net:
         client = await net.connect("b1")
-        advertisement = await client.advertise("x < :most", most=5)
-        assert str(advertisement.filter) == "x < 5"
+        offer = await client.advertise("x < :most", most=5)
+        assert str(offer.advertisement) == "x < 5"
         await client.settled()
-        await advertisement.withdraw()
-        await advertisement.withdraw()  # again: it is withdrawn already
-        with pytest.raises(InvalidFilter, match="filter"):
+        await offer.withdraw()
+        await offer.withdraw()  # again: it is withdrawn already
+        with pytest.raises(InvalidFilter, match="one by one"):
             await client.advertise("x = 1 THEN x = 2")
+        with pytest.raises(InvalidFilter, match="no longer has the text"):
+            await client.advertise(palio.parse("x = 1"))  # type: ignore[arg-type]  # the mistake
+        with pytest.raises(InvalidBinding, match="no parameter :least"):
+            await client.advertise("x < 5", least=1)
+        with pytest.raises(InvalidBinding, match=":most has no value"):
+            await client.advertise("x < :most")
 
 
 @in_virtual_time

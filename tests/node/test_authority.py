@@ -244,9 +244,9 @@ def test_a_residual_denial_that_is_unknown_leaves_an_event_out() -> None:
 
 def test_an_advertisement_must_announce_something_publishable() -> None:
     ticker = Principal("ticker", may_publish=parsed("symbol = 'IBM'"))
-    check_advertisement(parsed("symbol IN ('IBM', 'MSFT')"), {}, ticker)
+    check_advertisement(palio.parse_advertisement("symbol IN ('IBM', 'MSFT')"), ticker)
     with pytest.raises(NotPermitted, match="may publish nothing that symbol = 'MSFT' announces"):
-        check_advertisement(parsed("symbol = 'MSFT'"), {}, ticker)
+        check_advertisement(palio.parse_advertisement("symbol = 'MSFT'"), ticker)
 
 
 # --- events ---

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.errors import DamagedFrame, IllegalMessage
-from palio.language.parsing import parse_filter
+from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.events import to_batch
 from palio.node.limits import (
     MAX_BATCH_CELLS,
@@ -86,7 +86,7 @@ MESSAGES: list[Message] = [
             (
                 routing.Subscribe(0, parse_filter("x > :y AND s LIKE 'a%'"), {"y": 1}),
                 routing.Update(0, {"y": 2.5}, 3),
-                routing.Advertise(1, parse_filter("x IN (1, 2) OR LENGTH(s) > 3")),
+                routing.Advertise(1, parse_advertisement("x = 1 OR x = 1 AND LENGTH(s) > 3")),
             ),
             fresh=True,
             wave=3,

@@ -16,7 +16,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from palio.model.filters import Conjunction, Constraint, Filter
+from palio.language.parsing import parse_advertisement
+from palio.model.advertisements import Advertisement
+from palio.model.filters import Conjunction, Filter
 from palio.model.patterns import Monitor, Occurrence, Pattern
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
@@ -50,9 +52,7 @@ WINDOW: Final = timedelta(milliseconds=250)
 SETTLE_MS: Final = 600.0
 """After which an advertisement is known wherever it matters, moves that it led to included."""
 
-ANYTHING: Final = Filter.of(
-    [Conjunction.of([Constraint.of(name, "IS NOT NULL") for name in NAMES])]
-)
+ANYTHING: Final = parse_advertisement(" AND ".join(f"{name} IS NOT NULL" for name in NAMES))
 
 Subscription = tuple[str, int]
 
@@ -69,7 +69,7 @@ def _random_step(random: Randomness) -> Filter:
     return Filter.of([Conjunction.of([random_constraint(random)])])
 
 
-def _random_offer(random: Randomness) -> Filter:
+def _random_offer(random: Randomness) -> Advertisement:
     """Often of anything at all."""
     return ANYTHING if random.chance(0.4) else random_advertisement(random)
 
@@ -147,9 +147,9 @@ class PatternStorm:
             del self.monitors[subscription]
 
     def advertise(self, client: Client) -> None:
-        filter = _random_offer(self.random)
-        key = client.advertise(filter)
-        self.offers.advertise(client.name, key, filter)
+        offer = _random_offer(self.random)
+        key = client.advertise(offer)
+        self.offers.advertise(client.name, key, offer)
         self.offered_ms[client.name, key] = self.network.now_ms
 
     def unadvertise(self, client: Client) -> None:
@@ -161,9 +161,9 @@ class PatternStorm:
             del known[key]
             client.unadvertise(key)
         else:
-            filter = known[key]
-            self.offers.withdraw(client.name, filter)
-            client.withdraw(filter)
+            offer = known[key]
+            self.offers.withdraw(client.name, offer)
+            client.withdraw(offer)
 
     def publish(self, client: Client) -> None:
         """Publish what is advertised for long enough, or now and then not at all."""
@@ -171,8 +171,8 @@ class PatternStorm:
             event = random_event(self.random)
             ages_ms = [
                 self.network.now_ms - self.offered_ms[client.name, key]
-                for key, filter in self.offers.advertisements[client.name].items()
-                if filter.advertises(event)
+                for key, offer in self.offers.advertisements[client.name].items()
+                if offer.announces(event)
             ]
             if any(age_ms >= SETTLE_MS for age_ms in ages_ms):
                 return self._publish(client, event, counts=True)

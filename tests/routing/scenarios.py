@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from palio.language.parsing import parse_advertisement
+from palio.model.advertisements import Advertisement
 from palio.model.expressions import Variable
 from palio.model.filters import TRUE, Conjunction, Constraint, Filter
 from palio.model.relations import covers, covers_advertisement
@@ -84,7 +86,7 @@ class Reference:
 
     def __init__(self) -> None:
         self.subscriptions: dict[str, dict[int, tuple[Filter, Bindings]]] = {}
-        self.advertisements: dict[str, dict[int, Filter]] = {}
+        self.advertisements: dict[str, dict[int, Advertisement]] = {}
         self.ever: dict[str, list[Filter]] = {}
 
     def subscribe(self, client: str, key: int, filter: Filter, values: Bindings) -> None:
@@ -111,25 +113,25 @@ class Reference:
             if covers(filter, known.bind(values)):
                 del mine[key]
 
-    def advertise(self, client: str, key: int, filter: Filter) -> None:
+    def advertise(self, client: str, key: int, offer: Advertisement) -> None:
         mine = self.advertisements[client]
         mine.pop(key, None)
-        if any(covers_advertisement(known, filter) for known in mine.values()):
+        if any(covers_advertisement(known, offer) for known in mine.values()):
             return
         for k, known in list(mine.items()):
-            if covers_advertisement(filter, known):
+            if covers_advertisement(offer, known):
                 del mine[k]
-        mine[key] = filter
+        mine[key] = offer
 
-    def withdraw(self, client: str, filter: Filter) -> None:
+    def withdraw(self, client: str, offer: Advertisement) -> None:
         mine = self.advertisements[client]
         for key, known in list(mine.items()):
-            if covers_advertisement(filter, known):
+            if covers_advertisement(offer, known):
                 del mine[key]
 
     def receivers(self, publisher: str, event: Event, *, advertised: bool) -> set[str]:
         offers = self.advertisements[publisher].values()
-        if advertised and not any(each.advertises(event) for each in offers):
+        if advertised and not any(each.announces(event) for each in offers):
             return set()
         return {
             client
@@ -251,17 +253,17 @@ class Storm:
         known = self.reference.advertisements[client.name]
         if known and self.random.chance(0.3):
             key = self.random.choice(list(known))
-            filter = known[key]
+            offer = known[key]
             if self.random.chance(0.5):
                 del known[key]
                 client.unadvertise(key)
             else:
-                self.reference.withdraw(client.name, filter)
-                client.withdraw(filter)
+                self.reference.withdraw(client.name, offer)
+                client.withdraw(offer)
             return
-        filter = random_advertisement(self.random)
-        key = client.advertise(filter)
-        self.reference.advertise(client.name, key, filter)
+        offer = random_advertisement(self.random)
+        key = client.advertise(offer)
+        self.reference.advertise(client.name, key, offer)
 
     def publish(self, client: Client) -> None:
         client.publish(*(random_event(self.random) for _ in range(self.random.between(1, 3))))
@@ -387,17 +389,25 @@ def _facts(summary: Flood) -> tuple[int, frozenset[tuple[int, Filter]]]:
     return summary.version, frozenset((each.key, each.filter) for each in asked)
 
 
-def random_advertisement(random: Randomness) -> Filter:
-    """Every attribute may be named, each loosely or tightly."""
+def random_advertisement(random: Randomness) -> Advertisement:
+    """Every attribute may be named, each loosely or tightly; now and then with an alternative."""
+    text = _random_offer(random)
+    if random.chance(0.2):
+        text = f"{text} OR {text} AND {_random_offer(random)}"
+    return parse_advertisement(text)
+
+
+def _random_offer(random: Randomness) -> str:
     parts = []
     for name in NAMES:
         if random.chance(0.2):
             continue
         if random.chance(0.6):
-            parts.append(Constraint.of(name, "IS NOT NULL"))
+            parts.append(f"{name} IS NOT NULL")
         elif name == "d":
-            parts.append(Constraint.of(name, "STARTS WITH", random.choice(("x", "y"))))
+            parts.append(f"d STARTS WITH '{random.choice(('x', 'y'))}'")
+        elif random.chance(0.3):
+            parts.append(f"{name} BETWEEN {random.below(HIGH)} AND {random.below(HIGH)}")
         else:
-            op = random.choice(("<=", ">="))
-            parts.append(Constraint.of(name, op, random.below(HIGH)))
-    return Filter.of([Conjunction.of(parts or [Constraint.of("a", "IS NOT NULL")])])
+            parts.append(f"{name} {random.choice(('<=', '>=', '!='))} {random.below(HIGH)}")
+    return " AND ".join(parts) or "a IS NOT NULL"

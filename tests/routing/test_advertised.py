@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from palio.language.parsing import parse_advertisement
 from palio.routing.advertised import Advertised
 from palio.routing.messages import Advertise, Batch, Subscribe, Unadvertise, Withdraw
 from palio.routing.protocol import IllegalMessage, Peer
 from palio.simulation import Network, line, star
+from tests.model.offers import announced, every_event, random_offer
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, UA, ask, attached, parse, said
 from tests.routing.scenarios import Storm
 from tests.routing.seeds import SEEDS
 
-FLIGHTS = parse("airline IS NOT NULL AND dest IS NOT NULL")
-QUOTES = parse("symbol IS NOT NULL AND price > 0")
+FLIGHTS = parse_advertisement("airline IS NOT NULL AND dest IS NOT NULL")
+QUOTES = parse_advertisement("symbol IS NOT NULL AND price > 0")
 
 
 def broker_with(*peers: Peer) -> Advertised:
@@ -44,7 +48,7 @@ def test_a_new_advertisement_draws_the_subscriptions_that_overlap_it() -> None:
 def test_the_last_withdrawal_takes_the_subscription_back() -> None:
     broker = broker_with(ALICE, ONE, TWO)
     ask(broker, ALICE, Subscribe(0, UA))
-    ask(broker, ONE, Advertise(0, FLIGHTS), Advertise(1, parse("airline = 'UA'")))
+    ask(broker, ONE, Advertise(0, FLIGHTS), Advertise(1, parse_advertisement("airline = 'UA'")))
     assert ask(broker, ONE, Unadvertise(1)) == []
     assert said(ask(broker, ONE, Unadvertise(0))) == [("s1", "Unsubscribe"), ("s2", "Unadvertise")]
 
@@ -52,7 +56,7 @@ def test_the_last_withdrawal_takes_the_subscription_back() -> None:
 def test_a_covered_advertisement_is_not_forwarded() -> None:
     broker = broker_with(ALICE, BOB, ONE)
     ask(broker, ALICE, Advertise(0, FLIGHTS))
-    assert ask(broker, BOB, Advertise(0, parse("airline = 'UA'"))) == []
+    assert ask(broker, BOB, Advertise(0, parse_advertisement("airline = 'UA'"))) == []
 
 
 def test_withdraw_is_for_clients() -> None:
@@ -94,6 +98,37 @@ def test_settled_means_that_the_publisher_is_reached() -> None:
     publisher.publish({"airline": "UA"})
     network.run()
     assert len(subscriber.received) == 1
+
+
+def test_what_an_alternative_adds_is_delivered() -> None:
+    """As a subscription the text is `x = 1`: its second alternative asks for nothing more."""
+    network = Network.of(line(2), Advertised, seed=1)
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b2")
+    alice.subscribe("x = 1")
+    bob.advertise("x = 1 OR (x = 1 AND y = 2)")
+    network.run()
+    events = [{"x": 1}, {"x": 1, "y": 2}, {"x": 1, "y": 3}]
+    bob.publish(*events)
+    network.run()
+    assert [each.event for each in alice.received] == events[:2]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_exactly_what_the_texts_announce_is_delivered(seed: int) -> None:
+    """Two texts by their meaning, a subscription to everything, and all small events."""
+    rng = random.Random(seed)
+    network = Network.of(line(2), Advertised, seed=seed)
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b2")
+    alice.subscribe("TRUE")
+    offers = [random_offer(rng) for _ in range(2)]
+    for text, _ in offers:
+        bob.advertise(text)
+    network.run()
+    bob.publish(*every_event())
+    network.run()
+    assert [each.event for each in alice.received] == [
+        event for event in every_event() if any(announced(means, event) for _, means in offers)
+    ]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from palio.language.parsing import parse_advertisement
 from palio.routing.flooded import Flooded
 from palio.routing.messages import Advertise, Batch, Flood, Subscribe
 from palio.routing.protocol import Events, IllegalMessage, Peer
@@ -30,7 +31,7 @@ def test_every_broker_knows_every_destination() -> None:
 
 def test_advertisements_of_clients_mean_nothing() -> None:
     broker = attached(Flooded("s0"), ALICE)
-    broker.receive(ALICE, Batch((Advertise(0, UA),)))
+    broker.receive(ALICE, Batch((Advertise(0, parse_advertisement("airline = 'UA'")),)))
     assert broker.destinations(Events.of("p", [{"airline": "UA"}])) == {}
 
 
@@ -61,7 +62,10 @@ def test_what_came_through_a_neighbour_goes_with_it() -> None:
         (Flood("s9", ()), "never introduced"),
         (Flood("s0", (), fresh=True), "not in its direction"),
         (Flood("s9", (Subscribe(0, parse("a < :x")),), fresh=True), "Subscribe"),
-        (Flood("s9", (Advertise(0, UA),), fresh=True), "only subscriptions"),
+        (
+            Flood("s9", (Advertise(0, parse_advertisement("airline = 'UA'")),), fresh=True),
+            "only subscriptions",
+        ),
         (Batch(()), "no meaning"),
     ],
 )

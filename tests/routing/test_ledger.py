@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from palio.language.parsing import parse_advertisement
 from palio.routing.ledger import Ledger
 from palio.routing.messages import (
     Advertise,
@@ -142,8 +143,8 @@ def test_advertisements_are_read_and_told_by_their_own_requests() -> None:
     for peer in (ALICE, ONE):
         ledger.enrol(peer)
     ledger.tell(ONE)
-    offer = Advertise(3, parse("a > 1"))
+    offer = Advertise(3, parse_advertisement("a > 1"))
     assert ledger.handles(offer)
     assert not ledger.handles(Subscribe(0, parse("a > 1")))
-    assert enter(ledger, ALICE, offer) == {ONE: [Advertise(0, parse("a > 1"))]}
+    assert enter(ledger, ALICE, offer) == {ONE: [Advertise(0, parse_advertisement("a > 1"))]}
     assert enter(ledger, ALICE, Unadvertise(3)) == {ONE: [Unadvertise(0)]}

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from palio.language.parsing import parse_advertisement
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import (
     Advertise,
@@ -156,7 +157,9 @@ def test_what_may_not_be_joined_is_not() -> None:
     assert coalesce(waved, Batch((Unsubscribe(1),), fresh=True)) == Batch(
         (Unsubscribe(1),), fresh=True, wave=1
     )
-    both = coalesce(Batch((Subscribe(0, parse("a = 1")),)), Batch((Advertise(0, parse("b = 1")),)))
+    both = coalesce(
+        Batch((Subscribe(0, parse("a = 1")),)), Batch((Advertise(0, parse_advertisement("b = 1")),))
+    )
     assert both is not None
     assert len(both.requests) == 2
     assert coalesce(both, Batch((Unadvertise(0),))) is not None

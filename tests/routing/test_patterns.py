@@ -10,6 +10,7 @@ import pytest
 
 import palio
 from palio.errors import InvalidEvent, InvalidInput
+from palio.language.parsing import parse_advertisement
 from palio.model.patterns import Monitor, Occurrence, Pattern
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
@@ -35,9 +36,9 @@ from palio.routing.protocol import Events, IllegalMessage, Peer
 from palio.simulation import Client, Link, Network, Randomness, Topology, line, ring, tree
 from tests.routing.helpers import ALICE, BOB, ONE, THREE, TWO, parse
 
-ALARMS: Final = parse("alarm IS NOT NULL AND attempts IS NOT NULL")
-FILES: Final = parse("file IS NOT NULL AND operation IS NOT NULL")
-ALL: Final = parse("a IS NOT NULL AND b IS NOT NULL AND c IS NOT NULL")
+ALARMS: Final = parse_advertisement("alarm IS NOT NULL AND attempts IS NOT NULL")
+FILES: Final = parse_advertisement("file IS NOT NULL AND operation IS NOT NULL")
+ALL: Final = parse_advertisement("a IS NOT NULL AND b IS NOT NULL AND c IS NOT NULL")
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 WINDOW: Final = timedelta(milliseconds=500)
 
@@ -487,8 +488,8 @@ def test_the_monitor_stands_where_the_ways_of_the_parts_meet() -> None:
     network = network_of(Topology.of(4, [(0, 1), (1, 2), (1, 3)]))
     alice, bob, carol = (network.client(name, at) for name, at in
                          (("alice", "b1"), ("bob", "b3"), ("carol", "b4")))  # fmt: skip
-    bob.advertise(parse("a IS NOT NULL"))
-    carol.advertise(parse("b IS NOT NULL"))
+    bob.advertise("a IS NOT NULL")
+    carol.advertise("b IS NOT NULL")
     alice.subscribe_pattern("a = 1 THEN b = 2")
     network.run()
     stages = {name: [each.stage for each in router.standing]

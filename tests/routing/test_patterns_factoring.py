@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 import palio
-from palio.model.filters import Filter
+from palio.language.parsing import parse_advertisement
+from palio.model.advertisements import Advertisement
 from palio.model.patterns import Pattern
 from palio.routing.patterns_factoring import differences, factored
 from tests.routing.helpers import ALICE, ONE, TWO, parse
 
-A, B, C = parse("a IS NOT NULL"), parse("b IS NOT NULL"), parse("c IS NOT NULL")
+A, B, C = (parse_advertisement(f"{name} IS NOT NULL") for name in "abc")
 
 
-def runs(text: str, **offers: list[Filter]) -> list[tuple[int, str]]:
+def runs(text: str, **offers: list[Advertisement]) -> list[tuple[int, str]]:
     found = palio.parse(text)
     assert isinstance(found, Pattern)
     peers = {"one": ONE, "two": TWO, "alice": ALICE}
@@ -35,15 +36,15 @@ def runs(text: str, **offers: list[Filter]) -> list[tuple[int, str]]:
     ],
 )
 def test_steps_with_at_most_one_provider_are_one_factor(
-    offers: dict[str, list[Filter]], expected: list[tuple[int, str]]
+    offers: dict[str, list[Advertisement]], expected: list[tuple[int, str]]
 ) -> None:
     assert runs("a = 1 THEN b = 1 THEN c = 1", **offers) == expected
 
 
 def test_only_one_provider_is_the_only_provider() -> None:
-    (one,) = factored([A], {ONE: [A], TWO: [B]})
-    (both,) = factored([A], {ONE: [A], TWO: [A]})
-    (nobody,) = factored([A], {})
+    (one,) = factored([parse("a = 1")], {ONE: [A], TWO: [B]})
+    (both,) = factored([parse("a = 1")], {ONE: [A], TWO: [A]})
+    (nobody,) = factored([parse("a = 1")], {})
     assert (one.only_provider, both.only_provider, nobody.only_provider) == (ONE, None, None)
 
 

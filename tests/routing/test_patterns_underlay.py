@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from palio.errors import InvalidInput
+from palio.language.parsing import parse_advertisement
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
@@ -16,6 +17,7 @@ from palio.routing.protocol import Events
 from tests.routing.helpers import ALICE, BOB, ONE, parse
 
 A, B = parse("a IS NOT NULL"), parse("b IS NOT NULL")
+OFFER = parse_advertisement("a IS NOT NULL")
 
 
 def test_it_needs_advertisements() -> None:
@@ -27,24 +29,24 @@ def test_the_monitors_are_nobodys_business() -> None:
     underlay = Underlay("s0", Advertised)
     assert underlay.attach(ALICE) == []
     sends = underlay.attach(ONE)
-    underlay.receive(ONE, Batch((Advertise(0, A),), fresh=True))
+    underlay.receive(ONE, Batch((Advertise(0, OFFER),), fresh=True))
     assert [to for to, _ in sends] == [ONE]
     assert underlay.peers == [ALICE, ONE]
-    assert underlay.offers(ONE) == {ONE: {A: None}}
+    assert underlay.offers(ONE) == {ONE: {OFFER: None}}
     assert underlay.offers(BOB) == {}
 
 
 def test_waves_do_not_wait_for_monitors() -> None:
     underlay = Underlay("s0", Advertised)
     underlay.attach(ALICE)
-    answer = underlay.receive(ALICE, Batch((Advertise(0, A),), wave=3))
+    answer = underlay.receive(ALICE, Batch((Advertise(0, OFFER),), wave=3))
     assert [message for _, message in answer] == [Settled(3)]
 
 
 def test_steps_are_subscribed_towards_offers_and_taken_back() -> None:
     underlay = Underlay("s0", Advertised)
     underlay.attach(ONE)
-    underlay.receive(ONE, Batch((Advertise(0, A),), fresh=True))
+    underlay.receive(ONE, Batch((Advertise(0, OFFER),), fresh=True))
     (send,) = underlay.subscribe(7, [A, A, B])
     assert isinstance(send.message, Batch)
     assert [type(each) for each in send.message.requests] == [Subscribe]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from palio.language.parsing import parse_advertisement
 from palio.model.filters import Filter
 from palio.model.relations import covers, covers_advertisement
 from palio.routing.poset import ADVERTISEMENTS, SUBSCRIPTIONS, Poset, overlap
@@ -82,5 +83,5 @@ def test_remembered_relations_agree_with_the_model() -> None:
     for one in filters:
         for other in filters:
             assert SUBSCRIPTIONS(one, other) == covers(one, other)
-    assert overlap(parse("a > 1"), parse("a > 5"))
-    assert not overlap(parse("a > 5"), parse("a < 1"))
+    assert overlap(parse_advertisement("a > 1"), parse("a > 5"))
+    assert not overlap(parse_advertisement("a > 5"), parse("a < 1"))

@@ -23,6 +23,7 @@ from palio.node.effects import Moment
 from palio.node.messages import (
     Accepted,
     Acknowledge,
+    Advertise,
     Answer,
     Ask,
     Bye,
@@ -139,7 +140,16 @@ async def test_brokers_that_dial_each_other_are_one_network(routing: Any) -> Non
             await alice.subscribe("x > 1")
             alice.send(Settle(5))
             assert (await alice.next(Done)) == Done(5)
-            if routing != "advertised":
+            if routing == "advertised":
+                bob.send(Advertise(6, 1, "x BETWEEN 0 AND 5 OR x = 9 AND z = 1"), Settle(7))
+                assert (await bob.next(Done)) == Done(6)
+                assert (await bob.next(Done)) == Done(7)
+                await alice.subscribe("x IS NOT NULL", key=2)
+                alice.send(Settle(8))
+                assert (await alice.next(Done)) == Done(8)
+                bob.send(publish(1, 1, 7, 2, 9))
+                assert xs(await alice.next(Deliver)) == [1, 2, 9]
+            else:
                 bob.send(publish(1, 1, 2))
                 assert xs(await alice.next(Deliver)) == [2]
             alice.close()

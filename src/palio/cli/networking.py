@@ -348,9 +348,9 @@ def adv(filter: str, door: Door, parameters: list[str]) -> int:
 
 async def _advertise(filter: str, door: Door, values: Mapping[str, Any]) -> int:
     async with door.connect() as client:
-        advertisement = await client.advertise(filter, **values)
+        offer = await client.advertise(filter, **values)
         await client.settled()
-        _tell(f"advertised {advertisement.filter} at {client.broker}; Ctrl-C withdraws it")
+        _tell(f"advertised {offer.advertisement} at {client.broker}; Ctrl-C withdraws it")
         await asyncio.Event().wait()
     return 0
 

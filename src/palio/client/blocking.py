@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from palio.client.audience import Audience
 from palio.client.bus import Bus
-from palio.client.connection import Advertisement, connect
+from palio.client.connection import Offer, connect
 from palio.client.events import Event, Gap, Published
 from palio.client.inbox import DEFAULT_CAPACITY
 from palio.client.outgoing import Publishable
 from palio.client.subscriber import Subscriber
 from palio.client.subscription import SETTLE_PATIENCE_S, Subscription
 from palio.errors import Closed, PalioError
+from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
@@ -351,13 +352,13 @@ class SyncClient(SyncAudience):
         """
         return self._portal.call(self._client.publish(events, durable=durable, timeout=timeout))
 
-    def advertise(self, filter: str | Filter, **parameters: Any) -> Advertisement:
+    def advertise(self, text: str | Advertisement, /, **parameters: Any) -> Offer:
         """Announce what will be published."""
-        return self._portal.call(self._client.advertise(filter, **parameters))
+        return self._portal.call(self._client.advertise(text, **parameters))
 
-    def unadvertise(self, advertisement: Advertisement) -> None:
+    def unadvertise(self, offer: Offer) -> None:
         """Withdraw an announcement."""
-        self._portal.call(self._client.unadvertise(advertisement))
+        self._portal.call(self._client.unadvertise(offer))
 
     def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when all that was subscribed and advertised is in force everywhere."""

@@ -32,8 +32,10 @@ from palio.client.session import Session
 from palio.client.subscription import SETTLE_PATIENCE_S, Subscription, check_durable
 from palio.client.transport import Dial, tcp
 from palio.client.waiting import in_background
-from palio.errors import InvalidFilter, InvalidInput, Unreachable, Unsettled
+from palio.errors import InvalidInput, Unreachable, Unsettled
+from palio.language.parsing import read_advertisement
 from palio.matching.protocol import Matcher
+from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
@@ -50,7 +52,7 @@ from palio.node.messages import (
 )
 from palio.node.names import check_name
 
-__all__ = ["Advertisement", "Client", "connect"]
+__all__ = ["Client", "Offer", "connect"]
 
 _UNRECEIPTED: Final = (
     "the events were not acknowledged; they may still be published, as they are sent until the "
@@ -101,20 +103,20 @@ def connect(
     return Client(urls, hello, dial, matcher=matcher, draw=draw, timeout=patience)
 
 
-class Advertisement:
-    """What `advertise` returns: `withdraw` ends it."""
+class Offer:
+    """What `advertise` returns: an `advertisement` in force, which `withdraw` ends."""
 
-    def __init__(self, client: Client, key: int, filter: Filter) -> None:
+    def __init__(self, client: Client, key: int, advertisement: Advertisement) -> None:
         self._client = client
         self._key = key
-        self.filter = filter
+        self.advertisement = advertisement
 
     async def withdraw(self) -> None:
         """Announce no longer that such events will be published."""
         await self._client.unadvertise(self)
 
     def __repr__(self) -> str:
-        return f"<Advertisement of {self.filter}>"
+        return f"<Offer of {self.advertisement}>"
 
 
 class Client(Remote):
@@ -278,30 +280,31 @@ class Client(Remote):
             self._deadlines.watch(receipt, _UNRECEIPTED, check_timeout(timeout))
         return receipt
 
-    async def advertise(self, filter: str | Filter, **parameters: Any) -> Advertisement:
-        """Announce what will be published, so that brokers need not ask everybody."""
+    async def advertise(self, text: str | Advertisement, /, **parameters: Any) -> Offer:
+        """Announce what will be published, so that brokers need not ask everybody.
+
+        Takes the text: what it announces is read from it as written (docs/model.md), and a `Filter`
+        no longer has it.
+        """
         self._check_open()
-        what = self._understood(filter)
-        if isinstance(what, Pattern):
-            raise InvalidFilter("an advertisement is a filter; events are published one by one")
-        bound = what.bind(parameters)
+        what = read_advertisement(text, parameters)
         key = self._next_advertised
         self._next_advertised += 1
-        self._advertised[key] = bound
+        self._advertised[key] = what
         try:
-            await self._ask(Advertise(0, key, str(bound)))
+            await self._ask(Advertise(0, key, str(what)))
         except BaseException:
             self._advertised.pop(key, None)
             if self._is_open:  # it may be told of it yet
                 in_background(self._asked(Unadvertise(0, key)))
             raise
-        return Advertisement(self, key, bound)
+        return Offer(self, key, what)
 
-    async def unadvertise(self, advertisement: Advertisement) -> None:
+    async def unadvertise(self, offer: Offer) -> None:
         """Withdraw an announcement."""
-        if self._advertised.pop(advertisement._key, None) is not None:
+        if self._advertised.pop(offer._key, None) is not None:
             self._check_open()
-            request = Unadvertise(0, advertisement._key)
+            request = Unadvertise(0, offer._key)
             await self._while_connected(self._asked(request), unanswered(request))
 
     # --- hearing ---

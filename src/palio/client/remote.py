@@ -29,6 +29,7 @@ from palio.client.waiting import DONE, in_background
 from palio.errors import Closed, IllegalMessage, PalioError, Unreachable, Unsettled
 from palio.matching.index import Index
 from palio.matching.protocol import Matcher, Matches, RowMask
+from palio.model.advertisements import Advertisement
 from palio.model.events import SEQ, TIME
 from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_STEPS
@@ -95,7 +96,7 @@ class Remote(Audience):
         """What those wait for who have unsubscribed."""
         self._publications = Publications(self)
         self._announced_keys: set[int] = set()
-        self._advertised: dict[int, Filter] = {}
+        self._advertised: dict[int, Advertisement] = {}
         self._next_advertised = 0
         self._durable: dict[Subscription, Matcher] = {}
         self._leases: dict[Subscription, float] = {}
@@ -328,8 +329,8 @@ class Remote(Audience):
                 watched = self._watched(subscription)
                 waiting = [*subscribing.pop(key, []), watched]
                 self._say(self._description(key, subscription), waiting)
-        for key, filter in self._advertised.items():
-            self._say(Advertise(0, key, str(filter)), advertising.pop(key, []))
+        for key, offered in self._advertised.items():
+            self._say(Advertise(0, key, str(offered)), advertising.pop(key, []))
         for request, waiting in others:
             self._say(request, waiting)
         for waiting in (*subscribing.values(), *advertising.values()):

@@ -17,12 +17,20 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from palio.language.parsing import parse, parse_filter, parse_pattern
+from palio.language.parsing import parse, parse_advertisement, parse_filter, parse_pattern
 
 if TYPE_CHECKING:
     from palio.language import cesql, cloudevents, eventbridge
 
-__all__ = ["cesql", "cloudevents", "eventbridge", "parse", "parse_filter", "parse_pattern"]
+__all__ = [
+    "cesql",
+    "cloudevents",
+    "eventbridge",
+    "parse",
+    "parse_advertisement",
+    "parse_filter",
+    "parse_pattern",
+]
 
 _DIALECTS: Final = frozenset({"cesql", "cloudevents", "eventbridge"})
 

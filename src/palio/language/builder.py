@@ -20,6 +20,7 @@ from palio.model.expressions import (
     AnyOf,
     Arithmetic,
     Attribute,
+    Between,
     Boolean,
     Call,
     Exclusive,
@@ -120,7 +121,8 @@ class Builder(Transformer[Token, Any]):
 
     def between(self, children: list[Any]) -> Boolean:
         subject, token, low, _, high = children
-        return All((_test(subject, Op.GE, low, token, ()), _test(subject, Op.LE, high, token, ())))
+        above, below = _test(subject, Op.GE, low, token, ()), _test(subject, Op.LE, high, token, ())
+        return Between((above, below))
 
     def not_between(self, children: list[Any]) -> Boolean:
         subject, _, *rest = children

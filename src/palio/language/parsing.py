@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from palio.errors import InvalidFilter, InvalidInput, LimitExceeded
+from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded
 from palio.language.lexer import Token, error_at, tokens
 from palio.language.templates import learn, lift, template_of
+from palio.model.advertisements import Advertisement, advertisement_of, checked_advertisement
 from palio.model.filters import Filter
 from palio.model.normal_form import reduce
 from palio.model.patterns import Pattern
+from palio.model.values import NO_VALUES, Bindings
 
 if TYPE_CHECKING:
     from lark import Lark
 
     from palio.language.builder import Whole
 
-__all__ = ["parse", "parse_filter", "parse_pattern"]
+__all__ = ["parse", "parse_advertisement", "parse_filter", "parse_pattern", "read_advertisement"]
 
 
 def parse(text: str) -> Filter | Pattern:
@@ -74,12 +77,49 @@ def parse_pattern(text: str) -> Pattern:
     return parsed
 
 
+def read_advertisement(given: str | Advertisement, values: Bindings) -> Advertisement:
+    """An advertisement as it may be handed in: by its text with values, or read already.
+
+    A `Filter` is refused: it no longer has the text that tells what it announces.
+    """
+    if isinstance(given, str):
+        return parse_advertisement(given, values)
+    for name in values:
+        raise InvalidBinding(f"the advertisement has no parameter :{name}", name=name)
+    return checked_advertisement(given)
+
+
+def parse_advertisement(text: str, values: Bindings = NO_VALUES) -> Advertisement:
+    """What a text announces, its parameters replaced by their values (see `Advertisement`).
+
+    >>> parse_advertisement("price BETWEEN 0 AND :most", {"most": 10}).announces({"price": 99})
+    False
+    """
+    if not isinstance(text, str):
+        raise InvalidFilter(f"an advertisement's text is a str, not {type(text).__name__}")
+    found = tokens(text)
+    conditions, _ = syntax_tree(text, found)
+    if len(conditions) > 1:
+        raise InvalidFilter(
+            "events are advertised one by one: the text of an advertisement has no THEN"
+        )
+    with _located(text, found):
+        return advertisement_of(conditions[0], values)
+
+
 def parse_tokens(text: str, found: Sequence[Token]) -> Filter | Pattern:
     """The object that a text's tokens stand for."""
     conditions, within = syntax_tree(text, found)
-    try:
+    with _located(text, found):
         steps = tuple(reduce(condition) for condition in conditions)
         return steps[0] if len(steps) == 1 else Pattern(steps, within)
+
+
+@contextmanager
+def _located(text: str, found: Sequence[Token]) -> Iterator[None]:
+    """Shows the text to which an error of its meaning belongs."""
+    try:
+        yield
     except LimitExceeded:
         raise
     except InvalidFilter as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from palio.model.advertisements import Advertisement
 from palio.model.expressions import Attribute, Literal, Variable
 from palio.model.filters import FALSE, TRUE, Conjunction, Constraint, Filter, Residual
 from palio.model.merging import merge, roots
@@ -22,6 +23,7 @@ __all__ = [
     "FALSE",
     "NO_VALUES",
     "TRUE",
+    "Advertisement",
     "Attribute",
     "Bindings",
     "Conjunction",

@@ -45,6 +45,7 @@ __all__ = [
     "AnyOf",
     "Arithmetic",
     "Attribute",
+    "Between",
     "Boolean",
     "Call",
     "Exclusive",
@@ -120,6 +121,10 @@ class All(msgspec.Struct, frozen=True):
     """AND of any number of parts."""
 
     parts: tuple[Boolean, ...]
+
+
+class Between(All, frozen=True):
+    """`subject BETWEEN low AND high`: the AND of its bounds, but one test of an advertisement."""
 
 
 class AnyOf(msgspec.Struct, frozen=True):

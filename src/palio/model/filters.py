@@ -152,7 +152,7 @@ class Conjunction:
 
 
 class Filter:
-    """What a subscriber wants to hear, or a publisher may say: a DNF, immutable and hashable.
+    """What a subscriber wants to hear: a DNF, immutable and hashable.
 
     Make one with `palio.parse`, from `palio.attr` expressions, or with `Filter.of`; combine filters
     with `&`, `|` and `~`. The empty disjunction is FALSE, the empty conjunction TRUE.
@@ -209,24 +209,6 @@ class Filter:
     def matches(self, event: Mapping[str, Any], values: Bindings | None = None) -> bool:
         """Whether an event matches: its truth is True, neither False nor unknown."""
         return self.truth(event, NO_VALUES if values is None else values) is True
-
-    def advertises(
-        self, event: Mapping[str, Any], values: Bindings | None = None, *, open: bool = False
-    ) -> bool:
-        """Whether an event is one that this filter, read as an advertisement, announces.
-
-        SEMANTICS 1: in some conjunction every attribute of the event satisfies some constraint of
-        its name. An attribute that is not named is not announced, unless the advertisement is
-        `open`.
-
-        >>> import palio
-        >>> quotes = palio.parse("symbol IS NOT NULL AND price > 0")
-        >>> quotes.advertises({"price": 3}), quotes.advertises({"price": 3, "volume": 10})
-        (True, False)
-        """
-        from palio.model.relations import announces
-
-        return announces(self, event, NO_VALUES if values is None else values, open=open)
 
     def explain(self, event: Mapping[str, Any], values: Bindings | None = None) -> Explanation:
         """Why an event matches or not: every constraint with its verdict and the reason."""

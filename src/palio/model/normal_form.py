@@ -39,7 +39,7 @@ from palio.model.operators import Op
 from palio.model.sizes import check_size
 from palio.model.values import NO_VALUES, Bindings, is_nan
 
-__all__ = ["conjoin", "disjoin", "negate", "reduce", "settled", "simplify"]
+__all__ = ["conjoin", "disjoin", "leaf_of", "negate", "reduce", "settled", "simplify"]
 
 _MAX_WORK: Final = 256 * MAX_CONJUNCTIONS
 """Leaves of all clauses that one normalization may form: 50 milliseconds at the worst."""
@@ -202,9 +202,18 @@ def settled(residual: Residual, values: Bindings) -> Leaf | bool:
     if isinstance(check, Foreign):
         return residual
     try:
-        clauses = _leaf(check, False)
+        return leaf_of(check)
     except InvalidFilter as error:
         raise unusable(str(residual), residual.variables, values, str(error)) from None
+
+
+def leaf_of(check: Test) -> Leaf | bool:
+    """A test as a constraint or a residual; its verdict where it is of constants alone.
+
+    >>> str(leaf_of(test(literal(5), Op.GT, Attribute("price"))))
+    'price < 5'
+    """
+    clauses = _leaf(check, False)
     return next(iter(clauses[0]), True) if clauses else False
 
 

@@ -30,6 +30,7 @@ from palio.errors import InvalidFilter, InvalidInput, NotAuthenticated, NotPermi
 from palio.language.twovalued import not_true
 from palio.matching.index import Index
 from palio.matching.protocol import RowMask
+from palio.model.advertisements import Advertisement
 from palio.model.constraints import Constraint
 from palio.model.expressions import All, AnyOf, Boolean, Not
 from palio.model.filters import FALSE, TRUE, Conjunction, Filter
@@ -320,11 +321,11 @@ def narrow(filter: Filter, values: Bindings, principal: Principal) -> Filter:
     return narrowed
 
 
-def check_advertisement(filter: Filter, values: Bindings, principal: Principal) -> None:
+def check_advertisement(advertisement: Advertisement, principal: Principal) -> None:
     """Refuse to announce events of which the principal may publish none."""
-    if not overlaps(filter, principal.may_publish, values):
+    if not overlaps(advertisement, principal.may_publish):
         raise NotPermitted(
-            f"{principal.name!r} may publish nothing that {_shown(filter)} announces; "
+            f"{principal.name!r} may publish nothing that {_shown(advertisement)} announces; "
             f"it may publish {_shown(principal.may_publish)}"
         )
 
@@ -370,7 +371,7 @@ def _fails(conjunction: Conjunction) -> Boolean:
     )
 
 
-def _shown(filter: Filter) -> str:
+def _shown(filter: Filter | Advertisement) -> str:
     text = str(filter)
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
 

@@ -15,7 +15,7 @@ from palio.errors import (
     NotStored,
     PalioError,
 )
-from palio.language.parsing import parse_filter
+from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.filters import Filter
 from palio.model.values import Bindings
 from palio.node.authority import check_advertisement, narrow
@@ -107,9 +107,9 @@ class Desk:
             case Unsubscribe(_, key, forget):
                 self._unsubscribe(session, key, forget=forget)
             case Advertise(_, key, text):
-                filter = parse_filter(text)
-                check_advertisement(filter, {}, session.principal)
-                self._tell_router(self._core.outlet(session), routing.Advertise(key, filter))
+                offer = parse_advertisement(text)
+                check_advertisement(offer, session.principal)
+                self._tell_router(self._core.outlet(session), routing.Advertise(key, offer))
             case Unadvertise(_, key):
                 self._tell_router(self._core.outlet(session), routing.Unadvertise(key))
             case Retire(_, broker):

@@ -18,10 +18,10 @@ from typing import Final
 
 import msgspec
 
-from palio.errors import InvalidInput, NotAuthenticated
+from palio.errors import InvalidInput, NotAuthenticated, NotPermitted
 from palio.language.parsing import parse_filter
-from palio.model.relations import overlaps
-from palio.node.authority import Authority, NamedAuthority, OpenAuthority, Principal
+from palio.model.values import NO_VALUES
+from palio.node.authority import Authority, NamedAuthority, OpenAuthority, Principal, narrow
 from palio.node.effects import Moment
 from palio.node.identity import NOBODY, Identity, fact_text
 from palio.node.limits import AHEAD_US, MAX_BROKERS, MAX_FACT_CHARS, MAX_NAME_BYTES
@@ -147,7 +147,7 @@ def _ungranted(fact: Fact, principal: Principal) -> str:
     if not is_subscription(fact.subject) or not fact.filter or principal.hears_all:
         return ""
     try:
-        heard = overlaps(parse_filter(fact.filter), principal.may_hear, {})
-    except InvalidInput:
-        heard = False
-    return "" if heard else f"{principal.name!r} may hear nothing of that durable subscription"
+        narrow(parse_filter(fact.filter), NO_VALUES, principal)
+    except (InvalidInput, NotPermitted):
+        return f"{principal.name!r} may hear nothing of that durable subscription"
+    return ""

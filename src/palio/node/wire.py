@@ -29,7 +29,8 @@ import pyarrow as pa
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from palio.errors import DamagedFrame, IllegalMessage
-from palio.language.parsing import parse_filter
+from palio.language.parsing import parse_advertisement, parse_filter
+from palio.model.advertisements import Advertisement
 from palio.model.events import conform
 from palio.model.filters import Filter
 from palio.node.ipc import check_batch_message
@@ -97,7 +98,7 @@ class Encoder:
             if value.values is not None:
                 return [value.publisher, number, value.values]
             return [value.publisher, number]
-        if isinstance(value, Filter):
+        if isinstance(value, Filter | Advertisement):
             return str(value)
         if isinstance(value, Mapping):
             return dict(value)
@@ -237,6 +238,8 @@ class Decoder:
     def _hook(self, kind: type, value: Any) -> object:
         if kind is Filter:
             return parse_filter(value)
+        if kind is Advertisement:
+            return parse_advertisement(value)
         if kind is Parcel:
             return self._parcel(*value)
         raise TypeError(f"{kind.__name__} does not travel")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from palio.matching.protocol import RowMask
+from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.routing.forwarding import Aim
 from palio.routing.ledger import Ledger
@@ -26,7 +27,7 @@ class Advertised(Broker):
 
     def __init__(self, name: str, selector: SelectorFactory = Rows) -> None:
         self.advertisements = Ledger(advertising=True)
-        self._heard: dict[Peer, dict[Filter, None]] = {}
+        self._heard: dict[Peer, dict[Advertisement, None]] = {}
         super().__init__(name, selector)
         self._ledgers.append(self.advertisements)
 
@@ -76,7 +77,7 @@ class Advertised(Broker):
             return found
         offers = [each.bound for each in self.advertisements.entries[sender].values()]
         announced = np.fromiter(
-            (any(offer.advertises(row) for offer in offers) for row in events.rows),
+            (any(offer.announces(row) for offer in offers) for row in events.rows),
             np.bool_,
             len(events),
         )

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any, Final, TypeAlias
 
+from palio.model.advertisements import Advertisement
 from palio.model.constraints import Constraint, domain_of
 from palio.model.domains import Domain
-from palio.model.filters import Conjunction, Filter
+from palio.model.filters import Conjunction
 from palio.model.merging import merged
 from palio.model.values import TOP, Kind, coordinate, kind_of, successor
 
@@ -26,6 +27,7 @@ __all__ = [
     "Form",
     "Plain",
     "Sides",
+    "Stated",
     "Test",
     "Token",
     "form_of",
@@ -46,6 +48,9 @@ Interval: TypeAlias = tuple[Kind, Any, Any]
 
 Plain: TypeAlias = dict[str, Interval]
 """For each attribute the interval it is held to."""
+
+Stated: TypeAlias = Any
+"""What a peer states: a filter without variables, or an advertisement; a table holds one kind."""
 
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
 
@@ -116,12 +121,15 @@ class Form:
     ((<Kind.NUMBER: 1>, 2), True, False)
     """
 
-    def __init__(self, filter: Filter) -> None:
+    def __init__(self, filter: Stated) -> None:
         self.filter = filter
-        self.breadth = sum(len(each.constraints) for each in filter.conjunctions)
-        """Its number of constraints: wide filters have few, roughly."""
         self.plain: Plain | None = None
         """Its intervals, if it is plain."""
+        if isinstance(filter, Advertisement):  # no more is asked of it
+            self.breadth = filter.breadth
+            return
+        self.breadth = sum(len(each.constraints) for each in filter.conjunctions)
+        """Its number of constraints: wide filters have few, roughly."""
         if len(filter.conjunctions) == 1:
             self.plain = _plain(filter.conjunctions[0])
 
@@ -150,7 +158,8 @@ class Form:
     def test(self) -> Test:
         """Whether an event matches, as fast as that can be said."""
         if self.plain is None:
-            return self.filter.matches
+            matches: Test = self.filter.matches
+            return matches
         return _test_of([(name, *interval) for name, interval in self.plain.items()])
 
     def covers(self, other: Form) -> bool | None:
@@ -166,8 +175,8 @@ class Form:
 
 
 @lru_cache(_REMEMBERED)
-def form_of(filter: Filter) -> Form:
-    """The one form of all filters equal to this one."""
+def form_of(filter: Stated) -> Form:
+    """The one form of all filters (or advertisements) equal to this one."""
     return Form(filter)
 
 

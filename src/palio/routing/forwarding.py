@@ -25,22 +25,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from palio.model.filters import Filter
-from palio.routing.forms import form_of
+from palio.routing.forms import Stated, form_of
 from palio.routing.poset import SUBSCRIPTIONS, Poset, Relation
 from palio.routing.protocol import Peer
 
 __all__ = ["Forwarding", "Node", "Told"]
 
-Aim: TypeAlias = Callable[[Filter], int]
+Aim: TypeAlias = Callable[[Stated], int]
 
 
 class Node:
-    """One filter of the table. `subscribers` counts how often each peer asked for it."""
+    """One filter of the table, or advertisement. `subscribers` counts who asks for it how often."""
 
     __slots__ = ("dependents", "eligible", "filter", "forwards", "relies", "subscribers")
 
-    def __init__(self, filter: Filter) -> None:
+    def __init__(self, filter: Stated) -> None:
         self.filter = filter
         self.subscribers: dict[Peer, int] = {}
         self.eligible = 0
@@ -60,8 +59,8 @@ def _breadth(growing: tuple[Node, int]) -> int:
 class Told(NamedTuple):
     """What changed for one neighbour: filters it must now be sent, and filters it must forget."""
 
-    added: list[Filter]
-    dropped: list[Filter]
+    added: list[Stated]
+    dropped: list[Stated]
 
 
 class Forwarding:
@@ -78,7 +77,7 @@ class Forwarding:
     """
 
     def __init__(self, relation: Relation = SUBSCRIPTIONS, aim: Aim | None = None) -> None:
-        self.nodes: dict[Filter, Node] = {}
+        self.nodes: dict[Stated, Node] = {}
         self._relation = relation
         self._aim = aim
         self._bits: dict[Peer, int] = {}
@@ -120,7 +119,7 @@ class Forwarding:
 
     # --- who asks for what ---
 
-    def add(self, peer: Peer, filter: Filter) -> None:
+    def add(self, peer: Peer, filter: Stated) -> None:
         """The peer asks for a filter (once more)."""
         node = self.nodes.get(filter)
         if node is None:
@@ -128,7 +127,7 @@ class Forwarding:
         node.subscribers[peer] = node.subscribers.get(peer, 0) + 1
         self._touched[node] = None
 
-    def remove(self, peer: Peer, filter: Filter) -> None:
+    def remove(self, peer: Peer, filter: Stated) -> None:
         """Undo one `add`."""
         node = self.nodes[filter]
         count = node.subscribers[peer] - 1
@@ -138,21 +137,21 @@ class Forwarding:
             del node.subscribers[peer]
         self._touched[node] = None
 
-    def retouch(self, filters: Iterable[Filter]) -> None:
+    def retouch(self, filters: Iterable[Stated]) -> None:
         """What `aim` says of these filters may have changed."""
         for filter in filters:
             self._touched[self.nodes[filter]] = None
 
-    def served(self, filter: Filter) -> list[Peer]:
+    def served(self, filter: Stated) -> list[Peer]:
         """The neighbours that were told this filter or one that covers it."""
         node = self.nodes.get(filter)
         return [] if node is None else self._peers(node.eligible)
 
-    def forwards(self, filter: Filter) -> list[Peer]:
+    def forwards(self, filter: Stated) -> list[Peer]:
         """siena's forwards(s)."""
         return self._peers(self.nodes[filter].forwards)
 
-    def sent(self, neighbour: Peer) -> list[Filter]:
+    def sent(self, neighbour: Peer) -> list[Stated]:
         """All that a neighbour has been told, in order."""
         return [node.filter for node in self._sent[neighbour]]
 

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 from palio.errors import InvalidInput
 from palio.model.filters import Filter
 from palio.model.values import NO_VALUES, Bindings
+from palio.routing.forms import Stated
 from palio.routing.forwarding import Aim, Forwarding, Told
 from palio.routing.messages import (
     Advertise,
@@ -38,11 +39,14 @@ __all__ = ["Entry", "Ledger"]
 
 
 class Entry:
-    """One key of one peer: a filter, the values of its variables, and both together (`bound`)."""
+    """One key of one peer: a filter, the values of its variables, and both together (`bound`).
+
+    Of an advertisement, which has no variables, `filter` and `bound` are the advertisement.
+    """
 
     __slots__ = ("bound", "filter", "handle", "is_lifted", "values", "version")
 
-    def __init__(self, filter: Filter, values: Bindings, bound: Filter) -> None:
+    def __init__(self, filter: Stated, values: Bindings, bound: Stated) -> None:
         self.filter = filter
         self.values = dict(values)
         self.bound = bound
@@ -55,9 +59,9 @@ class Put(NamedTuple):
     """Enter a filter under a key."""
 
     key: int
-    filter: Filter
+    filter: Stated
     values: Bindings
-    bound: Filter
+    bound: Stated
 
 
 class Change(NamedTuple):
@@ -78,10 +82,10 @@ class Drop(NamedTuple):
 class DropCovered(NamedTuple):
     """End every key whose filter is covered."""
 
-    bound: Filter
+    bound: Stated
 
 
-def _never(_general: Filter, _specific: Filter) -> bool:
+def _never(_general: Stated, _specific: Stated) -> bool:
     """The relation of a table that tells everything."""
     return False
 
@@ -116,12 +120,12 @@ class Ledger:
         self._selector = selector
         self._advertising = advertising
         self._parametric = parametric
-        self._own: dict[Peer, tuple[Poset, dict[Filter, int]]] = {}
+        self._own: dict[Peer, tuple[Poset, dict[Stated, int]]] = {}
         self._numbers: dict[Peer, int] = {}
         self._peers: dict[int, Peer] = {}
         self._next_handle = 0
         self._next_number = 0
-        self._told: dict[Peer, dict[Filter, int]] = {}
+        self._told: dict[Peer, dict[Stated, int]] = {}
         self._versions: dict[Peer, dict[int, int]] = {}
         self._next_key: dict[Peer, int] = {}
 
@@ -191,8 +195,8 @@ class Ledger:
                 filled = bound(filter, values)
                 known[key] = (filter, values, filled)
                 return Put(key, filter, values, filled)
-            case Advertise(key, filter):
-                return Put(key, filter, NO_VALUES, filter.bind(NO_VALUES))
+            case Advertise(key, advertisement):
+                return Put(key, advertisement, NO_VALUES, advertisement)
             case Update(key, values, version):
                 if not self._parametric:
                     raise IllegalMessage(peer, "this broker knows no Update; subscribe anew")
@@ -204,10 +208,10 @@ class Ledger:
                 if not peer.is_client:
                     raise IllegalMessage(peer, "Cancel is for clients; a broker names keys")
                 return DropCovered(filter.bind(values))
-            case Withdraw(filter):
+            case Withdraw(advertisement):
                 if not peer.is_client:
                     raise IllegalMessage(peer, "Withdraw is for clients; a broker names keys")
-                return DropCovered(filter.bind(NO_VALUES))
+                return DropCovered(advertisement)
 
     def _planned_update(
         self,
@@ -315,7 +319,7 @@ class Ledger:
         if self._selector is not None:
             self._selector.remove(entry.handle)
 
-    def _drop_covered(self, peer: Peer, bound: Filter) -> None:
+    def _drop_covered(self, peer: Peer, bound: Stated) -> None:
         for key, entry in list(self.entries[peer].items()):
             if entry.bound == bound or self._relation(bound, entry.bound):
                 self._drop(peer, key)
@@ -372,7 +376,7 @@ class Ledger:
         assert values is not None
         return Update(key, values, versions[key])
 
-    def _new_key(self, peer: Peer, filter: Filter) -> int:
+    def _new_key(self, peer: Peer, filter: Stated) -> int:
         key = self._told[peer][filter] = self._next_key[peer]
         self._next_key[peer] += 1
         return key

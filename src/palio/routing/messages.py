@@ -13,7 +13,7 @@ on one link only, and `Update(17, {"1": 5.0})` sets the second constant of what 
 | `Update`        | any peer | the key is subscribed; every name is a variable or constant of it |
 | `Unsubscribe`   | any peer | always; a key not in use is ignored                               |
 | `Cancel`        | clients  | always                                                            |
-| `Advertise`     | any peer | always; a key in use has its filter replaced                      |
+| `Advertise`     | any peer | always; a key in use has its advertisement replaced               |
 | `Unadvertise`   | any peer | always; a key not in use is ignored                               |
 | `Withdraw`      | clients  | always                                                            |
 | `Settled`       | brokers  | for a wave that was sent to that very peer and is still open      |
@@ -29,6 +29,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
+from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.values import NO_VALUES
 
@@ -93,10 +94,10 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
 
 
 class Advertise(msgspec.Struct, frozen=True, tag=True):
-    """AD: events from the sender's direction may be any that the filter announces."""
+    """AD: events from the sender's direction may be any that the advertisement announces."""
 
     key: int
-    filter: Filter
+    filter: Advertisement
 
 
 class Unadvertise(msgspec.Struct, frozen=True, tag=True):
@@ -108,7 +109,7 @@ class Unadvertise(msgspec.Struct, frozen=True, tag=True):
 class Withdraw(msgspec.Struct, frozen=True, tag=True):
     """siena's `unadvertise`: end every advertisement of the sender that `filter` covers."""
 
-    filter: Filter
+    filter: Advertisement
 
 
 Request: TypeAlias = Subscribe | Update | Unsubscribe | Cancel | Advertise | Unadvertise | Withdraw

@@ -75,7 +75,7 @@ class Patterned:
     >>> broker = Patterned("b1")
     >>> alice, two = Peer.client("alice"), Peer.broker("b2")
     >>> _ = broker.attach(alice), broker.attach(two)
-    >>> offer = Advertise(0, palio.parse("alarm IS NOT NULL"))
+    >>> offer = Advertise(0, palio.parse_advertisement("alarm IS NOT NULL"))
     >>> _ = broker.receive(two, Batch((offer,), fresh=True))
     >>> wish = SubscribePattern(0, palio.parse("alarm = 'smoke' THEN alarm = 'fire'"))
     >>> [(str(to), str(message.pattern)) for to, message in broker.receive(alice, wish)]

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
+from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.routing.poset import overlap
 from palio.routing.protocol import Peer
 
 __all__ = ["Factor", "Offers", "differences", "factored"]
 
-Offers: TypeAlias = Mapping[Peer, Collection[Filter]]
+Offers: TypeAlias = Mapping[Peer, Collection[Advertisement]]
 """The table of available patterns: by peer, what it advertises."""
 
 
@@ -38,7 +39,8 @@ def factored(steps: Iterable[Filter], offers: Offers) -> list[Factor]:
     A step that nobody offers joins whatever is beside it: no event of it will come.
 
     >>> import palio
-    >>> alarms, files = palio.parse("alarm IS NOT NULL"), palio.parse("file IS NOT NULL")
+    >>> alarms = palio.parse_advertisement("alarm IS NOT NULL")
+    >>> files = palio.parse_advertisement("file IS NOT NULL")
     >>> two, three = Peer.broker("s2"), Peer.broker("s3")
     >>> pattern = palio.parse("alarm = 'login' THEN alarm = 'login' THEN file = '/etc/passwd'")
     >>> for steps, providers in factored(pattern.steps, {two: [alarms], three: [files]}):
@@ -61,9 +63,9 @@ def factored(steps: Iterable[Filter], offers: Offers) -> list[Factor]:
     return factors
 
 
-def differences(before: Offers, after: Offers) -> list[Filter]:
+def differences(before: Offers, after: Offers) -> list[Advertisement]:
     """What some peer began or ceased to offer from one table to the other."""
-    found: dict[Filter, None] = {}
+    found: dict[Advertisement, None] = {}
     for peer in {**before, **after}:
         old, new = before.get(peer, ()), after.get(peer, ())
         found.update((each, None) for each in (*old, *new) if (each in old) != (each in new))

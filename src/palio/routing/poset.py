@@ -15,17 +15,18 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.relations import covers, covers_advertisement, overlaps
 from palio.routing.boxes import Boxes
-from palio.routing.forms import Form, form_of
+from palio.routing.forms import Form, Stated, form_of
 
 __all__ = ["ADVERTISEMENTS", "SUBSCRIPTIONS", "Poset", "Relation", "overlap"]
 
 _REMEMBERED: Final = 1 << 16
 """Verdicts kept by each relation: a broker asks again and again about the same summaries."""
 
-Relation: TypeAlias = Callable[[Filter, Filter], bool]
+Relation: TypeAlias = Callable[[Stated, Stated], bool]
 
 
 _covers = lru_cache(_REMEMBERED)(covers)
@@ -42,13 +43,13 @@ def _covers_form(general: Form, specific: Form) -> bool:
 
 
 @lru_cache(_REMEMBERED)
-def ADVERTISEMENTS(general: Filter, specific: Filter) -> bool:  # noqa: N802 - a constant that is called
+def ADVERTISEMENTS(general: Advertisement, specific: Advertisement) -> bool:  # noqa: N802 - a constant that is called
     """`covers_a`, with a memory."""
     return covers_advertisement(general, specific)
 
 
 @lru_cache(_REMEMBERED)
-def overlap(advertisement: Filter, subscription: Filter) -> bool:
+def overlap(advertisement: Advertisement, subscription: Filter) -> bool:
     """`overlaps`, with a memory."""
     return overlaps(advertisement, subscription)
 
@@ -60,7 +61,7 @@ def _on_forms(relation: Relation) -> Callable[[Form, Form], bool]:
 
 
 class Poset:
-    """A set of filters without variables, ordered by a covering relation.
+    """A set of filters without variables, or of advertisements, ordered by a covering relation.
 
     Two filters that cover each other and are not equal are ordered by insertion: the earlier is
     above.
@@ -76,12 +77,12 @@ class Poset:
     def __init__(self, relation: Relation = SUBSCRIPTIONS) -> None:
         self.relation = relation
         self._holds = _on_forms(relation)
-        self._numbers: dict[Filter, int] = {}
+        self._numbers: dict[Stated, int] = {}
         self._forms: dict[int, Form] = {}
         self._next = 0
         self._index: Boxes | None = None
 
-    def add(self, filter: Filter) -> bool:
+    def add(self, filter: Stated) -> bool:
         """Add a filter; False if it was there."""
         if filter in self._numbers:
             return False
@@ -97,7 +98,7 @@ class Poset:
                 self._index.add(each, known)
         return True
 
-    def discard(self, filter: Filter) -> bool:
+    def discard(self, filter: Stated) -> bool:
         """Remove a filter; False if it was not there."""
         number = self._numbers.pop(filter, None)
         if number is None:
@@ -107,7 +108,7 @@ class Poset:
             self._index.remove(number)
         return True
 
-    def coverers(self, filter: Filter) -> Iterator[Filter]:
+    def coverers(self, filter: Stated) -> Iterator[Stated]:
         """The members that cover a filter (itself apart), which need not be a member."""
         form, own = form_of(filter), self._numbers.get(filter)
         candidates = self._forms if self._index is None else self._index.above(form)
@@ -116,7 +117,7 @@ class Poset:
             if number != own and holds(forms[number], form):
                 yield forms[number].filter
 
-    def covered(self, filter: Filter) -> Iterator[Filter]:
+    def covered(self, filter: Stated) -> Iterator[Stated]:
         """The members that a filter covers (itself apart)."""
         form, own = form_of(filter), self._numbers.get(filter)
         candidates = self._forms if self._index is None else self._index.below(form)
@@ -125,11 +126,11 @@ class Poset:
             if number != own and holds(form, forms[number]):
                 yield forms[number].filter
 
-    def roots(self) -> list[Filter]:
+    def roots(self) -> list[Stated]:
         """The members that no other one is above."""
         return [each for each in self if next(self._strictly_above(each), None) is None]
 
-    def above(self, filter: Filter) -> list[Filter]:
+    def above(self, filter: Stated) -> list[Stated]:
         """The immediate coverers of a filter."""
         found = list(self._strictly_above(filter))
         return [
@@ -138,7 +139,7 @@ class Poset:
             if not any(self._is_above(each, other) for other in found if other is not each)
         ]
 
-    def below(self, filter: Filter) -> list[Filter]:
+    def below(self, filter: Stated) -> list[Stated]:
         """The filters that this one covers immediately."""
         found = [each for each in self.covered(filter) if self._is_above(filter, each)]
         return [
@@ -147,14 +148,14 @@ class Poset:
             if not any(self._is_above(other, each) for other in found if other is not each)
         ]
 
-    def edges(self) -> list[tuple[Filter, Filter]]:
+    def edges(self) -> list[tuple[Stated, Stated]]:
         """Every immediate edge, as (coverer, covered)."""
         return [(upper, each) for each in self for upper in self.above(each)]
 
-    def _strictly_above(self, filter: Filter) -> Iterator[Filter]:
+    def _strictly_above(self, filter: Stated) -> Iterator[Stated]:
         return (each for each in self.coverers(filter) if self._is_above(each, filter))
 
-    def _is_above(self, one: Filter, other: Filter) -> bool:
+    def _is_above(self, one: Stated, other: Stated) -> bool:
         """Strictly: of two that cover each other only the earlier is above."""
         if not self.relation(one, other):
             return False
@@ -166,7 +167,7 @@ class Poset:
     def __contains__(self, filter: object) -> bool:
         return filter in self._numbers
 
-    def __iter__(self) -> Iterator[Filter]:
+    def __iter__(self) -> Iterator[Stated]:
         return iter([form.filter for form in self._forms.values()])
 
     def __len__(self) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from palio.errors import InvalidInput
-from palio.language.parsing import parse, parse_filter
+from palio.language.parsing import parse, parse_filter, read_advertisement
+from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Occurrence, Pattern
 from palio.model.relations import covers
@@ -127,19 +128,19 @@ class Client:
                 del self._patterns[key]
         self._network.control(self, CancelPattern(wide))
 
-    def advertise(self, filter: Filter | str, *, wave: bool = False) -> int:
+    def advertise(self, text: str | Advertisement, *, wave: bool = False) -> int:
         """Announce what will be published; the key of the advertisement."""
         key = self._new_key()
-        self.request(Advertise(key, _filter(filter)), wave=wave)
+        self.request(Advertise(key, read_advertisement(text, NO_VALUES)), wave=wave)
         return key
 
     def unadvertise(self, key: int) -> None:
         """End an advertisement."""
         self.request(Unadvertise(key))
 
-    def withdraw(self, filter: Filter | str) -> None:
-        """End every advertisement that the filter covers."""
-        self.request(Withdraw(_filter(filter)))
+    def withdraw(self, text: str | Advertisement) -> None:
+        """End every advertisement that this one covers."""
+        self.request(Withdraw(read_advertisement(text, NO_VALUES)))
 
     def request(self, *requests: Request, wave: bool = False) -> int | None:
         """Send requests in one batch; the number of its wave."""

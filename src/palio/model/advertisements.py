@@ -1,0 +1,356 @@
+"""Advertisements: what a publisher may say, read from a text by a reading of its own (siena 3.3).
+
+A text is read in two ways. As a subscription it is a `Filter`, and laws of logic bring it to its
+canonical form. Those laws are not true of an advertisement: `x = 1 OR (x = 1 AND y = 2)` asks for
+what `x = 1` asks for, but announces events that have a `y`. So an `Advertisement` is built from the
+conditions as they were written, and no filter becomes one.
+
+- The text's OR makes *alternatives*, its NOT is pushed down to the tests, its AND is multiplied
+  out. Nothing is absorbed.
+- Within an alternative the tests of one attribute are alternatives again. What BETWEEN, IN, LIKE
+  and the others say in one is one test, also after a NOT.
+- An event is announced when, in some alternative, every attribute of it passes some test of its
+  name. An attribute that is not named is not announced.
+- A *residual* (`bid > ask * 1.01`) names what it reads and must not be false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from palio.errors import InvalidBinding, InvalidFilter
+from palio.model.binding import unbound
+from palio.model.constraints import Constraint, Residual
+from palio.model.domains import PRESENT, Domain
+from palio.model.expressions import (
+    All,
+    AnyOf,
+    Between,
+    Boolean,
+    Exclusive,
+    Foreign,
+    Not,
+    Test,
+    check_depth,
+    variables_of,
+    walk,
+)
+from palio.model.filters import Conjunction, Filter
+from palio.model.normal_form import leaf_of, reduce, settled
+from palio.model.operators import Op
+from palio.model.printing import show_name, show_scalar
+from palio.model.sizes import check_growth, check_size
+from palio.model.values import NO_VALUES, Bindings
+
+__all__ = ["Advertisement", "Alternative", "advertisement_of", "checked_advertisement"]
+
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+
+
+class Alternative:
+    """One alternative of an advertisement: by attribute, the tests of which a value passes one.
+
+    The tests of one attribute are a filter that reads nothing else. Of one value both readings say
+    the same, so there, and only there, the laws of filters may be used.
+    """
+
+    __slots__ = ("__dict__", "_hash", "residuals", "tests")
+
+    def __init__(self, tests: Mapping[str, Filter], residuals: Iterable[Residual]) -> None:
+        self.tests = {name: tests[name] for name in sorted(tests)}
+        self.residuals = tuple(sorted(set(residuals), key=str))
+        self._hash = hash((tuple(self.tests.items()), self.residuals))
+
+    @cached_property
+    def domains(self) -> dict[str, list[Domain]]:
+        """What an announced event may hold by each name: a union of domains, presence apart."""
+        found: dict[str, list[Domain]] = {}
+        for name, filter in self.tests.items():
+            known = found[name] = []
+            for test in filter.conjunctions:
+                domain = test.domains[name].without_absent()
+                for place, other in enumerate(known):
+                    whole = other.union(domain)
+                    if whole is not None:
+                        known[place] = whole
+                        break
+                else:
+                    known.append(domain)
+        for name in self._named_by_residuals:
+            found.setdefault(name, [PRESENT])
+        return found
+
+    @property
+    def together(self) -> Conjunction:
+        """All its tests in one conjunction, which means something else: to be measured by."""
+        tests = [test for filter in self.tests.values() for test in filter.conjunctions]
+        return Conjunction(
+            tuple(constraint for test in tests for constraint in test.constraints), self.residuals
+        )
+
+    @cached_property
+    def _named_by_residuals(self) -> frozenset[str]:
+        return _NO_NAMES.union(*(each.attributes for each in self.residuals))
+
+    def announces(self, event: Mapping[str, Any], *, open: bool) -> bool:
+        """Whether every attribute of an event passes a test, and no residual is false."""
+        for name, value in event.items():
+            if value is None or name.startswith("$"):
+                continue
+            filter = self.tests.get(name)
+            if filter is not None:
+                if not filter.matches(event):
+                    return False
+            elif not open and name not in self._named_by_residuals:
+                return False
+        return not any(each.truth(event) is False for each in self.residuals)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Alternative)
+            and self._hash == other._hash
+            and self.tests == other.tests
+            and self.residuals == other.residuals
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Alternative, (self.tests, self.residuals)
+
+    def __str__(self) -> str:
+        parts = [_show_test(test) for filter in self.tests.values() for test in filter.conjunctions]
+        return " AND ".join([*parts, *map(str, self.residuals)]) or "TRUE"
+
+    def __repr__(self) -> str:
+        return f"Alternative({self})"
+
+
+class Advertisement:
+    """What a publisher may say: alternatives, immutable and hashable.
+
+    Made by `palio.parse_advertisement`. Its own text is read back to an equal advertisement.
+
+    >>> import palio
+    >>> quotes = palio.parse_advertisement("symbol IS NOT NULL AND price BETWEEN 0 AND 10")
+    >>> quotes.announces({"price": 3}), quotes.announces({"price": 99})
+    (True, False)
+    >>> quotes.announces({"price": 3, "volume": 10})
+    False
+    """
+
+    __slots__ = ("__dict__", "_hash", "alternatives")
+
+    def __init__(self, alternatives: Iterable[Alternative]) -> None:
+        self.alternatives = tuple(sorted(set(alternatives), key=str))
+        self._hash = hash(self.alternatives)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """None: parameters get their values when the text is read."""
+        return _NO_NAMES
+
+    @property
+    def breadth(self) -> int:
+        """Its number of tests."""
+        return sum(
+            len(filter.conjunctions) for each in self.alternatives for filter in each.tests.values()
+        )
+
+    def announces(self, event: Mapping[str, Any], *, open: bool = False) -> bool:
+        """Whether an event is one that may be published.
+
+        SEMANTICS 1: in some alternative every attribute of the event passes some test of its name.
+        An attribute that is not named is not announced, unless the advertisement is `open`.
+        Attributes whose names begin with `$` belong to the service and are exempt.
+        """
+        return any(each.announces(event, open=open) for each in self.alternatives)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Advertisement)
+            and self._hash == other._hash
+            and self.alternatives == other.alternatives
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Advertisement, (self.alternatives,)
+
+    def __str__(self) -> str:
+        return " OR ".join(map(str, self.alternatives)) or "FALSE"
+
+    def __repr__(self) -> str:
+        return f"palio.parse_advertisement({str(self)!r})"
+
+
+def advertisement_of(condition: Boolean, values: Bindings = NO_VALUES) -> Advertisement:
+    """The advertisement that a condition as written is, its parameters replaced by their values."""
+    check_depth(condition)
+    names = variables_of(condition)
+    for name in sorted(names ^ values.keys()):
+        if name in names:
+            raise unbound(name)
+        raise InvalidBinding(f"the advertisement has no parameter :{name}", name=name)
+    tests = tuple(Residual(each) for each in walk(condition) if isinstance(each, Test))
+    check_growth([Conjunction((), tests)], values)
+    # Every test stands for itself, so that expanding the condition finds no two alike to absorb.
+    expanded = reduce(_Places(values).marked(condition))
+    alternatives = [_alternative(each) for each in expanded.conjunctions]
+    kept = [each for each in alternatives if each is not None]
+    check_size(each.together for each in kept)
+    return Advertisement(kept)
+
+
+def checked_advertisement(given: object) -> Advertisement:
+    """The advertisement that was handed in; anything else, a filter above all, is refused."""
+    if isinstance(given, Advertisement):
+        return given
+    hint = "pass the text, or what parse_advertisement makes of it"
+    if isinstance(given, Filter):
+        hint = f"a filter no longer has the text that tells what it announces; {hint}"
+    raise InvalidFilter(f"an advertisement is needed here, not a {type(given).__name__}: {hint}")
+
+
+class _Place(Foreign):
+    """A test where it stands in the text: equal to no other, whatever it says.
+
+    `leaves` are what it comes to: nothing for TRUE, a constraint, a residual, or the two bounds of
+    one BETWEEN. `also` are attributes that are named with it.
+    """
+
+    __slots__ = ("_number", "also", "is_negated", "leaves")
+
+    def __init__(
+        self,
+        number: int,
+        leaves: tuple[Constraint | Residual, ...],
+        also: frozenset[str] = _NO_NAMES,
+        is_negated: bool = False,
+    ) -> None:
+        self._number = number
+        self.leaves = leaves
+        self.also = also
+        self.is_negated = is_negated
+
+    @property
+    def text(self) -> str:
+        return f"{'NOT ' if self.is_negated else ''}{self._number}"
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        return _NO_NAMES
+
+    @property
+    def cost(self) -> int:
+        return 0
+
+    @property
+    def weight(self) -> int:
+        return 0
+
+    def truth(self, event: Mapping[str, Any]) -> bool | None:  # noqa: ARG002 - nobody asks
+        return None
+
+    def inverted(self) -> _Place:
+        return _Place(self._number, self.leaves, self.also, not self.is_negated)
+
+
+class _Places:
+    """Puts a place for every test of a condition, parameters replaced."""
+
+    def __init__(self, values: Bindings) -> None:
+        self._values = values
+        self._next = 0
+
+    def marked(self, condition: Boolean) -> Boolean:
+        match condition:
+            case Between(parts):
+                return self._between(parts)
+            case All(()):
+                return self._place(True)
+            case AnyOf(()):
+                return self._place(False)
+            case All(parts):
+                return All(tuple(map(self.marked, parts)))
+            case AnyOf(parts):
+                return AnyOf(tuple(map(self.marked, parts)))
+            case Not(part):
+                return Not(self.marked(part))
+            case Exclusive(left, right):
+                return Exclusive(self.marked(left), self.marked(right))
+            case _:
+                return self._place(self._leaf(condition))
+
+    def _between(self, parts: tuple[Boolean, ...]) -> Boolean:
+        """One test if both bounds are constants; else two, each naming what either reads."""
+        low, high = (self._leaf(each) for each in parts)
+        if isinstance(low, Constraint) and isinstance(high, Constraint) and low.name == high.name:
+            return self._place(low, high)
+        also = _NO_NAMES.union(*(_names(each) for each in (low, high)))
+        return All((self._place(low, also=also), self._place(high, also=also)))
+
+    def _leaf(self, condition: Boolean) -> Constraint | Residual | bool:
+        if isinstance(condition, Foreign):
+            return Residual(condition)
+        assert isinstance(condition, Test)
+        if variables_of(condition):
+            return settled(Residual(condition), self._values)
+        return leaf_of(condition)
+
+    def _place(
+        self, *leaves: Constraint | Residual | bool, also: frozenset[str] = _NO_NAMES
+    ) -> Boolean:
+        self._next += 1
+        known = tuple(each for each in leaves if not isinstance(each, bool))
+        place = _Place(self._next, known, also)
+        return Not(place) if False in leaves else place
+
+
+def _names(leaf: Constraint | Residual | bool) -> frozenset[str]:
+    if isinstance(leaf, bool):
+        return _NO_NAMES
+    return frozenset((leaf.name,)) if isinstance(leaf, Constraint) else leaf.attributes
+
+
+def _alternative(places: Conjunction) -> Alternative | None:
+    """The alternative that some places make together; None if FALSE is among them."""
+    tests: dict[str, list[Conjunction]] = {}
+    residuals: list[Residual] = []
+    also = _NO_NAMES
+    for residual in places.residuals:
+        place = residual.condition
+        assert isinstance(place, _Place)
+        also |= place.also
+        if not place.leaves and place.is_negated:
+            return None
+        for test in _tests(place):
+            if test.residuals:
+                residuals += test.residuals
+            else:
+                tests.setdefault(test.constraints[0].name, []).append(test)
+    named = tests.keys() | _NO_NAMES.union(*(each.attributes for each in residuals))
+    for name in also - named:
+        tests[name] = [Conjunction((Constraint.of(name, Op.EXISTS),))]
+    return Alternative({name: Filter.of(each) for name, each in tests.items()}, residuals)
+
+
+def _tests(place: _Place) -> Iterator[Conjunction]:
+    if place.is_negated:
+        for leaf in place.leaves:
+            yield Conjunction.of((leaf.inverted(),))
+    elif place.leaves:
+        yield Conjunction.of(place.leaves)
+
+
+def _show_test(test: Conjunction) -> str:
+    if len(test.constraints) == 1:
+        return str(test.constraints[0])
+    low, high = sorted(test.constraints, key=lambda each: each.op is Op.LE)
+    bounds = f"{show_scalar(low.operand)} AND {show_scalar(high.operand)}"  # type: ignore[arg-type]  # bounds are constants
+    return f"{show_name(low.name)} BETWEEN {bounds}"
