@@ -443,7 +443,13 @@ def test_a_damaged_entry_is_not_served_and_told_as_a_gap() -> None:
     owner.broker = "b1"
     world.run(3.0)
     assert heard(owner) == [1, 3]
-    assert [(gap.publisher, gap.key) for gap in owner.gaps] == [("*", key)]
+    (gap,) = owner.gaps
+    name = gap.publisher
+    assert name.startswith("p/")
+    assert (gap.first_seq, gap.last_seq, gap.count, gap.key) == (2, 2, 1, key)
+    assert [each.details for _, each in world.reports if each.event == "entry_lost"] == [
+        {"entry": 2, "publisher": name, "first_seq": 2, "last_seq": 2, "subscription": "a/d"}
+    ]
 
 
 def test_settled_means_everywhere_and_names_whom_it_could_not_reach() -> None:

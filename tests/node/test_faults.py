@@ -13,9 +13,11 @@ from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.node.broker import Node
 from palio.node.effects import (
     Append,
+    Assign,
     Close,
     Effect,
     Moment,
+    PutSubscription,
     Report,
     Send,
 )
@@ -30,6 +32,8 @@ from palio.node.messages import (
     Facts,
     Failed,
     Forward,
+    Gap,
+    Gaps,
     Hello,
     Known,
     Message,
@@ -254,7 +258,13 @@ def test_a_damaged_entry_on_its_way_is_told_of_and_written_off() -> None:
     again.sync()
     assert not again.heard(Carry)
     assert [each.details for each in again.reports if each.event == "entry_lost"] == [
-        {"entry": entry.entry, "homes": ["b3"]}
+        {
+            "entry": entry.entry,
+            "publisher": entry.parcel.publisher,
+            "first_seq": 1,
+            "last_seq": 1,
+            "homes": ["b3"],
+        }
     ]
     assert not again.disk.held()
     assert again.node.status()["custody_entries"] == 0
@@ -277,6 +287,56 @@ def test_a_damaged_entry_does_not_stop_a_subscription_from_moving() -> None:
     ]
     assert carried == [[2]]
     assert [each.event for each in alone.reports if each.level == "error"] == ["entry_lost"]
+
+
+def test_of_a_damaged_batch_a_subscription_is_told_how_many_were_its_own() -> None:
+    alone = subscribed()
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "x": [1, 2, 1, 2, 2, 1],
+            SEQ: list(range(10, 16)),
+            TIME: pa.array([1_000_000] * 6, TIMESTAMP),
+        }
+    )
+    alone.tell(1, Unsubscribe(3, 1))  # its owner is away
+    alone.tell(2, Carry(Parcel("far/p", rows), 1, ("b1",)))
+    alone.sync()
+    (entry,) = alone.disk.held()
+    alone.disk.flip(entry.entry)
+    again = Alone(alone.disk)
+    again.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
+    again.sync()
+    assert not again.heard(Deliver)
+    assert [each.gaps for each in again.heard(Gaps) if isinstance(each, Gaps)] == [
+        (Gap("far/p", 10, 15, 3, 1),)
+    ]
+    assert [each.details for each in again.reports if each.event == "entry_lost"] == [
+        {
+            "entry": entry.entry,
+            "publisher": "far/p",
+            "first_seq": 10,
+            "last_seq": 15,
+            "subscription": "alice/d",
+        }
+    ]
+
+
+def test_what_is_not_even_in_the_journal_is_a_gap_of_anybody() -> None:
+    """A journal that lost entries assigns one that it has not."""
+    store = Disk(Randomness(0))
+    store.write((PutSubscription("alice/d", "alice", "x = 1", b"\x80", 60.0),))
+    store.write((Assign("alice/d", 7, None),))
+    store.sync()
+    store.sync()
+    alone = Alone(store)
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
+    alone.sync()
+    assert [each.gaps for each in alone.heard(Gaps) if isinstance(each, Gaps)] == [
+        (Gap("*", 0, 0, 0, 1),)
+    ]
+    assert [each.details for each in alone.reports if each.event == "entry_lost"] == [
+        {"entry": 7, "subscription": "alice/d"}
+    ]
 
 
 def test_what_has_no_way_costs_nothing_until_ways_change(monkeypatch: pytest.MonkeyPatch) -> None:

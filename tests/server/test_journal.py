@@ -20,6 +20,7 @@ from palio.node.effects import (
     DropEntries,
     DropSubscription,
     Forget,
+    Heading,
     PutFacts,
     PutSubscription,
     PutWindow,
@@ -264,6 +265,8 @@ def test_events_that_changed_on_the_disk_are_not_served(tmp_path: Path) -> None:
         with pytest.raises(JournalDamaged, match=r"entry 20 .* events 2000 to 2499 of 'alice'"):
             found.entries([1, 20])
         assert found.counters.damaged == 1
+        assert found.heading(20) == Heading("alice", 2_000, 2_499)
+        assert found.heading(21) is None
 
 
 TAMPERED: Final = {
@@ -386,6 +389,7 @@ def test_without_a_disk_promises_are_refused_and_the_rest_is_taken() -> None:
     assert diskless.load().epoch > 1_700_000_000
     assert diskless.load().pending == ()
     assert diskless.entries([1]) == []
+    assert diskless.heading(1) is None
     assert diskless.assigned("a", [1, 2]) == [None, None]
 
 

@@ -72,7 +72,8 @@ class Gap(msgspec.Struct, frozen=True):
 
     Where the publisher is `*` and the count 0, events of anybody may have been lost: the session
     with the broker was, and what was published in the meantime is not known. Durable events of a
-    durable subscription are not among them.
+    durable subscription are not among them, unless it is told so itself: then its broker's disk has
+    lost something. Of a damaged entry the count may be that of all its numbers.
     """
 
     publisher: str

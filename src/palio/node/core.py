@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from palio.node.authority import Authority, hearable
 from palio.node.complaints import Complaints
+from palio.node.custody import Lost
 from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report, Store
 from palio.node.identity import Identity
@@ -219,8 +220,14 @@ class Core:
         custody = self.durability.custody
         damaged, custody.damaged = custody.damaged, []
         for entry, homes in damaged:
-            self.report("error", "entry_lost", entry=entry, homes=list(homes))
+            self._tell_lost(entry, homes=list(homes))
         self.dismiss(entry for entry, _ in damaged)
+
+    def _tell_lost(self, entry: int, **whose: object) -> None:
+        """Tell of an entry that cannot be read: whose events were in it, if that is known."""
+        heading = self.durability.custody.heading(entry)
+        known = {} if heading is None else heading._asdict()
+        self.report("error", "entry_lost", entry=entry, **known, **whose)
 
     def _echo(self, neighbour: Neighbour, echo: Echo) -> None:
         """Answer for facts once they are on our own disk: after a crash we still know them."""
@@ -327,9 +334,9 @@ class Core:
             delivery = custody.next_delivery(durable.subject, durable.key)
             if delivery is None:
                 return
-            if isinstance(delivery, Gaps):
-                self.report("error", "entry_lost", subscription=durable.subject)
-                session.say(self.out, delivery)
+            if isinstance(delivery, Lost):
+                self._tell_lost(delivery.entry, subscription=durable.subject)
+                session.say(self.out, Gaps((delivery.gap,)))
             else:
                 session.say(self.out, _permitted(session, delivery))
 

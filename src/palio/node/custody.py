@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice, takewhile
-from typing import Final
+from typing import Final, NamedTuple
 
 from palio.errors import IllegalMessage, JournalDamaged
 from palio.matching.protocol import RowMask
@@ -21,15 +21,16 @@ from palio.node.effects import (
     DropEntries,
     Entry,
     Forget,
+    Heading,
     Operation,
     PutEntry,
     Store,
     Stored,
 )
 from palio.node.limits import WINDOW_BYTES
-from palio.node.messages import Carry, Deliver, Gap, Gaps, Parcel, pack_mask
+from palio.node.messages import Carry, Deliver, Gap, Parcel, pack_mask
 
-__all__ = ["Custody"]
+__all__ = ["Custody", "Lost"]
 
 CACHE_BYTES: Final = 64 << 20
 """Parcels kept in memory; others are read from the journal when their turn comes."""
@@ -92,6 +93,13 @@ class _Cache:
         parcel = self._parcels.pop(entry, None)
         if parcel is not None:
             self._bytes -= parcel.nbytes
+
+
+class Lost(NamedTuple):
+    """An entry that the journal cannot give back, as a durable subscription is told of it."""
+
+    entry: int
+    gap: Gap
 
 
 class _Line:
@@ -285,10 +293,10 @@ class Custody:
         line.sizes.clear()
         line.in_flight = 0
 
-    def next_delivery(self, subscription: str, key: int) -> Deliver | Gaps | None:
+    def next_delivery(self, subscription: str, key: int) -> Deliver | Lost | None:
         """What to send to a durable subscription's owner next, unless too much is with it.
 
-        An entry that the journal cannot give back any more is a gap, of nobody knows what.
+        An entry that the journal cannot give back any more is a gap.
         """
         line = self._lines[subscription]
         if len(line.sizes) < len(line.entries) and line.in_flight < WINDOW_BYTES:
@@ -300,9 +308,25 @@ class Custody:
             line.sizes.append(size)
             line.in_flight += size
             if parcel is None:
-                return Gaps((Gap("*", 0, 0, 0, key),))
+                return Lost(entry, self._gap(subscription, entry, key))
             return Deliver(parcel, self._rows_of(subscription, entry), key, entry)
         return None
+
+    def heading(self, entry: int) -> Heading | None:
+        """Whose events an entry holds that cannot be read, if that can be."""
+        return self._store.heading(entry)
+
+    def _gap(self, subscription: str, entry: int, key: int) -> Gap:
+        """What an entry that cannot be read was to a subscription: so many events, or fewer where
+        it was to get all of a part of a publication.
+        """
+        heading = self._store.heading(entry)
+        if heading is None:
+            return Gap("*", 0, 0, 0, key)
+        publisher, first, last = heading
+        rows = self._rows_of(subscription, entry)
+        count = last - first + 1 if rows is None else int.from_bytes(rows).bit_count()
+        return Gap(publisher, first, last, count, key)
 
     def acknowledge(self, subscription: str, entry: int) -> list[Operation]:
         """It has dealt with everything up to an entry."""
@@ -330,8 +354,11 @@ class Custody:
         found: list[Entry] = []
         for entry in self._lines[subscription].entries:
             try:
-                found += self._store.entries([entry])
+                read = self._store.entries([entry])
             except JournalDamaged:
+                read = []
+            found += read
+            if not read:
                 self.damaged.append((entry, ()))
         return found
 

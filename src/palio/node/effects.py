@@ -20,6 +20,7 @@ __all__ = [
     "Effect",
     "Entry",
     "Forget",
+    "Heading",
     "Moment",
     "Operation",
     "PutEntry",
@@ -169,6 +170,14 @@ class Entry(NamedTuple):
     wall_us: int
 
 
+class Heading(NamedTuple):
+    """Whose events an entry holds, and the first and the last of their numbers."""
+
+    publisher: str
+    first_seq: int
+    last_seq: int
+
+
 class Stored(NamedTuple):
     """All that a journal holds when a broker starts, apart from the events themselves."""
 
@@ -195,3 +204,6 @@ class Store(Protocol):
 
     def assigned(self, subscription: str, numbers: Sequence[int]) -> list[bytes | None]:
         """The rows of entries that a durable subscription waits for."""
+
+    def heading(self, entry: int) -> Heading | None:
+        """What is known of an entry whose events are damaged; None if it is not there."""

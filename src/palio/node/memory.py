@@ -14,6 +14,7 @@ from palio.node.effects import (
     DropSubscription,
     Entry,
     Forget,
+    Heading,
     Operation,
     PutEntry,
     PutFacts,
@@ -101,3 +102,11 @@ class MemoryStore:
         """See `Store`."""
         lines = self._assigned.get(subscription, {})
         return [lines.get(number) for number in numbers]
+
+    def heading(self, entry: int) -> Heading | None:
+        """See `Store`."""
+        held = self._entries.get(entry)
+        if held is None or not len(held.parcel):
+            return None
+        numbers = held.parcel.numbers
+        return Heading(held.parcel.publisher, int(numbers[0]), int(numbers[-1]))

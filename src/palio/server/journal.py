@@ -31,6 +31,7 @@ from palio.node.effects import (
     Append,
     Assign,
     Entry,
+    Heading,
     PutEntry,
     PutSubscription,
     PutWindow,
@@ -177,6 +178,22 @@ class Journal:
                 selections[entry] = rows
         return [selections.get(number) for number in numbers]
 
+    def heading(self, entry: int) -> Heading | None:
+        """See `Store`."""
+        query = (
+            "SELECT entry, homes, publisher, first_seq, last_seq, wall_us, shape, sum "
+            "FROM entries WHERE entry = ?"
+        )
+        try:
+            rows = self._rows(query, entry)
+        except sqlite3.Error:
+            return None
+        for *head, found in rows:
+            _, _, publisher, first_seq, last_seq, *_ = head
+            if found == checksum(*head) and first_seq is not None:
+                return Heading(publisher, first_seq, last_seq)
+        return None
+
     # --- reading ---
 
     def _rows(self, query: str, *values: object) -> list[Any]:
@@ -286,6 +303,10 @@ class Diskless:
     def assigned(self, subscription: str, numbers: Sequence[int]) -> list[bytes | None]:  # noqa: ARG002  # nobody's
         """See `Store`."""
         return [None for _ in numbers]
+
+    def heading(self, entry: int) -> Heading | None:  # noqa: ARG002  # there are none
+        """See `Store`."""
+        return None
 
 
 def _lock(directory: Path) -> IO[str]:

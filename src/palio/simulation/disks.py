@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palio.errors import JournalDamaged
-from palio.node.effects import Entry, Operation, Stored
+from palio.node.effects import Entry, Heading, Operation, Stored
 from palio.node.memory import MemoryStore
 from palio.simulation.randomness import Randomness
 
@@ -69,3 +69,7 @@ class Disk:
     def assigned(self, subscription: str, numbers: Sequence[int]) -> list[bytes | None]:
         """See `Store`."""
         return self._synced.assigned(subscription, numbers)
+
+    def heading(self, entry: int) -> Heading | None:
+        """See `Store`: of an entry only its events turn."""
+        return self._synced.heading(entry)
