@@ -23,6 +23,7 @@ from palio.node.effects import (
     Heading,
     PutFacts,
     PutSubscription,
+    PutTime,
     PutWindow,
 )
 from palio.node.memory import MemoryStore
@@ -79,7 +80,7 @@ HISTORY: Final = (
     append(6, DropEntries((1,)), Forget("alice/all", 1), PutWindow("q#0", b"")),
     append(7, PutFacts((Fact("b2", 3, "links", ("b1", "b3")),))),
     append(8, DropSubscription("bob/some")),
-    append(9, put(9), DropEntries((9,))),
+    append(9, put(9), DropEntries((9,)), PutTime(77)),
 )
 
 
@@ -92,6 +93,7 @@ def test_what_was_written_is_read_as_the_store_in_memory_has_it(tmp_path: Path) 
     with journal(tmp_path) as found:
         loaded = found.load()
         assert loaded.last_entry == expected.last_entry == 9
+        assert loaded.time_us == expected.time_us == 77
         assert loaded.pending == expected.pending == [(2, ("b2", "b3")), (3, ())]
         assert loaded.subscriptions == expected.subscriptions == [SUBSCRIPTION]
         assert loaded.waiting == {"alice/all": [2, 3]}

@@ -13,7 +13,7 @@ import pytest
 from palio import Gap, connect
 from palio.cli.fleet import Fleet
 from palio.errors import InvalidConfiguration, JournalDamaged, NotStored, PalioError
-from palio.node.effects import Append, Assign, DropSubscription, PutSubscription
+from palio.node.effects import Append, Assign, DropSubscription, PutSubscription, PutTime
 from palio.server.journal import FILE, Journal
 from palio.server.journal_mark import FILE as MARK
 from tests.server.helpers import append, put
@@ -145,7 +145,7 @@ def test_an_old_copy_that_was_put_back_is_told(
     bob = PutSubscription("bob/some", "bob", "x > 0", b"\x80", 60.0)
     carol = PutSubscription("carol/some", "carol", "x > 0", b"\x80", 60.0)
     gone = append(5, carol), append(6, DropSubscription("carol/some"))
-    write(data, entry(3), entry(4), append(7, bob), *gone)
+    write(data, entry(3), entry(4), append(7, bob, PutTime(77)), *gone)
     assert not caplog.records
     shutil.copy(tmp_path / "copy", data / FILE)
     with opened(data) as found:
@@ -155,6 +155,7 @@ def test_an_old_copy_that_was_put_back_is_told(
         assert told["subscriptions"] == "bob/some"
         assert found.load().waiting == {"alice/all": [1, 2, 5], "bob/some": [5]}
         assert found.load().epoch == 2
+        assert found.load().time_us == 77
 
 
 def test_what_a_copy_has_not_forgotten_is_only_told_in_the_log(

@@ -15,7 +15,7 @@ from tests.server.helpers import flip
 
 def note(commits: int, *publishers: str) -> Note:
     spans = [Span(each, commits, commits, 10 * commits, 10 * commits + 9) for each in publishers]
-    return Note("b1", 1, commits, commits, spans)
+    return Note("b1", 1, commits, commits, 7_000 + commits, spans)
 
 
 def noted(path: Path, *notes: Note) -> None:

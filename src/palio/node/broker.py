@@ -137,6 +137,7 @@ class Node:
         for durable in core.durability.here.values():
             durable.away_since = at.now
         core.durability.registry.begin(at.wall_us)
+        self._publishing.times.begin()
         core.move(core.durability.moved(list(core.durability.here)))
         return self._effects()
 
@@ -243,6 +244,7 @@ class Node:
                 core.append(core.durability.drop(subject))
         core.durability.registry.again(core.at)
         core.complain_again()
+        self._publishing.times.keep()
         return self._effects()
 
     def drain(self, at: Moment) -> list[Effect]:
@@ -253,6 +255,7 @@ class Node:
             if state.party is not None:
                 state.party.word(self._core.out, now=True)
             self._close(link, Bye("closed", "the broker is going down"))
+        self._publishing.times.keep(now=True)
         return self._effects()
 
     # --- connections ---

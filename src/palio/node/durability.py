@@ -45,6 +45,8 @@ class Durability:
         stored = store.load()
         self.name = name
         self.epoch = stored.epoch
+        self.last_time_us = stored.time_us
+        """The time of the last publication of an earlier life, as far as the journal knows."""
         self.registry = Registry(name, stored.facts, vouching)
         self.custody = Custody(name, store, stored)
         for broker in self.registry.retired:

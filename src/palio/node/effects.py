@@ -26,6 +26,7 @@ __all__ = [
     "PutEntry",
     "PutFacts",
     "PutSubscription",
+    "PutTime",
     "PutWindow",
     "Report",
     "Send",
@@ -149,6 +150,12 @@ class PutFacts(NamedTuple):
     facts: tuple[Fact, ...]
 
 
+class PutTime(NamedTuple):
+    """The time of the last publication of this broker's clients."""
+
+    time_us: int
+
+
 Operation: TypeAlias = (
     PutEntry
     | Assign
@@ -158,6 +165,7 @@ Operation: TypeAlias = (
     | DropSubscription
     | PutWindow
     | PutFacts
+    | PutTime
 )
 
 
@@ -191,6 +199,8 @@ class Stored(NamedTuple):
     """For each durable subscription the entries that it has not dealt with, in order."""
     windows: Sequence[PutWindow]
     facts: Sequence[Fact]
+    time_us: int = 0
+    """The time of the last publication that is remembered."""
 
 
 class Store(Protocol):

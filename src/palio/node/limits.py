@@ -167,6 +167,13 @@ AHEAD_US: Final = 10 * 365 * 86_400 * 1_000_000
 """Versions and claims are times of some wall. Clocks may be years wrong; what is further ahead was
 made up, so that its origin could not outdo it."""
 
+TIME_AHEAD_US: Final = 86_400 * 1_000_000
+"""A broker goes on above the last time of its earlier life if that is a day ahead at most: a zone
+that was set wrong is less."""
+
+TIME_KEPT_S: Final = 10.0
+"""How often the time of live publications is written down: that takes a sync."""
+
 REPEATED_AT_ONCE: Final = 500
 """Facts that a broker which was outdone says again with one tick: to sign them takes 20 ms."""
 

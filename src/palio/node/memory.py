@@ -19,6 +19,7 @@ from palio.node.effects import (
     PutEntry,
     PutFacts,
     PutSubscription,
+    PutTime,
     PutWindow,
     Stored,
 )
@@ -39,6 +40,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._epoch = 0
         self._last_entry = 0
+        self._time_us = 0
         self._entries: dict[int, Entry] = {}
         self._subscriptions: dict[str, PutSubscription] = {}
         self._assigned: dict[str, dict[int, bytes | None]] = {}
@@ -48,7 +50,10 @@ class MemoryStore:
     def write(self, operations: Iterable[Operation]) -> None:
         """Apply the operations of an `Append`."""
         for operation in operations:
-            self._write(operation)
+            if isinstance(operation, PutTime):
+                self._time_us = operation.time_us
+            else:
+                self._write(operation)
 
     def _write(self, operation: Operation) -> None:
         match operation:
@@ -92,6 +97,7 @@ class MemoryStore:
             {name: sorted(lines) for name, lines in self._assigned.items()},
             list(self._windows.values()),
             list(self._facts.values()),
+            self._time_us,
         )
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:

@@ -39,6 +39,7 @@ from palio.node.messages import (
 )
 from palio.node.parcels import Shape
 from palio.node.sessions import Neighbour, Party, Session
+from palio.node.times import Times
 from palio.routing.protocol import Events, Peer
 
 __all__ = ["Publishing", "check_numbered"]
@@ -52,7 +53,7 @@ class Publishing:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._last_us = 0
+        self.times = Times(core)
         self._next_ticket = 0
         self._sound: set[Shape] = set()
         self._strangers: dict[str, None] = {}
@@ -82,7 +83,7 @@ class Publishing:
         try:
             self._spend(session, given)
             self._check(given)
-            parcel = given.stamped(session.publisher, message.first_seq, self._next_time())
+            parcel = given.stamped(session.publisher, message.first_seq, self.times.next_us())
             if not session.principal.publishes_all:
                 parcel, denied = _permitted(session, parcel)
             if message.durable and len(parcel):
@@ -141,11 +142,6 @@ class Publishing:
         if len(self._sound) >= MAX_SHAPES:
             self._sound.clear()
         self._sound.add(parcel.shape)
-
-    def _next_time(self) -> int:
-        """Now, or just after the publication before: patterns go by this order."""
-        self._last_us = max(self._core.at.wall_us, self._last_us + 1)
-        return self._last_us
 
     def _publish_durable(
         self, session: Session, parcel: Parcel, homes: Mapping[str, RowMask], last: int
@@ -303,6 +299,8 @@ class Publishing:
             core.append(core.durability.take_back(parcel, assigned))
             refused(reason)
 
+        if operations:
+            operations += self.times.to_keep()
         core.append(operations, on_disk, off_disk)
 
     # --- the live way ---

@@ -154,6 +154,7 @@ class Journal:
                 waiting=dict(waiting),
                 windows=list(self._windows()),
                 facts=list(self._facts()),
+                time_us=int(about(self._reading, "time_us", 0)),
             )
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:

@@ -2,7 +2,7 @@
 
 | table | a row is | and has a checksum over |
 |---|---|---|
-| `about` | `name` of the broker, `epoch`, `last_entry`, `commits` | everything |
+| `about` | `name` of the broker, `epoch`, `last_entry`, `commits`, `time_us` | everything |
 | `shapes` | a schema, as an Arrow message | itself |
 | `entries` | events in custody | all but the events, and another one over these |
 | `assigned` | an entry's rows for a durable subscription | everything |
@@ -36,6 +36,7 @@ from palio.node.effects import (
     PutEntry,
     PutFacts,
     PutSubscription,
+    PutTime,
     PutWindow,
 )
 from palio.server.journal_mark import Note, Span
@@ -130,7 +131,7 @@ def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> No
 
 
 def about(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
-    """What the journal says about itself: `name`, `epoch`, `last_entry` or `commits`.
+    """What the journal says about itself: `name`, `epoch`, `last_entry`, `commits` or `time_us`.
 
     With a default it may say nothing about that: older versions did not.
     """
@@ -157,7 +158,7 @@ class Scribe:
         self._many = connection.executemany
         self._shapes: dict[pa.Schema, tuple[int, pa.Buffer]] = {}
         self._name, self._epochs = str(about(connection, "name")), int(about(connection, "epoch"))
-        self._last_entry = 0
+        self._last_entry = self._time_us = 0
         self._spans: dict[str, Span] = {}
         self._note = Note(self._name, self._epochs, 0, 0)
         self.forget()
@@ -193,6 +194,8 @@ class Scribe:
                     self._execute("INSERT OR REPLACE INTO windows VALUES (?, ?, ?)", row_of_window)
                 else:
                     self._execute("DELETE FROM windows WHERE key = ?", (key,))
+            case PutTime(time_us):
+                self._note.time_us = time_us
             case PutFacts(facts):
                 for fact in facts:
                     text = msgspec.json.encode(fact).decode()
@@ -210,6 +213,9 @@ class Scribe:
         if note.last_entry > self._last_entry:
             put_about(self._connection, "last_entry", note.last_entry)
             self._last_entry = note.last_entry
+        if note.time_us != self._time_us:
+            put_about(self._connection, "time_us", note.time_us)
+            self._time_us = note.time_us
         note.spans = list(self._spans.values())
         self._begin(note.commits + 1)
         return note
@@ -218,11 +224,12 @@ class Scribe:
         """After a transaction that failed: what it added is not there."""
         self._shapes.clear()
         self._last_entry = int(about(self._connection, "last_entry"))
+        self._time_us = int(about(self._connection, "time_us", 0))
         self._begin(int(about(self._connection, "commits", 0)) + 1)
 
     def _begin(self, commits: int) -> None:
         self._spans = {}
-        self._note = Note(self._name, self._epochs, commits, self._last_entry)
+        self._note = Note(self._name, self._epochs, commits, self._last_entry, self._time_us)
 
     def _put_entry(self, put: PutEntry) -> None:
         batch = put.parcel.batch

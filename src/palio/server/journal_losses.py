@@ -7,7 +7,8 @@ were more, then the log was cut short, a file was emptied, or an old copy was pu
 - each durable subscription is assigned an entry that does not exist. It is told as a gap when its
   turn comes, and again until something after it was acknowledged. Those that were lost with the
   journal are told when they are registered again: they wait for that entry already;
-- numbers of entries and of epochs go on after those that were used, so that none is used twice.
+- numbers of entries and of epochs, and the times of publications, go on after those that were
+  used, so that none is used twice.
 
 A broker then starts with what it has.
 """
@@ -44,6 +45,7 @@ def begin_epoch(
         )
     epoch, commits = int(about(connection, "epoch")), int(about(connection, "commits", 0))
     last_entry = int(about(connection, "last_entry"))
+    time_us = int(about(connection, "time_us", 0))
     here = [each for (each,) in connection.execute("SELECT subscription FROM subscriptions")]
     connection.execute("BEGIN IMMEDIATE")
     if known is not None and known.commits > commits:
@@ -51,15 +53,17 @@ def begin_epoch(
         counters.missing = max(0, known.last_entry - last_entry)
         last_entry = max(last_entry, known.last_entry)
         epoch, commits = max(epoch, known.epochs), known.commits
+        time_us = known.time_us or time_us
         if told:
             last_entry += 1
             rows = [(each, last_entry, None, checksum(each, last_entry, None)) for each in told]
             connection.executemany("INSERT INTO assigned VALUES (?, ?, ?, ?)", rows)
         put_about(connection, "last_entry", last_entry)
+        put_about(connection, "time_us", time_us)
     put_about(connection, "epoch", epoch + 1)
     put_about(connection, "commits", commits + 1)
     connection.execute("COMMIT")
-    mark.note(Note(name, epoch + 1, commits + 1, last_entry, began=here))
+    mark.note(Note(name, epoch + 1, commits + 1, last_entry, time_us, began=here))
     mark.sync()
     return epoch
 

@@ -68,6 +68,8 @@ class Note(msgspec.Struct, omit_defaults=True):
     commits: int
     """Transactions so far."""
     last_entry: int
+    time_us: int = 0
+    """Of the last publication."""
     spans: list[Span] = []
     began: list[str] = []
     """Durable subscriptions that were registered or changed."""
@@ -178,7 +180,7 @@ class Mark:
             self._bytes -= len(self._lines.popleft())
         newest = self.newest
         base = Note(newest.name, newest.epochs, newest.commits, newest.last_entry)
-        base.began = list(self.names)
+        base.time_us, base.began = newest.time_us, list(self.names)
         line = _encoded(base)
         self._limit = self._bytes + len(line) + MARK_BYTES
         try:
