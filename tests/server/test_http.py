@@ -301,6 +301,61 @@ async def test_other_addresses_and_methods_are_told_in_the_same_form() -> None:
         assert (await client.get("/subscriptions/none")).status_code == 404
         refused = await client.delete("/events")
         assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD, POST")
+        assert refused.json()["error"] == {
+            "type": "MethodNotAllowed",
+            "message": "this address takes GET, HEAD, POST, not DELETE",
+        }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "told"),
+    [
+        ("POST", "/events?durabel=true", "'durabel'; there are durable"),
+        ("GET", "/events?filter=x&cursr=1", "'cursr'; there are filter, cursor, param.NAME"),
+        ("GET", "/events?filter=x&parameter.y=1", "'parameter.y'"),
+        ("GET", "/subscriptions?limit=1", "'limit'; this address takes none"),
+        ("POST", "/subscriptions?durable=true", "'durable'"),
+        ("GET", "/subscriptions/a?x=1", "'x'"),
+        ("GET", "/subscriptions/a/events?filter=x", "'filter'; there are cursor"),
+        ("POST", "/subscriptions/a/acknowledge?cursor=1", "'cursor'"),
+        ("GET", "/topology?x=1", "'x'"),
+    ],
+)
+async def test_a_slip_in_a_query_is_told(method: str, path: str, told: str) -> None:
+    async with broker() as server, asked(server) as client:
+        answer = await client.request(method, path, content=b"{}")
+        assert answer.status_code == 400
+        message = answer.json()["error"]["message"]
+        assert message.startswith("the query has an unknown parameter ")
+        assert told in message
+
+
+async def test_a_body_that_is_packed_is_not_read() -> None:
+    async with broker() as server, asked(server) as client:
+        headers = {"content-type": JSON_TYPE, "content-encoding": "gzip"}
+        answer = await client.post("/events", content=b"\x1f\x8b", headers=headers)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (415, "Encoded")
+        headers = {"content-type": JSON_TYPE, "content-encoding": "identity"}
+        plain = await client.post("/events", content=json.dumps(EVENT), headers=headers)
+        assert plain.status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("durable", "body", "told"),
+    [
+        (False, {"cursor": "1"}, "this subscription is not durable"),
+        (True, {}, "say up to where"),
+        (True, {"cursor": "1"}, "nobody hears this subscription now; open its stream first"),
+    ],
+)
+async def test_what_cannot_be_acknowledged_says_why(
+    durable: bool, body: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    async with broker(tmp_path) as server, asked(server) as client:
+        made = await client.post("/subscriptions", json={"config": {"durable": durable}})
+        answer = await client.post(f"{made.headers['location']}/acknowledge", json=body)
+        assert answer.status_code == 400
+        assert told in answer.json()["error"]["message"]
 
 
 PATHS = ("/events", "/subscriptions", "/subscriptions/a", "/subscriptions/a/acknowledge")

@@ -10,15 +10,29 @@ from palio.errors import LimitExceeded, NotAuthenticated, PalioError, ParseError
 from palio.node.messages import Failure
 from palio.server import webhook
 from palio.server.front import Declined
-from palio.server.http_errors import Misdirected, NotFound, answer, described, status_of
+from palio.server.http_access import Encoded
+from palio.server.http_errors import (
+    MethodNotAllowed,
+    Misdirected,
+    NotFound,
+    answer,
+    described,
+    status_of,
+)
 
-ELSEWHERE = {"Misdirected": Misdirected, "NotFound": NotFound, "NotTaken": webhook.NotTaken}
+ELSEWHERE: dict[str, type[PalioError]] = {
+    "Encoded": Encoded,
+    "MethodNotAllowed": MethodNotAllowed,
+    "Misdirected": Misdirected,
+    "NotFound": NotFound,
+    "NotTaken": webhook.NotTaken,
+}
 
 
 def test_the_table_of_the_page_holds() -> None:
     page = (Path(__file__).parents[2] / "docs" / "http.md").read_text(encoding="utf-8")
     rows = page.split("| status | `type` |\n|---|---|\n")[1].split("\n\n")[0].splitlines()
-    assert len(rows) == 7
+    assert len(rows) == 9
     for row in rows:
         status, kinds = (cell.strip() for cell in row.strip("|").split(" | "))
         for name in kinds.split("`")[1::2]:

@@ -85,6 +85,17 @@ async def test_what_is_no_command_is_told_and_the_stream_goes_on(command: str) -
         assert (await said(socket))["data"] == {"x": 1}
 
 
+async def test_an_unknown_parameter_is_told_by_its_name() -> None:
+    async with (
+        broker() as server,
+        listening(server) as client,
+        connect(address(client, FILTERED)) as socket,
+    ):
+        await socket.send('{"update": {"nope": 1}}')
+        error = (await said(socket))["error"]
+        assert error["message"] == "the filter has no parameter :nope"
+
+
 @pytest.mark.parametrize("beyond", [-1, 0, 1])
 async def test_commands_are_limited(beyond: int) -> None:
     async with (
@@ -123,6 +134,7 @@ async def test_acknowledging_and_coming_back(tmp_path: Path) -> None:
     "path",
     [
         *("/events", "/subscriptions/none/events", "/events?filter=x+%3C"),
+        "/events?filter=x&cursr=1",
         f"/events?filter=x+%3C+%27{quote(chr(233) * 200)}",
         f"/subscriptions/{quote(chr(0x1F600) * 200)}/events",
     ],

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from palio.errors import Closed, InvalidInput
+from palio.errors import Closed, InvalidBinding, InvalidInput
 from palio.language.http_events import gap_event, to_json
 from palio.language.parsing import parse_filter
 from palio.model.events import rows
@@ -154,6 +154,9 @@ class Feed:
 
     async def update(self, values: Mapping[str, Any]) -> None:
         """New values for some parameters, for this consumer alone."""
+        for name in values:
+            if name not in self._values:
+                raise InvalidBinding(f"the filter has no parameter :{name:.80}", name=name)
         await self._guest.update(values)
         self._values = {**self._values, **values}
         self._changed = True

@@ -32,7 +32,7 @@ from palio.server.hosts import Hosts
 from palio.server.http_access import MAX_BODY_BYTES, Access
 from palio.server.http_connection import Door, HttpConnection, SocketConnection
 from palio.server.http_delivery import Delivery
-from palio.server.http_errors import NotFound, answer
+from palio.server.http_errors import MethodNotAllowed, NotFound, answer
 from palio.server.http_hosts import HostCheck, own_names
 from palio.server.http_publishing import Publishing
 from palio.server.http_subscriptions import Directory
@@ -110,9 +110,14 @@ async def _not_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         return answer(NotFound(f"there is nothing at {request.scope['path']!r:.200}"))
+    if error.status_code == 405:
+        headers = _allowed(request)
+        taken = f"this address takes {headers['allow']}, not {request.method:.20}"
+        response = answer(MethodNotAllowed(taken))
+        response.headers.update(headers)
+        return response
     kind = {"type": "HTTPException", "message": error.detail}
-    headers = _allowed(request) if error.status_code == 405 else error.headers
-    return JSONResponse({"error": kind}, error.status_code, headers)
+    return JSONResponse({"error": kind}, error.status_code, error.headers)
 
 
 async def _no_socket(socket: WebSocket) -> None:

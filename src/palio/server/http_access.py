@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -14,7 +14,7 @@ from palio.model.hiding import shown_without
 from palio.node.authority import ANYONE, Authority, Principal
 from palio.node.effects import Moment
 
-__all__ = ["MAX_BODY_BYTES", "NAME", "Access", "Caller", "body_of", "json_of", "read"]
+__all__ = ["MAX_BODY_BYTES", "NAME", "Access", "Caller", "Encoded", "body_of", "json_of", "read"]
 
 MAX_BODY_BYTES: Final = 4 << 20
 """A request's body: some thousand events of a kilobyte."""
@@ -22,7 +22,14 @@ MAX_BODY_BYTES: Final = 4 << 20
 NAME: Final = "http"
 """What the front calls itself where nobody has to show who it is."""
 
+TOKEN: Final = "access_token"
+"""The parameter of a query that shows who calls."""
+
 _Kind = TypeVar("_Kind")
+
+
+class Encoded(InvalidInput):
+    """A body that would have to be unpacked before it could be read."""
 
 
 class Caller(NamedTuple):
@@ -49,9 +56,15 @@ class Access:
         self._authority = authority
         self._moment = moment
 
-    def caller(self, connection: HTTPConnection) -> Caller:
-        """Who calls; `NotAuthenticated` if that is not shown."""
-        token = connection.query_params.get("access_token", "")
+    def caller(self, connection: HTTPConnection, *known: str) -> Caller:
+        """Who calls; `NotAuthenticated` if that is not shown.
+
+        `known` are the parameters of the query that the caller reads; others are refused, since a
+        slip would change what is done and nobody would notice. A name that ends with a point
+        stands for all that begin with it.
+        """
+        _check_query(connection, known)
+        token = connection.query_params.get(TOKEN, "")
         given = connection.headers.get("authorization", "")
         if given:
             scheme, _, token = given.partition(" ")
@@ -65,6 +78,16 @@ class Access:
     def of(self, token: str) -> Caller:
         """Whom a token shows."""
         return Caller(self._authority.authenticate(token, "", self._moment()), token)
+
+
+def _check_query(connection: HTTPConnection, known: Collection[str]) -> None:
+    for name in connection.query_params:
+        if name != TOKEN and name not in known and f"{name.partition('.')[0]}." not in known:
+            listed = ", ".join(f"{each}NAME" if each.endswith(".") else each for each in known)
+            raise InvalidInput(
+                f"the query has an unknown parameter {name!r:.40}; "
+                + (f"there are {listed}" if listed else "this address takes none")
+            )
 
 
 def _check_origin(connection: HTTPConnection) -> None:
@@ -83,6 +106,9 @@ def _check_origin(connection: HTTPConnection) -> None:
 
 async def body_of(request: Request) -> bytes:
     """A request's body, read no further than it may be long."""
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        raise Encoded(f"a body of content-encoding {coding!r:.40} is not read; send it plain")
     said = request.headers.get("content-length", "")
     if said.isdigit() and int(said) > MAX_BODY_BYTES:
         raise _too_long(int(said))

@@ -159,8 +159,15 @@ class Delivery:
         _, known = self._found(request)
         cursor = read(await body_of(request), dict[str, str]).get("cursor", "")
         feeds = self._feeds.get(known.id)
-        if not known.durable or not cursor or not feeds:
-            raise InvalidInput("a durable subscription that is being delivered takes a cursor")
+        if not known.durable:
+            raise InvalidInput("this subscription is not durable: nothing of it is acknowledged")
+        if not cursor:
+            raise InvalidInput('say up to where: {"cursor": "..."}, the id of an event')
+        if not feeds:
+            raise InvalidInput(
+                "nobody hears this subscription now; open its stream first, and acknowledge "
+                "while it is open"
+            )
         feeds[-1].acknowledge(cursor)
         return Response(status_code=204)
 
@@ -290,28 +297,28 @@ class Delivery:
 
     # --- parts ---
 
-    def _found(self, connection: HTTPConnection) -> tuple[Caller, Subscription]:
-        caller = self._access.caller(connection)
+    def _found(self, connection: HTTPConnection, *known: str) -> tuple[Caller, Subscription]:
+        caller = self._access.caller(connection, *known)
         try:
             return caller, self._directory.get(connection.path_params["id"], caller.name)
         except NotPermitted as error:
             raise NotFound(str(error)) from None
 
-    def _attached(self, connection: HTTPConnection) -> Subscription:
+    def _attached(self, connection: HTTPConnection, *known: str) -> Subscription:
         """A subscription, heard with the token of the caller: that of its making may be old."""
-        caller, known = self._found(connection)
-        return msgspec.structs.replace(known, token=caller.token)
+        caller, found = self._found(connection, *known)
+        return msgspec.structs.replace(found, token=caller.token)
 
     def _audible(self, connection: HTTPConnection) -> Subscription:
         """A subscription that is not delivered elsewhere already."""
-        found = self._attached(connection)
+        found = self._attached(connection, "cursor")
         if found.request.sink:
             raise InvalidInput("this subscription is delivered to its sink; make another to listen")
         return found
 
     def _passing(self, connection: HTTPConnection) -> Subscription:
         """A subscription that nobody keeps, out of a query."""
-        caller = self._access.caller(connection)
+        caller = self._access.caller(connection, "filter", "cursor", "param.")
         query = connection.query_params
         if "filter" not in query:
             raise InvalidInput("give ?filter=..., and &param.NAME=VALUE for each parameter")

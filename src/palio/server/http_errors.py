@@ -19,12 +19,17 @@ from palio.errors import (
 )
 from palio.node.messages import Failure
 from palio.server.front import Declined
+from palio.server.http_access import Encoded
 
-__all__ = ["Misdirected", "NotFound", "answer", "described", "status_of"]
+__all__ = ["MethodNotAllowed", "Misdirected", "NotFound", "answer", "described", "status_of"]
 
 
 class NotFound(PalioError):
     """There is nothing at this address, or nothing of the caller's."""
+
+
+class MethodNotAllowed(PalioError):
+    """There is something at this address, which does not take this method."""
 
 
 class Misdirected(PalioError):
@@ -37,6 +42,8 @@ _STATUSES: Final[dict[type[BaseException], int]] = {
     NotAuthenticated: 401,
     NotPermitted: 403,
     LimitExceeded: 413,
+    Encoded: 415,
+    MethodNotAllowed: 405,
     InvalidInput: 400,
     NotStored: 503,
     Unreachable: 503,

@@ -42,7 +42,7 @@ class Publishing:
 
     async def publish(self, request: Request) -> Response:
         """`POST /events`."""
-        caller = self._access.caller(request)
+        caller = self._access.caller(request, "durable")
         durable = request.query_params.get("durable", "false")
         if durable not in ("true", "false"):
             raise InvalidInput(f"durable is true or false, not {durable!r:.40}")
