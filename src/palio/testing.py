@@ -140,6 +140,9 @@ class Network:
         self._is_up = asyncio.Event()
         self._brokers = {name: _Broker(self, name) for name in topology.brokers}
 
+    def __repr__(self) -> str:
+        return f"<Network of {len(self.topology.brokers)} brokers>"
+
     async def __aenter__(self) -> Self:
         for name in self._brokers:
             self.restart(name)

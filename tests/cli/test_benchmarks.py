@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from palio.cli import benchmarks
-from palio.cli.benchmarks import bench
+from palio.cli.benchmarks import bench, is_available
 from palio.errors import InvalidInput
 from tests.cli.helpers import Palio
 
@@ -60,3 +60,8 @@ def test_what_the_command_runs(
 @pytest.mark.parametrize("name", ["matching", "network"])
 def test_the_checkout_has_what_the_command_names(name: str) -> None:
     assert (CHECKOUT / "benchmarks" / f"{name}.py").is_file()
+
+
+def test_benchmarks_are_offered_where_there_are_some(tmp_path: Path) -> None:
+    assert is_available()
+    assert not is_available(tmp_path / "src" / "palio")

@@ -52,6 +52,20 @@ def _references(part: Any) -> Any:
             yield from _references(each)
 
 
+def test_every_operation_has_a_name_of_its_own() -> None:
+    names = [
+        each["operationId"] for methods in document()["paths"].values() for each in methods.values()
+    ]
+    assert len(names) == len({*names})
+    assert {"post_events", "get_subscriptions_id_events"} <= {*names}
+
+
+def test_streams_go_on_from_a_cursor_of_the_query_too() -> None:
+    for path in ("/events", "/subscriptions/{id}/events"):
+        parameters = document()["paths"][path]["get"]["parameters"]
+        assert ("query", "cursor") in {(each["in"], each["name"]) for each in parameters}
+
+
 def test_path_parameters_are_described() -> None:
     for path, methods in document()["paths"].items():
         for operation in methods.values():

@@ -14,9 +14,14 @@ from typing import Final
 
 from palio.errors import InvalidInput
 
-__all__ = ["bench"]
+__all__ = ["bench", "is_available"]
 
 _PACKAGE: Final = Path(__file__).parents[1]
+
+
+def is_available(package: Path = _PACKAGE) -> bool:
+    """Whether there is a checkout with benchmarks around a package."""
+    return (package.parent.parent / "benchmarks").is_dir()
 
 
 def bench(name: str, options: Sequence[str], *, package: Path = _PACKAGE) -> int:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from palio.cli import benchmarks
 from palio.cli.application import (
     AsJson,
     FilterText,
@@ -157,7 +158,7 @@ def match(
     return match(events, subscriptions, out, how.value, key, as_of, as_json=as_json)
 
 
-@app.command()
+@app.command(hidden=not benchmarks.is_available())
 def bench(
     benchmark: Annotated[
         Benchmark, typer.Argument(metavar="NAME", help="Which: matching, network, stress.")
@@ -174,10 +175,8 @@ def bench(
     Needs a checkout of Palio, since benchmarks are not part of the installed package. Either takes
     a minute or two.
     """
-    from palio.cli.benchmarks import bench
-
     options = ["--full"] if full else []
-    return bench(benchmark.value, [*options, "--json"] if as_json else options)
+    return benchmarks.bench(benchmark.value, [*options, "--json"] if as_json else options)
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from palio.cli.inputs import bindings, check_bindings, events
+from palio.cli.quoting import show_hints
 from palio.cli.reporting import show
 from palio.cli.wording import in_words, phrase
 from palio.errors import InvalidEvent
@@ -77,6 +78,7 @@ def explain(text: str, source: str | None, parameters: Sequence[str], *, as_json
             document[place]["event"] = msgspec.to_builtins(verdict)
         show(_document(what, document))
         return 0
+    show_hints(text)
     if isinstance(what, Pattern):
         show(f"{what}\n  a pattern of {len(steps)} steps{_span(what)}")
     for number, each in enumerate(meanings, start=1):

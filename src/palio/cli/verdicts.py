@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from palio.cli.inputs import bindings, check_bindings, events
+from palio.cli.quoting import show_hints
 from palio.cli.reporting import show
 from palio.language.parsing import parse_filter
 
@@ -20,6 +21,8 @@ def test(text: str, source: str, parameters: Sequence[str], *, as_json: bool) ->
     values = bindings(parameters)
     check_bindings(filter_, values)
     filter_.bind(values)  # refuses a missing or unusable value before any event is read
+    if not as_json:
+        show_hints(text)
     matched, verdicts = False, list[dict[str, Any]]()
     for line, event in events(source):
         explanation = filter_.explain(event, values)

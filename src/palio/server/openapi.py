@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -38,7 +39,7 @@ def document() -> dict[str, Any]:
             "version": __version__,
             "description": "Content-based publish/subscribe: CloudEvents in and out.",
         },
-        "paths": _paths(),
+        "paths": _named(_paths()),
         "components": {
             "schemas": {**schemas, "Error": _ERROR, "CloudEvent": _CLOUD_EVENT},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -80,7 +81,10 @@ def _paths() -> dict[str, Any]:
     one = [_parameter("id", "path", "The subscription's id.", required=True)]
     request = {"application/json": {"schema": {"$ref": "#/components/schemas/Request"}}}
     listen = {"200": {"description": "An event stream.", "content": {"text/event-stream": {}}}}
-    resume = [_parameter("Last-Event-ID", "header", _CURSOR)]
+    resume = [
+        _parameter("Last-Event-ID", "header", _CURSOR),
+        _parameter("cursor", "query", f"{_CURSOR} For those who can send no header."),
+    ]
     return {
         "/events": {
             "post": _operation(
@@ -154,6 +158,17 @@ def _paths() -> dict[str, Any]:
         },
         "/openapi.json": {"get": _operation("This document.", {"200": _said("It.")})},
     }
+
+
+def _named(paths: dict[str, Any]) -> dict[str, Any]:
+    """Paths whose operations have names, which generators of programs call their functions by."""
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            operation["operationId"] = "_".join([method, *_WORD.findall(path)])
+    return paths
+
+
+_WORD: Final = re.compile(r"\w+")
 
 
 def _cursor_body() -> dict[str, Any]:
