@@ -35,6 +35,9 @@ address of IPv4."""
 _PROTOCOLS: Final = ipaddress.IPv4Network("192.0.0.0/24")
 """Protocol assignments: never a host of the public internet, though older Pythons think so."""
 
+_PLATFORM: Final = IPv4Address("168.63.129.16")
+"""The metadata service of Azure, which lies among public addresses and is reached from within."""
+
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
 """NAT64: the last 32 bits are an address of IPv4."""
 
@@ -131,4 +134,4 @@ def is_public(address: Address | None) -> bool:
         return False
     if isinstance(address, IPv6Address):
         return address in _GLOBAL_UNICAST and address.teredo is None
-    return not address.is_reserved and address not in _PROTOCOLS
+    return not address.is_reserved and address not in _PROTOCOLS and address != _PLATFORM
