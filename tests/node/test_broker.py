@@ -637,6 +637,19 @@ def test_rates_are_kept() -> None:
     assert (writer.accepted, len(writer.refused)) == (5, 1)
 
 
+def test_rates_are_kept_however_many_sessions_there_are() -> None:
+    world, _ = guarded(Principal("writer", may_publish=TRUE, limits=Limits(events_per_s=2)))
+    writers = [world.client(f"w{number}", "b1") for number in range(5)]
+    for writer in writers:
+        writer.token = "writer"
+    world.run(1.0)
+    for writer in writers:
+        for number in range(3):
+            writer.publish({"x": number})
+    world.run(0.1)
+    assert sum(len(writer.refused) for writer in writers) == 12
+
+
 def test_a_session_is_resumed_under_the_rates_of_the_newest_grant() -> None:
     world, names = guarded(Principal("writer", may_publish=TRUE))
     writer = world.client("writer", "b1")

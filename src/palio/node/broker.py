@@ -318,7 +318,7 @@ class Node:
             and session.principal.grants == principal.grants  # its filters are narrowed by those
             and session.stream.knows(hello.received)
         ):
-            session.renew(principal, core.at.now)
+            session.principal = principal
             return self._resume(link, state, session, hello, session.publisher)
         if len(core.sessions) >= core.settings.max_sessions:
             raise NotAuthenticated(
@@ -352,7 +352,7 @@ class Node:
             if ours is not None and ours.dialed and core.name < hello.name:
                 return self._close(link, Bye("duplicate", "there is a link already"))
         if known is not None and known.id == hello.session and known.stream.knows(hello.received):
-            known.renew(principal, core.at.now)
+            known.principal = principal
             return self._resume(link, state, known, hello, "")
         if known is not None:
             self._end_neighbour(known)
@@ -374,7 +374,7 @@ class Node:
             and known.id == welcome.session
             and known.stream.knows(welcome.received)
         ):
-            known.renew(principal, core.at.now)
+            known.principal = principal
             return self._bind(link, state, known, welcome.received, welcome.refused)
         if welcome.resumed:
             raise IllegalMessage(welcome.name, "it resumes a session that is none")

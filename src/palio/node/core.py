@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
+from palio.node.allowances import Allowances
 from palio.node.authority import Authority, hearable
 from palio.node.complaints import Complaints
 from palio.node.custody import Lost
@@ -72,6 +73,7 @@ class Core:
         self.failures = 0
         """Appends that could not be written."""
         self.complaints = Complaints()
+        self.allowances = Allowances()
 
     def report(self, level: str, event: str, **details: object) -> None:
         """Tell people."""

@@ -121,6 +121,9 @@ PEER_GRACE_S: Final = 10.0
 LEASE_S: Final = 7 * 86_400.0
 """How long a durable subscription keeps its events while nobody takes them."""
 
+MAX_ALLOWANCES: Final = 100_000
+"""Principals whose rates are remembered; beyond, the one met first begins a second anew."""
+
 MAX_PUBLISHERS: Final = 100_000
 """Publishers whose numbers are remembered; beyond, the one heard of longest ago is forgotten."""
 

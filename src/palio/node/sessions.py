@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from palio.model.filters import Filter
-from palio.node.authority import Allowance, Principal
+from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import FEW_RECEIVERS, MAX_GAPS
 from palio.node.messages import Deliver, Forward, Gap, Gaps, Message, Seen, unpack_mask
@@ -64,7 +64,6 @@ class Party:
         self.link: int | None = link
         self.away_since = 0.0
         self.stream = stream
-        self.allowance = Allowance(principal.limits, 0.0)
         self.queued_bytes = 0
         self.dropped = 0
         """Events that were dropped because the receiver fell behind."""
@@ -83,12 +82,6 @@ class Party:
         """Whether more events may be sent now; always, if it has seen all."""
         unseen = self.stream.unseen_bytes
         return self.stream.has_room and unseen < max(1, self._budget.room)
-
-    def renew(self, principal: Principal, now: float) -> None:
-        """It is back, perhaps with other limits."""
-        if principal.limits != self.principal.limits:
-            self.allowance = Allowance(principal.limits, now)
-        self.principal = principal
 
     def say(self, out: list[Effect], message: Message) -> None:
         """Send a counted message now, or when the party is back."""
