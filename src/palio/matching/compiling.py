@@ -22,7 +22,7 @@ from palio.matching.cuts import (
     Gathered,
     Numbers,
     Universe,
-    number_cut,
+    cuts_at,
     number_cuts,
     past_numbers,
 )
@@ -162,20 +162,21 @@ def _gather_domains(
 ) -> set[tuple[str, TextTest]]:
     """The cuts of domains, and their tests of texts."""
     tests: set[tuple[str, TextTest]] = set()
-    numbers: list[tuple[int, tuple[int, int, bool]]] = []
+    slots: list[int] = []
+    numbers: list[Any] = []
     for (name, _), domain in domains.items():
         slot = gathered.slot_of[name]
         for kind, values in domain.kinds.items():
             tests.update((name, test) for test in values.tests)
             places = [end for span in values.spans for end in span if _is_cut(kind, end)]
             if kind is Kind.NUMBER:
-                numbers += [(slot, number_cut(place)) for place in places]
+                slots += [slot] * len(places)
+                numbers += places
             elif kind is Kind.STRING:
                 gathered.add(slot, kind, [place.encode() for place in places])
             else:
                 gathered.add(slot, kind, places)
-    slots = np.array([slot for slot, _ in numbers], np.int64)
-    gathered.add_numbers(slots, Numbers.of_cuts([cut for _, cut in numbers]))
+    gathered.add_numbers(np.array(slots, np.int64), cuts_at(numbers))
     return tests
 
 
@@ -222,10 +223,8 @@ class _Coder:
             values = domain.kinds[kind]
             if values.nan:
                 spans.append((NAN_CODE, NAN_CODE + 1))
-            spans += [
-                (universe.rank_of(name, kind, low), universe.rank_of(name, kind, high))
-                for low, high in values.spans
-            ]
+            ranks = universe.ranks_of(name, kind, [end for span in values.spans for end in span])
+            spans += zip(ranks[::2], ranks[1::2], strict=True)
             tests.update(universe.test_slots[name, test] for test in values.tests)
         return _joined(spans), tuple(sorted(tests))
 

@@ -17,6 +17,7 @@ own behind the attributes', with codes 0 (fails) and 1 (passes).
 from __future__ import annotations
 
 import math
+import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ __all__ = [
     "SlotCuts",
     "Universe",
     "coded_sizes",
+    "cuts_at",
     "number_cut",
     "number_cuts",
     "past_numbers",
@@ -51,6 +53,9 @@ FIRST_CODE: Final = 2
 
 TABLE_SPAN: Final = 65_536
 """Integer cuts that lie this close together get a table of codes instead of a binary search."""
+
+_FEW_PLACES: Final = 16
+"""Of so few coordinates each is worked out by itself: arrays would cost more."""
 
 _TWO_63: Final = 2.0**63
 
@@ -72,6 +77,10 @@ class Numbers:
 
     def __getitem__(self, chosen: Any) -> Numbers:
         return Numbers(self.ints[chosen], self.floats[chosen], self.beyond[chosen])
+
+    def __setitem__(self, chosen: Any, cuts: Numbers) -> None:
+        self.ints[chosen], self.floats[chosen] = cuts.ints, cuts.floats
+        self.beyond[chosen] = cuts.beyond
 
     @classmethod
     def of_cuts(cls, cuts: Sequence[tuple[int, int, bool]]) -> Numbers:
@@ -149,7 +158,35 @@ def number_cut(place: int | float) -> tuple[int, int, bool]:
         first = INT64_MAX
     else:
         first = INT64_MIN if place < INT64_MIN else math.ceil(place)
-    return first, int(ordered(np.array([as_float]))[0]), beyond
+    bits: int = _INT.unpack(_FLOAT.pack(as_float))[0]
+    return first, bits if bits >= 0 else -(bits & INT64_MAX), beyond
+
+
+def cuts_at(places: Sequence[Any]) -> Numbers:
+    """`number_cut` of many coordinates: a list of constants costs what its arrays do.
+
+    >>> cuts_at([1, 2]).ints.tolist(), cuts_at([0.5, 2**64]).beyond.tolist()
+    ([1, 2], [False, True])
+    """
+    if len(places) < _FEW_PLACES:
+        return Numbers.of_cuts([number_cut(place) for place in places])
+    are_ints = np.array([type(place) is int and _is_int64(place) for place in places])
+    are_floats = np.array([type(place) is float for place in places])
+    size = len(places)
+    found = Numbers(np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.bool_))
+    found[are_ints] = number_cuts(np.array(places, object)[are_ints].astype(np.int64))
+    found[are_floats] = number_cuts(np.array(places, object)[are_floats].astype(np.float64))
+    for at in np.flatnonzero(~(are_ints | are_floats)).tolist():
+        found[at : at + 1] = Numbers.of_cuts([number_cut(places[at])])
+    return found
+
+
+def _is_int64(place: int) -> bool:
+    return INT64_MIN <= place <= INT64_MAX
+
+
+_FLOAT: Final = struct.Struct("<d")
+_INT: Final = struct.Struct("<q")
 
 
 @dataclass
@@ -278,8 +315,22 @@ class Universe:
         if place == lowest(kind):
             return base
         if kind is Kind.NUMBER:
-            return base + self._number_rank(cuts.numbers, Numbers.of_cuts([number_cut(place)]))
+            return base + int(_number_ranks(cuts.numbers, cuts_at([place]))[0])
         return self.code_at_cut(name, kind, place.encode() if kind is Kind.STRING else place)
+
+    def ranks_of(self, name: str, kind: Kind, places: Sequence[Any]) -> list[int]:
+        """`rank_of` of many coordinates of one kind."""
+        if kind is not Kind.NUMBER or len(places) < _FEW_PLACES:
+            return [self.rank_of(name, kind, place) for place in places]
+        first = lowest(kind)
+        base = int(self.bases[self.slot_of[name], kind])
+        numbers = self.cuts[name].numbers
+        inner = [place for place in places if place is not TOP and place != first]
+        ranks = iter((base + _number_ranks(numbers, cuts_at(inner))).tolist())
+        top = base + self.cuts[name].sizes()[kind] + 1
+        return [
+            top if place is TOP else base if place == first else next(ranks) for place in places
+        ]
 
     def code_at_cut(self, name: str, kind: Kind, cut: Any) -> int:
         """The code that begins at a cut the slot has, one of no number; texts as bytes."""
@@ -289,16 +340,6 @@ class Universe:
         if kind is Kind.TIME:
             return base + int(np.searchsorted(cuts.times, cut)) + 1
         return base + bisect_right(cuts.strings if kind is Kind.STRING else cuts.binaries, cut)
-
-    @staticmethod
-    def _number_rank(numbers: Numbers, wanted: Numbers) -> int:
-        """How many cuts are not above one of them."""
-        # Both arrays ascend, and two cuts differ in one of them, except 2**63 - 1 and 2**63.
-        place = max(
-            np.searchsorted(numbers.ints, wanted.ints)[0],
-            np.searchsorted(numbers.floats, wanted.floats)[0],
-        )
-        return int(place + (wanted.beyond[0] and not numbers.beyond[place])) + 1
 
     def code_of(self, name: str, value: Any) -> int:
         """The code of one value of an attribute (the definition; kernels do columns of them)."""
@@ -338,6 +379,16 @@ class Universe:
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return sum(array.nbytes for array in self.arrays())
+
+
+def _number_ranks(numbers: Numbers, wanted: Numbers) -> Longs:
+    """For each of some cuts that a slot has, how many of the slot's are not above it."""
+    # Both arrays ascend, and two cuts differ in one of them, except 2**63 - 1 and 2**63.
+    places = np.maximum(
+        np.searchsorted(numbers.ints, wanted.ints),
+        np.searchsorted(numbers.floats, wanted.floats),
+    )
+    return places + (wanted.beyond & ~numbers.beyond[places]) + 1
 
 
 def coded_sizes(sizes: Integers, tests: int) -> tuple[Integers, Integers]:
