@@ -104,6 +104,14 @@ class Conjunction:
         """Whether its constraints certainly admit no event."""
         return any(domain.is_empty for domain in self.domains.values())
 
+    @cached_property
+    def weight(self) -> float:
+        """What it adds to a comparison (`palio.model.effort`): about its number of constraints, a
+        text test counting for eight and eight intervals of one set for one.
+        """
+        sets = [values for each in self.domains.values() for values in each.kinds.values()]
+        return 1 + sum(len(values.spans) / 8 + 8 * len(values.tests) for values in sets)
+
     def truth(self, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:
         """True, False, or None for unknown: the AND of all parts."""
         known = True

@@ -47,6 +47,9 @@ MAX_PATTERN_PENDING: Final = 100_000
 MAX_TEXT_TESTS: Final = 32
 """`CONTAINS`, `LIKE` and such on one attribute of one conjunction: each is held against each."""
 
+MAX_COMPARISONS: Final = 16_384
+"""Comparisons of constraints that `covers` makes; beyond, it says that a filter does not cover."""
+
 MAX_RESIDUAL_COST: Final = 1_000
 """Cost units (about one elementary operation each) of all residual expressions of one filter."""
 

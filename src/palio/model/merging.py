@@ -21,6 +21,7 @@ from palio.model.domains import (
     full,
     prefix_spans,
 )
+from palio.model.effort import Effort
 from palio.model.filters import Conjunction, Constraint, Filter
 from palio.model.limits import MAX_IN_VALUES
 from palio.model.operators import Op
@@ -59,11 +60,13 @@ def roots(filters: Sequence[Filter]) -> list[Filter]:
     return kept
 
 
-def merged(conjunctions: Iterable[Conjunction]) -> list[Conjunction]:
+def merged(conjunctions: Iterable[Conjunction], effort: Effort | None = None) -> list[Conjunction]:
     """Conjunctions with the same union, covered ones dropped and perfect merges made.
 
-    Conjunctions with variables are left as they are: what they admit changes.
+    Conjunctions with variables are left as they are: what they admit changes. So are those that are
+    left when the effort is spent.
     """
+    effort = effort or Effort(math.inf)
     fixed: list[Conjunction] = []
     moving: list[Conjunction] = []
     for each in dict.fromkeys(conjunctions):
@@ -72,7 +75,7 @@ def merged(conjunctions: Iterable[Conjunction]) -> list[Conjunction]:
     done: list[Conjunction] = []
     while pending:
         candidate = pending.pop()
-        partner = _partner(candidate, done)
+        partner = _partner(candidate, done, effort)
         if partner is None:
             done.append(candidate)
         else:
@@ -84,9 +87,11 @@ def merged(conjunctions: Iterable[Conjunction]) -> list[Conjunction]:
 
 
 def _partner(
-    candidate: Conjunction, others: Sequence[Conjunction]
+    candidate: Conjunction, others: Sequence[Conjunction], effort: Effort
 ) -> tuple[int, Conjunction] | None:
     for place, other in enumerate(others):
+        if not effort.compare(candidate, other):
+            return None
         whole = _perfect(candidate, other)
         if whole is not None:
             return place, whole

@@ -13,9 +13,12 @@ docs/model.md lists these gaps, and a test counts them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from palio.errors import InvalidFilter
 from palio.model.advertisements import Advertisement, Alternative, checked_advertisement
 from palio.model.domains import PRESENT, Domain
+from palio.model.effort import Effort
 from palio.model.filters import Conjunction, Filter
 from palio.model.merging import merged
 from palio.model.values import NO_VALUES, Bindings
@@ -37,15 +40,28 @@ def covers(
     """
     general = _filter(general).bind(general_values or NO_VALUES)
     specific = _filter(specific).bind(specific_values or NO_VALUES)
+    if general == specific:
+        return True
+    effort = Effort()
     unmet = [
         each
         for each in specific.conjunctions
-        if not any(conjunction_covers(wide, each) for wide in general.conjunctions)
+        if not _is_covered(each, general.conjunctions, effort)
     ]
-    if not unmet or len(general.conjunctions) < 2:
+    if not unmet or len(general.conjunctions) < 2 or effort.is_spent:
         return not unmet
-    wider = merged(general.conjunctions)
-    return all(any(conjunction_covers(wide, each) for wide in wider) for each in unmet)
+    wider = merged(general.conjunctions, effort)
+    return all(_is_covered(each, wider, effort) for each in unmet)
+
+
+def _is_covered(one: Conjunction, by: Sequence[Conjunction], effort: Effort) -> bool:
+    """Whether one of some conjunctions covers it; those that nobody got round to do not."""
+    for wide in by:
+        if not effort.compare(wide, one):
+            return False
+        if conjunction_covers(wide, one):
+            return True
+    return False
 
 
 def conjunction_covers(general: Conjunction, specific: Conjunction) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from palio.model.advertisements import Advertisement
 from palio.model.constraints import Constraint, domain_of
 from palio.model.domains import Domain
+from palio.model.effort import Effort
 from palio.model.filters import Conjunction
 from palio.model.merging import merged
 from palio.model.values import TOP, Kind, coordinate, kind_of, successor
@@ -143,7 +144,7 @@ class Form:
             return (Box(sides),)
         parts = [each for each in self.filter.conjunctions if not each.is_contradiction]
         if len(parts) > 1:
-            parts = list(dict.fromkeys((*parts, *merged(parts))))
+            parts = list(dict.fromkeys((*parts, *merged(parts, Effort()))))
         return tuple(_box_of(part) for part in parts)
 
     @cached_property
