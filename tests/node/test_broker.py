@@ -12,8 +12,10 @@ from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE
 from palio.node import broker
 from palio.node.authority import Limits, NamedAuthority, Principal
+from palio.node.broker import Node
 from palio.node.effects import Moment
 from palio.node.limits import MAX_NAME_BYTES, PROTOCOL_VERSION
+from palio.node.memory import MemoryStore
 from palio.node.messages import (
     Advertise,
     Answer,
@@ -31,6 +33,7 @@ from palio.node.messages import (
     Update,
 )
 from palio.node.settings import Settings
+from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.simulation.topologies import line, ring
@@ -740,3 +743,59 @@ def test_what_waited_under_a_wider_grant_is_not_heard_under_a_narrower_one() -> 
     world.run(2.0)
     assert heard(reader) == [3]
     assert world.nodes["b1"].status()["custody_entries"] == 0
+
+
+# --- looking round ---
+
+
+def gathered(count: int, settings: Settings = QUICK) -> tuple[Node, Moment]:
+    """A broker with so many clients, each with a subscription, who are all away."""
+    at = Moment(0.0, 0)
+    node = Node("b1", Acyclic("b1"), MemoryStore(), settings=settings)
+    node.start(at)
+    for link in range(count):
+        node.accept(link, at)
+        node.receive(link, Hello("client", f"c{link}", PROTOCOL_VERSION, incarnation="x"), at)
+        node.receive(link, Subscribe(1, 1, f"x = {link}"), at)
+    return node, at
+
+
+def ticks(node: Node, at: Moment) -> list[int]:
+    """Let the broker look round once, with all the ticks that it wants; sessions after each."""
+    found = []
+    while node.wake_at <= at.now:
+        node.tick(at)
+        found.append(node.status()["sessions"])
+    return found
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_many_connections_are_looked_at_in_pieces(extra: int) -> None:
+    node, _ = gathered(2 * broker.TICK_STEPS + extra)
+    assert len(ticks(node, Moment(1.0, 0))) == (2 if extra < 0 else 3)
+    assert node.wake_at > 1.0
+
+
+def test_many_sessions_end_in_pieces() -> None:
+    count = broker.TICK_STEPS
+    node, at = gathered(count)
+    for link in range(count):
+        node.lost(link, at)
+    left = ticks(node, Moment(QUICK.client_grace_s + 1.0, 0))
+    assert left == [count // 2, 0, 0]
+    assert node.status()["subscriptions"] == 0
+
+
+def test_a_session_that_comes_back_while_others_end_goes_on() -> None:
+    count = broker.TICK_STEPS
+    node, at = gathered(count)
+    last = node._core.sessions["session-1000"]
+    for link in range(count):
+        node.lost(link, at)
+    at = Moment(QUICK.client_grace_s + 1.0, 0)
+    node.tick(at)
+    node.accept(count, at)
+    again = Hello("client", last.owner, PROTOCOL_VERSION, session=last.id, incarnation="x")
+    node.receive(count, again, at)
+    assert ticks(node, at)[-1] == 1
+    assert last.link == count

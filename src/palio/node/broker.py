@@ -6,7 +6,7 @@ disk, and whatever it answers depends only on the calls made so far, in their or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from traceback import format_tb
 from typing import Any, Final
 
@@ -49,7 +49,7 @@ from palio.node.publishing import Publishing
 from palio.node.questions import Questions
 from palio.node.refusals import Refusals
 from palio.node.requests import ClientRequest, Desk
-from palio.node.sessions import Neighbour, Party, Session
+from palio.node.sessions import Durable, Neighbour, Party, Session
 from palio.node.settings import Settings
 from palio.node.streams import Stream
 from palio.routing.protocol import Peer, Router
@@ -57,6 +57,12 @@ from palio.routing.protocol import Peer, Router
 __all__ = ["Node"]
 
 TICKS_A_HEARTBEAT: Final = 5
+
+TICK_STEPS: Final = 1_000
+"""Connections that are looked at with one tick, and subscriptions that end: for about 10 ms."""
+
+LEASE_STEPS: Final = 10
+"""What the end of a lease counts: it is written, and told to all brokers."""
 
 SHOWN_CHARS: Final = 500
 """Of what another broker gives as a reason, so much is put into a log."""
@@ -119,6 +125,8 @@ class Node:
         self._refusals = Refusals(self._core)
         self._links: dict[int, _Link] = {}
         self._is_draining = False
+        self._round: Iterator[int] | None = None
+        """What a look round that has begun has yet to do."""
         self.wake_at = 0.0
         """When the node next wants `tick`."""
 
@@ -218,18 +226,39 @@ class Node:
         return self._effects()
 
     def tick(self, at: Moment) -> list[Effect]:
-        """Time has passed."""
+        """Time has passed: look round, in pieces with other inputs between them."""
         core = self._core
         core.at = at
-        late = max(0.0, at.now - self.wake_at)
-        self.wake_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+        if self._round is None:
+            self._round = self._rounds(late=max(0.0, at.now - self.wake_at))
+        self.wake_at = at.now
+        done = 0
+        for steps in self._round:
+            done += steps
+            if done >= TICK_STEPS:
+                break
+        else:
+            self._round = None
+            self.wake_at += core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+        return self._effects()
+
+    def _rounds(self, late: float) -> Iterator[int]:
+        """One look at all there is, step by step; each says for how many steps it counts."""
+        core = self._core
         for link, state in list(self._links.items()):
-            # Nobody can be heard while this broker itself is busy.
-            state.heard = min(at.now, state.heard + late)
-            self._watch(link, state)
-        for session in list(core.sessions.values()):
-            if session.link is None and self._is_over(session, core.settings.client_grace_s):
+            if link in self._links:
+                # Nobody can be heard while this broker itself is busy.
+                state.heard = min(core.at.now, state.heard + late)
+                self._watch(link, state)
+            yield 1
+        grace_s = core.settings.client_grace_s
+        away = [each for each in core.sessions.values() if each.link is None]
+        for session in away:
+            is_there = core.sessions.get(session.id) is session and session.link is None
+            if is_there and self._is_over(session, grace_s):
+                steps = 1 + len(session.subscriptions)
                 self._end_session(session)
+                yield steps
         for neighbour in list(core.neighbours.values()):
             is_over = neighbour.link is None and self._is_over(
                 neighbour, core.settings.peer_grace_s
@@ -237,15 +266,14 @@ class Node:
             if is_over or neighbour.must_begin_anew:
                 self._end_neighbour(neighbour)
         for subject, durable in list(core.durability.here.items()):
-            away = durable.session is None and at.now - durable.away_since > durable.lease_s
-            if away:
+            if core.durability.here.get(subject) is durable and _has_lapsed(durable, core.at.now):
                 waiting = core.durability.custody.line(subject)
                 core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
                 core.append(core.durability.drop(subject))
+                yield LEASE_STEPS
         core.durability.registry.again(core.at)
         core.complain_again()
         self._publishing.times.keep()
-        return self._effects()
 
     def drain(self, at: Moment) -> list[Effect]:
         """Say goodbye to everybody, and take no more connections."""
@@ -619,6 +647,10 @@ class Node:
     def status(self) -> dict[str, Any]:
         """Counts for people and metrics."""
         return self._questions.status()
+
+
+def _has_lapsed(durable: Durable, now: float) -> bool:
+    return durable.session is None and now - durable.away_since > durable.lease_s
 
 
 def _counter() -> Callable[[], str]:
