@@ -9,24 +9,30 @@ import pytest
 
 from palio.errors import NotAuthenticated
 from palio.language.parsing import parse_filter
+from palio.model.events import to_batch
 from palio.model.filters import TRUE
 from palio.node import broker
 from palio.node.authority import Limits, NamedAuthority, Principal
 from palio.node.broker import Node
-from palio.node.effects import Moment
+from palio.node.effects import Moment, Send
 from palio.node.limits import MAX_NAME_BYTES, PROTOCOL_VERSION
 from palio.node.memory import MemoryStore
 from palio.node.messages import (
+    Accepted,
     Advertise,
     Answer,
     Ask,
+    Bye,
+    Deliver,
     Done,
     Failed,
     Hello,
     Message,
+    Parcel,
     Publish,
     Replace,
     Retire,
+    Seen,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -799,3 +805,32 @@ def test_a_session_that_comes_back_while_others_end_goes_on() -> None:
     node.receive(count, again, at)
     assert ticks(node, at)[-1] == 1
     assert last.link == count
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_a_session_of_many_subscriptions_leaves_the_tables_in_pieces(extra: int) -> None:
+    count = broker.TICK_STEPS + extra
+    node, at = gathered(1)
+    peer = node._core.sessions["session-1"].peer
+    for key in range(2, count + 1):
+        node.receive(0, Subscribe(key, key, f"x >= {key}"), at)
+        node.receive(0, Seen(key), at)
+    node.accept(1, at)
+    node.receive(1, Hello("client", "other", PROTOCOL_VERSION, incarnation="x"), at)
+    node.receive(1, Subscribe(1, 1, "x = 7"), at)
+    due = node.wake_at
+    node.receive(0, Bye("closed"), at)
+    assert (node.status()["sessions"], node.status()["subscriptions"]) == (1, 1)
+    batch = Publish(Parcel.of("", to_batch({"x": 7})), 1)
+    sent = [each.message for each in node.receive(1, batch, at) if isinstance(each, Send)]
+    assert [type(each) for each in sent] == [Deliver, Accepted]
+    router = node._core.router
+    assert isinstance(router, Acyclic)
+    pieces = 0
+    while node.wake_at <= at.now:
+        assert peer in router.peers
+        node.tick(at)
+        pieces += 1
+    assert pieces == (2 if extra > 0 else 0)
+    assert peer not in router.peers
+    assert node.wake_at == due

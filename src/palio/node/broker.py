@@ -6,7 +6,9 @@ disk, and whatever it answers depends only on the calls made so far, in their or
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from traceback import format_tb
 from typing import Any, Final
 
@@ -52,6 +54,7 @@ from palio.node.requests import ClientRequest, Desk
 from palio.node.sessions import Durable, Neighbour, Party, Session
 from palio.node.settings import Settings
 from palio.node.streams import Stream
+from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.protocol import Peer, Router
 
 __all__ = ["Node"]
@@ -127,6 +130,10 @@ class Node:
         self._is_draining = False
         self._round: Iterator[int] | None = None
         """What a look round that has begun has yet to do."""
+        self._round_at = 0.0
+        """When the next one is due."""
+        self._leaving: deque[Session] = deque()
+        """Sessions that have ended, and whose subscriptions are yet to go from the tables."""
         self.wake_at = 0.0
         """When the node next wants `tick`."""
 
@@ -141,7 +148,7 @@ class Node:
         """Begin, with what the journal holds."""
         core = self._core
         core.at = at
-        self.wake_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+        self.wake_at = self._round_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
         for durable in core.durability.here.values():
             durable.away_since = at.now
         core.durability.registry.begin(at.wall_us)
@@ -229,8 +236,12 @@ class Node:
         """Time has passed: look round, in pieces with other inputs between them."""
         core = self._core
         core.at = at
+        if self._leaving:
+            self._let_go()
+            if at.now < self._round_at:
+                return self._effects()
         if self._round is None:
-            self._round = self._rounds(late=max(0.0, at.now - self.wake_at))
+            self._round = self._rounds(late=max(0.0, at.now - self._round_at))
         self.wake_at = at.now
         done = 0
         for steps in self._round:
@@ -239,7 +250,8 @@ class Node:
                 break
         else:
             self._round = None
-            self.wake_at += core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+            self._round_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+            self.wake_at = at.now if self._leaving else self._round_at
         return self._effects()
 
     def _rounds(self, late: float) -> Iterator[int]:
@@ -595,11 +607,28 @@ class Node:
         core = self._core
         for durable in list(session.durables.values()):
             core.release(durable)
-        core.route(core.router.detach(session.peer))
         if session.outlet is not None:
             core.route(core.router.detach(session.outlet))
         del core.sessions[session.id], core.by_peer[session.peer]
         session.forget()
+        if len(session.subscriptions) <= TICK_STEPS:
+            core.route(core.router.detach(session.peer))
+        else:  # nothing goes to it any longer; its place goes piece by piece
+            self._leaving.append(session)
+            self.wake_at = core.at.now
+
+    def _let_go(self) -> None:
+        """Take a piece of the subscriptions of a session that has ended from the tables."""
+        core, session = self._core, self._leaving[0]
+        keys = list(islice(session.subscriptions, TICK_STEPS))
+        for key in keys:
+            del session.subscriptions[key]
+        changes = tuple(Unsubscribe(key) for key in keys)
+        core.route(core.router.receive(session.peer, Batch(changes)))
+        if not session.subscriptions:
+            core.route(core.router.detach(session.peer))
+            self._leaving.popleft()
+            self.wake_at = core.at.now if self._leaving or self._round else self._round_at
 
     def _end_neighbour(self, neighbour: Neighbour) -> None:
         core = self._core
