@@ -16,7 +16,7 @@ from palio.language.parsing import parse
 from palio.model.limits import MAX_CONSTANTS, MAX_TEXT_CHARS, MAX_TOKENS
 from tests.language.hostile_texts import documents, texts
 
-PATIENCE_S: Final = 0.5
+PATIENCE_S: Final = 1.0
 """Of processor time. Most take a tenth of that; without limits they took up to 9 s."""
 
 TEXTS: Final = texts()
