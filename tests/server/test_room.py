@@ -129,3 +129,14 @@ def test_what_makes_room_is_written_and_what_grows_is_refused(
     assert stored == [1, 3, 4]
     assert journal.load().waiting == {"s": [4]}
     journal.close()
+
+
+def test_the_reserve_is_for_its_owner_and_not_made_through_a_link(tmp_path: Path) -> None:
+    elsewhere, name = tmp_path / "elsewhere", tmp_path / FILE
+    name.symlink_to(elsewhere)
+    room = Room(tmp_path, reserve_bytes=4_096)
+    room.reserve()
+    assert room.is_reserved
+    assert not elsewhere.exists()
+    assert not name.is_symlink()
+    assert name.stat().st_mode & 0o777 == 0o600

@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from palio import files
+
 __all__ = ["FILE", "RESERVE_BYTES", "SLACK_BYTES", "Room"]
 
 FILE: Final = "journal.reserve"
@@ -75,7 +77,8 @@ class Room:
             return
         if self.is_reserved or self.free < self.reserve_bytes + 2 * SLACK_BYTES:
             return
-        with self._path.open("wb") as file:
+        self.release()  # a link that leads nowhere has its name and is not there
+        with files.create(self._path) as file:
             try:
                 os.posix_fallocate(file.fileno(), 0, self.reserve_bytes)
             except OSError:  # somebody was quicker, or these disks cannot
