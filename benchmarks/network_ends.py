@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from palio.node.limits import PROTOCOL_VERSION
-from palio.node.messages import (
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import (
     Accepted,
     Acknowledge,
     Deliver,
@@ -36,8 +36,8 @@ from palio.node.messages import (
     Welcome,
     unpack_mask,
 )
-from palio.node.streams import Stream
-from palio.node.wire import Decoder, Encoder
+from palio.protocol.streams import Stream
+from palio.protocol.wire import Decoder, Encoder
 
 __all__ = ["BrokerProcess", "EchoClient", "Wire", "broker", "echo"]
 

@@ -32,8 +32,8 @@ from benchmarks.network_ends import Wire
 from benchmarks.stress_ends import BULK_ROWS, GROUPS, Idle, Stranger, connect, resident_bytes
 from palio.cli.fleet import Fleet
 from palio.client.connection import connect as client
-from palio.node.limits import GREETING_S
-from palio.node.messages import Settle, Subscribe, Unsubscribe
+from palio.protocol.limits import GREETING_S
+from palio.protocol.messages import Settle, Subscribe, Unsubscribe
 from tests.server.relay import Relay
 
 KIB: Final = 1 << 10

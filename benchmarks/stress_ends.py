@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
-from palio.node.limits import PROTOCOL_VERSION
-from palio.node.messages import Done, Hello, Message, Ping, Pong, Subscribe, Welcome
-from palio.node.streams import Stream
-from palio.node.wire import Decoder, Encoder
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Done, Hello, Message, Ping, Pong, Subscribe, Welcome
+from palio.protocol.streams import Stream
+from palio.protocol.wire import Decoder, Encoder
 
 __all__ = ["BULK_ROWS", "GROUPS", "Idle", "Stranger", "connect", "resident_bytes"]
 

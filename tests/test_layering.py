@@ -25,6 +25,7 @@ ROOMS: Final = (
     "matching",
     "routing",
     "multicast",
+    "protocol",
     "node",
     "simulation",
     "studies",
@@ -43,7 +44,8 @@ UPSIDE_DOWN: Final = frozenset({("studies", "spark")})
 """(importer, imported) against the order: studies run on the simulation and on Spark."""
 
 PURE: Final = frozenset(
-    {"errors", "model", "language", "matching", "routing", "multicast", "node", "simulation"}
+    {"errors", "model", "language", "matching", "routing", "multicast", "protocol"}
+    | {"node", "simulation"}
 )
 """Rooms to which time, randomness and the outside world are arguments."""
 

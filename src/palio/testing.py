@@ -31,9 +31,9 @@ from palio.node.authority import Authority
 from palio.node.broker import Node
 from palio.node.effects import Append, Close, Effect, Moment, Report, Send
 from palio.node.memory import MemoryStore
-from palio.node.messages import Message
 from palio.node.settings import Settings
-from palio.node.wire import UNREADABLE, Decoder, Encoder
+from palio.protocol.messages import Message
+from palio.protocol.wire import UNREADABLE, Decoder, Encoder
 from palio.routing.general import General
 from palio.routing.protocol import Router
 from palio.simulation.randomness import Randomness

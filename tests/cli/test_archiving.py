@@ -24,7 +24,7 @@ from palio.cli.archiving import Rolling, Wanted, paced, replay
 from palio.client.archive import Archive, part_files
 from palio.errors import InvalidInput, NotPermitted, PalioError, Unreachable
 from palio.model.events import stamped, to_batches
-from palio.node.messages import Parcel
+from palio.protocol.messages import Parcel
 from palio.testing import run as run_virtually
 from tests.cli.brokers import PATIENCE_S, broker, process
 from tests.cli.helpers import Palio

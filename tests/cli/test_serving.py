@@ -16,9 +16,9 @@ import pytest
 
 from palio.cli.serving import flags
 from palio.errors import InvalidConfiguration
-from palio.node.limits import PROTOCOL_VERSION
-from palio.node.messages import Bye, Hello, Message, Welcome
-from palio.node.wire import Decoder, Encoder
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Bye, Hello, Message, Welcome
+from palio.protocol.wire import Decoder, Encoder
 from palio.server.configuring import Setting, known_settings
 from tests.cli.helpers import Palio
 

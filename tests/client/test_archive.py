@@ -16,7 +16,7 @@ from palio.client import archive as module
 from palio.client.archive import DAY, MAX_SHAPES, PUBLISHER, Archive, Recent, part_files
 from palio.errors import InvalidInput, PalioError, UnsafeFile
 from palio.model.events import SEQ, TIME, stamped, to_batch
-from palio.node.messages import Parcel
+from palio.protocol.messages import Parcel
 from tests.modes import modes_below, umask
 
 NOON_US: Final = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()) * 1_000_000

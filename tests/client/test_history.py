@@ -20,7 +20,7 @@ from palio.client.history import history, pushed_down
 from palio.errors import InvalidInput, LimitExceeded
 from palio.language.parsing import parse_filter
 from palio.model.events import SEQ, TIME, TIMESTAMP, rows, stamped, to_batches
-from palio.node.messages import Parcel
+from palio.protocol.messages import Parcel
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOON_US: Final = int(NOON.timestamp()) * 1_000_000

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from palio.client.moving import Crossing
 from palio.model.events import stamped
-from palio.node.messages import Parcel
+from palio.protocol.messages import Parcel
 
 
 def parcel(first: int, count: int, publisher: str = "p") -> Parcel:

@@ -9,9 +9,9 @@ import pytest
 
 from palio.client.publications import GATHERED_ROWS, Publications
 from palio.errors import InvalidEvent, LimitExceeded, NotPermitted, Unreachable
-from palio.node.batches import PART_BYTES
-from palio.node.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, MAX_FRAME_BYTES
-from palio.node.messages import Accepted, Failure, Message, Publish, Refused
+from palio.protocol.batches import PART_BYTES
+from palio.protocol.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, MAX_FRAME_BYTES
+from palio.protocol.messages import Accepted, Failure, Message, Publish, Refused
 
 
 class Recorder:

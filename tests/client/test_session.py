@@ -10,8 +10,9 @@ import pytest
 from palio.client.events import Gap
 from palio.client.subscription import Subscription
 from palio.errors import IllegalMessage
-from palio.node.limits import FRAME_TRIES
-from palio.node.messages import (
+from palio.node.settings import Settings
+from palio.protocol.limits import FRAME_TRIES
+from palio.protocol.messages import (
     Acknowledge,
     Advertise,
     Answer,
@@ -22,7 +23,6 @@ from palio.node.messages import (
     Subscribe,
     Update,
 )
-from palio.node.settings import Settings
 from palio.testing import Network
 from tests.client.virtual import in_virtual_time
 

@@ -11,7 +11,7 @@ import pytest
 
 import palio
 from palio.errors import IllegalMessage, NotAuthenticated, Unreachable
-from palio.node.messages import (
+from palio.protocol.messages import (
     Bye,
     Done,
     Failed,
@@ -27,7 +27,7 @@ from palio.node.messages import (
     Update,
     Welcome,
 )
-from palio.node.wire import Decoder, Encoder
+from palio.protocol.wire import Decoder, Encoder
 from palio.routing.messages import Batch
 
 Answer = Callable[[Message], list[Message]]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from palio.model.events import stamped, to_batches
-from palio.node.messages import Parcel
+from palio.protocol.messages import Parcel
 
 
 def parcel(*rows: Mapping[str, Any], publisher: str = "p", first_seq: int = 1) -> Parcel:

@@ -14,8 +14,8 @@ from palio.node.custody import Custody
 from palio.node.durability import Durability
 from palio.node.publishing import Publishing
 from palio.node.registry import Registry
-from palio.node.streams import Stream
-from palio.node.windows import Windows
+from palio.protocol.seen_numbers import SeenNumbers
+from palio.protocol.streams import Stream
 
 __all__ = ["MUTATIONS", "Mutation"]
 
@@ -128,7 +128,7 @@ def _homes_forgotten_at_the_start(right: Callable[..., Any]) -> Callable[..., An
 
 
 def _windows_forgotten_at_the_start(right: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(self: Windows, _stored: Any = ()) -> None:
+    def wrong(self: SeenNumbers, _stored: Any = ()) -> None:
         right(self)
 
     return wrong
@@ -145,9 +145,9 @@ def _taken_at_once(right: Callable[..., Any]) -> Callable[..., Any]:
 
 MUTATIONS: Final = (
     Mutation("acknowledged before it is written", Core, "append", _promised_before_it_is_written),
-    Mutation("numbers that came are not known", Windows, "fresh", _all_fresh),
-    Mutation("windows are not written", Windows, "add", _no_operations),
-    Mutation("windows are forgotten", Windows, "__init__", _windows_forgotten_at_the_start),
+    Mutation("numbers that came are not known", SeenNumbers, "fresh", _all_fresh),
+    Mutation("windows are not written", SeenNumbers, "add", _no_operations),
+    Mutation("windows are forgotten", SeenNumbers, "__init__", _windows_forgotten_at_the_start),
     Mutation("custody is forgotten", Custody, "__init__", _homes_forgotten_at_the_start),
     Mutation("what was not taken is dropped", Custody, "detach", _nothing_stranded),
     Mutation("new ways are not taken", Custody, "reroute", _nothing),

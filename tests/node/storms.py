@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from palio.language.parsing import parse_filter
-from palio.node.messages import Done, Route
 from palio.node.settings import Settings
+from palio.protocol.messages import Done, Route
 from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
 from palio.routing.messages import Batch

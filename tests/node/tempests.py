@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from palio.language.parsing import parse_filter
 from palio.model.events import rows
-from palio.node.messages import (
+from palio.node.settings import Settings
+from palio.protocol.messages import (
     Deliver,
     Done,
     Failed,
@@ -24,7 +25,6 @@ from palio.node.messages import (
     Subscribe,
     unpack_mask,
 )
-from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
 from palio.simulation.agenda import TIMER

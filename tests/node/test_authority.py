@@ -33,9 +33,9 @@ from palio.node.authority import (
 )
 from palio.node.broker import Node
 from palio.node.effects import Moment, Send
-from palio.node.limits import PROTOCOL_VERSION
 from palio.node.memory import MemoryStore
-from palio.node.messages import (
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import (
     Deliver,
     Forward,
     Hello,

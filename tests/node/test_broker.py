@@ -15,9 +15,10 @@ from palio.node import broker
 from palio.node.authority import Limits, NamedAuthority, Principal
 from palio.node.broker import Node
 from palio.node.effects import Moment, Send
-from palio.node.limits import MAX_NAME_BYTES, PROTOCOL_VERSION
 from palio.node.memory import MemoryStore
-from palio.node.messages import (
+from palio.node.settings import Settings
+from palio.protocol.limits import MAX_NAME_BYTES, PROTOCOL_VERSION
+from palio.protocol.messages import (
     Accepted,
     Advertise,
     Answer,
@@ -38,7 +39,6 @@ from palio.node.messages import (
     Unsubscribe,
     Update,
 )
-from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.general import General

@@ -21,8 +21,8 @@ from palio.node.effects import (
     Report,
     Send,
 )
-from palio.node.limits import MAX_NUMBER, PROTOCOL_VERSION
-from palio.node.messages import (
+from palio.protocol.limits import MAX_NUMBER, PROTOCOL_VERSION
+from palio.protocol.messages import (
     Accepted,
     Acknowledge,
     Carry,
@@ -46,7 +46,7 @@ from palio.node.messages import (
     Took,
     Unsubscribe,
 )
-from palio.node.wire import Decoder, Encoder
+from palio.protocol.wire import Decoder, Encoder
 from palio.routing.acyclic import Acyclic
 from palio.simulation.disks import Disk
 from palio.simulation.randomness import Randomness

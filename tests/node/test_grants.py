@@ -15,9 +15,11 @@ from palio.node.authority import NamedAuthority, Principal
 from palio.node.broker import Node
 from palio.node.custody import Custody
 from palio.node.effects import Append, Effect, Moment, Send
-from palio.node.limits import MAX_HOPS, MAX_PUBLISHER_CHARS, MAX_STRANGERS, PROTOCOL_VERSION
+from palio.node.limits import MAX_HOPS, MAX_STRANGERS
 from palio.node.memory import MemoryStore
-from palio.node.messages import (
+from palio.node.settings import Settings
+from palio.protocol.limits import MAX_PUBLISHER_CHARS, PROTOCOL_VERSION
+from palio.protocol.messages import (
     Bye,
     Carry,
     Done,
@@ -32,7 +34,6 @@ from palio.node.messages import (
     Route,
     Took,
 )
-from palio.node.settings import Settings
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
 from palio.simulation.doors import Doors

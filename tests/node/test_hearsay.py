@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from palio.node.hearsay import Hearsay
 from palio.node.limits import MAX_FACT_CHARS, MAX_HEARSAY_CHARS
-from palio.node.messages import Fact
+from palio.protocol.messages import Fact
 
 
 def test_it_is_answered_up_to_where_the_origin_has_spoken() -> None:

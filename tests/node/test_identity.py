@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from palio.node.identity import NOBODY, fact_text, introduction_text
-from palio.node.messages import Fact
+from palio.protocol.messages import Fact
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from palio.node.authority import NamedAuthority, Principal
 from palio.node.broker import Node
 from palio.node.effects import Close, Effect, Moment, Send
 from palio.node.identity import Identity, introduction_text
-from palio.node.limits import PROTOCOL_VERSION
 from palio.node.memory import MemoryStore
-from palio.node.messages import Bye, Challenge, Done, Hello, Known, Message, Welcome
 from palio.node.settings import Settings
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Bye, Challenge, Done, Hello, Known, Message, Welcome
 from palio.routing.acyclic import Acyclic
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World

@@ -11,8 +11,9 @@ import pytest
 from palio.language.parsing import parse_filter
 from palio.model.events import rows
 from palio.node.identity import Identity, fact_text, introduction_text
-from palio.node.limits import PROTOCOL_VERSION
-from palio.node.messages import (
+from palio.node.settings import Settings
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import (
     UNCOUNTED,
     Carry,
     Challenge,
@@ -30,8 +31,7 @@ from palio.node.messages import (
     Took,
     Welcome,
 )
-from palio.node.settings import Settings
-from palio.node.streams import Stream
+from palio.protocol.streams import Stream
 from palio.routing import messages as routing
 from palio.routing.general import General
 from palio.simulation.topologies import line

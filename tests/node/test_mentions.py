@@ -7,9 +7,10 @@ import pytest
 from palio.errors import IllegalMessage
 from palio.model.events import stamped, to_batch
 from palio.node.effects import Close
-from palio.node.limits import PROTOCOL_VERSION
 from palio.node.mentions import check_names
-from palio.node.messages import (
+from palio.node.vouching import LINKS, RETIRED, TOKEN
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import (
     Carry,
     Echo,
     Fact,
@@ -23,7 +24,6 @@ from palio.node.messages import (
     Route,
     Welcome,
 )
-from palio.node.vouching import LINKS, RETIRED, TOKEN
 from palio.routing.messages import Batch, Flood, LinkState, Settled
 from palio.simulation.topologies import line
 from palio.simulation.world import World

@@ -15,18 +15,20 @@ from palio.matching.index import Index
 from palio.model.events import to_batch
 from palio.model.filters import Filter
 from palio.node.authority import NamedAuthority, Principal
-from palio.node.batches import STAMP_BYTES, check_size
 from palio.node.broker import Node
 from palio.node.effects import Effect, Moment, Send
-from palio.node.limits import (
+from palio.node.memory import MemoryStore
+from palio.node.publishing import check_numbered
+from palio.node.sessions import Budget, Neighbour
+from palio.protocol.batches import STAMP_BYTES, check_size
+from palio.protocol.limits import (
     MAX_BATCH_BYTES,
     MAX_BATCH_CELLS,
     MAX_BATCH_ROWS,
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
 )
-from palio.node.memory import MemoryStore
-from palio.node.messages import (
+from palio.protocol.messages import (
     Accepted,
     Bye,
     Deliver,
@@ -40,10 +42,8 @@ from palio.node.messages import (
     Subscribe,
     pack_mask,
 )
-from palio.node.publishing import check_numbered
-from palio.node.sessions import Budget, Neighbour
-from palio.node.streams import Stream
-from palio.node.wire import Encoder
+from palio.protocol.streams import Stream
+from palio.protocol.wire import Encoder
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import Matching, Peer, SelectorFactory

@@ -16,7 +16,7 @@ from palio.model.filters import TRUE
 from palio.node import questions
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Moment
-from palio.node.messages import Answer, Ask, Failed, Message, Retire
+from palio.protocol.messages import Answer, Ask, Failed, Message, Retire
 from palio.simulation.topologies import line
 from palio.simulation.world import Member, World
 from tests.strategies import SEEDS, examples

@@ -9,19 +9,16 @@ import pytest
 
 from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_filter
-from palio.node import messages as requests
 from palio.node.broker import Node
 from palio.node.complaints import COMPLAIN_EVERY_S
 from palio.node.effects import Moment, Report, Send
-from palio.node.limits import (
-    DAMAGE_TRIES,
-    FRAME_TRIES,
-    MAX_REASON_CHARS,
-    PROTOCOL_VERSION,
-    SESSION_TRIES,
-)
+from palio.node.limits import SESSION_TRIES
 from palio.node.memory import MemoryStore
-from palio.node.messages import (
+from palio.node.missing import can_be_read
+from palio.node.settings import Settings
+from palio.protocol import messages as requests
+from palio.protocol.limits import DAMAGE_TRIES, FRAME_TRIES, MAX_REASON_CHARS, PROTOCOL_VERSION
+from palio.protocol.messages import (
     Answer,
     Ask,
     Carry,
@@ -39,8 +36,6 @@ from palio.node.messages import (
     Took,
     Welcome,
 )
-from palio.node.missing import can_be_read
-from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
 from palio.routing.flooded import Flooded
 from palio.routing.general import General

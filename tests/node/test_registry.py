@@ -12,9 +12,9 @@ from palio.errors import IllegalMessage
 from palio.node.authority import NamedAuthority
 from palio.node.effects import Moment
 from palio.node.limits import AHEAD_US
-from palio.node.messages import Fact, Facts, Known
 from palio.node.registry import Registry
 from palio.node.vouching import LINKS, RETIRED, Vouching
+from palio.protocol.messages import Fact, Facts, Known
 from palio.simulation.randomness import Randomness
 from tests.node.signing import Keyring
 

@@ -6,10 +6,11 @@ import pytest
 
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
-from palio.node.limits import FEW_RECEIVERS, WINDOW_BYTES
-from palio.node.messages import Accepted, Deliver, Message
+from palio.node.limits import FEW_RECEIVERS
 from palio.node.sessions import Budget, Neighbour, Party
-from palio.node.streams import Stream, size_of
+from palio.protocol.limits import WINDOW_BYTES
+from palio.protocol.messages import Accepted, Deliver, Message
+from palio.protocol.streams import Stream, size_of
 from palio.routing.protocol import Peer
 from tests.node.events import parcel
 

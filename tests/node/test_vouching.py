@@ -13,10 +13,11 @@ from palio.node import limits, registry, vouching
 from palio.node.authority import NamedAuthority
 from palio.node.effects import Moment
 from palio.node.identity import Identity, fact_text
-from palio.node.limits import AHEAD_US, ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_NAME_BYTES, PORTION_FACTS
-from palio.node.messages import Echo, Fact, Facts, Known
+from palio.node.limits import AHEAD_US, ASK_AGAIN_S, KNOWN_AGAIN_S
 from palio.node.registry import Registry
 from palio.node.vouching import LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
+from palio.protocol.limits import MAX_NAME_BYTES, PORTION_FACTS
+from palio.protocol.messages import Echo, Fact, Facts, Known
 from palio.simulation.world import EPOCH_US
 from tests.node.signing import Keyring
 
@@ -477,7 +478,7 @@ def test_an_echo_answers_for_no_more_than_was_said_and_names_only_who_is_known()
 def test_what_facts_are_about() -> None:
     assert is_subscription("bob/orders")
     assert not any(map(is_subscription, (LINKS, TOKEN, f"{RETIRED}b1")))
-    assert limits.PORTION_FACTS < 1_000
+    assert PORTION_FACTS < 1_000
 
 
 # --- how many ---

@@ -21,7 +21,7 @@ from palio.node.effects import (
     PutEntry,
     PutSubscription,
 )
-from palio.node.messages import Parcel
+from palio.protocol.messages import Parcel
 from palio.server.journal import Journal
 from palio.server.room import RESERVE_BYTES
 

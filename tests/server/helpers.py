@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from palio.errors import IllegalMessage
 from palio.node.effects import Append, Close, Effect, Moment, Operation, PutEntry, Send
-from palio.node.limits import PROTOCOL_VERSION
-from palio.node.messages import Bye, Done, Hello, Message, Parcel, Publish, Subscribe, Welcome
-from palio.node.wire import Decoder, Encoder
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Bye, Done, Hello, Message, Parcel, Publish, Subscribe, Welcome
+from palio.protocol.wire import Decoder, Encoder
 from palio.server.broker import Server
 from palio.server.journal import Diskless
 

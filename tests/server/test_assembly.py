@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from palio.errors import InvalidConfiguration, InvalidInput
 from palio.node.authority import OpenAuthority
 from palio.node.effects import Moment
-from palio.node.messages import (
+from palio.protocol.messages import (
     Accepted,
     Acknowledge,
     Advertise,

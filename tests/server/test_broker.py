@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from palio.node.effects import Append, Close, Effect, PutFacts, Report, Send
-from palio.node.messages import Bye, Done, Fact, Message, Ping, Pong, Settle, Welcome
+from palio.protocol.messages import Bye, Done, Fact, Message, Ping, Pong, Settle, Welcome
 from palio.server.broker import Server
 from palio.server.journal import Diskless
 from tests.server.helpers import PATIENCE_S, Peer, Scripted, hello, put, serving

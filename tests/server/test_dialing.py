@@ -8,8 +8,8 @@ import pytest
 
 from palio.errors import InvalidConfiguration
 from palio.node.effects import Close, Effect, Send
-from palio.node.limits import PROTOCOL_VERSION
-from palio.node.messages import Bye, Hello, Message, Ping
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Bye, Hello, Message, Ping
 from palio.server import dialing
 from palio.server.dialing import BACKOFF_MAX_S, BACKOFF_MIN_S, backoff
 from tests.server.helpers import Peer, Scripted, serving, until

@@ -14,7 +14,7 @@ import pyarrow.flight as pf
 import pytest
 import uvloop
 
-from palio.node.limits import MAX_FRAME_BYTES
+from palio.protocol.limits import MAX_FRAME_BYTES
 from palio.server import flight_gate
 from palio.server.flight_gate import Gate
 from palio.server.grpc_frames import PREFACE

@@ -9,8 +9,8 @@ import pytest
 
 from palio.errors import Closed, Unreachable
 from palio.model.events import to_batch
-from palio.node.limits import MAX_BATCH_ROWS, SEEN_EVERY_BYTES
-from palio.node.messages import (
+from palio.protocol.limits import MAX_BATCH_ROWS, SEEN_EVERY_BYTES
+from palio.protocol.messages import (
     Accepted,
     Acknowledge,
     Bye,
@@ -30,7 +30,7 @@ from palio.node.messages import (
     Update,
     Welcome,
 )
-from palio.node.streams import size_of
+from palio.protocol.streams import size_of
 from palio.server.front import Declined, Guest, Link
 
 BATCH = to_batch({"x": 1})

@@ -18,8 +18,8 @@ from palio.client.connection import Client
 from palio.errors import InvalidConfiguration
 from palio.node.authority import Principal
 from palio.node.effects import Moment
-from palio.node.limits import PROTOCOL_VERSION
-from palio.node.messages import Bye, Carry, Fact, Facts, Hello, Known, Message, Route
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Bye, Carry, Fact, Facts, Hello, Known, Message, Route
 from palio.server import tokens
 from palio.server.assembly import Running, running
 from palio.server.settings import Auth, Broker, Configuration, Limits, Listen, Peers

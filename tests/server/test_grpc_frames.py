@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.errors import LimitExceeded
-from palio.node.limits import MAX_FRAME_BYTES
+from palio.protocol.limits import MAX_FRAME_BYTES
 from palio.server.grpc_frames import (
     MAX_FIELDS,
     MAX_HEAD_BYTES,
@@ -25,7 +25,7 @@ from palio.server.grpc_frames import (
     Inspector,
     farewell,
 )
-from tests.node.test_ipc import messages
+from tests.protocol.test_ipc import messages
 
 DATA, HEADERS, RESET, SETTINGS = 0, 1, 3, 4
 ENDS, WHOLE, PADDED = 1, 4, 8

@@ -25,8 +25,8 @@ from palio.client.connection import Client
 from palio.client.subscription import Subscription
 from palio.language.parsing import parse_filter
 from palio.model.events import stamped, to_batch
-from palio.node.limits import MAX_FRAME_BYTES, MAX_GREETING_BYTES, PROTOCOL_VERSION
-from palio.node.messages import (
+from palio.protocol.limits import MAX_FRAME_BYTES, MAX_GREETING_BYTES, PROTOCOL_VERSION
+from palio.protocol.messages import (
     Accepted,
     Acknowledge,
     Advertise,
@@ -65,12 +65,12 @@ from palio.node.messages import (
     Update,
     Welcome,
 )
-from palio.node.wire import CONTROL, HEAD, Decoder, Encoder, framed
+from palio.protocol.wire import CONTROL, HEAD, Decoder, Encoder, framed
 from palio.routing import messages as routing
 from palio.server.assembly import Running, running
 from palio.server.settings import Broker, Configuration, Limits, Listen
-from tests.node.test_ipc import LONG, overlapping
-from tests.node.test_ipc import messages as arrow_messages
+from tests.protocol.test_ipc import LONG, overlapping
+from tests.protocol.test_ipc import messages as arrow_messages
 
 NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
 CASES: Final = 2_000 if NIGHTLY else 40

@@ -7,7 +7,7 @@ import pytest
 
 from palio import errors
 from palio.errors import LimitExceeded, NotAuthenticated, PalioError, ParseError, Unreachable
-from palio.node.messages import Failure
+from palio.protocol.messages import Failure
 from palio.server import webhook
 from palio.server.front import Declined
 from palio.server.http_access import Encoded

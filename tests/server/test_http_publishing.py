@@ -9,7 +9,7 @@ from palio.language.http_events import BATCH_TYPE
 from palio.model.events import SPARSE_CELLS, SPARSE_SHARE
 from palio.model.filters import TRUE
 from palio.node.authority import Principal
-from palio.node.messages import Message, Publish
+from palio.protocol.messages import Message, Publish
 from palio.server import http_publishing
 from palio.server.broker import LocalLink, Server
 from tests.server.fronts import EVENT, asked, broker, publish, publish_one

@@ -27,7 +27,7 @@ from palio.node.effects import (
     PutWindow,
 )
 from palio.node.memory import MemoryStore
-from palio.node.messages import Fact
+from palio.protocol.messages import Fact
 from palio.server.journal import FILE, Diskless, Journal
 from tests.conftest import NIGHTLY
 from tests.modes import modes_below, umask

@@ -5,7 +5,7 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from palio.node.messages import Accepted, Ping, Pong
+from palio.protocol.messages import Accepted, Ping, Pong
 from palio.server.assembly import running
 from palio.server.journal import Journal
 from palio.server.metrics import METRICS, exposition

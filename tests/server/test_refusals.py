@@ -14,8 +14,8 @@ import pytest
 import palio
 from palio.errors import Unsettled
 from palio.node.broker import Node
-from palio.node.messages import Message, Route
-from palio.node.wire import UNREADABLE, Encoder
+from palio.protocol.messages import Message, Route
+from palio.protocol.wire import UNREADABLE, Encoder
 from palio.routing.general import General
 from palio.routing.messages import Batch
 from palio.server.broker import Server

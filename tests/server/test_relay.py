@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from palio import connect
-from palio.node.addresses import parse_address
+from palio.protocol.addresses import parse_address
 from palio.server.settings import Limits, Peers
 from tests.server.helpers import PATIENCE_S
 from tests.server.namespaces import Namespace, why_not

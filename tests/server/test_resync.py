@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
-from palio.node.limits import MAX_NUMBER
-from palio.node.messages import Answer, Ask, Deliver, Done, Settle, Subscribe, Unsubscribe
+from palio.protocol.limits import MAX_NUMBER
+from palio.protocol.messages import Answer, Ask, Deliver, Done, Settle, Subscribe, Unsubscribe
 from palio.server.settings import Limits, Peers
 from tests.server.helpers import PATIENCE_S, Peer, publish
 from tests.server.relay import Relay

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from palio.errors import InvalidConfiguration
-from palio.node.limits import MAX_SECONDS, MIN_SECONDS
 from palio.node.settings import Settings as NodeSettings
+from palio.protocol.limits import MAX_SECONDS, MIN_SECONDS
 from palio.server.configuring import configure, described
 from palio.server.limits import MAX_BYTES, MAX_COUNT
 from palio.server.settings import Configuration, Grant, Limits, check, is_loopback

@@ -7,8 +7,8 @@ from contextlib import suppress
 import pytest
 
 from palio.node.effects import Close, Effect, Send
-from palio.node.limits import MAX_GREETING_BYTES, PROTOCOL_VERSION
-from palio.node.messages import (
+from palio.protocol.limits import MAX_GREETING_BYTES, PROTOCOL_VERSION
+from palio.protocol.messages import (
     Ask,
     Bye,
     Deliver,
@@ -22,7 +22,7 @@ from palio.node.messages import (
     Publish,
     Welcome,
 )
-from palio.node.wire import HEAD, Encoder, framed
+from palio.protocol.wire import HEAD, Encoder, framed
 from palio.server.limits import WRITE_HIGH_BYTES
 from palio.server.turns import Turns
 from tests.server.helpers import (

@@ -23,8 +23,8 @@ import pyarrow as pa
 from palio.client.connection import connect
 from palio.model.events import to_batch
 from palio.model.limits import MAX_JSON_PARTS
-from palio.node.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, PROTOCOL_VERSION
-from palio.node.messages import (
+from palio.protocol.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, PROTOCOL_VERSION
+from palio.protocol.messages import (
     Ask,
     Bye,
     Hello,
@@ -40,7 +40,7 @@ from palio.node.messages import (
     Update,
     Welcome,
 )
-from palio.node.wire import Decoder, Encoder
+from palio.protocol.wire import Decoder, Encoder
 from palio.server.http_access import MAX_BODY_BYTES
 
 __all__ = ["INPUTS", "Held", "Target", "frames", "target"]

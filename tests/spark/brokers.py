@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from palio.model.events import rows, to_batches
-from palio.node.messages import (
+from palio.protocol.messages import (
     Accepted,
     Acknowledge,
     Deliver,

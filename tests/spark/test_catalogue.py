@@ -13,7 +13,7 @@ import pytest
 
 import palio.spark
 from palio.errors import InvalidConfiguration, InvalidInput, Unreachable
-from palio.node.messages import Subscribe, Update
+from palio.protocol.messages import Subscribe, Update
 from palio.spark import Catalogue
 from palio.spark.reading import read
 from tests.spark.brokers import PATIENCE_S, Broker, serving

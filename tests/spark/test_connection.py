@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from palio.errors import InvalidConfiguration, ParseError, Unreachable
-from palio.node.failures import error_of
-from palio.node.messages import Accepted, Acknowledge, Failure, Parcel, Publish, Subscribe
+from palio.protocol.failures import error_of
+from palio.protocol.messages import Accepted, Acknowledge, Failure, Parcel, Publish, Subscribe
 from palio.spark.connection import Connection, Door
 from tests.spark.brokers import PATIENCE_S, Broker, deliveries, events_of, serving
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from palio.errors import InvalidConfiguration, InvalidInput, ParseError
-from palio.node.limits import MAX_SECONDS
+from palio.protocol.limits import MAX_SECONDS
 from palio.spark.connection import Door
 from palio.spark.options import Options
 

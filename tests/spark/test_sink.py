@@ -16,7 +16,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import ArrayType, LongType, StructType
 
 from palio.errors import InvalidEvent, InvalidInput, Unreachable
-from palio.node.limits import MAX_BATCH_CELLS
+from palio.protocol.limits import MAX_BATCH_CELLS
 from palio.spark import sink as sinks
 from palio.spark.connection import Door
 from palio.spark.sink import PART_ROWS, BatchSink, Sink, StreamSink, Written, numbered

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
-from palio.node.messages import Accepted, Deliver, Gap, Gaps, Message, Parcel, Publish
+from palio.protocol.messages import Accepted, Deliver, Gap, Gaps, Message, Parcel, Publish
 from palio.spark import streaming
 from palio.spark.connection import Door
 from palio.spark.streaming import Entries, Source, StreamReader, events_schema

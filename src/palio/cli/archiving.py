@@ -28,7 +28,7 @@ from palio.errors import InvalidInput, PalioError, Unreachable
 from palio.language.parsing import parse_filter
 from palio.model.events import SEQ, TIME, rows
 from palio.model.filters import Filter
-from palio.node.messages import Parcel
+from palio.protocol.messages import Parcel
 
 __all__ = ["Rolling", "Wanted", "archive", "paced", "replay"]
 

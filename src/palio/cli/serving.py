@@ -13,7 +13,7 @@ import typer
 
 from palio.cli.reporting import show
 from palio.errors import InvalidConfiguration
-from palio.node.addresses import DEFAULT_PORT
+from palio.protocol.addresses import DEFAULT_PORT
 from palio.server.configuring import Configured, Setting, configure
 
 __all__ = ["check_configuration", "flags", "serve", "show_configuration"]

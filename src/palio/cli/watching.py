@@ -13,7 +13,7 @@ from palio.cli.networking import Door
 from palio.cli.reporting import show
 from palio.client.connection import Client
 from palio.errors import InvalidInput, NotPermitted, Unreachable
-from palio.node.durations import check_seconds
+from palio.protocol.durations import check_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

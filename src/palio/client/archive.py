@@ -41,9 +41,9 @@ import pyarrow.parquet as pq
 from palio import files
 from palio.errors import InvalidInput, PalioError
 from palio.model.events import SEQ, TIME
-from palio.node.limits import WINDOW_BYTES
-from palio.node.messages import Parcel
 from palio.parquet import pieces
+from palio.protocol.limits import WINDOW_BYTES
+from palio.protocol.messages import Parcel
 
 __all__ = ["DAY", "MAX_SHAPES", "PUBLISHER", "Archive", "Recent", "part_files"]
 

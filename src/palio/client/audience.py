@@ -34,7 +34,7 @@ from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.patterns import Occurrence, Pattern
 from palio.model.values import Bindings
-from palio.node.parcels import Parcel
+from palio.protocol.parcels import Parcel
 
 __all__ = ["Audience", "new_matcher"]
 

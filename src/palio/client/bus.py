@@ -25,7 +25,7 @@ from palio.model.events import SEQ, TIME, stamped
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
-from palio.node.names import check_name
+from palio.protocol.names import check_name
 
 __all__ = ["Bus"]
 

@@ -39,10 +39,10 @@ from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
-from palio.node.addresses import parse_address
-from palio.node.durations import check_seconds
-from palio.node.limits import PROTOCOL_VERSION
-from palio.node.messages import (
+from palio.protocol.addresses import parse_address
+from palio.protocol.durations import check_seconds
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import (
     Advertise,
     Answer,
     Ask,
@@ -50,7 +50,7 @@ from palio.node.messages import (
     Retire,
     Unadvertise,
 )
-from palio.node.names import check_name
+from palio.protocol.names import check_name
 
 __all__ = ["Client", "Offer", "connect"]
 

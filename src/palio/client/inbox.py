@@ -22,7 +22,7 @@ from palio.client.events import Event, Gap
 from palio.client.receipts import Entry, Receipt
 from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded, PalioError
 from palio.model.events import SEQ, TIME, rows
-from palio.node.parcels import Parcel
+from palio.protocol.parcels import Parcel
 
 if TYPE_CHECKING:
     from palio.client.subscription import Subscription

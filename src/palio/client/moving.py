@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from palio.matching.protocol import RowMask
-from palio.node.messages import Parcel
-from palio.node.windows import Windows
+from palio.protocol.messages import Parcel
+from palio.protocol.seen_numbers import SeenNumbers
 
 __all__ = ["OVERLAP_S", "Crossing"]
 
@@ -18,7 +18,7 @@ class Crossing:
     """What came since the move began, so that what comes on both ways is given on once."""
 
     def __init__(self) -> None:
-        self._seen = Windows()
+        self._seen = SeenNumbers()
 
     def first_time(self, parcel: Parcel, mask: RowMask) -> RowMask:
         """Which of some events had not come before; now they have."""

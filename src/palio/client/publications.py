@@ -22,10 +22,10 @@ from palio.client.events import Published
 from palio.client.outgoing import Publishable, batches
 from palio.client.rows import Form, Forms, Row
 from palio.errors import LimitExceeded, PalioError, Unreachable
-from palio.node.batches import PART_BYTES, parts
-from palio.node.failures import error_of
-from palio.node.limits import MAX_BATCH_CELLS, WINDOW_BYTES
-from palio.node.messages import Accepted, Message, Parcel, Publish, Refused
+from palio.protocol.batches import PART_BYTES, parts
+from palio.protocol.failures import error_of
+from palio.protocol.limits import MAX_BATCH_CELLS, WINDOW_BYTES
+from palio.protocol.messages import Accepted, Message, Parcel, Publish, Refused
 
 __all__ = ["GATHERED_ROWS", "MAX_WAITING", "Line", "Publications"]
 

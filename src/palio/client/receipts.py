@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from palio.node.windows import Windows
+from palio.protocol.seen_numbers import SeenNumbers
 
 __all__ = ["NO_RECEIPTS", "Entry", "Receipt", "Receipts"]
 
@@ -78,7 +78,7 @@ class Receipts:
         self._entries: deque[Entry] = deque()
         self._awaited: dict[tuple[str, bytes], Entry] = {}
         self._taken: list[Receipt] = []
-        self._dealt_with = Windows()
+        self._dealt_with = SeenNumbers()
 
     @property
     def open(self) -> int:

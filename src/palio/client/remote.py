@@ -35,9 +35,9 @@ from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
-from palio.node import messages
-from palio.node.failures import failure
-from palio.node.messages import (
+from palio.protocol import messages
+from palio.protocol.failures import failure
+from palio.protocol.messages import (
     Accepted,
     Acknowledge,
     Advertise,

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from palio.errors import PalioError
-from palio.node.failures import error_of
-from palio.node.messages import (
+from palio.protocol.failures import error_of
+from palio.protocol.messages import (
     Advertise,
     Answer,
     Ask,

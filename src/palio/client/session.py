@@ -34,10 +34,10 @@ from palio.errors import (
     PalioError,
     Unreachable,
 )
-from palio.node.failures import error_of
-from palio.node.limits import FRAME_TRIES, GREETING_S, HEARTBEAT_S, PROTOCOL_VERSION
-from palio.node.messages import Bye, Failure, Hello, Message, Ping, Pong, Seen, Welcome
-from palio.node.streams import Stream
+from palio.protocol.failures import error_of
+from palio.protocol.limits import FRAME_TRIES, GREETING_S, HEARTBEAT_S, PROTOCOL_VERSION
+from palio.protocol.messages import Bye, Failure, Hello, Message, Ping, Pong, Seen, Welcome
+from palio.protocol.streams import Stream
 
 __all__ = ["BACKOFF_MAX_S", "BACKOFF_MIN_S", "DIAL_S", "Owner", "Session"]
 

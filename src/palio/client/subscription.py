@@ -22,7 +22,7 @@ from palio.model.events import SEQ, TIME
 from palio.model.filters import Filter
 from palio.model.patterns import Monitor, Pattern
 from palio.model.values import Bindings
-from palio.node.messages import Parcel
+from palio.protocol.messages import Parcel
 
 if TYPE_CHECKING:
     from palio.client.audience import Audience

@@ -12,10 +12,10 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from palio.client.securing import TLS, tls_context
 from palio.errors import IllegalMessage
-from palio.node.addresses import parse_address
-from palio.node.messages import Message
-from palio.node.wire import Decoder, Encoder
-from palio.node.writing import write
+from palio.protocol.addresses import parse_address
+from palio.protocol.messages import Message
+from palio.protocol.wire import Decoder, Encoder
+from palio.protocol.writing import write
 
 __all__ = ["Dial", "Ear", "Wire", "tcp"]
 

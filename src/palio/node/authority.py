@@ -39,7 +39,7 @@ from palio.model.relations import conjunction_covers, overlaps
 from palio.model.sizes import Meter
 from palio.model.values import Bindings
 from palio.node.effects import Moment
-from palio.node.names import check_name
+from palio.protocol.names import check_name
 
 __all__ = [
     "ANYONE",

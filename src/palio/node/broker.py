@@ -18,12 +18,19 @@ from palio.matching.reference import Reference
 from palio.node.authority import Authority, OpenAuthority, Principal
 from palio.node.core import Core
 from palio.node.effects import Close, Effect, Moment, Send, Store
-from palio.node.failures import failure
 from palio.node.identity import NOBODY, Identity
 from palio.node.introductions import Introduction
-from palio.node.limits import PROTOCOL_VERSION, SESSION_TRIES, UNSEEN_BYTES
+from palio.node.limits import SESSION_TRIES, UNSEEN_BYTES
 from palio.node.mentions import check_names
-from palio.node.messages import (
+from palio.node.publishing import Publishing
+from palio.node.questions import Questions
+from palio.node.refusals import Refusals
+from palio.node.requests import ClientRequest, Desk
+from palio.node.sessions import Durable, Neighbour, Party, Session
+from palio.node.settings import Settings
+from palio.protocol.failures import failure
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import (
     UNCOUNTED,
     Ask,
     Bye,
@@ -46,14 +53,8 @@ from palio.node.messages import (
     Took,
     Welcome,
 )
-from palio.node.names import check_name
-from palio.node.publishing import Publishing
-from palio.node.questions import Questions
-from palio.node.refusals import Refusals
-from palio.node.requests import ClientRequest, Desk
-from palio.node.sessions import Durable, Neighbour, Party, Session
-from palio.node.settings import Settings
-from palio.node.streams import Stream
+from palio.protocol.names import check_name
+from palio.protocol.streams import Stream
 from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.protocol import Peer, Router
 

@@ -16,11 +16,11 @@ from palio.node.custody import Lost
 from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report, Store
 from palio.node.identity import Identity
-from palio.node.messages import Carry, Deliver, Done, Echo, Gap, Gaps, Route, unpack_mask
-from palio.node.portions import portions
 from palio.node.sessions import Budget, Durable, Neighbour, Session
 from palio.node.settings import Settings
 from palio.node.vouching import LINKS, Vouching
+from palio.protocol.messages import Carry, Deliver, Done, Echo, Gap, Gaps, Route, unpack_mask
+from palio.protocol.portions import portions
 from palio.routing.messages import Batch, Control, Settled
 from palio.routing.protocol import Peer, Router, Send
 

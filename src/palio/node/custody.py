@@ -27,8 +27,8 @@ from palio.node.effects import (
     Store,
     Stored,
 )
-from palio.node.limits import WINDOW_BYTES
-from palio.node.messages import Carry, Deliver, Gap, Parcel, pack_mask
+from palio.protocol.limits import WINDOW_BYTES
+from palio.protocol.messages import Carry, Deliver, Gap, Parcel, pack_mask
 
 __all__ = ["Custody", "Lost"]
 

@@ -25,11 +25,11 @@ from palio.node.effects import (
     PutSubscription,
     Store,
 )
-from palio.node.messages import Fact, Parcel, unpack_mask
 from palio.node.registry import Registry
 from palio.node.sessions import Durable
 from palio.node.vouching import RETIRED, Vouching, is_subscription
-from palio.node.windows import Windows
+from palio.protocol.messages import Fact, Parcel, unpack_mask
+from palio.protocol.seen_numbers import SeenNumbers
 
 __all__ = ["Durability", "MatcherFactory", "lives"]
 
@@ -52,7 +52,7 @@ class Durability:
         for broker in self.registry.retired:
             self.custody.give_up(broker)
         self.here: dict[str, Durable] = {}
-        self._windows = Windows(stored.windows)
+        self._windows = SeenNumbers(stored.windows)
         self._everywhere = matcher()
         self._local = matcher()
         self._numbers: dict[tuple[str, str], int] = {}

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from palio.node.messages import Fact, Message, Parcel
+from palio.protocol.messages import Fact, Message, Parcel
+from palio.protocol.seen_numbers import PutWindow
 
 __all__ = [
     "Append",
@@ -132,16 +133,6 @@ class DropSubscription(NamedTuple):
     """A durable subscription has ended, with all that waits for it."""
 
     subscription: str
-
-
-class PutWindow(NamedTuple):
-    """Numbers of durable events that have come here, in place of what was known under this key.
-
-    Nothing, if `ranges` is empty: the key is to be forgotten.
-    """
-
-    key: str
-    ranges: bytes
 
 
 class PutFacts(NamedTuple):

@@ -8,7 +8,7 @@ has said as much itself, and then answered for; or until its link is down, and t
 from __future__ import annotations
 
 from palio.node.limits import MAX_HEARSAY, MAX_HEARSAY_CHARS
-from palio.node.messages import Fact
+from palio.protocol.messages import Fact
 
 __all__ = ["Hearsay"]
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from palio.node.messages import Fact
+from palio.protocol.messages import Fact
 
 __all__ = ["NOBODY", "Identity", "Nobody", "fact_text", "introduction_text"]
 

@@ -24,8 +24,8 @@ from palio.errors import IllegalMessage, NotAuthenticated
 from palio.node.authority import NO_BROKER, OpenAuthority, Principal
 from palio.node.core import Core
 from palio.node.identity import introduction_text
-from palio.node.limits import PROTOCOL_VERSION
-from palio.node.messages import Challenge, Hello, Welcome
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Challenge, Hello, Welcome
 
 __all__ = ["Introduction"]
 

@@ -23,7 +23,7 @@ from palio.node.effects import (
     PutWindow,
     Stored,
 )
-from palio.node.messages import Fact
+from palio.protocol.messages import Fact
 
 __all__ = ["MemoryStore"]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from palio.errors import IllegalMessage, InvalidInput
-from palio.node.messages import Carry, Echo, Fact, Facts, Known, Message, Probe, Route
-from palio.node.names import check_name
 from palio.node.vouching import LINKS, RETIRED, TOKEN
+from palio.protocol.messages import Carry, Echo, Fact, Facts, Known, Message, Probe, Route
+from palio.protocol.names import check_name
 from palio.routing.messages import Flood, LinkState, Settled
 
 __all__ = ["check_names"]

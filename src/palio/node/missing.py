@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from palio.errors import IllegalMessage
-from palio.node.messages import Route
-from palio.node.wire import Decoder, Encoder
+from palio.protocol.messages import Route
+from palio.protocol.wire import Decoder, Encoder
 from palio.routing.messages import (
     Advertise,
     Batch,

@@ -14,18 +14,15 @@ from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, NotStored, 
 from palio.matching.protocol import RowMask
 from palio.model.events import SEQ, TIME, check_times, conform
 from palio.node.authority import NO_LIMITS, hearable, publishable
-from palio.node.batches import check_size
 from palio.node.core import Core
 from palio.node.effects import Entry
-from palio.node.failures import failure
-from palio.node.limits import (
-    MAX_BROKERS,
-    MAX_NAME_BYTES,
-    MAX_PUBLISHER_CHARS,
-    MAX_SHAPES,
-    MAX_STRANGERS,
-)
-from palio.node.messages import (
+from palio.node.limits import MAX_BROKERS, MAX_STRANGERS
+from palio.node.sessions import Neighbour, Party, Session
+from palio.node.times import Times
+from palio.protocol.batches import check_size
+from palio.protocol.failures import failure
+from palio.protocol.limits import MAX_NAME_BYTES, MAX_PUBLISHER_CHARS, MAX_SHAPES
+from palio.protocol.messages import (
     Accepted,
     Carry,
     Deliver,
@@ -37,9 +34,7 @@ from palio.node.messages import (
     pack_mask,
     unpack_mask,
 )
-from palio.node.parcels import Shape
-from palio.node.sessions import Neighbour, Party, Session
-from palio.node.times import Times
+from palio.protocol.parcels import Shape
 from palio.routing.protocol import Events, Peer
 
 __all__ = ["Publishing", "check_numbered"]

@@ -31,9 +31,9 @@ from palio.node.authority import NO_MONITOR, hearable, narrow
 from palio.node.core import Core
 from palio.node.durability import lives
 from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
-from palio.node.messages import Answer, Fact, Parcel, Probe, Probed
 from palio.node.publishing import Publishing, check_numbered
 from palio.node.sessions import Durable, Neighbour, Session, Subscription
+from palio.protocol.messages import Answer, Fact, Parcel, Probe, Probed
 from palio.routing.protocol import Events, Peer
 
 __all__ = ["Questions"]

@@ -18,8 +18,10 @@ from typing import Any, Final, TypeAlias
 
 from palio.errors import IllegalMessage, PalioError
 from palio.node.core import Core
-from palio.node.failures import failure
-from palio.node.messages import (
+from palio.node.missing import can_be_read
+from palio.node.sessions import Neighbour, Party
+from palio.protocol.failures import failure
+from palio.protocol.messages import (
     Answer,
     Carry,
     Deliver,
@@ -35,8 +37,6 @@ from palio.node.messages import (
     Took,
     unpack_mask,
 )
-from palio.node.missing import can_be_read
-from palio.node.sessions import Neighbour, Party
 from palio.routing.messages import Advertise, Batch, Flood, Request, Subscribe
 
 __all__ = ["Refusals"]

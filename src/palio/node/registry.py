@@ -39,17 +39,11 @@ from collections.abc import Iterable, Sequence
 from palio.errors import IllegalMessage
 from palio.node.effects import Moment
 from palio.node.hearsay import Hearsay
-from palio.node.limits import (
-    ASK_AGAIN_S,
-    KNOWN_AGAIN_S,
-    MAX_BROKERS,
-    MAX_FACTS,
-    PORTION_FACTS,
-    REPEATED_AT_ONCE,
-)
-from palio.node.messages import Echo, Fact, Facts, Known, Message
+from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS, REPEATED_AT_ONCE
 from palio.node.vouching import LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
 from palio.node.ways import next_hops
+from palio.protocol.limits import PORTION_FACTS
+from palio.protocol.messages import Echo, Fact, Facts, Known, Message
 
 __all__ = ["Registry"]
 

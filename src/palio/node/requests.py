@@ -20,10 +20,11 @@ from palio.model.filters import Filter
 from palio.model.values import Bindings
 from palio.node.authority import check_advertisement, narrow
 from palio.node.core import Core
-from palio.node.durations import check_seconds
 from palio.node.effects import Operation
-from palio.node.failures import failure
-from palio.node.messages import (
+from palio.node.sessions import Durable, Session, Subscription
+from palio.protocol.durations import check_seconds
+from palio.protocol.failures import failure
+from palio.protocol.messages import (
     Acknowledge,
     Advertise,
     Done,
@@ -38,8 +39,7 @@ from palio.node.messages import (
     Unsubscribe,
     Update,
 )
-from palio.node.names import check_name
-from palio.node.sessions import Durable, Session, Subscription
+from palio.protocol.names import check_name
 from palio.routing import messages as routing
 from palio.routing.protocol import Peer
 

@@ -16,9 +16,9 @@ from palio.model.filters import Filter
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import FEW_RECEIVERS, MAX_GAPS
-from palio.node.messages import Deliver, Forward, Gap, Gaps, Message, Seen, unpack_mask
 from palio.node.missing import Missing
-from palio.node.streams import Stream, size_of
+from palio.protocol.messages import Deliver, Forward, Gap, Gaps, Message, Seen, unpack_mask
+from palio.protocol.streams import Stream, size_of
 from palio.routing.protocol import Peer
 
 __all__ = ["Budget", "Durable", "Neighbour", "Party", "Session", "Subscription"]

@@ -6,16 +6,14 @@ import msgspec
 
 from palio.node.limits import (
     CLIENT_GRACE_S,
-    GREETING_S,
-    HEARTBEAT_S,
     LEASE_S,
     MAX_SESSIONS,
     MAX_SUBSCRIPTIONS,
     MEMORY_BYTES,
     PEER_GRACE_S,
     QUEUE_BYTES,
-    WINDOW_BYTES,
 )
+from palio.protocol.limits import GREETING_S, HEARTBEAT_S, WINDOW_BYTES
 
 __all__ = ["Settings"]
 

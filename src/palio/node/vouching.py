@@ -24,8 +24,9 @@ from palio.model.values import NO_VALUES
 from palio.node.authority import Authority, NamedAuthority, OpenAuthority, Principal, narrow
 from palio.node.effects import Moment
 from palio.node.identity import NOBODY, Identity, fact_text
-from palio.node.limits import AHEAD_US, MAX_BROKERS, MAX_FACT_CHARS, MAX_NAME_BYTES
-from palio.node.messages import Fact
+from palio.node.limits import AHEAD_US, MAX_BROKERS, MAX_FACT_CHARS
+from palio.protocol.limits import MAX_NAME_BYTES
+from palio.protocol.messages import Fact
 
 __all__ = ["LINKS", "RETIRED", "TOKEN", "Trust", "Vouching", "is_subscription"]
 

@@ -31,8 +31,8 @@ from typing import Any, Final, Protocol
 
 from palio.errors import IllegalMessage
 from palio.node.effects import Append, Close, Effect, Moment, Report, Send
-from palio.node.limits import GREETING_S
-from palio.node.messages import Bye, EventMessage, Message
+from palio.protocol.limits import GREETING_S
+from palio.protocol.messages import Bye, EventMessage, Message
 from palio.server.answers import Answer, Answers
 from palio.server.counters import Traffic
 from palio.server.dialing import Dialer
@@ -121,8 +121,8 @@ class LocalLink:
     """A connection to the node without a socket: messages go in and out as they are.
 
     For fronts. To the node it is a connection like any other: first `send(Hello(...))`, then wait
-    for `Welcome`; count messages with a `palio.node.streams.Stream` and say `Seen`, or the window
-    closes. All of it on the loop of the server; from another thread, through
+    for `Welcome`; count messages with a `palio.protocol.streams.Stream` and say `Seen`, or the
+    window closes. All of it on the loop of the server; from another thread, through
     `loop.call_soon_threadsafe`.
 
     `on_message` is called once for each message, never while `send` or another `on_message` runs,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from palio.errors import InvalidConfiguration
-from palio.node.addresses import parse_address
+from palio.protocol.addresses import parse_address
 from palio.server.counters import Traffic
 from palio.server.transport import Connection
 

@@ -20,7 +20,7 @@ from palio.errors import Closed, InvalidBinding, InvalidInput
 from palio.language.http_events import gap_event, to_json
 from palio.language.parsing import parse_filter
 from palio.model.events import rows
-from palio.node.messages import Deliver, Gap, Gaps, unpack_mask
+from palio.protocol.messages import Deliver, Gap, Gaps, unpack_mask
 from palio.server.front import RESUME_BYTES, Connect, Guest, News
 from palio.server.http_subscriptions import Subscription
 

@@ -32,8 +32,8 @@ import pyarrow.flight as pf
 
 from palio.errors import InvalidConfiguration, InvalidInput, Unreachable
 from palio.model.events import conform
-from palio.node.batches import check_chunk, decoded_bytes
-from palio.node.messages import Deliver, Gaps, unpack_mask
+from palio.protocol.batches import check_chunk, decoded_bytes
+from palio.protocol.messages import Deliver, Gaps, unpack_mask
 from palio.server.broker import Server
 from palio.server.flight_access import Call, Callers
 from palio.server.flight_errors import telling, told

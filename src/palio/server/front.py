@@ -19,10 +19,10 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import pyarrow as pa
 
 from palio.errors import Closed, PalioError, Unreachable
-from palio.node.batches import parts
-from palio.node.failures import class_of
-from palio.node.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
-from palio.node.messages import (
+from palio.protocol.batches import parts
+from palio.protocol.failures import class_of
+from palio.protocol.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
+from palio.protocol.messages import (
     Accepted,
     Acknowledge,
     Answer,
@@ -47,7 +47,7 @@ from palio.node.messages import (
     Update,
     Welcome,
 )
-from palio.node.streams import size_of
+from palio.protocol.streams import size_of
 from palio.server.turns import Pace
 
 __all__ = ["RESUME_BYTES", "Connect", "Declined", "Guest", "Link", "News", "Receipt"]

@@ -18,8 +18,8 @@ from typing import Final
 from urllib.parse import quote
 
 from palio.errors import LimitExceeded, PalioError
-from palio.node.ipc import is_compressed
-from palio.node.limits import MAX_FRAME_BYTES
+from palio.protocol.ipc import is_compressed
+from palio.protocol.limits import MAX_FRAME_BYTES
 
 __all__ = ["PREFACE", "Answers", "Illegal", "Inspector", "farewell"]
 

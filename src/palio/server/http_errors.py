@@ -17,7 +17,7 @@ from palio.errors import (
     ParseError,
     Unreachable,
 )
-from palio.node.messages import Failure
+from palio.protocol.messages import Failure
 from palio.server.front import Declined
 from palio.server.http_access import Encoded
 

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, Unreachable
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE, from_binary, from_json
 from palio.model.events import to_batches
-from palio.node.messages import Refused
+from palio.protocol.messages import Refused
 from palio.server.front import Connect, Declined, Guest, Receipt
 from palio.server.http_access import NAME, Access, Caller, body_of, json_of
 from palio.server.http_errors import described, status_of

@@ -22,7 +22,7 @@ from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Conjunction, Constraint, Filter
 from palio.model.hiding import shown_without
 from palio.model.values import Value
-from palio.node.durations import check_seconds
+from palio.protocol.durations import check_seconds
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
 
 __all__ = [

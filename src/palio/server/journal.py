@@ -37,7 +37,7 @@ from palio.node.effects import (
     PutWindow,
     Stored,
 )
-from palio.node.messages import Fact, Parcel
+from palio.protocol.messages import Fact, Parcel
 from palio.server.counters import JournalCounters
 from palio.server.journal_format import (
     about,

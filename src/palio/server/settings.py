@@ -14,22 +14,18 @@ import msgspec
 from msgspec import Meta
 
 from palio.errors import InvalidConfiguration, InvalidInput
-from palio.node.addresses import DEFAULT_PORT, parse_address
 from palio.node.limits import (
     CLIENT_GRACE_S,
-    GREETING_S,
-    HEARTBEAT_S,
     LEASE_S,
-    MAX_SECONDS,
     MAX_SESSIONS,
     MAX_SUBSCRIPTIONS,
     MEMORY_BYTES,
-    MIN_SECONDS,
     PEER_GRACE_S,
     QUEUE_BYTES,
-    WINDOW_BYTES,
 )
-from palio.node.names import check_name
+from palio.protocol.addresses import DEFAULT_PORT, parse_address
+from palio.protocol.limits import GREETING_S, HEARTBEAT_S, MAX_SECONDS, MIN_SECONDS, WINDOW_BYTES
+from palio.protocol.names import check_name
 from palio.server.hosts import PUBLIC, Hosts
 from palio.server.limits import (
     HTTP_BODY_S,

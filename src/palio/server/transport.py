@@ -18,15 +18,10 @@ import asyncio
 from typing import Any, Protocol, cast
 
 from palio.errors import IllegalMessage
-from palio.node.limits import (
-    GREETING_S,
-    MAX_FRAME_BYTES,
-    MAX_GREETING_BYTES,
-    MAX_REQUEST_BYTES,
-)
-from palio.node.messages import Bye, EventMessage, Hello, Message, Welcome
-from palio.node.wire import Decoder, Encoder
-from palio.node.writing import write
+from palio.protocol.limits import GREETING_S, MAX_FRAME_BYTES, MAX_GREETING_BYTES, MAX_REQUEST_BYTES
+from palio.protocol.messages import Bye, EventMessage, Hello, Message, Welcome
+from palio.protocol.wire import Decoder, Encoder
+from palio.protocol.writing import write
 from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, WRITE_HIGH_BYTES
 from palio.server.places import Place

@@ -16,8 +16,9 @@ from palio.matching.reference import Reference
 from palio.model.events import rows, to_batches
 from palio.node.broker import Node
 from palio.node.effects import Append, Close, Effect, Moment, Report, Send
-from palio.node.limits import PROTOCOL_VERSION
-from palio.node.messages import (
+from palio.node.settings import Settings
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import (
     UNCOUNTED,
     Accepted,
     Acknowledge,
@@ -42,9 +43,8 @@ from palio.node.messages import (
     Welcome,
     unpack_mask,
 )
-from palio.node.settings import Settings
-from palio.node.streams import Stream
-from palio.node.wire import UNREADABLE, Decoder, Encoder
+from palio.protocol.streams import Stream
+from palio.protocol.wire import UNREADABLE, Decoder, Encoder
 from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import Router
 from palio.simulation.agenda import MESSAGE, TIMER, Agenda

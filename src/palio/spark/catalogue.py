@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from palio.node.addresses import parse_address
+from palio.protocol.addresses import parse_address
 from palio.spark.connection import TIMEOUT_S, Connection, Door
 from palio.spark.options import TOKEN_VARIABLE
 

@@ -18,10 +18,10 @@ from typing import Any, Final, NamedTuple
 
 from palio.errors import IllegalMessage, PalioError, Unreachable
 from palio.model.hiding import shown_without
-from palio.node.addresses import parse_address
-from palio.node.failures import error_of
-from palio.node.limits import PROTOCOL_VERSION
-from palio.node.messages import (
+from palio.protocol.addresses import parse_address
+from palio.protocol.failures import error_of
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import (
     UNCOUNTED,
     Answer,
     Ask,
@@ -38,8 +38,8 @@ from palio.node.messages import (
     Subscribe,
     Welcome,
 )
-from palio.node.streams import Stream
-from palio.node.wire import Decoder, Encoder
+from palio.protocol.streams import Stream
+from palio.protocol.wire import Decoder, Encoder
 
 __all__ = ["Connection", "Door"]
 

@@ -16,8 +16,8 @@ from palio import files
 from palio.errors import InvalidConfiguration, UnsafeFile
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Filter
-from palio.node.limits import MAX_SECONDS
-from palio.node.names import check_name
+from palio.protocol.limits import MAX_SECONDS
+from palio.protocol.names import check_name
 from palio.spark.connection import Door
 
 __all__ = ["Options"]

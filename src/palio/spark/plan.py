@@ -18,7 +18,7 @@ import msgspec
 from palio.errors import InvalidConfiguration, InvalidInput
 from palio.language.parsing import parse
 from palio.model.patterns import Pattern
-from palio.node.addresses import parse_address
+from palio.protocol.addresses import parse_address
 from palio.spark.reading import ADDRESSES
 
 __all__ = [

@@ -34,10 +34,10 @@ from pyspark.sql.datasource import (
 )
 
 from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
-from palio.node.failures import error_of
-from palio.node.limits import MAX_BATCH_CELLS, MAX_FRAME_BYTES, WINDOW_BLOCKS
-from palio.node.messages import Accepted, Parcel, Publish, Refused
-from palio.node.windows import BLOCK
+from palio.protocol.failures import error_of
+from palio.protocol.limits import MAX_BATCH_CELLS, MAX_FRAME_BYTES, WINDOW_BLOCKS
+from palio.protocol.messages import Accepted, Parcel, Publish, Refused
+from palio.protocol.seen_numbers import BLOCK
 from palio.spark.attributes import attributes_of, fit
 from palio.spark.connection import Connection, Door
 

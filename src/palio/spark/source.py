@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource
 
 from palio.errors import InvalidConfiguration
-from palio.node.names import check_name
+from palio.protocol.names import check_name
 from palio.spark.archive import ArchiveReader, archive_schema
 from palio.spark.options import Options
 from palio.spark.sink import BatchSink, Sink, StreamSink

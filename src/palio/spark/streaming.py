@@ -38,8 +38,8 @@ from pyspark.sql.streaming.datasource import (
 
 from palio.errors import InvalidInput, PalioError, Unreachable
 from palio.model.events import SEQ, TIME
-from palio.node.limits import WINDOW_BYTES
-from palio.node.messages import Acknowledge, Deliver, Gaps, Message, Subscribe, unpack_mask
+from palio.protocol.limits import WINDOW_BYTES
+from palio.protocol.messages import Acknowledge, Deliver, Gaps, Message, Subscribe, unpack_mask
 from palio.spark.connection import Connection, Door
 from palio.spark.reshaping import reshaped
 

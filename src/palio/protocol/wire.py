@@ -33,10 +33,10 @@ from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.advertisements import Advertisement
 from palio.model.events import conform
 from palio.model.filters import Filter
-from palio.node.ipc import check_batch_message
-from palio.node.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, MAX_FRAME_BYTES, MAX_SHAPES
-from palio.node.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
-from palio.node.parcels import Shape
+from palio.protocol.ipc import check_batch_message
+from palio.protocol.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, MAX_FRAME_BYTES, MAX_SHAPES
+from palio.protocol.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
+from palio.protocol.parcels import Shape
 
 __all__ = ["CONTROL", "EVENTS", "HEAD", "SHAPE", "UNREADABLE", "Decoder", "Encoder", "framed"]
 
@@ -58,7 +58,7 @@ _WITH_EVENTS: Final = (Publish, Deliver, Forward, Carry, Probe)
 class Encoder:
     """Messages to frames, for one direction of one connection.
 
-    >>> from palio.node.messages import Ping
+    >>> from palio.protocol.messages import Ping
     >>> b"".join(Encoder().encode(Ping()))[9:]
     b'\\x81\\xa4type\\xa4Ping'
     """
@@ -129,7 +129,7 @@ UNREADABLE: Final = framed(CONTROL, b"\xc1")
 class Decoder:
     """Bytes to messages, for one direction of one connection.
 
-    >>> from palio.node.messages import Ping
+    >>> from palio.protocol.messages import Ping
     >>> list(Decoder("peer").feed(b"".join(Encoder().encode(Ping()))))
     [Ping()]
     """

@@ -19,8 +19,8 @@ import pyarrow as pa
 from palio.matching.protocol import RowMask
 from palio.model.events import SEQ, TIME, TIMESTAMP, stamped
 from palio.model.values import INT64_MAX, INT64_MIN
-from palio.node.batches import STAMP_BYTES
-from palio.node.limits import MAX_LONE_BYTES
+from palio.protocol.batches import STAMP_BYTES
+from palio.protocol.limits import MAX_LONE_BYTES
 
 __all__ = ["Parcel", "Shape", "pack_mask", "unpack_mask"]
 

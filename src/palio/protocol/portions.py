@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from palio.node.limits import PORTION_BYTES, PORTION_FACTS
-from palio.node.messages import Fact, Facts, Message, Route
+from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
+from palio.protocol.messages import Fact, Facts, Message, Route
 from palio.routing.messages import PORTION, Batch, Flood, Request
 
 __all__ = ["portions"]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from palio.errors import InvalidInput
-from palio.node.durations import check_seconds
-from palio.node.limits import MAX_SECONDS
+from palio.protocol.durations import check_seconds
+from palio.protocol.limits import MAX_SECONDS
 
 
 @pytest.mark.parametrize("seconds", [0, 0.5, 60, MAX_SECONDS])

@@ -1,4 +1,4 @@
-"""Windows: the numbers that have come, and no others."""
+"""SeenNumbers: the numbers that have come, and no others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palio.node import windows as module
-from palio.node.effects import PutWindow
-from palio.node.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
-from palio.node.windows import BLOCK, Windows
+from palio.protocol import seen_numbers as module
+from palio.protocol.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
+from palio.protocol.seen_numbers import BLOCK, PutWindow, SeenNumbers
 
 
 def numbers(*values: int) -> npt.NDArray[np.int64]:
@@ -30,44 +29,44 @@ def stored(writes: list[PutWindow]) -> list[PutWindow]:
 
 @given(st.lists(st.lists(st.integers(0, 60), min_size=1, unique=True), max_size=12))
 def test_a_window_is_a_set(steps: list[list[int]]) -> None:
-    windows, had, writes = Windows(), set[int](), list[PutWindow]()
+    windows, had, writes = SeenNumbers(), set[int](), list[PutWindow]()
     for step in steps:
         asked = numbers(*sorted(step))
         assert windows.fresh("p", asked).tolist() == [each not in had for each in sorted(step)]
         writes += windows.add("p", asked)
         had.update(step)
     everything = numbers(*range(61))
-    again = Windows(stored(writes))
+    again = SeenNumbers(stored(writes))
     assert again.fresh("p", everything).tolist() == [each not in had for each in range(61)]
 
 
 def test_publishers_do_not_share_numbers() -> None:
-    windows = Windows()
+    windows = SeenNumbers()
     windows.add("p", numbers(1))
     assert windows.fresh("q", numbers(1)).all()
 
 
 def test_a_block_takes_a_bit_a_number_however_they_come() -> None:
-    windows = Windows()
+    windows = SeenNumbers()
     for number in range(0, BLOCK, 2):
         writes = windows.add("p", numbers(number))
         assert sum(len(write.ranges) for write in writes) <= BLOCK // 8
 
 
 def test_what_could_not_be_written_is_taken_back() -> None:
-    windows = Windows()
+    windows = SeenNumbers()
     first = windows.add("p", numbers(1, 2, BLOCK))
     second = windows.add("p", numbers(3))
     back = windows.take_back("p", numbers(1, 2, BLOCK))
     everything = numbers(1, 2, 3, BLOCK)
     assert windows.fresh("p", everything).tolist() == [True, True, False, True]
-    again = Windows(stored([*second, *back]))
+    again = SeenNumbers(stored([*second, *back]))
     assert again.fresh("p", everything).tolist() == [True, True, False, True]
     assert first
 
 
 def test_the_newest_blocks_are_remembered() -> None:
-    windows = Windows()
+    windows = SeenNumbers()
     writes = [
         write
         for block in range(WINDOW_BLOCKS + 1)
@@ -89,7 +88,7 @@ def test_the_publisher_heard_of_longest_ago_is_forgotten(
 ) -> None:
     assert MAX_PUBLISHERS >= 2
     monkeypatch.setattr(module, "MAX_PUBLISHERS", 2)
-    windows = Windows()
+    windows = SeenNumbers()
     windows.add("p", numbers(1))
     windows.add("q", numbers(1))
     assert windows.add("p", numbers(2))[-1].ranges
@@ -99,7 +98,7 @@ def test_the_publisher_heard_of_longest_ago_is_forgotten(
 
 
 def test_a_prefix_is_forgotten() -> None:
-    windows = Windows()
+    windows = SeenNumbers()
     windows.add("a\np", numbers(1))
     windows.add("b\np", numbers(1))
     assert windows.forget("a\n") == [PutWindow("a\np#0", b"")]

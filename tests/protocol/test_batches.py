@@ -9,7 +9,7 @@ import pytest
 
 from palio.errors import LimitExceeded
 from palio.model.events import conform
-from palio.node.batches import (
+from palio.protocol.batches import (
     PART_BYTES,
     STAMP_BYTES,
     check_chunk,
@@ -17,7 +17,7 @@ from palio.node.batches import (
     decoded_bytes,
     parts,
 )
-from palio.node.limits import (
+from palio.protocol.limits import (
     MAX_BATCH_BYTES,
     MAX_BATCH_CELLS,
     MAX_BATCH_ROWS,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.errors import InvalidInput, LimitExceeded
-from palio.node.limits import MAX_NAME_BYTES
-from palio.node.names import check_name
+from palio.protocol.limits import MAX_NAME_BYTES
+from palio.protocol.names import check_name
 
 GOOD = ("palio", "b1", "north-1.example", "Nördlich", "名前", "two words", "a:b", "...", "😀")
 

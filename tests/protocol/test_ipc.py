@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.model.events import to_batch
-from palio.node.ipc import check_batch_message, is_compressed
+from palio.protocol.ipc import check_batch_message, is_compressed
 from tests.strategies import values
 
 LONG = pa.record_batch({f"c{place}": ["x" * 1_000] * 10 for place in range(8)})

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from palio.node.writing import write
+from palio.protocol.writing import write
 
 
 class Note:

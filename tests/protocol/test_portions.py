@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.language.parsing import parse_filter
-from palio.node import portions as portions_module
-from palio.node.limits import PORTION_BYTES, PORTION_FACTS
-from palio.node.messages import Fact, Facts, Message, Ping, Route
-from palio.node.portions import portions
-from palio.node.wire import Encoder
+from palio.protocol import portions as portions_module
+from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
+from palio.protocol.messages import Fact, Facts, Message, Ping, Route
+from palio.protocol.portions import portions
+from palio.protocol.wire import Encoder
 from palio.routing.messages import (
     PORTION,
     Batch,

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.events import to_batch
-from palio.node.limits import (
+from palio.protocol.limits import (
     MAX_BATCH_CELLS,
     MAX_BATCH_ROWS,
     MAX_FRAME_BYTES,
     MAX_SHAPES,
     PROTOCOL_VERSION,
 )
-from palio.node.messages import (
+from palio.protocol.messages import (
     Bye,
     Carry,
     Deliver,
@@ -39,10 +39,10 @@ from palio.node.messages import (
     Route,
     Subscribe,
 )
-from palio.node.wire import CONTROL, HEAD, Decoder, Encoder, framed
+from palio.protocol.wire import CONTROL, HEAD, Decoder, Encoder, framed
 from palio.routing import messages as routing
 from tests.node.events import parcel
-from tests.node.test_ipc import LONG, messages, overlapping
+from tests.protocol.test_ipc import LONG, messages, overlapping
 from tests.strategies import shown, values
 
 

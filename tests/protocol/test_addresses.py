@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palio.errors import InvalidConfiguration
-from palio.node.addresses import DEFAULT_PORT, Address, parse_address
+from palio.protocol.addresses import DEFAULT_PORT, Address, parse_address
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ import msgspec
 
 from palio.model.hiding import shown_without
 from palio.model.values import NO_VALUES
-from palio.node.limits import MAX_NUMBER, MAX_SECONDS
-from palio.node.parcels import Parcel, pack_mask, unpack_mask
+from palio.protocol.limits import MAX_NUMBER, MAX_SECONDS
+from palio.protocol.parcels import Parcel, pack_mask, unpack_mask
 from palio.routing.messages import PORTION, Control, Values
 
 __all__ = [

@@ -18,14 +18,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from palio.errors import IllegalMessage
-from palio.node.limits import (
+from palio.protocol.limits import (
     DAMAGE_TRIES,
     FRAME_TRIES,
     MAX_REASON_CHARS,
     SEEN_EVERY_BYTES,
     WINDOW_BYTES,
 )
-from palio.node.messages import UNCOUNTED, Answer, EventMessage, Message, Seen
+from palio.protocol.messages import UNCOUNTED, Answer, EventMessage, Message, Seen
 
 __all__ = ["Stream", "size_of"]
 
@@ -45,7 +45,7 @@ def size_of(message: Message) -> int:
 class Stream:
     """What was sent and not yet seen, and what arrived.
 
-    >>> from palio.node.messages import Done
+    >>> from palio.protocol.messages import Done
     >>> here, there = Stream(), Stream()
     >>> for number in range(3):
     ...     here.send(Done(number))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from palio import errors
-from palio.node.failures import error_of
-from palio.node.messages import Failure
+from palio.protocol.failures import error_of
+from palio.protocol.messages import Failure
 
 
 @pytest.mark.parametrize("kind", [name for name in errors.__all__ if name != "PalioError"])

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from palio.errors import LimitExceeded
-from palio.node.limits import (
+from palio.protocol.limits import (
     MAX_BATCH_BYTES,
     MAX_BATCH_CELLS,
     MAX_BATCH_ROWS,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from palio.errors import InvalidInput, LimitExceeded
-from palio.node.limits import MAX_NAME_BYTES
+from palio.protocol.limits import MAX_NAME_BYTES
 
 __all__ = ["RULE", "check_name"]
 

@@ -1,4 +1,4 @@
-"""`Windows`: which durable events have come here, so that each is handed on once.
+"""`SeenNumbers`: which durable events have come here, so that each is handed on once.
 
 Remembered are the numbers themselves, a bit for each, for the newest blocks of each publisher. What
 is older than that is let through: rather twice than never. A block is written to the journal
@@ -9,22 +9,31 @@ are taken back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from palio.matching.protocol import RowMask
-from palio.node.effects import PutWindow
-from palio.node.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
+from palio.protocol.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
 
-__all__ = ["Windows"]
+__all__ = ["PutWindow", "SeenNumbers"]
 
 BLOCK: Final = 1 << 12
 """Numbers of one block: what a single number costs the journal is a bit for each."""
 
 _FULL: Final = (1 << BLOCK) - 1
 """The one object that all complete blocks share."""
+
+
+class PutWindow(NamedTuple):
+    """Numbers of durable events that have come here, in place of what was known under this key.
+
+    Nothing, if `ranges` is empty: the key is to be forgotten.
+    """
+
+    key: str
+    ranges: bytes
 
 
 class _Block:
@@ -60,13 +69,13 @@ def _range(first: int, last: int) -> int:
     return ((1 << last - first + 1) - 1) << first % BLOCK
 
 
-class Windows:
+class SeenNumbers:
     """Numbers of durable events, by publisher.
 
-    >>> windows = Windows()
-    >>> windows.add("p", np.array([1, 2, 5]))[0].key
+    >>> seen = SeenNumbers()
+    >>> seen.add("p", np.array([1, 2, 5]))[0].key
     'p#0'
-    >>> windows.fresh("p", np.array([2, 3, 5, 6])).tolist()
+    >>> seen.fresh("p", np.array([2, 3, 5, 6])).tolist()
     [False, True, False, True]
     """
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from palio.errors import IllegalMessage
-from palio.node.limits import SEEN_EVERY_BYTES
-from palio.node.messages import Deliver, Done, Parcel, Ping, Seen
-from palio.node.streams import Stream, size_of
+from palio.protocol.limits import SEEN_EVERY_BYTES
+from palio.protocol.messages import Deliver, Done, Parcel, Ping, Seen
+from palio.protocol.streams import Stream, size_of
 from tests.node.events import parcel
 
 

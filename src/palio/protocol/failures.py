@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from palio import errors
 from palio.errors import PalioError
-from palio.node.messages import Failure
+from palio.protocol.messages import Failure
 
 __all__ = ["class_of", "error_of", "failure"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from palio.errors import InvalidInput
-from palio.node.limits import MAX_SECONDS
+from palio.protocol.limits import MAX_SECONDS
 
 __all__ = ["check_seconds"]
 

@@ -1,0 +1,96 @@
+"""Every limit of what both ends of a connection share, in one place, each with its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROTOCOL_VERSION: Final = 2
+"""Raised when a broker could no longer speak with an older one."""
+
+MAX_FRAME_BYTES: Final = 16 << 20
+"""One frame: a batch of 16,384 events of 64 numbers each fits, a mistaken length does not."""
+
+MAX_BATCH_BYTES: Final = MAX_FRAME_BYTES - (MAX_FRAME_BYTES >> 4)
+"""What a client publishes at once, numbers and times included: the rest of a frame is for what a
+broker writes before it. A larger frame would cost whoever hears it the connection."""
+
+MAX_BATCH_ROWS: Final = 1 << 14
+"""Events of one message. A message is never divided, and an event takes a broker about 1 us beside
+100 filters, so that this many keep others waiting for 16 ms. More are published in parts."""
+
+MAX_BATCH_CELLS: Final = 1 << 20
+"""Rows of a message times its columns, for the same reason: 64 columns of the most rows. Each is an
+object of some 60 bytes to whoever hears it as JSON."""
+
+MAX_CHUNK_ROWS: Final = 1 << 20
+"""Events that a front takes at once and publishes in parts. A batch without columns takes no bytes,
+however many rows it says it has."""
+
+MAX_CHUNK_CELLS: Final = 1 << 22
+"""Rows of those times their columns: a frame holds 134 million booleans."""
+
+PORTION_BYTES: Final = 16 << 10
+"""Of the tables that brokers tell each other, what goes in one frame, unless one thing is larger:
+to read filters takes up to 3 ms a kilobyte, and others get their turn between two frames."""
+
+MAX_REQUEST_BYTES: Final = 2 << 20
+"""One message of a client without a batch of events: a filter of MAX_TEXT_CHARS in any script, and
+as much of values, fit."""
+
+MAX_GREETING_BYTES: Final = 16 << 10
+"""A frame of a connection that has not shown who it is: a token and a name fit."""
+
+GREETING_S: Final = 2.0
+"""How long a connection may take to show who it is."""
+
+MAX_LONE_BYTES: Final = 64 << 10
+"""An event that travels as its values; a larger one does as a batch, whose bytes nobody looks at on
+their way."""
+
+MAX_NUMBER: Final = 1 << 62
+"""A number in a message. Added to another it is an int64 still."""
+
+FRAME_TRIES: Final = 3
+"""A counted message that the other end could not take is sent so often, since a bit may have
+flipped on its way; then it is taken out of the session."""
+
+DAMAGE_TRIES: Final = 10
+"""What was damaged on its way goes again as it is; if it is damaged so often in a row at one place,
+that is no accident, and it counts as what cannot be taken."""
+
+MAX_REASON_CHARS: Final = 500
+"""Of the reason for a refusal, what is told to the other end; it has to fit into a greeting."""
+
+MAX_NAME_BYTES: Final = 200
+"""A client's, a broker's or a durable subscription's name."""
+
+MAX_SECONDS: Final = 10 * 365 * 86_400.0
+"""Any time that somebody sets or asks for: ten years. Far beyond, clocks and timers overflow."""
+
+MIN_SECONDS: Final = 0.001
+"""The least of a broker's settings: timers that are shorter keep it busy with nothing else."""
+
+MAX_SHAPES: Final = 1_024
+"""Shapes (schemas) that one end of a connection may name; beyond, it starts over with none."""
+
+WINDOW_BYTES: Final = 4 << 20
+"""What may be on its way to one receiver before it has said that it has got it."""
+
+SEEN_EVERY_BYTES: Final = 256 << 10
+"""A receiver says what it has got at least this often, and when it falls idle."""
+
+HEARTBEAT_S: Final = 5.0
+"""A connection that says nothing for so long is asked; for three times as long, it is lost."""
+
+MAX_PUBLISHERS: Final = 100_000
+"""Publishers whose numbers are remembered; beyond, the one heard of longest ago is forgotten."""
+
+WINDOW_BLOCKS: Final = 16
+"""Blocks of numbers (see `windows`) that are remembered of one publisher of durable events."""
+
+PORTION_FACTS: Final = 128
+"""Facts of one message. To verify a signature takes about 0.13 ms, and a fact may need two: so many
+keep a broker busy for 35 ms at the most."""
+
+MAX_PUBLISHER_CHARS: Final = 2 * MAX_NAME_BYTES + 1
+"""A publisher is called after its client and the incarnation of that."""
