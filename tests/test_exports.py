@@ -17,6 +17,7 @@ PUBLIC: Final = {
     "Event",
     "Filter",
     "Gap",
+    "Late",
     "Parameter",
     "Pattern",
     "Published",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from palio.client.blocking import SyncBus, SyncClient
     from palio.client.bus import Bus
     from palio.client.connection import Client, connect
-    from palio.client.events import Event, Gap, Published
+    from palio.client.events import Event, Gap, Late, Published
     from palio.client.subscriber import Parameter, Subscriber, on
     from palio.client.subscription import Subscription
     from palio.language.fluent import attr, param
@@ -41,6 +41,7 @@ _HOMES: Final = {
     "Client": "palio.client.connection",
     "Event": "palio.client.events",
     "Gap": "palio.client.events",
+    "Late": "palio.client.events",
     "Parameter": "palio.client.subscriber",
     "Published": "palio.client.events",
     "Subscriber": "palio.client.subscriber",
@@ -77,6 +78,7 @@ __all__ = [
     "Event",
     "Filter",
     "Gap",
+    "Late",
     "Parameter",
     "Pattern",
     "Published",

@@ -17,6 +17,7 @@ import pytest
 import palio
 from palio.cli.networking import Door, described, sub
 from palio.client.events import Event
+from palio.client.sequences import REORDER_S
 from palio.server.assembly import running
 from palio.server.settings import Broker, Configuration, Listen
 from tests.cli.helpers import Palio
@@ -169,7 +170,44 @@ def test_parameters_change_while_events_come(
     assert "no parameter :no" in said.getvalue()
 
 
-SUB_OPTIONS: Final = {"durable": "", "count": 1, "as_json": False}
+SUB_OPTIONS: Final = {"durable": "", "count": 1, "reorder_s": None, "as_json": False}
+
+
+def test_a_pattern_waits_as_long_as_it_is_told(
+    url: str, listener: palio.SyncClient, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    options = {**SUB_OPTIONS, "reorder_s": 0.0, "as_json": True}
+    thread = threading.Thread(
+        target=sub, args=("w = 1 THEN w = 2", Door([url]), []), kwargs=options
+    )
+    thread.start()
+    while "in force" not in said.getvalue():
+        thread.join(0.01)
+    listener.publish([{"w": 1}, {"w": 2}])
+    thread.join(30)
+    assert [part["event"] for part in json.loads(capsys.readouterr().out)["parts"]] == [
+        {"w": 1},
+        {"w": 2},
+    ]
+
+
+def test_a_reorder_window_is_for_patterns_and_has_bounds(run: Palio, url: str) -> None:
+    for filter, seconds, said in (
+        ("w = 1", "1", "reorder_s= is for patterns"),
+        ("w = 1 THEN w = 2", "-1", "reorder_s is -1"),
+        ("w = 1 THEN w = 2", "3601", "MAX_REORDER_S"),
+    ):
+        outcome = run("sub", filter, "--from", url, "--reorder", seconds)
+        assert outcome.status == 2
+        assert said in outcome.err
+
+
+def test_help_says_how_long_patterns_wait(run: Palio) -> None:
+    said = " ".join(run("sub", "--help").out.split())
+    assert f"a pattern waits for events that were overtaken: {REORDER_S:g} unless given" in said
 
 
 def test_an_event_is_described_with_its_parts() -> None:

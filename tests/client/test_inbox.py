@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import palio
-from palio.client.events import Event, Gap
+from palio.client.events import Event, Gap, Late
 from palio.client.inbox import DEFAULT_CAPACITY, MAX_CAPACITY, Inbox, check_capacity
 from palio.client.subscription import Subscription
 from palio.errors import Closed, HandlerFailed, InvalidInput, LimitExceeded
@@ -147,6 +147,18 @@ async def test_composites_leave_gaps_too() -> None:
         await bus.publish([{"x": 1}, {"x": 2}] * 3)
         assert seqs(await drain(sub)) == [6]
         assert list(sub.gaps) == [Gap("bus", 2, 4, 2)]
+
+
+async def test_late_events_are_told_together_and_apart_from_dropped_ones() -> None:
+    """They may come in any order, as after a move to another broker."""
+    async with palio.Bus() as bus:
+        sub = await lossy(bus, 1)
+        for late in (Late("bus", 8, 9, 2), Late("bus", 5, 5, 1), Late("p", 1, 1, 1)):
+            sub._inbox.note(sub, late)
+        await bus.publish([{"x": 0}, {"x": 1}])
+        await drain(sub)
+        assert list(sub.gaps) == [Late("bus", 5, 9, 3), Late("p", 1, 1, 1), Gap("bus", 1, 1, 1)]
+        assert sub.lost == 5
 
 
 async def test_without_on_gap_a_gap_is_logged(caplog: pytest.LogCaptureFixture) -> None:

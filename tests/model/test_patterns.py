@@ -168,6 +168,28 @@ def test_the_window_holds_back_and_flush_lets_go() -> None:
     assert monitor.flush() == []
 
 
+def test_what_was_published_by_some_time_may_be_let_go_by_itself() -> None:
+    monitor = Monitor(pattern("n = 1 THEN n = 2"), window=timedelta(seconds=10))
+    monitor.push([at(0, 1), at(1, 2), at(1, 1, 1), at(2, 2)])
+    assert monitor.earliest == START
+    assert found(monitor.flush(START + timedelta(seconds=1))) == [[0, 1]]
+    assert monitor.earliest == START + timedelta(seconds=2)
+    assert [monitor.is_late(each) for each in (at(0, 9), at(1, 9, 1), at(1, 9, 2), at(2, 9))] == [
+        *(True, True, False, False)
+    ]
+    assert found(monitor.flush()) == [[1, 2]]
+    assert monitor.late == 0
+
+
+def test_other_values_keep_of_the_partial_match_what_they_still_want() -> None:
+    shape = pattern("n = 1 THEN n = :second THEN n = 3")
+    monitor = Monitor(shape, {"second": 2})
+    monitor.push(line([1, 2]))
+    monitor.rebind({"second": 4})
+    assert found([monitor.progress]) == [[0]]
+    assert found(monitor.push([at(2, 3, 2), at(3, 4, 3), at(4, 3, 4)])) == [[0, 3, 4]]
+
+
 def test_parameters_of_the_steps() -> None:
     shape = pattern("n < :low THEN n > :high")
     assert shape.variables == {"low", "high"}

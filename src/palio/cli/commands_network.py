@@ -59,6 +59,13 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         ),
     ] = "",
     count: Annotated[int, typer.Option(min=0, help="End after so many events; 0 for never.")] = 0,
+    reorder: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long a pattern waits for events that were overtaken: 1 unless given.",
+        ),
+    ] = None,
     name: ClientName = "",
     token_file: TokenFile = None,
     ca: Authorities = None,
@@ -71,7 +78,15 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     from palio.cli.networking import Door, sub
 
     door = Door(at or [DEFAULT_BROKER], token_file, ca, name)
-    return sub(filter, door, param or [], durable=durable, count=count, as_json=as_json)
+    return sub(
+        filter,
+        door,
+        param or [],
+        durable=durable,
+        count=count,
+        reorder_s=reorder,
+        as_json=as_json,
+    )
 
 
 @app.command()

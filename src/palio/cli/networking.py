@@ -197,14 +197,29 @@ class Progress:
 
 
 def sub(
-    filter: str, door: Door, parameters: list[str], *, durable: str, count: int, as_json: bool
+    filter: str,
+    door: Door,
+    parameters: list[str],
+    *,
+    durable: str,
+    count: int,
+    reorder_s: float | None,
+    as_json: bool,
 ) -> int:
     """Print events as they come, until Ctrl-C or so many; read new parameters from stdin."""
-    return _run(_hear(filter, door, inputs.bindings(parameters), durable, count, as_json=as_json))
+    values = inputs.bindings(parameters)
+    return _run(_hear(filter, door, values, durable, count, reorder_s, as_json=as_json))
 
 
 async def _hear(
-    filter: str, door: Door, values: dict[str, Any], durable: str, count: int, *, as_json: bool
+    filter: str,
+    door: Door,
+    values: dict[str, Any],
+    durable: str,
+    count: int,
+    reorder_s: float | None,
+    *,
+    as_json: bool,
 ) -> int:
     async with door.connect() as client:
         subscription = await client.subscribe(
@@ -213,6 +228,7 @@ async def _hear(
             values=values,
             durable=durable,
             acknowledge="explicit" if durable else "automatic",
+            reorder_s=reorder_s,
         )
         helpers = [
             asyncio.create_task(_steer(subscription)),

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.client.events import Event, Gap
+from palio.client.events import Gap
 from palio.client.inbox import DEFAULT_CAPACITY, Chunk, Inbox
 from palio.client.receipts import Entry
 from palio.client.subscriber import Subscriber
@@ -29,10 +29,10 @@ from palio.errors import Closed, InvalidBinding, InvalidFilter, InvalidInput, Pa
 from palio.language.parsing import parse
 from palio.matching.index import Index
 from palio.matching.protocol import Matcher, Matches
-from palio.model.events import SEQ, TIME, rows
+from palio.model.events import rows
 from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_STEPS
-from palio.model.patterns import Occurrence, Pattern
+from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.parcels import Parcel
 
@@ -63,6 +63,8 @@ class Audience:
         self._next_number = 0
         self._attached: dict[Subscriber, asyncio.Task[None]] = {}
         self._closed = False
+        self._reorder_s = 0.0
+        """How long patterns wait for events that were overtaken, unless a subscription says."""
         self._home: asyncio.AbstractEventLoop | None = None
         """The loop that it is used on."""
 
@@ -94,13 +96,16 @@ class Audience:
         inbox: Inbox,
         on_gap: Callable[[Gap], None] | None,
         durable: str = "",
+        *,
+        reorder_s: float | None = None,
     ) -> Subscription:
         self._check_open()
         check_on_gap(on_gap)
         what = self._understood(filter)
         values = frozen(values)
         self._check(what, values)
-        subscription = Subscription(self, what, values, inbox, on_gap, durable)
+        wait_s = self._reorder_s if reorder_s is None else reorder_s
+        subscription = Subscription(self, what, values, inbox, on_gap, durable, reorder_s=wait_s)
         number = self._next_number
         self._numbers[subscription] = number
         try:
@@ -224,12 +229,11 @@ class Audience:
             inbox.offer(chunk)
 
     def _lone_chunk(self, subscription: Subscription, parcel: Parcel) -> Chunk:
-        if subscription._monitor is None:
+        if subscription._sequences is None:
             return Chunk.lone(subscription, parcel)
         assert parcel.event is not None
-        composites = _assembled(subscription, [parcel.event], parcel.publisher)
-        places = np.arange(len(composites))
-        return Chunk(subscription, parcel.publisher, None, places, composites)
+        composites = subscription._assemble([parcel.event], parcel.publisher)
+        return Chunk.made(subscription, parcel.publisher, composites)
 
     def _chunks(
         self, batch: pa.RecordBatch, matches: Matches, publisher: str, entry: Entry | None
@@ -237,13 +241,13 @@ class Audience:
         """What a stamped batch brings to each subscription."""
         for number, selected in _by_subscription(matches):
             subscription = self._subscriptions[number]
-            if subscription._monitor is None:
+            if subscription._sequences is None:
                 kept, places = _kept(batch, selected)
                 chunk = Chunk(subscription, publisher, kept, places, entry=entry)
             else:
-                composites = _assembled(subscription, rows(batch, selected.tolist()), publisher)
-                places = np.arange(len(composites))
-                chunk = Chunk(subscription, publisher, None, places, composites)
+                chosen = rows(batch, selected.tolist())
+                composites = subscription._assemble(chosen, publisher)
+                chunk = Chunk.made(subscription, publisher, composites)
             if len(chunk):
                 yield chunk
 
@@ -386,27 +390,3 @@ def _in_order(chunks: Iterable[Chunk]) -> Iterator[tuple[Inbox, Chunk]]:
         singles = [single for chunk in own for single in chunk.singles()]
         for single in sorted(singles, key=lambda each: each.first_seq):
             yield inbox, single
-
-
-def _assembled(
-    subscription: Subscription, events: Iterable[dict[str, Any]], publisher: str
-) -> list[Event]:
-    """The composites that some events complete."""
-    monitor = subscription._monitor
-    assert monitor is not None
-    occurrences = [Occurrence(row[TIME], publisher, row[SEQ], row) for row in events]
-    return [
-        _composite([_event(each) for each in sequence]) for sequence in monitor.push(occurrences)
-    ]
-
-
-def _event(occurrence: Occurrence) -> Event:
-    attributes = {
-        name: value for name, value in occurrence.event.items() if not name.startswith("$")
-    }
-    return Event(attributes, occurrence.publisher, occurrence.seq, occurrence.time)
-
-
-def _composite(parts: list[Event]) -> Event:
-    last = parts[-1]
-    return Event(dict(last), last.publisher, last.seq, last.time, tuple(parts))

@@ -210,8 +210,18 @@ class SyncSubscription:
 
     @property
     def lost(self) -> int:
-        """Events dropped because this consumer fell behind."""
+        """Events of all gaps told: it fell behind, or they came too late for its pattern."""
         return self._inner.lost
+
+    @property
+    def late(self) -> int:
+        """Events that came too late for the pattern and took no part, counted as they come."""
+        return self._inner.late
+
+    @property
+    def reorder_s(self) -> float:
+        """How long a pattern waits for events that were overtaken on their way."""
+        return self._inner.reorder_s
 
     @property
     def gaps(self) -> list[Gap]:

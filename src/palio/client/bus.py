@@ -36,6 +36,7 @@ _TICK: Final = timedelta(microseconds=1)
 
 _DURABLE_OPTIONS: Final = frozenset({"acknowledge", "durable", "lease_s"})
 _NOTHING_KEPT: Final = "a bus keeps nothing beyond its process; use palio.connect"
+_IN_ORDER: Final = "on a bus no event overtakes another, and patterns need not wait"
 
 
 def _now() -> datetime:
@@ -81,6 +82,8 @@ class Bus(Audience):
         what = self._understood(filter)
         for name in sorted((_DURABLE_OPTIONS - what.variables) & parameters.keys()):
             raise InvalidInput(f"{name}= is for brokers: {_NOTHING_KEPT}")
+        if "reorder_s" in parameters and "reorder_s" not in what.variables:
+            raise InvalidInput(f"reorder_s= is for brokers: {_IN_ORDER}")
         return await super().subscribe(
             what, capacity=capacity, on_gap=on_gap, values=values, **parameters
         )

@@ -28,6 +28,7 @@ from palio.client.outgoing import Publishable
 from palio.client.receipts import Receipts
 from palio.client.remote import Remote, unanswered
 from palio.client.securing import TLS
+from palio.client.sequences import REORDER_S, check_reorder
 from palio.client.session import Session
 from palio.client.subscription import SETTLE_PATIENCE_S, Subscription, check_durable
 from palio.client.transport import Dial, tcp
@@ -66,7 +67,7 @@ FLUSH_S: Final = 10.0
 """How long `close` waits for the broker's answers to what was published."""
 
 
-def connect(
+def connect(  # noqa: PLR0913  # each is a setting that applications give by name
     url: str | Sequence[str],
     *,
     name: str = "",
@@ -76,14 +77,17 @@ def connect(
     dial: Dial | None = None,
     seed: int | None = None,
     timeout: float | None = TIMEOUT_S,
+    reorder_s: float = REORDER_S,
 ) -> Client:
     """A connection to a broker: `async with connect(...) as client`, or `await connect(...)`.
 
     Of several URLs the first that answers is taken, and the others in turn when it no longer does.
     `name` is whom durable subscriptions belong to, unless a token or certificate says who this is;
     without one it is drawn. `timeout` is how many seconds each request waits for its answer before
-    it raises `Unreachable` (None: for ever). `dial` opens connections in some way of its own, and
-    `seed` settles the pauses between attempts; both are for tests.
+    it raises `Unreachable` (None: for ever). `reorder_s` is how many seconds patterns wait for
+    events that were overtaken on their way (0: they go by the order of arrival). `dial` opens
+    connections in some way of its own, and `seed` settles the pauses between attempts; both are
+    for tests.
     """
     urls = [url] if isinstance(url, str) else list(url)
     if not urls:
@@ -99,8 +103,15 @@ def connect(
         token=token,
         incarnation=secrets.token_hex(4),
     )
-    draw, patience = random.Random(seed), check_timeout(timeout)
-    return Client(urls, hello, dial, matcher=matcher, draw=draw, timeout=patience)
+    return Client(
+        urls,
+        hello,
+        dial,
+        matcher=matcher,
+        draw=random.Random(seed),
+        timeout=check_timeout(timeout),
+        reorder_s=check_reorder(reorder_s),
+    )
 
 
 class Offer:
@@ -319,6 +330,7 @@ class Client(Remote):
         durable: str = "",
         lease_s: float = 0.0,
         acknowledge: Literal["automatic", "explicit"] = "automatic",
+        reorder_s: float | None = None,
         **parameters: Any,
     ) -> Subscription:
         """Hear what matches from now on; return when it is in force at this broker.
@@ -326,8 +338,18 @@ class Client(Remote):
         `durable` names a subscription that outlives this session: its broker keeps events for it
         until they are acknowledged, for `lease_s` seconds at least (0: as long as the broker
         likes). Whoever subscribes under the same name takes it up where it was.
+
+        `reorder_s` is how long a pattern waits for events that were overtaken on their way, if not
+        as long as `connect` says. What comes later still is counted in `late` and told as `Late`.
         """
         given = {**(values or {}), **parameters}
+        what = self._understood(filter)
+        if reorder_s is not None:
+            reorder_s = check_reorder(reorder_s)
+            if not isinstance(what, Pattern):
+                raise InvalidInput(
+                    f"reorder_s= is for patterns, such as a THEN b; {str(what)!r:.80} is one filter"
+                )
         if acknowledge not in ("automatic", "explicit"):
             raise InvalidInput(f"acknowledge is 'automatic' or 'explicit', not {acknowledge!r}")
         lease_s = check_seconds(lease_s, "lease_s")
@@ -335,14 +357,14 @@ class Client(Remote):
             if lease_s or acknowledge == "explicit":
                 option = "lease_s" if lease_s else "acknowledge"
                 raise InvalidInput(f"{option}= is for durable subscriptions; give durable= a name")
-            return await super().subscribe(filter, capacity=capacity, on_gap=on_gap, values=given)
+            heard = self._subscribe(what, given, Inbox(capacity), on_gap, reorder_s=reorder_s)
+            return await self._announced(heard)
         check_name(durable, "a durable subscription")
         if any(each.durable == durable for each in self._durable):
             raise InvalidInput(
                 f"this client hears the durable subscription {durable!r} already; unsubscribe it "
                 "first, or change it with update and replace"
             )
-        what = self._understood(filter)
         check_durable(what)
         subscription = self._subscribe(what, given, Inbox(capacity), on_gap, durable)
         key = self._numbers[subscription]

@@ -11,7 +11,7 @@ import msgspec
 if TYPE_CHECKING:
     from palio.client.receipts import Receipt
 
-__all__ = ["ANY_PUBLISHER", "Event", "Gap", "Published"]
+__all__ = ["ANY_PUBLISHER", "Event", "Gap", "Late", "Published"]
 
 ANY_PUBLISHER: Final = "*"
 """The publisher that a gap names when nobody knows whose events were lost, if any."""
@@ -89,13 +89,27 @@ class Gap(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if not self.is_certain:
             return "events may have been lost while the session with the broker was"
+        return f"lost {self._events()}"
+
+    def _events(self) -> str:
         span = (
             f"{self.first_seq}"
             if self.first_seq == self.last_seq
             else f"{self.first_seq} to {self.last_seq}"
         )
         events, numbers = ("event", "number") if self.count == 1 else ("events", "numbers")
-        return f"lost {self.count} {events} of {self.publisher!r}, {numbers} {span}"
+        return f"{self.count} {events} of {self.publisher!r}, {numbers} {span}"
+
+
+class Late(Gap, frozen=True):
+    """Events that came too late for a pattern: others, published after them, had taken their part.
+
+    They took none, so the pattern may have missed sequences or told of others than there were. A
+    larger `reorder_s` waits longer for such events.
+    """
+
+    def __str__(self) -> str:
+        return f"too late for the pattern: {self._events()}; a larger reorder_s waits longer"
 
 
 class Published(msgspec.Struct, frozen=True):

@@ -74,7 +74,7 @@ class Chunk:
         publisher: str,
         batch: pa.RecordBatch | None,
         selected: npt.NDArray[np.int64],
-        made: list[Event] | None = None,
+        composites: list[Event] | None = None,
         entry: Entry | None = None,
     ) -> None:
         self.subscription = subscription
@@ -85,7 +85,7 @@ class Chunk:
         self.entry = entry
         """What is acknowledged to the broker when these were dealt with, if anything."""
         self._selected = selected
-        self._decoded = made
+        self._decoded = composites
         self._start = 0
 
     @classmethod
@@ -94,6 +94,11 @@ class Chunk:
         chunk = cls(subscription, parcel.publisher, None, _FIRST_ROW)
         chunk._lone = parcel
         return chunk
+
+    @classmethod
+    def made(cls, subscription: Subscription, publisher: str, events: list[Event]) -> Chunk:
+        """Composites of a pattern, whose last events are of one publisher."""
+        return cls(subscription, publisher, None, np.arange(len(events)), events)
 
     @property
     def batch(self) -> pa.RecordBatch | None:
@@ -188,7 +193,7 @@ class Inbox:
         self.waiting = 0
         """Events that wait."""
         self._chunks: deque[Chunk] = deque()
-        self._gaps: dict[tuple[Subscription, str], Gap] = {}
+        self._gaps: dict[tuple[Subscription, str, type[Gap]], Gap] = {}
         self._arrived = asyncio.Event()
         self._end: PalioError | None = None
 
@@ -250,13 +255,17 @@ class Inbox:
     def note(self, subscription: Subscription, gap: Gap) -> None:
         """Remember a gap, joined with what of the same publisher was lost since the last report.
 
-        The oldest go first and nothing is taken in between, so the two are neighbours.
+        The oldest go first and nothing is taken in between, so the two are neighbours. What came
+        too late for a pattern is told apart.
         """
         self._arrived.set()
-        known = self._gaps.get((subscription, gap.publisher))
+        kind = type(gap)
+        known = self._gaps.get((subscription, gap.publisher, kind))
         if known is not None:
-            gap = Gap(gap.publisher, known.first_seq, gap.last_seq, known.count + gap.count)
-        self._gaps[subscription, gap.publisher] = gap
+            first = min(known.first_seq, gap.first_seq)
+            last = max(known.last_seq, gap.last_seq)
+            gap = kind(gap.publisher, first, last, known.count + gap.count)
+        self._gaps[subscription, gap.publisher, kind] = gap
 
     def discard(self, subscription: Subscription) -> None:
         """Forget what waits for one subscription."""

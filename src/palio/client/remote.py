@@ -22,6 +22,7 @@ from palio.client.events import ANY_PUBLISHER, Gap
 from palio.client.moving import Crossing
 from palio.client.publications import Publications
 from palio.client.requests import Request, Requests
+from palio.client.sequences import REORDER_S
 from palio.client.session import Session
 from palio.client.subscription import Subscription
 from palio.client.transport import Dial
@@ -84,8 +85,10 @@ class Remote(Audience):
         matcher: Matcher | None,
         draw: random.Random,
         timeout: float | None = TIMEOUT_S,
+        reorder_s: float = REORDER_S,
     ) -> None:
         super().__init__(matcher)
+        self._reorder_s = reorder_s
         self._hello = hello
         self._dial = dial
         self._draw = draw

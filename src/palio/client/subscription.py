@@ -6,21 +6,22 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from itertools import takewhile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from itertools import groupby
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
-from palio.client.events import Event, Gap
-from palio.client.inbox import Inbox
+from palio.client.events import Event, Gap, Late
+from palio.client.inbox import Chunk, Inbox
 from palio.client.receipts import NO_RECEIPTS
+from palio.client.sequences import Sequences
 from palio.client.waiting import DONE, in_background
 from palio.errors import Closed, HandlerFailed, InvalidFilter, InvalidInput, PalioError
 from palio.model.events import SEQ, TIME
 from palio.model.filters import Filter
-from palio.model.patterns import Monitor, Pattern
+from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.messages import Parcel
 
@@ -61,6 +62,8 @@ class Subscription:
         inbox: Inbox,
         on_gap: Callable[[Gap], None] | None,
         durable: str = "",
+        *,
+        reorder_s: float = 0.0,
     ) -> None:
         self._audience = audience
         self._what = what
@@ -73,13 +76,20 @@ class Subscription:
         self._is_automatic = True
         self.durable = durable
         """The name under which it outlives its session; empty for one that does not."""
-        self._monitor = Monitor(what, self._values) if isinstance(what, Pattern) else None
+        self.reorder_s = reorder_s
+        """How long a pattern waits for events that were overtaken on their way."""
+        self._sequences = self._begun(what)
+        self._timer: asyncio.TimerHandle | None = None
         self.version = 0
         """Counts changes of filter and parameters."""
         self.spurious = 0
         """Events left out because they no longer matched when they were taken."""
         self.lost = 0
-        """Events dropped because this consumer fell behind."""
+        """Events of all gaps told: it fell behind, or they came too late for its pattern."""
+        self.late = 0
+        """Events that came too late for the pattern and took no part, counted as they come."""
+        self._has_warned = False
+        """Whether a warning says already that events come too late."""
         self.gaps: deque[Gap] = deque(maxlen=KEPT_GAPS)
         """The gaps reported so far, newest last."""
         self.closed = False
@@ -143,21 +153,10 @@ class Subscription:
         if not self.closed:
             in_force = self._audience._rebind(self, values)
         self._values.update(values)
-        self._monitor = self._resumed()
+        if self._sequences is not None:
+            self._sequences.rebind(self._values)
         self.version += 1
         return in_force
-
-    def _resumed(self) -> Monitor | None:
-        """The monitor with as much of its partial match as the values of now still want."""
-        if not isinstance(self._what, Pattern) or self._monitor is None:
-            return None
-        fitting = takewhile(
-            lambda pair: pair[0].matches(pair[1].event, self._values),
-            zip(self._what.steps, self._monitor.progress, strict=False),
-        )
-        resumed = Monitor(self._what, self._values)
-        resumed.push(occurrence for _, occurrence in fitting)
-        return resumed
 
     async def replace(self, filter: str | Filter | Pattern, /, **values: Any) -> None:
         """Hear something else from now on, under the same identity.
@@ -187,8 +186,61 @@ class Subscription:
     def _now_hears(self, what: Filter | Pattern, values: dict[str, Any]) -> None:
         self._what = what
         self._values = values
-        self._monitor = Monitor(what, values) if isinstance(what, Pattern) else None
+        self._sequences = self._begun(what)
         self.version += 1
+
+    # --- sequences of a pattern ---
+
+    def _begun(self, what: Filter | Pattern) -> Sequences | None:
+        """The sequences of a pattern that nothing has come for yet."""
+        if not isinstance(what, Pattern):
+            return None
+        return Sequences(what, self._values, self.reorder_s)
+
+    def _assemble(self, events: Iterable[dict[str, Any]], publisher: str) -> list[Event]:
+        """Take in events for the steps of the pattern: the sequences that are complete at once.
+
+        Those that had to wait are queued by themselves.
+        """
+        sequences = self._sequences
+        assert sequences is not None
+        now = asyncio.get_running_loop().time() if self.reorder_s else 0.0
+        found, late = sequences.push(events, publisher, now)
+        if late is not None:
+            self.late += late.count
+            self._inbox.note(self, late)
+        if not self.reorder_s:
+            return found
+        self._queue(found)
+        self._plan()
+        return []
+
+    def _queue(self, composites: Iterable[Event]) -> None:
+        for publisher, some in groupby(composites, lambda each: each.publisher):
+            self._inbox.offer(Chunk.made(self, publisher, list(some)))
+
+    def _plan(self) -> None:
+        """See to it that what is held back is let go in time; one timer does for all of it."""
+        wake = None if self._sequences is None else self._sequences.wake
+        if wake is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(wake, self._let_go, wake)
+
+    def _let_go(self, due: float) -> None:
+        """Events have waited long enough."""
+        self._timer = None
+        if self._sequences is not None:
+            # A timer may come a little early by the clock that it goes by.
+            now = max(due, asyncio.get_running_loop().time())
+            self._queue(self._sequences.advance(now))
+            self._plan()
+
+    def _stop_waiting(self) -> None:
+        """Nothing will come any more: queue what is complete."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._sequences is not None:
+            self._queue(self._sequences.flush())
 
     async def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when the subscription is in force wherever events are published.
@@ -275,6 +327,7 @@ class Subscription:
         """Hear nothing more; what waits is still delivered, and then an error if there is one."""
         self._audience._forget(self)
         self.closed = True
+        self._stop_waiting()
         if error is not None and self._on_end is not None:
             self._on_end(self, error)
         else:
@@ -315,7 +368,7 @@ class Subscription:
         self.lost += gap.count
         self.gaps.append(gap)
         if self._on_gap is None:
-            _log.warning("subscription %s: %s", self._what, gap)
+            self._warn(gap)
             return
         try:
             answer: object = self._on_gap(gap)
@@ -324,6 +377,18 @@ class Subscription:
         if inspect.iscoroutine(answer):
             answer.close()
             raise HandlerFailed("on_gap gave a coroutine, which nobody awaits; call create_task")
+
+    def _warn(self, gap: Gap) -> None:
+        """Log a gap that nobody asked to be told of; of late events the first, as many may come."""
+        if not isinstance(gap, Late):
+            _log.warning("subscription %s: %s", self._what, gap)
+        elif not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "subscription %s: %s; `late` counts further ones, on_gap= tells each",
+                self._what,
+                gap,
+            )
 
     async def __aenter__(self) -> Self:
         return self

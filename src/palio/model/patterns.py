@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
+from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -88,6 +89,11 @@ class Occurrence(msgspec.Struct, frozen=True):
 _Place: TypeAlias = tuple[datetime, str, int]
 
 
+def _place(occurrence: Occurrence) -> _Place:
+    """Where an event stands in the order of publication."""
+    return occurrence.time, occurrence.publisher, occurrence.seq
+
+
 class Monitor:
     """Assembles one pattern from events in any order of arrival.
 
@@ -136,7 +142,7 @@ class Monitor:
         A batch is taken in whole before anything of it is released, so order within it is free.
         """
         for occurrence in occurrences:
-            place = (occurrence.time, occurrence.publisher, occurrence.seq)
+            place = _place(occurrence)
             if self._released is not None and place <= self._released:
                 self.late += 1
                 continue
@@ -151,12 +157,32 @@ class Monitor:
             self._release(complete)
         return complete
 
-    def flush(self) -> list[tuple[Occurrence, ...]]:
-        """Release everything held back: nothing earlier will come any more."""
+    def flush(self, until: datetime | None = None) -> list[tuple[Occurrence, ...]]:
+        """Release what is held back, or as much of it as was published by `until`: nothing earlier
+        will come any more.
+        """
         complete: list[tuple[Occurrence, ...]] = []
-        while self._pending:
+        while self._pending and (until is None or self._pending[0][0] <= until):
             self._release(complete)
         return complete
+
+    def rebind(self, values: Bindings) -> None:
+        """Go on with other values: the partial match is kept as far as they still want it."""
+        self.values = values
+        wanted = takewhile(
+            lambda pair: pair[0].matches(pair[1].event, values),
+            zip(self.pattern.steps, self._progress, strict=False),
+        )
+        self._progress = [occurrence for _, occurrence in wanted]
+
+    def is_late(self, occurrence: Occurrence) -> bool:
+        """Whether its place in the order has been passed, so that it would take no part."""
+        return self._released is not None and _place(occurrence) <= self._released
+
+    @property
+    def earliest(self) -> datetime | None:
+        """When the first of the events held back was published."""
+        return self._pending[0][0] if self._pending else None
 
     @property
     def progress(self) -> tuple[Occurrence, ...]:

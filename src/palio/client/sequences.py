@@ -1,0 +1,138 @@
+"""`Sequences`: a subscriber's pattern, the events that it holds back, and those that came too late.
+
+Over a network an event may overtake another one that was published before it. So each is held back
+until `reorder_s` seconds after it came, or until one comes that was published so much later; then
+it takes its part in the order of publication, together with all that were published before it. An
+event that comes when one published after it has taken its part is late: it takes none, and is told.
+
+Time is an argument: whoever owns the sequences calls `advance` when `wake` says so. It is counted
+from when events came, by one clock, so the clock of this machine need not agree with the brokers'.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from math import ceil
+from typing import Any, Final
+
+from palio.client.events import Event, Late
+from palio.errors import LimitExceeded
+from palio.model.events import SEQ, TIME
+from palio.model.patterns import Monitor, Occurrence, Pattern
+from palio.model.values import Bindings
+from palio.protocol.durations import check_seconds
+
+__all__ = ["MAX_REORDER_S", "REORDER_S", "Sequences", "check_reorder"]
+
+REORDER_S: Final = 1.0
+"""How long a client waits for events that were overtaken unless it says otherwise: a few
+retransmissions around the world, and what clocks of brokers differ by."""
+
+MAX_REORDER_S: Final = 3_600.0
+"""The most it may ask for: what is awaited for longer than an hour belongs in an archive."""
+
+
+def check_reorder(seconds: object) -> float:
+    """A reorder window in seconds, if it may be one.
+
+    >>> check_reorder(0.25)
+    0.25
+    """
+    checked = check_seconds(seconds, "reorder_s")
+    if checked > MAX_REORDER_S:
+        raise LimitExceeded(
+            "reorder_s", limit="MAX_REORDER_S", maximum=int(MAX_REORDER_S), actual=ceil(checked)
+        )
+    return checked
+
+
+class Sequences:
+    """The occurrences of one pattern among the events that come.
+
+    >>> import palio
+    >>> from datetime import UTC
+    >>> at = lambda second: datetime(2026, 1, 1, second=second, tzinfo=UTC)
+    >>> sequences = Sequences(palio.parse("a = 1 THEN b = 2"), {}, reorder_s=0.5)
+    >>> sequences.push([{"b": 2, "$seq": 1, "$time": at(2)}], "near", now=10.0)
+    ([], None)
+    >>> sequences.push([{"a": 1, "$seq": 7, "$time": at(1)}], "far", now=10.2)
+    ([], None)
+    >>> sequences.wake
+    10.5
+    >>> [[part.publisher for part in event.parts] for event in sequences.advance(10.5)]
+    [['far', 'near']]
+    """
+
+    __slots__ = ("_came", "_monitor", "reorder_s")
+
+    def __init__(self, pattern: Pattern, values: Bindings, reorder_s: float) -> None:
+        self.reorder_s = reorder_s
+        self._monitor = Monitor(pattern, values, timedelta(seconds=reorder_s))
+        self._came: deque[tuple[float, datetime]] = deque()
+        """When events came, with the times of their publication. Both grow: one that was overtaken
+        goes with the event that overtook it."""
+
+    def push(
+        self, events: Iterable[dict[str, Any]], publisher: str, now: float
+    ) -> tuple[list[Event], Late | None]:
+        """Take in events of one publisher, system columns and all: the sequences that are due, and
+        which events are late.
+        """
+        occurrences = [Occurrence(row[TIME], publisher, row[SEQ], row) for row in events]
+        late = [each.seq for each in occurrences if self._monitor.is_late(each)]
+        due = self._composites(self._monitor.push(occurrences))
+        if self.reorder_s and occurrences:
+            newest = max(each.time for each in occurrences)
+            if not self._came or newest > self._came[-1][1]:
+                self._came.append((now, newest))
+            self._tidy()
+        return due, Late(publisher, min(late), max(late), len(late)) if late else None
+
+    def advance(self, now: float) -> list[Event]:
+        """It is `now`: the sequences that are due since events have waited long enough."""
+        until = None
+        while self._came and self._came[0][0] + self.reorder_s <= now:
+            _, until = self._came.popleft()
+        if until is None:
+            return []
+        due = self._composites(self._monitor.flush(until))
+        self._tidy()
+        return due
+
+    def flush(self) -> list[Event]:
+        """What is complete without waiting any longer: nothing will come any more."""
+        self._came.clear()
+        return self._composites(self._monitor.flush())
+
+    def rebind(self, values: Bindings) -> None:
+        """Go on with other values of the pattern's parameters."""
+        self._monitor.rebind(values)
+
+    @property
+    def wake(self) -> float | None:
+        """When `advance` must be called next, if nothing comes before; None for never."""
+        return self._came[0][0] + self.reorder_s if self._came else None
+
+    def _tidy(self) -> None:
+        """Forget when events came that are held back no longer."""
+        earliest = self._monitor.earliest
+        while self._came and (earliest is None or self._came[0][1] < earliest):
+            self._came.popleft()
+
+    @staticmethod
+    def _composites(found: Iterable[tuple[Occurrence, ...]]) -> list[Event]:
+        return [_composite([_event(each) for each in sequence]) for sequence in found]
+
+
+def _event(occurrence: Occurrence) -> Event:
+    attributes = {
+        name: value for name, value in occurrence.event.items() if not name.startswith("$")
+    }
+    return Event(attributes, occurrence.publisher, occurrence.seq, occurrence.time)
+
+
+def _composite(parts: list[Event]) -> Event:
+    last = parts[-1]
+    return Event(dict(last), last.publisher, last.seq, last.time, tuple(parts))

@@ -1,0 +1,371 @@
+"""What patterns hold back, let go and miss: by itself, in any order, and over real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import palio
+from palio.client.connection import connect
+from palio.client.events import Event, Gap, Late
+from palio.client.sequences import MAX_REORDER_S, REORDER_S, Sequences, check_reorder
+from palio.client.subscription import Subscription
+from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded
+from palio.model import patterns
+from palio.model.patterns import Monitor, Occurrence
+from palio.testing import Network
+from tests import strategies as our
+from tests.cli.brokers import PATIENCE_S, broker
+from tests.client.helpers import NOON, drain
+from tests.client.virtual import in_virtual_time
+from tests.model.test_patterns import SHAPES, pattern
+
+TWO = pattern("n = 1 THEN n = 2")
+
+
+def row(second: float, n: int, seq: int = 1) -> dict[str, Any]:
+    """`n`, published at a second."""
+    return {"n": n, "$seq": seq, "$time": NOON + timedelta(seconds=second)}
+
+
+def parts(events: Sequence[Event]) -> list[list[tuple[str, int]]]:
+    return [[(part.publisher, part.seq) for part in event.parts] for event in events]
+
+
+# --- the room, to which time is an argument ---
+
+
+@our.examples(200)
+@given(SHAPES, st.lists(st.integers(1, 3), max_size=20), our.SEEDS)
+def test_events_that_overtake_each_other_within_the_window_are_put_in_order(
+    shape: patterns.Pattern, values: list[int], seed: int
+) -> None:
+    """In whatever order they come, and whatever the clock here says, it is as if in order."""
+    rng = random.Random(seed)
+    window, clock = rng.choice((0.5, 2.0, 4.0)), rng.uniform(0, 1e6)
+    whole = [
+        Occurrence(NOON + timedelta(seconds=at), "p", at, {"n": n}) for at, n in enumerate(values)
+    ]
+    arrivals = sorted((at + rng.uniform(0, window), at) for at in range(len(values)))
+    sequences, found = Sequences(shape, {}, window), []
+    for came, at in arrivals:
+        now = clock + came
+        while sequences.wake is not None and sequences.wake <= now:
+            found += sequences.advance(sequences.wake)
+        due, late = sequences.push([row(at, values[at], at)], "p", now)
+        assert late is None
+        found += due
+    while (wake := sequences.wake) is not None:
+        assert clock < wake <= clock + arrivals[-1][0] + window
+        found += sequences.advance(wake)
+    monitor = Monitor(shape)
+    expected = [[("p", each.seq) for each in one] for each in whole for one in monitor.push([each])]
+    assert parts(found) == expected
+    assert sequences.flush() == []
+
+
+def test_nothing_waits_longer_than_the_window_after_it_came() -> None:
+    sequences = Sequences(TWO, {}, 0.5)
+    assert sequences.push([row(0, 1)], "p", 10.0) == ([], None)
+    assert sequences.push([row(0.1, 2, 2)], "p", 10.3) == ([], None)
+    assert (sequences.advance(10.4), sequences.wake) == ([], 10.5)
+    assert (sequences.advance(10.5), sequences.wake) == ([], 10.8)
+    assert parts(sequences.advance(10.8)) == [[("p", 1), ("p", 2)]]
+    assert sequences.wake is None
+
+
+def test_an_event_published_a_window_later_ends_the_wait() -> None:
+    sequences = Sequences(TWO, {}, 0.5)
+    sequences.push([row(0, 1), row(0.1, 2, 2)], "p", 10.0)
+    due, late = sequences.push([row(0.6, 9, 3)], "p", 10.0)
+    assert (parts(due), late) == ([[("p", 1), ("p", 2)]], None)
+
+
+def test_one_that_was_overtaken_goes_with_what_overtook_it() -> None:
+    """In the order of publication nothing after it may be let go before it."""
+    sequences = Sequences(TWO, {}, 0.5)
+    sequences.push([row(0.1, 2, 7)], "near", 10.0)
+    sequences.push([row(0, 1, 8)], "far", 10.4)
+    assert sequences.wake == 10.5
+    assert parts(sequences.advance(10.5)) == [[("far", 8), ("near", 7)]]
+    assert sequences.wake is None
+
+
+def test_what_comes_too_late_takes_no_part_and_is_named() -> None:
+    sequences = Sequences(TWO, {}, 0.5)
+    sequences.push([row(5, 9, 4)], "near", 10.0)
+    sequences.advance(10.5)
+    due, late = sequences.push([row(1, 1, 3), row(6, 1, 4), row(2, 1, 5)], "far", 11.0)
+    assert (due, late) == ([], Late("far", 3, 5, 2))
+    sequences.push([row(7, 2, 5)], "near", 11.0)
+    assert parts(sequences.flush()) == [[("far", 4), ("near", 5)]]
+
+
+def test_a_window_of_zero_waits_for_nothing() -> None:
+    sequences = Sequences(TWO, {}, 0.0)
+    due, late = sequences.push([row(0, 1), row(1, 2, 2)], "p", 0.0)
+    assert (parts(due), late, sequences.wake) == ([[("p", 1), ("p", 2)]], None, None)
+    assert sequences.push([row(0.5, 1, 3)], "q", 0.0) == ([], Late("q", 3, 3, 1))
+    assert sequences.push([], "q", 0.0) == ([], None)
+
+
+def test_other_values_count_for_what_is_held_back_too() -> None:
+    sequences = Sequences(pattern("n = :first THEN n = 9"), {"first": 1}, 0.5)
+    sequences.push([row(0, 1), row(0.1, 2, 2), row(0.2, 9, 3)], "p", 10.0)
+    sequences.rebind({"first": 2})
+    assert parts(sequences.flush()) == [[("p", 2), ("p", 3)]]
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_so_many_are_held_back_and_no_more(monkeypatch: pytest.MonkeyPatch, over: int) -> None:
+    monkeypatch.setattr(patterns, "MAX_PATTERN_PENDING", 50)
+    sequences = Sequences(TWO, {}, 0.5)
+    for seq in range(50 + over):
+        sequences.push([row(seq / 1000, 9, seq)], "p", 10.0)
+    assert sequences.push([row(-1, 9, 99)], "q", 10.0) == (
+        [],
+        Late("q", 99, 99, 1) if over else None,
+    )
+
+
+def test_when_events_came_is_kept_for_those_held_back_only() -> None:
+    """A busy stream moves on by its own times; nothing is kept of what has taken its part."""
+    sequences = Sequences(TWO, {}, 0.5)
+    for seq in range(2_000):
+        sequences.push([row(seq / 10, 9, seq)], "p", 10.0)
+    assert sequences.wake is not None
+    assert len(sequences._came) <= 6
+
+
+# --- what may be given ---
+
+
+def test_a_reorder_window_has_a_largest_size() -> None:
+    for seconds in (0, 0.0, 1, MAX_REORDER_S):
+        assert check_reorder(seconds) == seconds
+    with pytest.raises(LimitExceeded, match="MAX_REORDER_S"):
+        check_reorder(MAX_REORDER_S + 0.1)
+    for wrong in (-0.1, float("nan"), float("inf"), True, "1", None):
+        with pytest.raises(InvalidInput, match="reorder_s"):
+            check_reorder(wrong)
+
+
+@in_virtual_time
+async def test_a_reorder_window_is_checked_where_it_is_given() -> None:
+    with pytest.raises(InvalidInput, match="reorder_s is -1"):
+        _ = connect("palio://localhost:1", reorder_s=-1)
+    async with Network() as net:
+        client = await net.connect("b1", reorder_s=0.25)
+        with pytest.raises(InvalidInput, match="reorder_s is nan"):
+            await client.subscribe("n = 1 THEN n = 2", reorder_s=float("nan"))
+        with pytest.raises(InvalidInput, match="reorder_s= is for patterns"):
+            await client.subscribe("n = 1", reorder_s=1)
+        with pytest.raises(InvalidFilter, match="a durable subscription takes a filter"):
+            await client.subscribe("n = 1 THEN n = 2", durable="d", reorder_s=1)
+        assert (await client.subscribe("n = 1 THEN n = 2")).reorder_s == 0.25
+        assert (await client.subscribe("n = 1 THEN n = 2", reorder_s=0)).reorder_s == 0.0
+        named = await client.subscribe("n = :reorder_s", values={"reorder_s": 1})
+        assert named.values == {"reorder_s": 1}
+        other = await net.connect("b1")
+        assert (await other.subscribe("n = 1 THEN n = 2")).reorder_s == REORDER_S == 1.0
+
+
+async def test_a_bus_needs_no_reorder_window() -> None:
+    async with palio.Bus() as bus:
+        with pytest.raises(InvalidInput, match="no event overtakes another"):
+            await bus.subscribe("n = 1 THEN n = 2", reorder_s=1)
+        named = await bus.subscribe("n = :reorder_s", reorder_s=1)
+        assert named.values == {"reorder_s": 1}
+        both = await bus.subscribe("n = 1 THEN n = 2")
+        await bus.publish([{"n": 1}, {"n": 2}])
+        assert (both.reorder_s, both.late, len(await drain(both))) == (0.0, 0, 1)
+
+
+# --- over brokers ---
+
+
+async def publish_at_both_ends(net: Network, subscription: Subscription, count: int) -> None:
+    """A first step at b1 and 10 ms later the second at b5, so many times: 80 ms by four links."""
+    far, near = await net.connect("b1", name="far"), await net.connect("b5", name="near")
+    await subscription.settled()
+    for _ in range(count):
+        receipts = [far.publish_nowait({"x": 1})]
+        await asyncio.sleep(0.01)
+        receipts.append(near.publish_nowait({"y": 1}))
+        await asyncio.gather(*receipts)
+        await asyncio.sleep(0.3)
+
+
+@in_virtual_time
+async def test_steps_at_both_ends_of_a_line_are_put_in_order() -> None:
+    async with Network("line:5", delay_s=0.02) as net:
+        client = await net.connect("b5")
+        heard = await client.subscribe("x = 1 THEN y = 1")
+        quick = await client.subscribe("x = 1 THEN y = 1 WITHIN 100ms", reorder_s=0.2)
+        await publish_at_both_ends(net, heard, 50)
+        for subscription in (heard, quick):
+            events = [await subscription.receive(timeout=5) for _ in range(50)]
+            assert [[part.seq for part in event.parts] for event in events] == [
+                [seq, seq] for seq in range(1, 51)
+            ]
+            assert [part.publisher.partition("/")[0] for part in events[0].parts] == ["far", "near"]
+            assert (subscription.late, subscription.lost, list(subscription.gaps)) == (0, 0, [])
+
+
+@in_virtual_time
+async def test_a_sequence_is_told_when_its_last_event_has_waited() -> None:
+    """By a timer: nothing else has to come."""
+    async with Network("line:2", delay_s=0.02) as net:
+        loop = asyncio.get_running_loop()
+        client, other = await net.connect("b2", reorder_s=0.5), await net.connect("b1")
+        heard = await client.subscribe("x = 1 THEN x = 2")
+        await heard.settled()
+        await other.publish([{"x": 1}])
+        await other.publish([{"x": 2}])
+        published = loop.time()
+        await heard.receive(timeout=5)
+        assert 0.5 <= loop.time() - published <= 0.6
+
+
+@in_virtual_time
+async def test_events_that_come_too_late_are_counted_and_told() -> None:
+    async with Network("line:5", delay_s=0.02) as net:
+        client = await net.connect("b5", reorder_s=0.02)
+        told: list[Gap] = []
+        heard = await client.subscribe("x = 1 THEN y = 1", on_gap=told.append)
+        waiting = asyncio.ensure_future(heard.receive())  # one who waits is woken to be told
+        await publish_at_both_ends(net, heard, 3)
+        assert heard.late == 3
+        assert [(type(gap), gap.first_seq, gap.last_seq, gap.count) for gap in told] == [
+            (Late, seq, seq, 1) for seq in (1, 2, 3)
+        ]
+        assert {gap.publisher.partition("/")[0] for gap in told} == {"far"}
+        assert str(told[0]).startswith("too late for the pattern: 1 event of 'far/")
+        assert (heard.lost, list(heard.gaps), waiting.done()) == (3, told, False)
+        waiting.cancel()
+
+
+@in_virtual_time
+async def test_nobody_who_asks_for_no_gaps_is_flooded(caplog: pytest.LogCaptureFixture) -> None:
+    """The first is logged; what nobody has taken yet is told together."""
+    async with Network("line:5", delay_s=0.02) as net:
+        client = await net.connect("b5")
+        with caplog.at_level(logging.WARNING, "palio"):
+            heard = await client.subscribe("x = 1 THEN y = 1", reorder_s=0)
+            await publish_at_both_ends(net, heard, 3)
+            assert (heard.late, heard.lost) == (3, 0)
+            await drain(heard)
+            await publish_at_both_ends(net, heard, 1)
+            await drain(heard)
+        assert [gap.count for gap in heard.gaps] == [3, 1]
+        (said,) = [each.getMessage() for each in caplog.records if "too late" in each.getMessage()]
+        assert "3 events of 'far/" in said
+        assert "numbers 1 to 3" in said
+        assert "`late` counts further ones" in said
+
+
+@in_virtual_time
+async def test_what_is_complete_is_heard_when_the_client_closes() -> None:
+    async with Network() as net:
+        client, other = await net.connect("b1"), await net.connect("b1")
+        heard = await client.subscribe("x = 1 THEN x = 2")
+        left = await client.subscribe("x = 1 THEN x = 2")
+        await other.publish([{"x": 1}, {"x": 2}])
+        await asyncio.sleep(0.1)
+        assert (heard.waiting, left.waiting) == (0, 0)
+        await left.unsubscribe()
+        await client.close()
+        assert [len(event.parts) async for event in heard] == [2]
+        assert [event async for event in left] == []
+        with pytest.raises(Closed):
+            await heard.receive()
+
+
+@in_virtual_time
+async def test_what_is_held_back_follows_updates_and_goes_with_a_replaced_pattern() -> None:
+    async with Network() as net:
+        client, other = await net.connect("b1"), await net.connect("b1")
+        heard = await client.subscribe("x = :first THEN x = 9", first=1, reorder_s=0.5)
+        await other.publish([{"x": 1}, {"x": 9}])
+        await asyncio.sleep(0.1)
+        await heard.update(first=2)
+        await other.publish([{"x": 2}, {"x": 9}])
+        event = await heard.receive(timeout=5)
+        assert [part["x"] for part in event.parts] == [2, 9]
+        await other.publish([{"x": 2}, {"x": 9}])
+        await asyncio.sleep(0.1)
+        await heard.replace("x > 5")
+        await heard.replace("x = 3 THEN x = 9")
+        assert heard.reorder_s == 0.5
+        await other.publish([{"x": 3}, {"x": 9}])
+        event = await heard.receive(timeout=5)
+        assert [part["x"] for part in event.parts] == [3, 9]
+        await asyncio.sleep(2)
+        assert (heard.waiting, heard.late, heard.spurious) == (0, 0, 0)
+
+
+@in_virtual_time
+async def test_sequences_of_several_publishers_that_are_dropped_are_gaps_of_each() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        ann, bob = await net.connect("b1", name="ann"), await net.connect("b1", name="bob")
+        heard = await client.subscribe("x = 1 THEN x = 2", capacity=1)
+        for publisher in (ann, bob, ann):
+            await publisher.publish({"x": 1})
+            await publisher.publish({"x": 2})
+        await asyncio.sleep(2)
+        event = await heard.receive(timeout=5)
+        assert (event.publisher, event.seq) == (ann.publisher, 4)
+        assert [(gap.publisher, gap.first_seq, gap.count) for gap in heard.gaps] == [
+            (ann.publisher, 2, 1),
+            (bob.publisher, 2, 1),
+        ]
+        assert (heard.late, heard.lost) == (0, 2)
+
+
+@in_virtual_time
+async def test_handlers_hear_sequences_in_order_too() -> None:
+    class Pairs(palio.Subscriber):
+        def __init__(self) -> None:
+            self.heard: list[tuple[int, ...]] = []
+
+        @palio.on("x = 1 THEN y = 1")
+        async def pair(self, event: Event) -> None:
+            self.heard.append(tuple(part.seq for part in event.parts))
+
+    async with Network("line:5", delay_s=0.02) as net:
+        client = await net.connect("b5")
+        pairs = await client.attach(Pairs())
+        (subscription,) = pairs._subscriptions
+        await publish_at_both_ends(net, subscription, 5)
+        await client.detach(pairs)  # what is complete is dealt with first
+        assert pairs.heard == [(seq, seq) for seq in range(1, 6)]
+
+
+def test_over_real_connections() -> None:
+    """Two brokers, and a subscriber at the second, which hears its neighbours' events first."""
+    with (
+        broker("b1") as one,
+        broker("b2", None, one) as two,
+        palio.SyncClient(one) as far,
+        palio.SyncClient(two) as near,
+        palio.SyncClient(two, reorder_s=2.0) as client,
+    ):
+        heard = client.subscribe("x = 1 THEN y = 1")
+        heard.settled(PATIENCE_S)
+        for _ in range(5):
+            far.publish({"x": 1})
+            near.publish({"y": 1})
+        events = [heard.receive(timeout=PATIENCE_S) for _ in range(5)]
+        assert [[part.seq for part in event.parts] for event in events] == [
+            [seq, seq] for seq in range(1, 6)
+        ]
+        assert (heard.reorder_s, heard.late) == (2.0, 0)
