@@ -133,3 +133,29 @@ def test_a_mounted_secret_may_be_read_by_its_group(
     secret.chmod(0o444)
     with pytest.raises(UnsafeFile):
         files.read_secret(secret, "the token")
+
+
+# --- turns ---
+
+
+def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with files.held(lock) as first, files.held(lock, wait=False) as second:
+        assert (first, second) == (True, False)
+    with files.held(lock, wait=False) as third:
+        assert third
+    assert mode(lock) == 0o600
+
+
+def test_who_fails_gives_the_lock_back(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), files.held(tmp_path / "lock"):
+        raise ZeroDivisionError
+    with files.held(tmp_path / "lock", wait=False) as mine:
+        assert mine
+
+
+def test_a_lock_through_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "other")
+    with pytest.raises(UnsafeFile, match="is a link"), files.held(tmp_path / "lock"):
+        pass
+    assert not (tmp_path / "other").exists()

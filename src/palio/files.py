@@ -15,6 +15,7 @@ Every room that writes files does it by these functions.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ __all__ = [
     "create",
     "file_mode_in",
     "fresh_directory",
+    "held",
     "is_open_to_others",
     "make_directory",
     "make_inside",
@@ -197,6 +199,28 @@ def replaced(
             os.link(fresh, path)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+# --- turns ---
+
+
+@contextmanager
+def held(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """A lock among processes and threads that name the same file, held while the block runs.
+
+    False if another has it and nobody shall wait. It is the system's: who ends gives it back,
+    however that ends.
+    """
+    descriptor = open_own(path)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
 
 
 # --- secrets ---

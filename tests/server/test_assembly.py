@@ -423,3 +423,15 @@ async def test_a_broker_does_not_wait_long_for_kernels(monkeypatch: pytest.Monke
     finally:
         compiled.set()
     assert order[0] == "ready"
+
+
+async def test_a_broker_does_not_wait_for_kernels_to_be_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = threading.Event()
+    monkeypatch.setattr(kernels, "are_on_disk", lambda: False)
+    try:
+        order = await started(monkeypatch, PATIENCE_S, lambda: compiled.wait(PATIENCE_S))
+    finally:
+        compiled.set()
+    assert order[0] == "ready"

@@ -77,7 +77,7 @@ whoever matches next is not held up by all that was added since the last match."
 
 TWIN_PAIRS: Final = 1_000_000
 """Without `submit`, so many pairs of event and filter are matched in Python before kernels are
-loaded."""
+loaded; while another process compiles them, so many again before the next try."""
 
 WARM_PAIRS: Final = 100_000
 """With `submit`, so many are matched before it is asked to load them: a small script never does."""
@@ -439,7 +439,10 @@ class Index:
         rows = state.rows + len(state.changes)
         self._twin_pairs += rows * events
         if self._submit is None:
-            return compiled_code.warm() if self._twin_pairs > TWIN_PAIRS else None
+            if self._twin_pairs <= TWIN_PAIRS:
+                return None
+            self._twin_pairs = 0
+            return compiled_code.warm_unless_busy()
         if self._twin_pairs > WARM_PAIRS and not self._asked_to_warm:
             self._asked_to_warm = True
             self._submit(compiled_code.warm)
@@ -449,7 +452,7 @@ class Index:
         """Kernels for laying out many filters at once, if they are there or worth waiting for."""
         engine = compiled_code.ready()
         if engine is None and self._submit is None and count > MERGE_ROWS:
-            return compiled_code.warm()
+            return compiled_code.warm_unless_busy()
         return engine
 
     # -- files ------------------------------------------------------------------------------------

@@ -1,24 +1,39 @@
 """When compiled code is used: never before it is ready, unless someone asks to wait.
 
 `warm` imports numba and compiles every kernel, or takes it from the cache on disk; whoever has a
-thread to spare calls it there (this room starts none). Until then engines use the twins.
+thread to spare calls it there (this room starts none). Until then engines use the twins. One
+process at a time compiles (`kernel_cache.py`): `warm` waits for it, `warm_unless_busy` does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
+
+from palio.matching.kernel_cache import KernelCache
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from palio.matching.overlay import Overlay
 
-__all__ = ["Kernels", "Leads", "Predicates", "Scratch", "addresses_of", "ready", "warm"]
+__all__ = [
+    "Kernels",
+    "Leads",
+    "Predicates",
+    "Scratch",
+    "Tell",
+    "addresses_of",
+    "are_on_disk",
+    "ready",
+    "warm",
+    "warm_unless_busy",
+]
 
 Integers: TypeAlias = npt.NDArray[np.int32]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -180,48 +195,93 @@ def ready() -> Kernels | None:
     return _loaded[0] if _loaded else None
 
 
-def warm() -> Kernels:
-    """Compile all kernels, which takes a minute the first time and a second from then on."""
-    if not _loaded:
-        from palio.matching import (
-            kernels_arrow,
-            kernels_bits,
-            kernels_build,
-            kernels_count,
-            kernels_emit,
-            kernels_joint,
-            kernels_overlay,
-            kernels_single,
-            kernels_tape,
-        )
+Tell: TypeAlias = Callable[[int, int], None]
+"""Hears how many kernels are there, compiled or loaded, and of how many."""
 
-        found = Kernels(
-            kernels_build.program_of,
-            kernels_build.blocks_of,
-            kernels_build.level_of,
-            kernels_bits.match_blocks,
-            kernels_bits.count_blocks,
-            kernels_count.count_ranges,
-            kernels_bits.route_blocks,
-            kernels_emit.merge_found,
-            kernels_joint.note_blocks,
-            kernels_joint.match_joint,
-            kernels_single.match_events,
-            kernels_arrow.code_batch,
-            kernels_arrow.release_batch,
-            kernels_emit.rows_of,
-            kernels_tape.advance,
-            kernels_tape.code_numbers,
-            kernels_tape.common_ranks,
-            kernels_tape.kill,
-            kernels_overlay.match_fresh,
-            kernels_overlay.count_fresh,
-            kernels_overlay.route_fresh,
-            kernels_overlay.scan_fresh,
-        )
-        _try_all(found)
-        _loaded.append(found)
-    return _loaded[0]
+
+def warm(tell: Tell | None = None) -> Kernels:
+    """Compile all kernels, which takes a minute the first time and a second from then on.
+
+    While another process compiles them this one waits, and then loads them.
+    """
+    return _loaded[0] if _loaded else _found(wait=True, tell=tell)
+
+
+def warm_unless_busy() -> Kernels | None:
+    """The same for who cannot wait for another process: None while that compiles."""
+    return _loaded[0] if _loaded else _found(wait=False, tell=None)
+
+
+def are_on_disk() -> bool:
+    """Whether all kernels are compiled, so that `warm` takes a second."""
+    return bool(_loaded) or _cache().is_whole()
+
+
+def _cache() -> KernelCache:
+    from palio.matching import kernels_arrow, simd
+
+    modules = [*_modules(), simd]
+    return KernelCache.of("matching", modules, kernels_arrow.code_batch)
+
+
+def _modules() -> list[ModuleType]:
+    from palio.matching import (
+        kernels_arrow,
+        kernels_bits,
+        kernels_build,
+        kernels_count,
+        kernels_emit,
+        kernels_joint,
+        kernels_overlay,
+        kernels_single,
+        kernels_tape,
+    )
+
+    return [
+        kernels_arrow, kernels_bits, kernels_build, kernels_count, kernels_emit,
+        kernels_joint, kernels_overlay, kernels_single, kernels_tape,
+    ]  # fmt: skip
+
+
+def _all_kernels() -> Kernels:
+    """The functions that the modules export under the names that engines call them by."""
+    exported = {name: getattr(each, name) for each in _modules() for name in each.__all__}
+    return Kernels(**{each.name: exported[each.name] for each in fields(Kernels)})
+
+
+@overload
+def _found(*, wait: Literal[True], tell: Tell | None) -> Kernels: ...
+@overload
+def _found(*, wait: bool, tell: Tell | None) -> Kernels | None: ...
+def _found(*, wait: bool, tell: Tell | None) -> Kernels | None:
+    """All kernels, each of them tried; None if another process compiles and nobody shall wait."""
+    kernels = _all_kernels()
+
+    def everything() -> Kernels:
+        if not _loaded:  # another thread may have been here
+            _try_all(_counting(kernels, tell) if tell is not None else kernels)
+            _loaded.append(kernels)
+        return _loaded[0]
+
+    return _cache().load(everything, wait=wait)
+
+
+def _counting(kernels: Kernels, tell: Tell) -> Kernels:
+    """The same functions, which tell how many of them have returned, and so are compiled."""
+    names = [each.name for each in fields(Kernels)]
+    returned: set[str] = set()
+
+    def counted(name: str, kernel: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            result = kernel(*arguments)
+            if name not in returned:
+                returned.add(name)
+                tell(len(returned), len(names))
+            return result
+
+        return call
+
+    return Kernels(**{name: counted(name, getattr(kernels, name)) for name in names})
 
 
 def _try_all(kernels: Kernels) -> None:
@@ -257,14 +317,31 @@ def _try_all(kernels: Kernels) -> None:
     assert totals.tolist() == [1]
     part = Part(segment, dead, np.array([0]))
     assert routed(part, codes, events)[0].tolist() == [[True, False]]
+    _try_programs(kernels, events)
     tape = Tape()
     for key in (0, 1):
         filter_ = Filter.of([Conjunction.of([Constraint.of("x", Op.GT, 5)])])
         tape.note(key, Subscription(filter_, {}, key))
     overlay, keys = Overlay.empty(kernels).advanced(tape, 0, 2)
-    seen = Seen(2, (part.without(keys),), overlay)
+    rest = part.without(keys)
+    seen = Seen(2, (rest, rest), overlay)
     assert kernels.rows_of(Joiner().together(seen, events, kernels)[0]).tolist() == [1, 1]
     _try_overlay(overlay, events)
+
+
+def _try_programs(kernels: Kernels, events: pa.RecordBatch) -> None:
+    """The same for a destination with so many rows that it has a program of its own."""
+    from palio.matching.compiling import Draft, compile_drafts, ranges_of
+    from palio.matching.destinations import LEAST_ROWS, routed
+    from palio.matching.parts import Part
+    from palio.matching.segment import Segment
+    from palio.model.operators import Op
+
+    ranges = ranges_of("x", Op.EQ, np.arange(LEAST_ROWS), None)
+    assert ranges is not None
+    segment = Segment(compile_drafts([Draft(np.arange(LEAST_ROWS), [ranges])]), kernels)
+    part = Part(segment, segment.no_dead(), np.zeros(LEAST_ROWS, np.int64))
+    assert routed(part, segment.codes_of(events), events)[0].tolist() == [[True, True]]
 
 
 def _try_overlay(overlay: Overlay, events: pa.RecordBatch) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from palio.matching import kernels as matching_kernels
+from palio.matching.kernel_cache import KernelCache
 
-__all__ = ["Kernels", "ready", "warm"]
+__all__ = ["Kernels", "are_on_disk", "ready", "warm"]
 
 
 @dataclass(frozen=True)
@@ -26,16 +27,31 @@ def ready() -> Kernels | None:
     return _loaded[0] if _loaded else None
 
 
-def warm() -> Kernels:
+def warm(tell: matching_kernels.Tell | None = None) -> Kernels:
     """Compile the kernels of matching and of routing, or take them from the cache on disk."""
-    matching_kernels.warm()
+    matching_kernels.warm(tell)
     if not _loaded:
-        import numpy as np
-
-        from palio.routing import kernels_boxes
-
-        pool, found = np.array([7.0, 0.0, 1.0]), np.zeros(1, np.int64)
-        kernels_boxes.rows_around(pool, np.array([[0, 1, 3]]), np.array([0.0, 1.0]), found)
-        kernels_boxes.rows_within(pool, 0, 1, 0.0, 1.0, found)
-        _loaded.append(Kernels(kernels_boxes.rows_around, kernels_boxes.rows_within))
+        _cache().load(_try_all)
     return _loaded[0]
+
+
+def are_on_disk() -> bool:
+    """Whether all of them are compiled, so that `warm` takes a second."""
+    return matching_kernels.are_on_disk() and (bool(_loaded) or _cache().is_whole())
+
+
+def _cache() -> KernelCache:
+    from palio.routing import kernels_boxes
+
+    return KernelCache.of("routing", [kernels_boxes], kernels_boxes.rows_within)
+
+
+def _try_all() -> None:
+    import numpy as np
+
+    from palio.routing import kernels_boxes
+
+    pool, found = np.array([7.0, 0.0, 1.0]), np.zeros(1, np.int64)
+    kernels_boxes.rows_around(pool, np.array([[0, 1, 3]]), np.array([0.0, 1.0]), found)
+    kernels_boxes.rows_within(pool, 0, 1, 0.0, 1.0, found)
+    _loaded.append(Kernels(kernels_boxes.rows_around, kernels_boxes.rows_within))

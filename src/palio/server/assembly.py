@@ -155,21 +155,27 @@ async def run(configuration: Configuration, announce: Callable[[Running], None])
 
 async def _load_kernels() -> None:
     """Load compiled code beside the loop, and wait for it a while: until it is there, a batch
-    against many filters keeps the broker busy for seconds. Where it must be compiled first, which
-    takes a minute, the broker begins without.
+    against many filters keeps the broker busy for seconds. Where it must be compiled first, by this
+    process or another, which takes a minute, the broker begins without.
     """
     loop = asyncio.get_running_loop()
-    loaded = asyncio.Event()
+    begin = asyncio.Event()
 
     def load() -> None:
+        if not kernels.are_on_disk():
+            logger.info("compiling the engine's kernels takes a minute; plain Python until then")
+            let_begin()
         kernels.warm()
+        let_begin()
+
+    def let_begin() -> None:
         with suppress(RuntimeError):  # the broker has ended meanwhile
-            loop.call_soon_threadsafe(loaded.set)
+            loop.call_soon_threadsafe(begin.set)
 
     in_background(load)
     with suppress(TimeoutError):
         async with asyncio.timeout(LOADING_S):
-            await loaded.wait()
+            await begin.wait()
 
 
 def in_background(job: Callable[[], Any]) -> None:
