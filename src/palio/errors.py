@@ -78,6 +78,7 @@ class ParseError(InvalidInput):
         column: int,
         offending: str = "",
         expected: tuple[str, ...] = (),
+        hint: str = "",
     ) -> None:
         self.problem = problem
         self.text = text
@@ -85,11 +86,15 @@ class ParseError(InvalidInput):
         self.column = column
         self.offending = offending
         self.expected = expected
+        self.hint = hint
+        """What to write instead, where that is known; it is shown rather than all of `expected`."""
         super().__init__(self._render())
 
     def _render(self) -> str:
         parts = [f"line {self.line}, column {self.column}: {self.problem}"]
-        if self.expected:
+        if self.hint:
+            parts.append(self.hint)
+        elif self.expected:
             parts.append(f"expected {', '.join(self.expected)}")
         message = "; ".join(parts)
         lines = self.text.split("\n")

@@ -24,6 +24,8 @@ def test_programs_are_given_one_document_and_no_hint(palio: Palio, verb: str) ->
     [
         ('"a b" = 1', []),
         ("a = b", []),
+        ("none = 1 AND nil", []),
+        ("a = None", ["None is an attribute; that there is no value is written IS NULL"]),
         ("a = 'x'", []),
         ('a = "it\'s"', ["\"it's\" is an attribute; a text is written 'it''s'"]),
         (

@@ -117,7 +117,7 @@ def test_a_pattern_is_asked_for_and_the_text_is_none() -> None:
         ("a = 5s", 1, 5, "unexpected '5s'", "a value"),
         ("a WITHIN 5s", 1, 3, "no THEN before", ""),
         ("a THEN b WITHIN 0s", 1, 17, "positive duration", ""),
-        ("a THEN b WITHIN 5", 1, 17, "unexpected '5'", "a duration"),
+        ("a THEN b WITHIN 5", 1, 17, "unexpected '5'", "a duration such as 30s"),
         ("LENGHT(a) > 3", 1, 1, "unknown function LENGHT", ""),
         ("LENGTH(a, b) > 3", 1, 1, "LENGTH takes 1 arguments, not 2", ""),
         ("LENGTH() > 3", 1, 1, "LENGTH takes 1 arguments, not 0", ""),

@@ -106,3 +106,19 @@ async def test_a_subscription_is_reached_with_the_token_of_the_caller(tmp_path: 
         del tokens._principals["old"]
         assert (await client.delete(address, headers=bearer("new"))).status_code == 204
         assert server.node.status()["durable_subscriptions"] == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("filter=a ==", "line 1, column 5: the text ends too soon"),
+        ("filter=a = 1&param.b=2", "the filter has no parameter :b"),
+    ],
+)
+async def test_what_is_wrong_with_a_query_is_not_told_as_a_place_in_a_body(
+    query: str, problem: str
+) -> None:
+    async with broker() as server, asked(server) as client:
+        answer = await client.get(f"/events?{query}")
+        assert answer.status_code == 400
+        assert answer.json()["error"]["message"].startswith(problem)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from palio.errors import InvalidInput, LimitExceeded, NotPermitted
+from palio.errors import InvalidInput, LimitExceeded, NotPermitted, ParseError
 from palio.server import http_subscriptions
 from palio.server.http_subscriptions import Directory, Request, Subscription, parameters
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
@@ -55,7 +55,15 @@ def test_parameters_have_values() -> None:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"filters": [{"regex": {"type": "t"}}]}, '"regex" is not supported'),
+        (
+            {"filters": [{"palio": "a"}, {"regex": {"type": "t"}}]},
+            r"at \$.filters\[1\]: .* is no filter; one of exact, .*, sql, palio is its only key",
+        ),
+        ({"filters": [{"palio": "a", "sql": "a"}]}, r"at \$.filters\[0\]: .* is no filter"),
+        ({"filters": [{"palio": "a"}, {"sql": "a ="}]}, r"at \$.filters\[1\].sql: "),
+        ({"filters": [{"palio": "a"}, {"palio": "a ="}]}, r"at \$.filters\[1\].palio: the text"),
+        ({"filters": [{"palio": "a THEN b"}]}, r"at \$.filters\[0\].palio: a single filter"),
+        ({"filters": [{"palio": {"filter": "a ="}}]}, r"at \$.filters\[0\].palio.filter: the"),
         ({"filters": [{"all": [{"palio": "x = 1"}]}]}, '"palio" is not supported'),
         ({"filters": [{"palio": "price <"}]}, "line 1, column 8"),
         ({"filters": [{"palio": 5}]}, r"at \$.filters\[0\].palio: takes a filter's text"),
@@ -74,9 +82,9 @@ def test_parameters_have_values() -> None:
         ({"sink": "http://a\nb/"}, "no address of HTTP"),
         ({"sink": "http://\ud800/"}, "no address of HTTP"),
         ({"sink": "//a/"}, "no address of HTTP"),
-        ({"config": {"deadletter": "nowhere"}}, "config.deadletter 'nowhere'"),
-        ({"config": {"attempts": 0}}, "config.attempts is from 1 to 100"),
-        ({"config": {"batch": 1_001}}, "config.batch is from 1 to 1000"),
+        ({"config": {"deadletter": "nowhere"}}, r"at \$.config.deadletter: 'nowhere'"),
+        ({"config": {"attempts": 0}}, r"at \$.config.attempts: a number from 1 to 100"),
+        ({"config": {"batch": 1_001}}, r"at \$.config.batch: a number from 1 to 1000"),
         ({"config": {"lease_s": -1}}, "config.lease_s is -1"),
         ({"config": {"lease_s": 1e308}}, "MAX_SECONDS"),
     ],
@@ -95,7 +103,7 @@ HOP_BY_HOP = (
 
 @pytest.mark.parametrize("name", HOP_BY_HOP)
 def test_headers_about_the_connection_are_the_brokers(name: str) -> None:
-    with pytest.raises(InvalidInput, match=f"'{name}': this header is the broker's to write"):
+    with pytest.raises(InvalidInput, match=f'"{name}".: this header is the broker'):
         subscription(protocolsettings={"headers": {name: "5"}})
 
 
@@ -200,3 +208,11 @@ def test_parameters_of_a_query_are_typed_as_json() -> None:
     given = {"param.a": "10", "param.b": "1.5", "param.c": "true", "param.d": "IBM", "other": "1"}
     assert parameters(given) == {"a": 10, "b": 1.5, "c": True, "d": "IBM"}
     assert parameters({"param.e": "[1]"}) == {"e": "[1]"}
+
+
+def test_an_unreadable_filter_is_told_with_its_place_in_the_document_and_in_the_text() -> None:
+    with pytest.raises(ParseError) as caught:
+        subscription(filters=[{"palio": "a = 1"}, {"palio": "a = 1 && b = 2"}])
+    assert (caught.value.line, caught.value.column) == (1, 7)
+    assert "at $.filters[1].palio: " in str(caught.value)
+    assert "write AND" in str(caught.value)

@@ -1,10 +1,11 @@
-"""A hint for who quotes texts as other languages do: in filters, double quotes are for names."""
+"""Hints for who writes texts and nothing as other languages do: in filters both are attributes."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Final
 
 from palio.language.lexer import tokens
 
@@ -12,7 +13,8 @@ __all__ = ["hints", "show_hints"]
 
 
 def hints(text: str) -> Iterator[str]:
-    """What looks like a text and is an attribute: a name in double quotes behind a comparison.
+    """What looks like a constant and is an attribute: a name in double quotes behind a comparison,
+    or a word that means nothing elsewhere.
 
     >>> list(hints('symbol = "IBM"'))
     ['"IBM" is an attribute; a text is written \\'IBM\\'']
@@ -24,6 +26,12 @@ def hints(text: str) -> Iterator[str]:
         if before.type == "COMPARISON" and token.type == "NAME" and quoted.startswith('"'):
             literal = token.value.replace("'", "''")
             yield f"{quoted} is an attribute; a text is written '{literal}'"
+        elif before.type == "COMPARISON" and quoted.lower() in _NOTHING:
+            yield f"{quoted} is an attribute; that there is no value is written IS NULL"
+
+
+_NOTHING: Final = frozenset({"none", "nil", "undefined"})
+"""What other languages call it that there is no value."""
 
 
 def show_hints(text: str) -> None:

@@ -41,7 +41,7 @@ def described(error: Exception) -> dict[str, Any]:
     if isinstance(error, ParseError):
         return {
             "type": "ParseError",
-            "message": error.problem,
+            "message": "; ".join(filter(None, (error.problem, error.hint))),
             **place,
             "expected": list(error.expected),
         }

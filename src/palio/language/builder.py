@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from lark import Transformer
 
 from palio.errors import InvalidFilter, InvalidInput
+from palio.language import hints
 from palio.language.lexer import Token
 from palio.model.expressions import (
     All,
@@ -211,9 +212,8 @@ class Builder(Transformer[Token, Any]):
         token = children[0]
         function = FUNCTIONS.get(token.value)
         if function is None:
-            raise Misuse(
-                f"unknown function {token.value}; there are {', '.join(sorted(FUNCTIONS))}", token
-            )
+            hint = hints.of_function(token.value) or f"there are {', '.join(sorted(FUNCTIONS))}"
+            raise Misuse(f"unknown function {token.value}; {hint}", token)
         arguments = tuple(_scalar(each, token) for each in children[2:-1:2])
         try:
             function.check(len(arguments))

@@ -28,7 +28,7 @@ from palio.model.normal_form import reduce
 from palio.model.operators import Op
 from palio.model.values import INT64_MAX, INT64_MIN
 
-__all__ = ["loads"]
+__all__ = ["DIALECTS", "load_parts", "loads"]
 
 
 def loads(document: str | list[Any] | Mapping[str, Any]) -> Filter:
@@ -42,11 +42,26 @@ def loads(document: str | list[Any] | Mapping[str, Any]) -> Filter:
     'TRUE'
     """
     filters = read_document(document)
-    _check_weight(filters)
     if isinstance(filters, list):
-        factors = [one for i, each in enumerate(filters) for one in _filter(each, f"$[{i}]", False)]
-        return reduce(_product(factors))
-    return reduce(_product(_filter(filters, "$", False)))
+        return _together({f"$[{i}]": each for i, each in enumerate(filters)})
+    return _together({"$": filters})
+
+
+def load_parts(parts: Mapping[str, Any]) -> Filter:
+    """The filter of parts of a larger document, which must all be true, each under its path there.
+
+    >>> str(load_parts({"$.filters[1]": {"prefix": {"type": "order."}}}))
+    "type STARTS WITH 'order.'"
+    """
+    read = read_document(list(parts.values()))
+    assert isinstance(read, list)
+    return _together(dict(zip(parts, read, strict=True)))
+
+
+def _together(parts: Mapping[str, Json]) -> Filter:
+    _check_weight(list(parts.values()))
+    factors = [one for path, each in parts.items() for one in _filter(each, path, False)]
+    return reduce(_product(factors))
 
 
 def _check_weight(filters: Json) -> None:
@@ -238,4 +253,7 @@ _DIALECTS: Final[dict[str, Callable[[Json, str, bool], list[_Factor]]]] = {
     "not": _not,
     "sql": _sql,
 }
-_HINT: Final = f"the dialects are {', '.join(_DIALECTS)}"
+DIALECTS: Final = tuple(_DIALECTS)
+"""The keys that a filter may have."""
+
+_HINT: Final = f"the dialects are {', '.join(DIALECTS)}"

@@ -13,6 +13,7 @@ import re
 from typing import Any, Final
 
 from palio.errors import InvalidFilter, LimitExceeded
+from palio.language import hints
 from palio.model.expressions import (
     All,
     Arithmetic,
@@ -213,9 +214,8 @@ def call(function: str, *arguments: object) -> Term:
     """A function of the language: `call("LENGTH", attr.name) > 3`."""
     known = FUNCTIONS.get(function.upper())
     if known is None:
-        raise InvalidFilter(
-            f"unknown function {function!r}; there are {', '.join(sorted(FUNCTIONS))}"
-        )
+        hint = hints.of_function(function) or f"there are {', '.join(sorted(FUNCTIONS))}"
+        raise InvalidFilter(f"unknown function {function!r}; {hint}")
     known.check(len(arguments))
     called = Call(known.name, tuple(_scalar(each) for each in arguments))
     check_depth(called)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, NoReturn
 
 from palio.errors import InvalidFilter, LimitExceeded, ParseError
+from palio.language import hints
 from palio.model.limits import (
     MAX_CONSTANTS,
     MAX_DEPTH,
@@ -298,11 +299,17 @@ def _unreadable(text: str, place: int) -> ParseError:
     character = text[place]
     if character in "'\"`":
         return error_at(text, place, f"the quote {character} is never closed", (character,))
-    return error_at(text, place, f"unexpected character {character!r}")
+    hint = hints.of_place(text, place)
+    return error_at(text, place, f"unexpected character {character!r}", hint=hint)
 
 
 def error_at(
-    text: str, place: int, problem: str, expected: tuple[str, ...] = (), offending: str = ""
+    text: str,
+    place: int,
+    problem: str,
+    expected: tuple[str, ...] = (),
+    offending: str = "",
+    hint: str = "",
 ) -> ParseError:
     """A `ParseError` at an offset of the text."""
     line, column = position(text, place)
@@ -313,6 +320,7 @@ def error_at(
         column=column,
         offending=offending or text[place : place + 1],
         expected=expected,
+        hint=hint,
     )
 
 

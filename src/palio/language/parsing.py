@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded
+from palio.language import hints
 from palio.language.lexer import Token, error_at, tokens
 from palio.language.templates import learn, lift, template_of
 from palio.model.advertisements import Advertisement, advertisement_of, checked_advertisement
@@ -175,7 +176,8 @@ def _unexpected(text: str, found: Sequence[Token], error: Any) -> InvalidInput:
         problem = "the text ends too soon" if found else "the text is empty"
         return error_at(text, len(text), problem, expected)
     shown = text[token.start : token.end]
-    return error_at(text, token.start, f"unexpected {shown[:40]!r}", expected, shown)
+    hint = hints.of_place(text, token.start)
+    return error_at(text, token.start, f"unexpected {shown[:40]!r}", expected, shown, hint)
 
 
 _VALUE: Final = "a value"
@@ -183,7 +185,7 @@ _EXPECTED: Final = {
     "NAME": "an attribute",
     "VARIABLE": "a parameter",
     "FUNCTION": "a function",
-    "DURATION": "a duration",
+    "DURATION": "a duration such as 30s",
     "NUMBER": _VALUE,
     "STRING": _VALUE,
     "BYTES": _VALUE,

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from palio.errors import InvalidInput, NotPermitted, PalioError
+from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE
 from palio.server import http_subscriptions, sse, webhook, websocket
 from palio.server.feed import Feed
@@ -323,6 +324,8 @@ class Delivery:
         if "filter" not in query:
             raise InvalidInput("give ?filter=..., and &param.NAME=VALUE for each parameter")
         values = http_subscriptions.parameters(query)
+        # Here, since the places of errors below are those of a body, which nobody has sent.
+        http_subscriptions.check_names(parse_filter(query["filter"]), values)
         own = {"filter": query["filter"], "parameters": values}
         asked = http_subscriptions.Request(filters=[{"palio": own}], config=Config())
         return Subscription.of(f"passing {secrets.token_hex(8)}", caller.name, asked, caller.token)

@@ -16,8 +16,16 @@ import httpx
 import msgspec
 
 from palio import files
-from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded, NotPermitted
+from palio.errors import (
+    InvalidBinding,
+    InvalidFilter,
+    InvalidInput,
+    LimitExceeded,
+    NotPermitted,
+    ParseError,
+)
 from palio.language import cloudevents
+from palio.language.documents import shown, wrong
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Conjunction, Constraint, Filter
 from palio.model.hiding import shown_without
@@ -32,6 +40,7 @@ __all__ = [
     "Request",
     "Subscription",
     "check_headers",
+    "check_names",
     "parameters",
 ]
 
@@ -109,17 +118,17 @@ class Subscription(msgspec.Struct, frozen=True):
 def _check(request: Request) -> None:
     config = request.config
     if request.protocol != "HTTP":
-        raise InvalidInput(f"the protocol {request.protocol!r:.40} is not supported; HTTP is")
+        raise InvalidInput(f"at $.protocol: {request.protocol!r:.40} is not supported; HTTP is")
     if set(request.protocolsettings) - {"headers"}:
-        raise InvalidInput("of protocolsettings, headers are supported")
+        raise InvalidInput("at $.protocolsettings: headers are supported, and nothing else")
     check_headers(request)
     for name, url in (("sink", request.sink), ("config.deadletter", config.deadletter)):
         if url and not _is_address(url):
-            raise InvalidInput(f"{name} {url!r:.80} is no address of HTTP")
+            raise InvalidInput(f"at $.{name}: {url!r:.80} is no address of HTTP")
     for name, number, most in (("attempts", config.attempts, 100), ("batch", config.batch, 1_000)):
         if not 1 <= number <= most:
-            raise InvalidInput(f"config.{name} is from 1 to {most}, not {number}")
-    check_seconds(config.lease_s, "config.lease_s")
+            raise InvalidInput(f"at $.config.{name}: a number from 1 to {most}, not {number}")
+    check_seconds(config.lease_s, "$.config.lease_s")
 
 
 def _is_address(url: str) -> bool:
@@ -149,17 +158,17 @@ def check_headers(request: Request) -> None:
     """Refuse headers that an owner may not add to the calls of a sink."""
     headers = request.protocolsettings.get("headers", {})
     if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
-        raise InvalidInput("headers of protocolsettings are an object of texts")
+        raise InvalidInput("at $.protocolsettings.headers: takes an object of texts")
     size = sum(len(name) + len(value) for name, value in headers.items())
     if len(headers) > MAX_SINK_HEADERS or size > MAX_SINK_HEADERS_BYTES:
         raise InvalidInput(
-            f"protocolsettings: there are at most {MAX_SINK_HEADERS} headers (MAX_SINK_HEADERS) of "
-            f"{MAX_SINK_HEADERS_BYTES} bytes in all (MAX_SINK_HEADERS_BYTES)"
+            f"at $.protocolsettings.headers: there are at most {MAX_SINK_HEADERS} headers "
+            f"(MAX_SINK_HEADERS) of {MAX_SINK_HEADERS_BYTES} bytes in all (MAX_SINK_HEADERS_BYTES)"
         )
     known: set[str] = set()
     for name, value in headers.items():
         small = name.lower()
-        place = f"protocolsettings.headers, {name!r:.40}: "
+        place = f"at $.protocolsettings.headers[{shown(name):.40}]: "
         if small in _OURS or small.startswith("proxy-"):
             raise InvalidInput(place + "this header is the broker's to write; leave it out")
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
@@ -177,10 +186,14 @@ def _meaning(request: Request) -> tuple[Filter, dict[str, Any]]:
         parts.append(_one("source", "=", request.source))
     if request.types:
         parts.append(_one("type", "IN", request.types))
-    foreign: list[Any] = []
+    foreign: dict[str, Any] = {}
     for place, each in enumerate(request.filters):
-        if set(each) == {"palio"}:
-            filter, own = _own(each["palio"], f"$.filters[{place}].palio")
+        path = f"$.filters[{place}]"
+        if len(each) != 1 or not each.keys() <= _DIALECTS:
+            listed = ", ".join((*cloudevents.DIALECTS, _PALIO))
+            raise wrong(path, f"{shown(each)} is no filter", f"one of {listed} is its only key")
+        if _PALIO in each:
+            filter, own = _own(each[_PALIO], f"{path}.{_PALIO}")
             parts.append(filter)
             twice = values.keys() & own.keys()
             if twice:
@@ -188,12 +201,18 @@ def _meaning(request: Request) -> tuple[Filter, dict[str, Any]]:
                 raise InvalidBinding(f"two filters have the parameter :{name}", name=name)
             values |= own
         else:
-            foreign.append(each)
-    whole = cloudevents.loads(foreign) if foreign else TRUE
+            foreign[path] = each
+    whole = cloudevents.load_parts(foreign) if foreign else TRUE
     for part in parts:
         whole &= part
     whole.bind(values)
     return whole, values
+
+
+_PALIO: Final = "palio"
+"""The dialect of our own language; others are CloudEvents'."""
+
+_DIALECTS: Final = {*cloudevents.DIALECTS, _PALIO}
 
 
 def _one(name: str, op: str, operand: Any) -> Filter:
@@ -202,19 +221,42 @@ def _one(name: str, op: str, operand: Any) -> Filter:
 
 def _own(body: Any, path: str) -> tuple[Filter, dict[str, Any]]:
     if isinstance(body, str):
-        return parse_filter(body), {}
+        return _read(body, path), {}
     if not isinstance(body, Mapping) or not isinstance(body.get("filter"), str):
-        raise InvalidFilter(f"at {path}: takes a filter's text, or filter and parameters")
+        raise wrong(path, "takes a filter's text, or filter and parameters")
     if set(body) - {"filter", "parameters"}:
-        raise InvalidFilter(f"at {path}: there are filter and parameters, and nothing else")
-    filter = parse_filter(body["filter"])
+        raise wrong(path, "there are filter and parameters, and nothing else")
+    filter = _read(body["filter"], f"{path}.filter")
     given = body.get("parameters", {})
     if not isinstance(given, Mapping):
-        raise InvalidFilter(f"at {path}.parameters: takes an object of names and values")
-    for name in given:
-        if name not in filter.variables:
-            raise InvalidBinding(f"at {path}: the filter has no parameter :{name}", name=name)
+        raise wrong(f"{path}.parameters", "takes an object of names and values")
+    check_names(filter, given, f"at {path}.parameters: ")
     return filter, dict(given)
+
+
+def _read(text: str, path: str) -> Filter:
+    """A filter; errors say where its text stands in the document."""
+    try:
+        return parse_filter(text)
+    except ParseError as error:
+        raise ParseError(
+            f"at {path}: {error.problem}",
+            text=error.text,
+            line=error.line,
+            column=error.column,
+            offending=error.offending,
+            expected=error.expected,
+            hint=error.hint,
+        ) from None
+    except InvalidFilter as error:
+        raise wrong(path, str(error)) from None
+
+
+def check_names(filter: Filter, values: Mapping[str, Any], place: str = "") -> None:
+    """Refuse values of parameters that a filter does not have."""
+    for name in values:
+        if name not in filter.variables:
+            raise InvalidBinding(f"{place}the filter has no parameter :{name:.80}", name=name)
 
 
 class Directory:
