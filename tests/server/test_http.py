@@ -345,7 +345,7 @@ async def test_a_body_that_is_packed_is_not_read() -> None:
     [
         (False, {"cursor": "1"}, "this subscription is not durable"),
         (True, {}, "say up to where"),
-        (True, {"cursor": "1"}, "nobody hears this subscription now; open its stream first"),
+        (True, {"cursor": "1"}, "'1' is no cursor of this subscription"),
     ],
 )
 async def test_what_cannot_be_acknowledged_says_why(

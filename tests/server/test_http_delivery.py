@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
+from palio.language.http_events import BATCH_TYPE
 from palio.model.filters import TRUE
 from palio.node.authority import OpenAuthority, Principal
 from palio.server import http_delivery
@@ -11,7 +15,8 @@ from palio.server.http import application
 from palio.server.http_access import Access
 from palio.server.http_delivery import Delivery
 from palio.server.http_subscriptions import Directory
-from tests.server.fronts import Source, asked, broker, event, listening, numbers, publish
+from palio.server.limits import MAX_TAKEN
+from tests.server.fronts import Source, asked, broker, event, listening, numbers, publish, until
 from tests.server.test_http import Tokens, bearer
 from tests.server.test_webhook import SINK, Sink
 
@@ -122,3 +127,100 @@ async def test_what_is_wrong_with_a_query_is_not_told_as_a_place_in_a_body(
         answer = await client.get(f"/events?{query}")
         assert answer.status_code == 400
         assert answer.json()["error"]["message"].startswith(problem)
+
+
+DURABLE = {"config": {"durable": True}}
+
+
+async def taken(client: httpx.AsyncClient, address: str, **query: Any) -> list[Any]:
+    answer = await client.get(f"{address}/batch", params=query)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == BATCH_TYPE
+    return [(each["data"]["x"], each["paliocursor"]) for each in answer.json()]
+
+
+async def test_events_are_taken_by_request_and_answer(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server, asked(server) as client:
+        made = (await client.post("/subscriptions", json=DURABLE)).json()
+        address = f"/subscriptions/{made['id']}"
+        assert await taken(client, address, wait_s=0) == []
+        await publish(client, event(1), event(2), event(3), query="?durable=true")
+        await publish(client, event(4), query="?durable=true")
+        first = await taken(client, address, max=2)
+        assert [x for x, _ in first] == [1, 2]
+        again = await taken(client, address)  # nothing was acknowledged
+        assert [x for x, _ in again][:3] == [1, 2, 3]
+        second = await taken(client, address, cursor=first[-1][1], max=1)
+        assert [x for x, _ in second] == [3]
+        third = await taken(client, address, cursor=second[-1][1])
+        assert [x for x, _ in third] == [4]
+        assert await taken(client, address, cursor=third[-1][1], wait_s=0) == []
+        assert await taken(client, address, wait_s=0.01) == []  # its cursor has come back
+        assert server.node.status()["connected"] == 1  # the publisher
+
+
+async def test_what_was_taken_is_acknowledged_without_a_stream(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server, asked(server) as client:
+        made = (await client.post("/subscriptions", json=DURABLE)).json()
+        address = f"/subscriptions/{made['id']}"
+        await publish(client, event(1), event(2), query="?durable=true")
+        await publish(client, event(3), query="?durable=true")
+        (_, middle), (_, last) = await taken(client, address, max=2)
+        for cursor, left in ((middle, [1, 2]), (last, [3])):
+            asks = await client.post(f"{address}/acknowledge", json={"cursor": cursor})
+            assert asks.status_code == 204
+            assert [x for x, _ in await taken(client, address)][: len(left)] == left
+
+
+async def test_an_answer_waits_for_the_first_event(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server, asked(server) as client:
+        made = (await client.post("/subscriptions", json=DURABLE)).json()
+        waiting = asyncio.create_task(taken(client, f"/subscriptions/{made['id']}", wait_s=60))
+        await until(lambda: server.node.status()["connected"] == 1)
+        await publish(client, event(1), query="?durable=true")
+        assert [x for x, _ in await waiting] == [1]
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("max=0", "max is a number from 1 to 1000, not '0'"),
+        ("max=1001", "max is a number from 1 to 1000"),
+        ("max=all", "max is a number"),
+        ("wait_s=-1", "wait_s is a number from 0 to 60"),
+        ("wait_s=61", "wait_s is a number from 0 to 60"),
+        ("wait_s=nan", "wait_s is a number from 0 to 60"),
+        ("wait=1", "there are cursor, max, wait_s"),
+        ("cursor=s.a.1.1", "is no cursor of this subscription"),
+    ],
+)
+async def test_bounds_of_an_answer(tmp_path: Path, query: str, problem: str) -> None:
+    async with broker(tmp_path) as server, asked(server) as client:
+        made = (await client.post("/subscriptions", json=DURABLE)).json()
+        address = f"/subscriptions/{made['id']}/batch"
+        refused = await client.get(f"{address}?{query}")
+        assert (refused.status_code, problem in refused.text) == (400, True), refused.text
+        for good in ("max=1&wait_s=0", f"max={MAX_TAKEN}&wait_s=0"):
+            assert (await client.get(f"{address}?{good}")).status_code == 200
+        assert (await client.head(address)).status_code == 200
+
+
+async def test_only_what_waits_is_taken(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server, asked(server) as client:
+        made = (await client.post("/subscriptions", json={})).json()
+        answer = await client.get(f"/subscriptions/{made['id']}/batch")
+        assert answer.status_code == 400
+        assert "not durable: nothing waits between two requests" in answer.text
+        assert (await client.get("/subscriptions/other/batch")).status_code == 404
+
+
+async def test_the_newest_of_those_who_take_is_answered(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server, asked(server) as client:
+        made = (await client.post("/subscriptions", json=DURABLE)).json()
+        address = f"/subscriptions/{made['id']}"
+        first = asyncio.create_task(taken(client, address, wait_s=60))
+        await until(lambda: server.node.status()["connected"] == 1)
+        second = asyncio.create_task(taken(client, address, wait_s=60))
+        assert await first == []
+        await publish(client, event(1), query="?durable=true")
+        assert [x for x, _ in await second] == [1]

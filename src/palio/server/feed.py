@@ -1,7 +1,8 @@
 """`Feed`: what a subscription hears, one event at a time, each with a cursor to resume from.
 
 A cursor names what its consumer has got. For a durable subscription it is an entry in custody and a
-row of it, `d.ENTRY.ROW`; the broker keeps what comes after until it is acknowledged. For others it
+row of it, `d.ENTRY.ROW`, with `.e` behind it if that row is the entry's last for this consumer; the
+broker keeps what comes after until it is acknowledged. For others it
 is a place in the session, `s.SESSION.POSITION.ROW`; the broker keeps the session for its grace.
 A consumer that comes back with its cursor gets what comes after it; if that is no longer there, it
 is told that there is a gap.
@@ -9,9 +10,12 @@ is told that there is a gap.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,6 +25,7 @@ from palio.language.http_events import gap_event, to_json
 from palio.language.parsing import parse_filter
 from palio.model.events import rows
 from palio.protocol.messages import Deliver, Gap, Gaps, unpack_mask
+from palio.protocol.streams import size_of
 from palio.server.front import RESUME_BYTES, Connect, Guest, News
 from palio.server.http_subscriptions import Subscription
 
@@ -30,7 +35,7 @@ MAX_CHUNK: Final = 1_000
 """Events that are given at once."""
 
 _CURSOR: Final = re.compile(
-    r"d\.(?P<entry>[0-9]{1,18})\.(?P<row>[0-9]{1,9})"
+    r"d\.(?P<entry>[0-9]{1,18})\.(?P<row>[0-9]{1,9})(?P<end>\.e)?"
     r"|s\.(?P<session>[^.]{1,80})\.(?P<position>[0-9]{1,18})\.(?P<place>[0-9]{1,9})"
 )
 
@@ -52,6 +57,9 @@ class _Place(NamedTuple):
 
 
 _NOWHERE = _Place("", 0, -1)
+
+_WHOLE: Final = 1_000_000_000
+"""Stands for the row of a cursor behind the last row, beyond any that is written."""
 
 
 class _Entry(NamedTuple):
@@ -121,8 +129,9 @@ class Feed:
             lease_s=subscription.request.config.lease_s,
         )
         self._lost = bool(self._after.session)
-        if subscription.durable and self._after.number > 1:
-            guest.acknowledge(self._after.number - 1)
+        done = self._after.number - (self._after.row < _WHOLE)
+        if subscription.durable and done > 0:
+            guest.acknowledge(done)
 
     async def chunks(self, most: int = MAX_CHUNK) -> AsyncIterator[list[Item]]:
         """Events and gaps, a few at a time. To ask for more is to be done with those before."""
@@ -140,6 +149,22 @@ class Feed:
                 yield items[start : start + most]
             self._guest.done()
             self._took()
+
+    async def take(self, most: int, wait_s: float) -> list[Item]:
+        """Events and gaps that wait, up to `most`; if nothing does, wait so long for the first.
+
+        What is taken so is not acknowledged: whoever takes it comes back with its cursor.
+        """
+        found: list[Item] = []
+        left_bytes = RESUME_BYTES
+        with suppress(Closed, TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while not found or (self._guest.has_news and len(found) < most and left_bytes > 0):
+                    news = await self._guest.next()
+                    found += islice(self._items(news), most - len(found))
+                    left_bytes -= size_of(news.message)
+                    self._guest.done()
+        return found
 
     async def change(self, subscription: Subscription) -> None:
         """Go on with another filter or other values, under the same identity."""
@@ -203,17 +228,26 @@ class Feed:
             return
         skipped = self._after.row if place == self._after.number else -1
         chosen = np.flatnonzero(unpack_mask(message.rows, len(message.parcel))).tolist()
+        before: tuple[int, Mapping[str, Any]] | None = None
         for number, row in zip(chosen, rows(message.parcel.batch, chosen), strict=True):
             if number <= skipped:
                 continue
             if self._changed and not self._filter.matches(row, self._values):
                 continue
-            if self.subscription.durable:
-                cursor = f"d.{place}.{number}" if place else self._last
-            else:
-                cursor = f"s.{self._guest.session}.{place}.{number}"
-            self._last = cursor
-            yield Item(cursor, to_json(row, message.parcel.publisher))
+            if before is not None:
+                yield self._item(message, place, *before)
+            before = number, row
+        if before is not None:
+            yield self._item(message, place, *before, end=".e")
+
+    def _item(
+        self, message: Deliver, place: int, number: int, row: Mapping[str, Any], end: str = ""
+    ) -> Item:
+        if not self.subscription.durable:
+            self._last = f"s.{self._guest.session}.{place}.{number}"
+        elif place:
+            self._last = f"d.{place}.{number}{end}"
+        return Item(self._last, to_json(row, message.parcel.publisher))
 
     def _gap(self, gap: Gap) -> Item:
         document = gap_event(gap.publisher, gap.first_seq, gap.last_seq, gap.count, "palio")
@@ -251,5 +285,5 @@ def _read(cursor: str, *, durable: bool) -> _Place:
     if found is None or (found["entry"] is not None) is not durable:
         raise InvalidInput(f"{cursor!r:.100} is no cursor of this subscription; leave it out")
     if durable:
-        return _Place("", int(found["entry"]), int(found["row"]))
+        return _Place("", int(found["entry"]), _WHOLE if found["end"] else int(found["row"]))
     return _Place(found["session"], int(found["position"]), int(found["place"]))

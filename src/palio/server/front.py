@@ -253,6 +253,11 @@ class Guest:
 
     # --- news ---
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `next` returns at once."""
+        return bool(self._news)
+
     async def next(self) -> News:
         """The next events or gaps; `Closed` when there will be none."""
         while not self._news:

@@ -87,6 +87,7 @@ def application(
         Route(one, delivery.delete, methods=["DELETE"]),
         Route(one + "/events", delivery.stream, methods=["GET"]),
         WebSocketRoute(one + "/events", delivery.socket),
+        Route(one + "/batch", delivery.take, methods=["GET"]),
         Route(one + "/acknowledge", delivery.acknowledge, methods=["POST"]),
         Route("/healthz", healthy),
         Route("/readyz", ready),

@@ -14,7 +14,17 @@ from palio.model.hiding import shown_without
 from palio.node.authority import ANYONE, Authority, Principal
 from palio.node.effects import Moment
 
-__all__ = ["MAX_BODY_BYTES", "NAME", "Access", "Caller", "Encoded", "body_of", "json_of", "read"]
+__all__ = [
+    "MAX_BODY_BYTES",
+    "NAME",
+    "TOKEN",
+    "Access",
+    "Caller",
+    "Encoded",
+    "body_of",
+    "json_of",
+    "read",
+]
 
 MAX_BODY_BYTES: Final = 4 << 20
 """A request's body: some thousand events of a kilobyte."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 from collections.abc import Callable
 from typing import Final
@@ -16,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from palio.errors import InvalidInput, NotPermitted, PalioError
+from palio.language.http_events import BATCH_TYPE, CURSOR
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE
 from palio.server import http_subscriptions, sse, webhook, websocket
@@ -24,6 +26,7 @@ from palio.server.front import RESUME_BYTES, Connect
 from palio.server.http_access import NAME, Access, Caller, body_of, read
 from palio.server.http_errors import NotFound
 from palio.server.http_subscriptions import Config, Directory, Subscription
+from palio.server.limits import MAX_TAKEN, MAX_WAIT_S
 from palio.server.sinks import Sinks
 
 __all__ = ["MAX_STREAMS", "Delivery"]
@@ -157,20 +160,39 @@ class Delivery:
 
     async def acknowledge(self, request: Request) -> Response:
         """`POST /subscriptions/{id}/acknowledge`: all up to a cursor has been dealt with."""
-        _, known = self._found(request)
+        known = self._attached(request)
         cursor = read(await body_of(request), dict[str, str]).get("cursor", "")
         feeds = self._feeds.get(known.id)
         if not known.durable:
             raise InvalidInput("this subscription is not durable: nothing of it is acknowledged")
         if not cursor:
             raise InvalidInput('say up to where: {"cursor": "..."}, the id of an event')
-        if not feeds:
-            raise InvalidInput(
-                "nobody hears this subscription now; open its stream first, and acknowledge "
-                "while it is open"
-            )
-        feeds[-1].acknowledge(cursor)
+        if feeds:
+            feeds[-1].acknowledge(cursor)
+        else:
+            await self._try(known, cursor)
         return Response(status_code=204)
+
+    async def take(self, request: Request) -> Response:
+        """`GET /subscriptions/{id}/batch`: what waits, for who asks rather than listens."""
+        subscription = self._audible(request, "max", "wait_s")
+        if not subscription.durable:
+            raise InvalidInput(
+                "this subscription is not durable: nothing waits between two requests; make one "
+                'with "config": {"durable": true}, or open its event stream'
+            )
+        query = request.query_params
+        most = int(_number(query.get("max", "100"), "max", 1, MAX_TAKEN))
+        wait_s = _number(query.get("wait_s", "5"), "wait_s", 0, MAX_WAIT_S)
+        if request.method == "HEAD":
+            return Response(media_type=BATCH_TYPE)
+        feed = await self._listen(subscription, query.get("cursor", ""))
+        try:
+            items = await feed.take(most, wait_s)
+        finally:
+            self._left(subscription.id, feed)
+        taken = [{**item.document, CURSOR: item.cursor} for item in items]
+        return JSONResponse(taken, headers=STREAM_HEADERS, media_type=BATCH_TYPE)
 
     # --- streams ---
 
@@ -310,9 +332,9 @@ class Delivery:
         caller, found = self._found(connection, *known)
         return msgspec.structs.replace(found, token=caller.token)
 
-    def _audible(self, connection: HTTPConnection) -> Subscription:
+    def _audible(self, connection: HTTPConnection, *known: str) -> Subscription:
         """A subscription that is not delivered elsewhere already."""
-        found = self._attached(connection, "cursor")
+        found = self._attached(connection, "cursor", *known)
         if found.request.sink:
             raise InvalidInput("this subscription is delivered to its sink; make another to listen")
         return found
@@ -330,9 +352,11 @@ class Delivery:
         asked = http_subscriptions.Request(filters=[{"palio": own}], config=Config())
         return Subscription.of(f"passing {secrets.token_hex(8)}", caller.name, asked, caller.token)
 
-    async def _try(self, subscription: Subscription) -> None:
-        """Have the node accept a subscription, which makes a durable one last."""
-        feed = await Feed.open(self._connect, subscription, name=NAME)
+    async def _try(self, subscription: Subscription, cursor: str = "") -> None:
+        """Have the node accept a subscription, which makes a durable one last; what is before a
+        cursor is acknowledged.
+        """
+        feed = await Feed.open(self._connect, subscription, cursor=cursor, name=NAME)
         feed.close()
 
     async def _remove(self, subscription: Subscription) -> None:
@@ -344,6 +368,16 @@ class Delivery:
         self._hang_up(subscription.id)
         for feed in list(feeds):
             feed.close()
+
+
+def _number(text: str, name: str, least: float, most: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        raise InvalidInput(f"{name} is a number from {least:g} to {most:g}, not {text!r:.40}")
+    return number
 
 
 def _addresses(subscription: Subscription) -> tuple[str, str]:

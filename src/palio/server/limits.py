@@ -16,6 +16,12 @@ HTTP_BODY_S: Final = 60.0
 HTTP_IDLE_S: Final = 5.0
 """How long a connection of HTTP is kept for another request."""
 
+MAX_TAKEN: Final = 1_000
+"""Events of a durable subscription in one answer by HTTP: their JSON is made within the answer."""
+
+MAX_WAIT_S: Final = 60.0
+"""How long such an answer may wait for a first event; proxies cut off what is silent for longer."""
+
 MAX_BYTES: Final = 1 << 50
 """Any setting in bytes: a PiB, more than a machine has. Sums of some of them are int64 still."""
 
