@@ -32,6 +32,8 @@ GRANTED = {"b2": Grant(may_publish="TRUE", may_hear="TRUE")}
 GOOD: list[dict[str, Any]] = [
     {},
     {"listen_host": "::1"},
+    {"listen_host": "localhost"},
+    {"listen_host": "b_1.example.", "tls_cert": "c", "tls_key": "k", "auth_keys": "keys"},
     {"listen_host": "0.0.0.0", "tls_cert": "c", "tls_key": "k", "auth_keys": "keys"},
     {
         "listen_host": "10.0.0.1",
@@ -52,6 +54,24 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"listen_host": "0.0.0.0", "tls_cert": "c", "tls_key": "k"}, r"set auth\.keys"),
     ({"listen_host": "0.0.0.0", "auth_keys": "keys"}, r"set tls\.cert"),
     ({"listen_host": "b1.example", "auth_keys": "keys"}, "b1.example can be reached"),
+    ({"listen_host": "nonsense"}, "'nonsense' is taken as the name of a machine, and nonsense can"),
+    *(
+        (
+            {"listen_host": host},
+            r"listen\.host: .* is no address and no name of a machine; write 127",
+        )
+        for host in (
+            "",
+            "1.2.3.4.5",
+            "256.0.0.1",
+            "7400",
+            "palio://b1",
+            "b 1",
+            "-b",
+            "b..c",
+            "b" * 64,
+        )
+    ),
     ({"tls_cert": "c"}, r"tls\.cert: set both"),
     ({"tls_key": "k"}, r"tls\.key: set both"),
     ({"auth_grants": GRANTED}, r"auth\.grants: .*set tls\.ca"),

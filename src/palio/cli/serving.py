@@ -98,7 +98,7 @@ def _flags(
         host, colon, port = listen.rpartition(":")
         if not colon:
             host, port = listen, str(DEFAULT_PORT)
-        if not port.isdecimal():
+        if not port.isdecimal() or not host:
             raise InvalidConfiguration(f"--listen {listen!r}: it is host:port, such as 127.0.0.1:0")
         yield Setting("listen.host", host.strip("[]"), "--listen")
         yield Setting("listen.port", int(port), "--listen")

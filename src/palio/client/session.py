@@ -38,6 +38,7 @@ from palio.protocol.failures import error_of
 from palio.protocol.limits import FRAME_TRIES, GREETING_S, HEARTBEAT_S, PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Failure, Hello, Message, Ping, Pong, Seen, Welcome
 from palio.protocol.streams import Stream
+from palio.protocol.unreached import why_not
 
 __all__ = ["BACKOFF_MAX_S", "BACKOFF_MIN_S", "DIAL_S", "Owner", "Session"]
 
@@ -194,7 +195,7 @@ class Session:
             except (OSError, PalioError) as error:
                 if _is_final(error):
                     raise
-                reasons.append(f"{url}: {str(error) or 'no answer in time'}")
+                reasons.append(f"{url}: {why_not(error, url)}")
                 self.urls.append(self.urls.pop(0))
             else:
                 return

@@ -14,6 +14,7 @@ from palio.client.securing import TLS, tls_context
 from palio.errors import IllegalMessage
 from palio.protocol.addresses import parse_address
 from palio.protocol.messages import Message
+from palio.protocol.unreached import CLOSED
 from palio.protocol.wire import Decoder, Encoder
 from palio.protocol.writing import write
 
@@ -95,7 +96,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self._closed.set_result(None)
-        self._lost(str(exc) if exc else "the broker closed the connection")
+        self._lost(str(exc) if exc else CLOSED)
 
     def send(self, message: Message) -> None:
         """See `Wire`."""

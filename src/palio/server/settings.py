@@ -7,8 +7,9 @@ the defaults below. docs/server.md shows the same table; a test compares them.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -242,12 +243,24 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("")
     (True, True, False, False)
     """
-    if host == "localhost":
-        return True
+    address = _address(host)
+    return host == "localhost" if address is None else address.is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
+
+
+def _is_name(host: str) -> bool:
+    return bool(_HOST_NAME.fullmatch(host)) and not _NUMBERS.fullmatch(host)
+
+
+_HOST_NAME: Final = re.compile(r"(?=.{1,253}\.?$)\w([\w-]{0,61}\w)?(\.\w([\w-]{0,61}\w)?)*\.?")
+_NUMBERS: Final = re.compile(r"[0-9.]+")
+"""What looks like an address of IPv4 is nothing else."""
 
 
 def check(configuration: Configuration, origins: Mapping[str, str] | None = None) -> None:
@@ -274,7 +287,11 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
             Hosts(entries)
         except InvalidConfiguration as error:
             yield name, str(error)
-    if not is_loopback(configuration.listen.host):
+    host = configuration.listen.host
+    if _address(host) is None and not _is_name(host):
+        wanted = "127.0.0.1 to be reached from this machine alone, 0.0.0.0 from others too"
+        yield "listen.host", f"{host!r:.80} is no address and no name of a machine; write {wanted}"
+    elif not is_loopback(host):
         yield from _exposed(configuration)
     for url in configuration.peers.urls:
         try:
@@ -310,7 +327,10 @@ def _wrong_names(configuration: Configuration) -> Iterator[tuple[str, str]]:
 
 def _exposed(configuration: Configuration) -> Iterator[tuple[str, str]]:
     """What is missing before other machines may reach a broker (DESIGN 7)."""
-    reached = f"{configuration.listen.host} can be reached from other machines; set"
+    host = configuration.listen.host
+    reached = f"{host} can be reached from other machines; set"
+    if _address(host) is None:
+        reached = f"{host!r} is taken as the name of a machine, and {reached}"
     if not configuration.tls.cert:
         yield "listen.host", f"{reached} tls.cert and tls.key, or listen on 127.0.0.1"
     if not configuration.auth.keys and not configuration.auth.grants:

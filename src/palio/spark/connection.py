@@ -39,6 +39,7 @@ from palio.protocol.messages import (
     Welcome,
 )
 from palio.protocol.streams import Stream
+from palio.protocol.unreached import why_not
 from palio.protocol.wire import Decoder, Encoder
 
 __all__ = ["Connection", "Door"]
@@ -65,13 +66,18 @@ class Door(NamedTuple):
     def __repr__(self) -> str:
         return shown_without(self, "token")
 
+    def _unreachable(self, error: OSError) -> Unreachable:
+        return Unreachable(f"no broker answers at {self.url}: {why_not(error, self.url)}")
+
     def socket(self, timeout_s: float) -> socket.socket:
         """An open connection, over TLS for `palios://`."""
         host, port, is_secure = parse_address(self.url)
         try:
             plain = socket.create_connection((host, port), timeout_s)
         except OSError as error:
-            raise Unreachable(f"no broker answers at {self.url}: {error}") from None
+            raise Unreachable(
+                f"no broker answers at {self.url}: {why_not(error, self.url)}"
+            ) from None
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not is_secure:
             return plain
@@ -80,7 +86,9 @@ class Door(NamedTuple):
             return context.wrap_socket(plain, server_hostname=host)
         except OSError as error:
             plain.close()
-            raise Unreachable(f"TLS with {self.url} failed: {error}") from None
+            raise Unreachable(
+                f"no broker answers at {self.url}: {why_not(error, self.url)}"
+            ) from None
 
 
 class Connection:
