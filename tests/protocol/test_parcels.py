@@ -94,6 +94,14 @@ def test_a_value_of_another_type_does_not_fit(place: int, value: Any) -> None:
     assert not shape.fits((*VALUES, None))
 
 
+def test_integers_fit_up_to_their_limits() -> None:
+    shape = Shape(to_batch({"x": 1, "y": 1}).schema)
+    assert shape.fits((-(2**63), 2**63 - 1))
+    assert shape.fits((None, -(2**63)))
+    assert not shape.fits((0, 2**63))
+    assert not shape.fits((None, -(2**63) - 1))
+
+
 def test_shapes_are_their_schemas() -> None:
     named = Shape(SCHEMA.with_metadata({"made": "by pandas"}))
     assert named == Shape(SCHEMA)
@@ -111,6 +119,8 @@ def test_what_it_weighs_does_not_change() -> None:
     assert before > 1_100
     assert len(lone.payload) > 0
     assert lone.nbytes == before
+    without = Parcel.lone("p", lone.shape, (None, b"z" * 100))
+    assert lone.nbytes - without.nbytes == 1_000
 
 
 def test_rows_are_chosen() -> None:

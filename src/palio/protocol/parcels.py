@@ -57,6 +57,7 @@ class Shape:
         "_hash",
         "_integers",
         "_stamped",
+        "_texts",
         "_types",
         "has_times",
         "names",
@@ -69,12 +70,16 @@ class Shape:
         self.names: tuple[str, ...] = tuple(schema.names)
         self._hash = hash(self.schema)
         self._types = tuple(_PYTHON_TYPES.get(kind) for kind in schema.types)
-        self._integers = [place for place, kind in enumerate(self._types) if kind is int]
+        self._integers = self._places(int)
+        self._texts = self._places(str, bytes)
         self._stamped: Shape | None = None
         self.has_times = datetime in self._types
         """Whether an attribute is a timestamp, of which Arrow holds more than can be read."""
         self.system_columns = (self._place(SEQ, int), self._place(TIME, datetime))
         """Where `$seq` and `$time` are; -1 if one is missing, of another type or there twice."""
+
+    def _places(self, *kinds: type) -> list[int]:
+        return [place for place, kind in enumerate(self._types) if kind in kinds]
 
     def _place(self, name: str, kind: type) -> int:
         if self.names.count(name) != 1:
@@ -97,14 +102,18 @@ class Shape:
         """
         if not values or len(values) != len(self._types):
             return False
-        for value, kind in zip(values, self._types, strict=True):
-            if type(value) is not kind and value is not None:
-                return False
-        for place in self._integers:
-            value = values[place]
-            if value is not None and not INT64_MIN <= value <= INT64_MAX:
-                return False
-        return True
+        if tuple(map(type, values)) != self._types:
+            for value, kind in zip(values, self._types, strict=True):
+                if type(value) is not kind and value is not None:
+                    return False
+        integers = [values[place] for place in self._integers]
+        if None in integers:
+            integers = [value for value in integers if value is not None]
+        return not integers or (min(integers) >= INT64_MIN and max(integers) <= INT64_MAX)
+
+    def text_bytes(self, values: Sequence[Any]) -> int:
+        """About what the texts among values that fit take."""
+        return sum([len(values[place] or "") for place in self._texts])
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Shape) and self.schema.equals(other.schema))
@@ -193,11 +202,11 @@ class Parcel:
     def event(self) -> dict[str, Any] | None:
         """A lone event as a mapping without its nulls, not to be changed; None for a batch."""
         if self._event is None and self.values is not None:
-            self._event = {
-                name: value
-                for name, value in zip(self.shape.names, self.values, strict=True)
-                if value is not None
-            }
+            pairs = zip(self.shape.names, self.values, strict=True)
+            if None in self.values:
+                self._event = {name: value for name, value in pairs if value is not None}
+            else:
+                self._event = dict(pairs)
         return self._event
 
     @property
@@ -234,7 +243,7 @@ class Parcel:
         """
         if self._nbytes < 0:
             if self.values is not None:
-                texts = sum([len(each) for each in self.values if type(each) in (str, bytes)])
+                texts = self.shape.text_bytes(self.values)
                 self._nbytes = _LONE_BYTES + _VALUE_BYTES * len(self.values) + texts
             elif self._payload is not None:
                 self._nbytes = self._payload.size
