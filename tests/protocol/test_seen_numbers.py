@@ -40,6 +40,22 @@ def test_a_window_is_a_set(steps: list[list[int]]) -> None:
     assert again.fresh("p", everything).tolist() == [each not in had for each in range(61)]
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(BLOCK - 9, BLOCK + 9), st.integers(1, 9), st.integers(1, 2)),
+        max_size=8,
+    )
+)
+def test_ranges_reach_from_one_block_into_the_next(steps: list[tuple[int, int, int]]) -> None:
+    seen, had = SeenNumbers(), set[int]()
+    for first, count, step in steps:
+        asked = range(first, first + count * step, step)
+        fresh = seen.fresh("p", numbers(*asked)).tolist()
+        assert fresh == [each not in had for each in asked]
+        seen.add("p", numbers(*asked))
+        had.update(asked)
+
+
 def test_publishers_do_not_share_numbers() -> None:
     windows = SeenNumbers()
     windows.add("p", numbers(1))

@@ -44,8 +44,9 @@ class _Block:
     def __init__(self, bits: int = 0) -> None:
         self.bits = bits
 
-    def __contains__(self, number: int) -> bool:
-        return bool(self.bits >> number % BLOCK & 1)
+    def common(self, first: int, last: int) -> int:
+        """Which numbers of a range have come, as bits from its first one on."""
+        return self.bits >> first % BLOCK & (1 << last - first + 1) - 1
 
     def add(self, first: int, last: int) -> None:
         """Take in a range."""
@@ -69,6 +70,11 @@ def _range(first: int, last: int) -> int:
     return ((1 << last - first + 1) - 1) << first % BLOCK
 
 
+def _unpacked(bits: int, count: int) -> RowMask:
+    packed = np.frombuffer(bits.to_bytes((count + 7) // 8, "little"), np.uint8)
+    return np.unpackbits(packed, count=count, bitorder="little").astype(np.bool_)
+
+
 class SeenNumbers:
     """Numbers of durable events, by publisher.
 
@@ -86,15 +92,20 @@ class SeenNumbers:
             self._blocks.setdefault(publisher, {})[int(number)] = _Block.unpacked(ranges)
 
     def fresh(self, publisher: str, numbers: npt.NDArray[np.int64]) -> RowMask:
-        """Which of some numbers have not come before."""
+        """Which of some ascending numbers have not come before."""
+        fresh = np.ones(len(numbers), np.bool_)
         blocks = self._blocks.get(publisher)
         if not blocks:
-            return np.ones(len(numbers), np.bool_)
-        seen = [
-            (block := blocks.get(number // BLOCK)) is not None and number in block
-            for number in numbers.tolist()
-        ]
-        return ~np.array(seen, np.bool_)
+            return fresh
+        begin = 0
+        for first, last in _runs(numbers):
+            end = begin + last - first + 1
+            block = blocks.get(first // BLOCK)
+            seen = 0 if block is None else block.common(first, last)
+            if seen:
+                fresh[begin:end] = ~_unpacked(seen, end - begin)
+            begin = end
+        return fresh
 
     def add(self, publisher: str, numbers: npt.NDArray[np.int64]) -> list[PutWindow]:
         """Remember ascending numbers, and what to write in the journal for it."""
@@ -144,6 +155,11 @@ class SeenNumbers:
 def _runs(numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Ascending numbers as ranges of neighbours within one block."""
     if not len(numbers):
+        return
+    first, last = int(numbers[0]), int(numbers[-1])
+    if last - first < len(numbers):  # nothing is left out between them
+        for place in range(first // BLOCK, last // BLOCK + 1):
+            yield max(first, place * BLOCK), min(last, place * BLOCK + BLOCK - 1)
         return
     breaks = (np.diff(numbers) != 1) | (np.diff(numbers // BLOCK) != 0)
     ends = np.flatnonzero(breaks)
