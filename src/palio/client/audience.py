@@ -304,8 +304,11 @@ class Audience:
 
     def _check_home(self) -> None:
         """Refuse to be used from another loop while its own runs: nobody there would be woken."""
-        here = _loop_here()
-        if here is self._home or here is None:
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if here is self._home:
             return
         if self._home is not None and self._home.is_running():
             raise PalioError(
@@ -327,13 +330,6 @@ class Audience:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} with {len(self._numbers)} subscriptions>"
-
-
-def _loop_here() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _no_subscriber(given: object) -> str:

@@ -170,10 +170,11 @@ class Publications:
         assert form is not None
         most = min(GATHERED_ROWS, max(1, MAX_BATCH_CELLS // len(form.shape.names)))
         alike: list[_Offer] = []
-        while (
-            offers and offers[0].form is form and offers[0].durable == durable and len(alike) < most
-        ):
-            offer = offers.popleft()
+        while offers and len(alike) < most:
+            offer = offers[0]
+            if offer.form is not form or offer.durable != durable:
+                break
+            offers.popleft()
             if offer.future.cancelled():
                 self._waiting -= 1
             else:

@@ -122,8 +122,10 @@ class Remote(Audience):
         self._session.send(message)
 
     def _check_open(self) -> None:
-        self._check_usable()
-        if not self._has_been_connected:
+        if self._has_been_connected and self._is_open and not self._closed:
+            self._check_home()
+        else:
+            self._check_usable()
             raise Unreachable(
                 "this client was never connected; write `async with palio.connect(...) as client` "
                 "or `client = await palio.connect(...)`"
