@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]  # it has no types here
@@ -606,3 +607,109 @@ async def test_members_are_a_list(members: Any) -> None:
     async with palio.Bus() as bus:
         with pytest.raises(InvalidBinding, match=f"{type(members).__name__}; pass a list"):
             await bus.subscribe("x IN :members", members=members)
+
+
+# --- values that would hear nothing ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("door", ["subscribe", "update", "replace", "assign"])
+@pytest.mark.parametrize(
+    ("text", "good", "bad", "told"),
+    [
+        ("p < :v", 10, "5", "write it into the filter: p < '5'"),
+        ("NOT p < :v", 10, " 1.5e3 ", "no number is above or below a text"),
+        ("p IN :v", [1], 5, r"one value where IN takes a list; pass \[5\]"),
+        ("p NOT IN :v", ["a"], "abc", r"where NOT IN takes a list; pass \['abc'\]"),
+        ("LENGTH(p) IN :v", [1], 5, "one value where IN takes a list"),
+    ],
+)
+async def test_a_value_that_would_hear_nothing_is_refused_where_it_is_given(
+    door: str, text: str, good: Any, bad: Any, told: str
+) -> None:
+    async with palio.Bus() as bus:
+        if door == "subscribe":
+            with pytest.raises(InvalidBinding, match=told):
+                await bus.subscribe(text, v=bad)
+            return
+        sub = await bus.subscribe(text, v=good)
+        before = dict(sub.values)
+        doors: dict[str, Callable[[], Any]] = {
+            "update": lambda: sub.update(v=bad),
+            "assign": lambda: asyncio.to_thread(sub.assign, {"v": bad}),
+            "replace": lambda: sub.replace(f"({text}) AND q = 1", v=bad),
+        }
+        with pytest.raises(InvalidBinding, match=told):
+            await doors[door]()
+        assert (sub.values, str(sub.filter)) == (before, str(palio.parse(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "then"),
+    [("p < :v", 10, "high"), ("p = :v", "a", 1), ("p IN :v", [1], ["a"]), ("p = :v", True, 1)],
+)
+async def test_a_parameter_keeps_its_kind(text: str, first: Any, then: Any) -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe(text, v=first)
+        with pytest.raises(InvalidBinding, match=r"parameter :v is a .*; with replace\(\)"):
+            await sub.update(v=then)
+        await sub.replace(text, v=then)
+        assert sub.version == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("name < :v", "M"),
+        ("name < :v", "2026-01-01"),
+        ("name = :v", "5"),
+        ("p < :v", 5),
+        ("p < :v", 2.5),
+        ("p IN (:v)", 5),
+        ("p IN :v", (5,)),
+        ("p IN :v", frozenset({5})),
+        ("name STARTS WITH :v", "5"),
+        ("flag < :v", True),
+    ],
+)
+async def test_values_that_may_be_meant_are_taken(text: str, value: Any) -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe(text, v=value)
+        await sub.update(v=value)
+
+
+async def test_numbers_of_either_type_are_one_kind() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("p < :v", v=1)
+        await sub.update(v=2.5)
+        await bus.publish({"p": 2})
+        assert await sub.receive() == {"p": 2}
+
+
+# --- events as they arrive ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", 1, "\ud800", "a" * 257, None])
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("heard", [False, True])
+async def test_names_of_absent_attributes_are_names(name: Any, listed: bool, heard: bool) -> None:
+    async with palio.Bus() as bus:
+        if heard:
+            await bus.subscribe("EXISTS x")
+        event = {"x": 1, name: None}
+        with pytest.raises(InvalidInput, match="name"):
+            await bus.publish([event] if listed else event)
+
+
+async def test_times_are_of_one_zone_whichever_way_they_came() -> None:
+    time = datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))
+    batch = pa.record_batch({"t": pa.array([time, None], pa.timestamp("us", "UTC"))})
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("EXISTS t OR x = 1")
+        together: list[Any] = [{"t": time}, [{"t": time}, {"t": time, "x": 1}], batch, batch[:1]]
+        for events in together:
+            await bus.publish(events)
+        heard = await drain(sub)
+        assert len(heard) == 5
+        for event in heard:
+            assert event["t"] == time
+            assert event["t"].tzinfo is event.time.tzinfo is UTC

@@ -312,6 +312,8 @@ async def test_a_question() -> None:
         ("x <", {}, ParseError),
         ("x < :limit", {}, InvalidBinding),
         ("x < 1", {"limit": 1}, InvalidBinding),
+        ("x < :limit", {"limit": "5"}, InvalidBinding),
+        ("x IN :some", {"some": "ab"}, InvalidBinding),
         (7, {}, InvalidFilter),
     ],
 )

@@ -619,3 +619,47 @@ async def test_what_is_hardly_meant_is_logged(caplog: pytest.LogCaptureFixture) 
     assert len(told) == 2
     assert told[0].endswith("no filter uses the Parameter 'unused'")
     assert "Doubtful.quote hears only events with the attribute 'quote'" in told[1]
+
+
+async def test_a_handler_that_ends_a_generator_ends_itself_alone() -> None:
+    class Odd(palio.Subscriber):
+        def __init__(self) -> None:
+            self.heard: list[int] = []
+            self.failures: list[str] = []
+
+        @palio.on("x > 0")
+        async def hear(self, x: int) -> None:
+            if x == 1:
+                raise GeneratorExit
+            self.heard.append(x)
+
+        def failed(self, handler: str, event: Event, error: HandlerFailed) -> None:  # noqa: ARG002  # as it is called
+            self.failures.append(str(error))
+
+    async with palio.Bus() as bus:
+        odd = await bus.attach(Odd())
+        await bus.publish([{"x": 1}, {"x": 2}])
+        await bus.detach(odd)
+    assert odd.heard == [2]
+    assert len(odd.failures) == 1
+    assert "GeneratorExit" in odd.failures[0]
+
+
+async def test_a_handler_that_is_closed_from_outside_ends() -> None:
+    class Waiting(palio.Subscriber):
+        @palio.on("x > 0")
+        async def hear(self) -> None:
+            await asyncio.Event().wait()
+
+    waiting = Waiting()
+    async with palio.Bus() as bus:
+        await bus.attach(waiting)
+        await bus.publish({"x": 1})
+        await turns()
+        assert waiting._task is not None
+        steps = waiting._task.get_coro()
+        assert steps is not None
+        steps.close()  # as the interpreter does with what is never run again
+        waiting._task.cancel()
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
+            await waiting._task

@@ -119,3 +119,9 @@ def test_tables_reach_to_the_ends_of_int64() -> None:
     codes = [universe.code_of("x", value) - base for value in (INT64_MIN, INT64_MAX, 2.0**63)]
     assert codes == [0, 2, 3]
     assert universe.table.tolist() == [1, 2]
+
+
+def test_the_largest_float_has_infinity_behind_it_and_says_nothing() -> None:
+    largest = float(np.finfo(np.float64).max)
+    found = past_numbers(np.array([largest, -largest, 5e-324, -5e-324, 0.0]))
+    assert found.floats[0] == ordered(np.array([np.inf]))[0]

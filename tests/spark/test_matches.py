@@ -372,3 +372,31 @@ def test_no_warning_without_a_reason(events: DataFrame) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         match(events, [{"id": 1, "filter": "nothing = 1"}])
+
+
+@pytest.mark.parametrize("subscriber", ["ann", None])
+def test_without_a_subscriber_nothing_is_sent_to_nobody(
+    events: DataFrame, subscriber: str | None
+) -> None:
+    rows = [
+        {"id": 1, "filter": "id = 1", "subscriber": subscriber},
+        {"id": 2, "filter": "id < 3", "subscriber": None},
+    ]
+    with pytest.warns(UserWarning, match=r"subscriptions have no subscriber: how=\"route\""):
+        routed = match(events, rows, "route", ["id"])
+    assert [tuple(row) for row in routed.collect()] == [(1, "ann")] * (subscriber is not None)
+    pairs = match(events, rows, "pairs", ["id"]).collect()
+    assert sorted((row.id, row.subscription) for row in pairs) == [(1, 1), (1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"columns": "id"}, r"columns takes a list of names: columns=\['id'\]"),
+        ({"columns": ["id", "s", "id"]}, "columns names 'id' twice"),
+        ({"attributes": "id"}, "attributes takes a list of names"),
+    ],
+)
+def test_columns_are_a_list_of_names(events: DataFrame, options: Any, told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        match(events, [{"id": 1, "filter": "id = 1"}], **options)

@@ -174,3 +174,22 @@ def test_what_is_no_row_is_told() -> None:
     rows: Any = ["x = 1"]
     with pytest.raises(InvalidInput, match=r"rows with an id and a filter, .*this one is 'x = 1'"):
         read(rows)
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_what_ends_before_it_begins_is_told(as_table: bool) -> None:
+    begins = [dt.datetime(2026, 1, 2, tzinfo=dt.UTC)] * 4
+    ends = [begins[0] + dt.timedelta(microseconds=each) for each in (-1, 0, 1)]
+    rows = [
+        {"id": place, "filter": "x = 1", "valid_from": begin, "valid_to": end}
+        for place, (begin, end) in enumerate(zip(begins, [*ends, None], strict=True))
+    ]
+    roster = read(pa.Table.from_pylist(rows) if as_table else rows)
+    assert roster.rejects == [(0, "x = 1", "valid_from is after valid_to: it holds at no time")]
+    assert roster.table["id"].to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("given", [None, 5, 2.5])
+def test_what_has_no_rows_is_told(given: Any) -> None:
+    with pytest.raises(InvalidInput, match="subscriptions are rows with an id and a filter"):
+        read(given)

@@ -164,7 +164,12 @@ def test_a_link_in_the_place_of_a_directory_is_not_followed(tmp_path: Path, name
 
 @pytest.mark.parametrize(
     ("keywords", "message"),
-    [({"shards": 0}, "at least one shard"), ({"time": ""}, "name"), ({"time": "x" * 257}, "name")],
+    [
+        ({"shards": 0}, "whole number of shards"),
+        ({"shards": 1.5}, "not 1.5"),
+        ({"time": ""}, "name"),
+        ({"time": "x" * 257}, "name"),
+    ],
 )
 def test_wrong_arguments(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):

@@ -32,6 +32,7 @@ from palio.matching.protocol import Matcher, Matches
 from palio.model.events import rows
 from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_STEPS
+from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.parcels import Parcel
@@ -144,7 +145,7 @@ class Audience:
             raise InvalidBinding(
                 f"the filter has no parameter :{unknown[0]}; it has {listed}", name=unknown[0]
             )
-        what.bind(values)
+        check_given(what, values)
 
     # --- changes, and whom they are told ---
 

@@ -275,9 +275,11 @@ class Subscriber:
             if inspect.isawaitable(result):
                 await result
             return
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError, GeneratorExit) as error:
             if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                 raise
+            if isinstance(error, GeneratorExit) and _here() is not self._task:
+                raise  # nobody will run these handlers again; it is not one of them that raised
             name = handler.function.__qualname__
             failure = HandlerFailed(f"{name} raised {type(error).__name__}: {error}")
             failure.__cause__ = error

@@ -21,6 +21,7 @@ from palio.client.waiting import DONE, in_background
 from palio.errors import Closed, HandlerFailed, InvalidFilter, InvalidInput, PalioError
 from palio.model.events import SEQ, TIME
 from palio.model.filters import Filter
+from palio.model.parameters import check_kept
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.messages import Parcel
@@ -112,7 +113,8 @@ class Subscription:
     async def update(self, /, **values: Any) -> None:
         """Change parameters, all of them at once: `await sub.update(limit=20.0)`.
 
-        A value that the filter cannot use is refused, and then none is changed.
+        A value that the filter cannot use, or of another kind than before, is refused, and then
+        none is changed.
         """
         self._check_open()
         before = {name: self._values[name] for name in values if name in self._values}
@@ -142,6 +144,7 @@ class Subscription:
         """All values with some of them changed, refused if the filter cannot use them."""
         changed = {**self._values, **frozen(values)}
         self._audience._check(self._what, changed)
+        check_kept(self._values, changed)
         return changed
 
     def _put_in_force(self, values: Bindings) -> Awaitable[None]:

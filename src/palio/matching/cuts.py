@@ -115,7 +115,7 @@ def number_cuts(values: npt.NDArray[Any]) -> Numbers:
     if values.dtype == np.int64:
         as_float = values.astype(np.float64)
         below = _whole(as_float) < values  # 2**63, what the largest integers round to, is not below
-        rounded = np.where(below, np.nextafter(as_float, np.inf), as_float)
+        rounded = np.where(below, _next_float(as_float), as_float)
         return Numbers(values, ordered(rounded), np.zeros(len(values), np.bool_))
     return Numbers(_whole(np.ceil(values)), ordered(values), values >= _TWO_63)
 
@@ -128,13 +128,20 @@ def past_numbers(values: npt.NDArray[Any]) -> Numbers:
     if values.dtype == np.int64:
         as_float = values.astype(np.float64)
         above = (_whole(as_float) > values) | (as_float >= _TWO_63)
-        following = np.where(above, as_float, np.nextafter(as_float, np.inf))
+        following = np.where(above, as_float, _next_float(as_float))
         last = values == INT64_MAX
         return Numbers(np.where(last, values, values + ~last), ordered(following), last)
     whole = _whole(np.floor(values))
     beyond = values >= _TWO_63
     ints = np.where(beyond | (values < -_TWO_63), whole, whole + ~beyond)
-    return Numbers(ints, ordered(np.nextafter(values, np.inf)), beyond)
+    return Numbers(ints, ordered(_next_float(values)), beyond)
+
+
+def _next_float(values: Floats) -> Floats:
+    """The float behind each. Infinity comes behind the last; numpy warns of that."""
+    with np.errstate(over="ignore", under="ignore"):
+        following: Floats = np.nextafter(values, np.inf)
+    return following
 
 
 def _whole(values: Floats) -> Longs:

@@ -8,7 +8,8 @@ object into attributes with dotted names.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = [
     "conform",
     "conform_values",
     "flatten",
+    "in_python",
     "rows",
     "stamped",
     "to_batch",
@@ -40,6 +42,7 @@ TIME: Final = "$time"
 """System column: when the event was published."""
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_PLAIN_TIMESTAMP: Final = pa.timestamp("us")
 
 SPARSE_SHARE: Final = 4
 """Of the cells of a batch that is made of rows, at least one in so many holds a value..."""
@@ -118,6 +121,8 @@ def to_batches(events: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
     count = values = 0
     for event in events:
         row = {name: attribute(name, value) for name, value in event.items() if value is not None}
+        if len(row) < len(event):
+            _check_absent(event)
         _check_width(row)
         if count and _begins_batch(row, types, count, values):
             yield _batch(columns, types, count)
@@ -134,6 +139,13 @@ def to_batches(events: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
                 column.append(None)
     if count:
         yield _batch(columns, types, count)
+
+
+def _check_absent(event: Mapping[str, Any]) -> None:
+    """Names are names, also of attributes that are not there."""
+    for name, value in event.items():
+        if value is None:
+            check_name(name, InvalidEvent)
 
 
 def _begins_batch(
@@ -197,8 +209,24 @@ def rows(batch: pa.RecordBatch, indices: Sequence[int] | None = None) -> Iterato
     [{'x': 1}, {'y': 'a'}]
     """
     chosen = batch if indices is None else batch.take(pa.array(indices, pa.int64()))
-    for row in chosen.to_pylist():
-        yield {name: value for name, value in row.items() if value is not None}
+    names = chosen.schema.names
+    columns = [in_python(column) for column in chosen.columns]
+    for values in zip(*columns, strict=True) if columns else repeat((), chosen.num_rows):
+        yield {name: value for name, value in zip(names, values, strict=True) if value is not None}
+
+
+def in_python(column: pa.Array[Any]) -> list[Any]:
+    """A column of one of the model's types as Python's values, times with `datetime.UTC`.
+
+    Arrow gives times another zone of that name, looked up for each.
+
+    >>> in_python(pa.array([0], TIMESTAMP))
+    [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)]
+    """
+    if column.type != TIMESTAMP:
+        return column.to_pylist()
+    plain: list[Any] = column.view(_PLAIN_TIMESTAMP).to_pylist()  # the stubs take it for integers
+    return [None if time is None else time.replace(tzinfo=UTC) for time in plain]
 
 
 def stamped(batch: pa.RecordBatch, first_seq: int, time_us: int) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.matching.protocol import RowMask
-from palio.model.events import SEQ, TIME, TIMESTAMP, stamped
+from palio.model.events import SEQ, TIME, TIMESTAMP, in_python, stamped
 from palio.model.values import INT64_MAX, INT64_MIN
 from palio.protocol.batches import STAMP_BYTES
 from palio.protocol.limits import MAX_LONE_BYTES
@@ -178,7 +178,7 @@ class Parcel:
         if batch.num_rows == 1 and batch.nbytes <= MAX_LONE_BYTES:
             shape = Shape(batch.schema)
             with suppress(ValueError, OverflowError):  # a time that Python does not have
-                values = tuple([column[0].as_py() for column in batch.columns])
+                values = tuple([in_python(column)[0] for column in batch.columns])
                 if shape.fits(values):
                     return cls.lone(publisher, shape, values)
         return cls(publisher, batch)

@@ -29,6 +29,7 @@ from palio.language.documents import shown, wrong
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Conjunction, Constraint, Filter
 from palio.model.hiding import shown_without
+from palio.model.parameters import check_given
 from palio.model.values import Value
 from palio.protocol.durations import check_seconds
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
@@ -205,7 +206,7 @@ def _meaning(request: Request) -> tuple[Filter, dict[str, Any]]:
     whole = cloudevents.load_parts(foreign) if foreign else TRUE
     for part in parts:
         whole &= part
-    whole.bind(values)
+    check_given(whole, values)
     return whole, values
 
 

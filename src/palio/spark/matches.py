@@ -82,10 +82,16 @@ def match(
             "palio.spark.subscriptions(...).rejects says which, and why",
             stacklevel=2,
         )
+    if how == "route" and meta.without_subscriber:
+        warnings.warn(
+            f'{meta.without_subscriber} subscriptions have no subscriber: how="route" sends '
+            "nobody what they match",
+            stacklevel=2,
+        )
     known = attributes_of(source.schema)
     named = set(known if source.is_streaming else meta.attributes)
     if attributes is not None:
-        named &= set(attributes)
+        named &= set(_listed("attributes", attributes))
     _tell_unusable(source, meta.attributes)
     wanted = _columns(source, columns, how)
     layout = source.layout(sorted(named), wanted)
@@ -226,7 +232,10 @@ def _columns(
         if columns:
             raise InvalidInput("counts have no columns of events; leave columns out")
         return []
-    wanted = list(source.columns if columns is None else columns)
+    wanted = list(source.columns if columns is None else _listed("columns", columns))
+    if columns is not None and len({*wanted}) < len(wanted):
+        twice = next(name for name in wanted if wanted.count(name) > 1)
+        raise InvalidInput(f"columns names {twice!r} twice; a result has each column once")
     known = {*source.columns, *((FILE, ROW) if isinstance(source, ParquetEvents) else ())}
     for name in wanted:
         if name not in known:
@@ -234,6 +243,13 @@ def _columns(
                 f"the events have no column {name!r}; they have {', '.join(source.columns)}"
             )
     return wanted
+
+
+def _listed(what: str, names: Sequence[str]) -> Sequence[str]:
+    """Refuse the name of one column where a list of them is taken."""
+    if isinstance(names, str):
+        raise InvalidInput(f"{what} takes a list of names: {what}=[{names!r}]")
+    return names
 
 
 def _result(

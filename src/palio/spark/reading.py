@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from palio.errors import InvalidInput
@@ -91,7 +92,7 @@ def read(source: Source) -> Roster:
         return _roster(frame.select(*wanted).toArrow())
     if hasattr(source, "__arrow_c_stream__"):  # a frame of pandas or Polars
         return _roster(pa.table(source))
-    rows = list(source)
+    rows = [*source] if isinstance(source, Iterable) else [source]
     for row in rows:
         if not isinstance(row, Mapping):
             raise InvalidInput(
@@ -220,6 +221,8 @@ def _checked(table: pa.Table, bad: dict[int, str]) -> Roster:
     for name, reason in (("filter", "there is no filter"), ("id", "there is no id")):
         for place in np.flatnonzero(table[name].is_null().to_numpy()).tolist():
             bad.setdefault(place, reason)
+    for place in _inverted(table):
+        bad.setdefault(place, "valid_from is after valid_to: it holds at no time")
     rejects = []
     for place, reason in sorted(bad.items()):
         row = table.slice(place, 1)
@@ -229,6 +232,15 @@ def _checked(table: pa.Table, bad: dict[int, str]) -> Roster:
         keep[list(bad)] = False
         table = table.filter(pa.array(keep))
     return Roster(table.combine_chunks(), rejects)
+
+
+def _inverted(table: pa.Table) -> list[int]:
+    """The rows that end before they begin."""
+    if not {"valid_from", "valid_to"} <= {*table.column_names}:
+        return []
+    begins, ends = (table[name].combine_chunks() for name in ("valid_from", "valid_to"))
+    wrong: Any = pc.greater(begins, ends)
+    return [int(place) for place in np.flatnonzero(wrong.fill_null(False).to_numpy(False))]
 
 
 # Columns ----------------------------------------------------------------------------------------

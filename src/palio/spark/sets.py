@@ -187,8 +187,8 @@ def subscriptions(
         return source
     if time is not None:
         check_name(time, InvalidInput)
-    if shards is not None and shards < 1:
-        raise InvalidInput(f"a set has at least one shard, not {shards}")
+    if shards is not None and (type(shards) is not int or shards < 1):
+        raise InvalidInput(f"a set has a whole number of shards, 1 at least, not {shards!r:.40}")
     roster = read(source)
     if path is None:
         path = cache_directory() / "sets" / digest_of(roster, time, shards)

@@ -66,6 +66,8 @@ class SetMeta(msgspec.Struct, frozen=True):
     """None if subscriptions have none."""
     shard_sums: tuple[int, ...] = ()
     """Checksums of the manifests of its shards."""
+    without_subscriber: int = 0
+    """Ids that have no subscriber, where others have one."""
 
 
 class ShardReport(msgspec.Struct, frozen=True):
@@ -191,6 +193,14 @@ class _Names(NamedTuple):
     subscriber_numbers: Longs | None
     contradicting: Longs
 
+    @property
+    def without_subscriber(self) -> int:
+        """Ids that nobody is the subscriber of."""
+        if self.subscribers is None or not self.subscribers.null_count:
+            return 0
+        nobody = self.subscribers.is_null().to_numpy(False)
+        return int(np.count_nonzero(nobody[self.subscriber_numbers]))
+
 
 def save(roster: Roster, home: Path, time: str | None, shards: int | None) -> None:
     """Compile a roster and write all files of a version."""
@@ -223,6 +233,7 @@ def save(roster: Roster, home: Path, time: str | None, shards: int | None) -> No
         str(names.ids.type),
         None if names.subscribers is None else str(names.subscribers.type),
         tuple(_shard_sum(home / f"shard{shard}") for shard in range(count)),
+        names.without_subscriber,
     )
     saving.finish(MANIFEST, FORMAT, meta)
 

@@ -280,16 +280,21 @@ def _any(task: MatchTask, version: Version, events: Iterator[Events]) -> Batches
 
 
 def _route(task: MatchTask, version: Version, events: Iterator[Events]) -> Batches:
-    """Each event with each subscriber that any of its subscriptions sends it to."""
+    """Each event with each subscriber that any of its subscriptions sends it to.
+
+    Subscriptions without a subscriber, among others that have one, send it to nobody.
+    """
     goals, names = version.subscriber_numbers, version.subscribers
     if goals is None:
         names = version.ids
+    nobody = names.is_null().to_numpy(False).argmax() if names.null_count else None
     for chunk, passes in _passes(version, events):
         found: list[list[Longs]] = [[] for _ in chunk]
         for index, place, each in passes:
             rows, numbers = _found(index, version, each)
             who = numbers if goals is None else goals[numbers]
-            found[place].append(np.unique(rows * len(names) + who))
+            goes = np.unique(rows * len(names) + who)
+            found[place].append(goes if nobody is None else goes[goes % len(names) != nobody])
         for each, parts in zip(chunk, found, strict=True):
             whole = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
 

@@ -1,0 +1,103 @@
+"""What a program gives for its parameters, refused where it could only be a slip.
+
+A broker takes every value with which the filter's text has a meaning (`binding.py`). Here, where a
+value is given, three more are refused, for their subscription would hear nothing and nobody would
+say why: one value where `IN` takes a list, a number that is written as a text where order counts,
+and a value of another kind than the one that it replaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from palio.errors import InvalidBinding
+from palio.model.constraints import Constraint, Residual
+from palio.model.expressions import Test, Variable
+from palio.model.filters import Filter
+from palio.model.operators import MEMBERSHIP, Op
+from palio.model.patterns import Pattern
+from palio.model.values import Bindings, Kind, kind_of
+
+__all__ = ["check_given", "check_kept"]
+
+_ORDER: Final = frozenset({Op.LT, Op.LE, Op.GT, Op.GE})
+
+_NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.ASCII | re.IGNORECASE)
+
+_NUMBER_CHARS: Final = 40
+"""No number that somebody writes is longer."""
+
+_Leaf: TypeAlias = "Constraint | Residual"
+
+
+def check_given(what: Filter | Pattern, values: Bindings) -> None:
+    """Refuse values that a filter cannot use, or hardly was meant to.
+
+    >>> import palio
+    >>> check_given(palio.parse("symbol IN :names"), {"names": "IBM"})
+    Traceback (most recent call last):
+    palio.errors.InvalidBinding: parameter :names is one value where IN takes a list; pass ['IBM']
+    """
+    what.bind(values)
+    for leaf, op, name in _compared(what):
+        value = values[name]
+        if op in MEMBERSHIP and not isinstance(value, tuple | list | set | frozenset):
+            raise InvalidBinding(
+                f"parameter :{name} is one value where {op.value} takes a list; "
+                f"pass [{value!r:.80}]",
+                name=name,
+            )
+        if op in _ORDER and _is_written_number(value):
+            raise InvalidBinding(
+                f"parameter :{name} is the text {value!r}, and no number is above or below a text; "
+                f"pass a number, or, where texts are meant, write it into the filter: "
+                f"{leaf.substitute({name: value})!s:.200}",
+                name=name,
+            )
+
+
+def check_kept(before: Bindings, after: Bindings) -> None:
+    """Refuse values of another kind than those they take the place of.
+
+    >>> check_kept({"limit": 5}, {"limit": 7.5})
+    >>> check_kept({"limit": 5}, {"limit": "high"})
+    Traceback (most recent call last):
+    palio.errors.InvalidBinding: parameter :limit is a number, and 'high' is a string; ...
+    """
+    for name, value in after.items():
+        if name not in before or value is before[name]:
+            continue
+        was, is_now = _kind(before[name]), _kind(value)
+        if was is not is_now:
+            raise InvalidBinding(
+                f"parameter :{name} is {was.noun}, and {value!r:.40} is {is_now.noun}; "
+                "with replace() the filter may take values of another kind",
+                name=name,
+            )
+
+
+def _compared(what: Filter | Pattern) -> Iterator[tuple[_Leaf, Op, str]]:
+    """Each condition that compares with a variable by itself: its operator, and the variable."""
+    for step in what.steps if isinstance(what, Pattern) else (what,):
+        for conjunction in step.conjunctions:
+            for leaf in conjunction.parts:
+                test = leaf if isinstance(leaf, Constraint) else leaf.condition
+                if isinstance(test, Constraint | Test) and isinstance(test.operand, Variable):
+                    yield leaf, test.op, test.operand.name
+
+
+def _is_written_number(value: object) -> bool:
+    return (
+        isinstance(value, str)
+        and len(value) <= _NUMBER_CHARS
+        and _NUMBER.fullmatch(value) is not None
+    )
+
+
+def _kind(value: object) -> Kind:
+    """The kind of a value, or of the members of a collection."""
+    return kind_of(
+        next(iter(value)) if isinstance(value, tuple | set | frozenset | list) else value
+    )
