@@ -21,6 +21,7 @@ ROOMS: Final = (
     "model",
     "language",
     "files",
+    "parquet_header",
     "parquet",
     "matching",
     "routing",

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from palio.errors import InvalidInput, LimitExceeded
+from palio.parquet_header import check_header
 
 __all__ = [
     "MAX_COLUMN_BYTES",
@@ -57,6 +58,7 @@ def _opened(path: str | Path) -> pq.ParquetFile:
     """
     with pq.ParquetFile(path) as file:
         metadata = file.metadata
+    check_header(path, metadata)
     texts = {
         column.path
         for column in (metadata.schema.column(at) for at in range(metadata.num_columns))
@@ -80,7 +82,7 @@ def told(path: str | Path) -> Iterator[None]:
     """What Arrow says of a file that it cannot read, with the file's name."""
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # also a column's name
         reason = str(error).partition("\n")[0]
         raise InvalidInput(f"cannot read {str(path)!r:.200}: {reason}") from None
 

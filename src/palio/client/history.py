@@ -34,6 +34,7 @@ from palio.model.filters import TRUE, Conjunction, Filter
 from palio.model.operators import Op
 from palio.model.values import Value
 from palio.parquet import PIECE_BYTES, pieces, told
+from palio.parquet_header import check_header
 
 __all__ = ["history", "pushed_down"]
 
@@ -101,6 +102,7 @@ class _Selection:
             if wanted is None:
                 return
             wanted = reduce(and_, self._span, wanted)
+            check_header(path, fragment.metadata)
             groups = [each.id for each in fragment.subset(wanted).row_groups]
         for piece in pieces(path, groups=groups, most_rows=PIECE_ROWS, most_bytes=most_bytes):
             table = pa.Table.from_batches([piece]).filter(wanted)

@@ -25,6 +25,7 @@ from palio.matching.index import Index
 from palio.model.constraints import Constraint
 from palio.model.filters import TRUE, Conjunction, Filter
 from palio.parquet import pieces
+from palio.parquet_header import check_header
 from palio.spark.attributes import fit, is_attribute
 from palio.spark.files import opened, parquet_files
 from palio.spark.pushdown import push
@@ -77,6 +78,7 @@ class ArchiveReader(DataSourceReader):
             with opened(file) as parquet:
                 metadata = parquet.metadata
                 bounded = _bounded(parquet, file)
+            check_header(file, metadata)
             groups: list[int] = []
             size = 0
             for number in range(metadata.num_row_groups):

@@ -98,7 +98,7 @@ def opened(path: Path | str) -> pq.ParquetFile:
     """
     try:
         return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise InvalidInput(
             f"cannot read {str(path)!r} as Parquet: {error}; hand in other files as a DataFrame, "
             "spark.read.json(...), and of a directory have those that are no events begin with '_'"
