@@ -13,8 +13,8 @@ from palio.errors import InvalidInput
 from palio.model.events import to_batch, to_batches
 from palio.server.broker import Server
 from palio.server.feed import MAX_CHUNK, Feed, Item
-from palio.server.front import Guest
 from palio.server.http_subscriptions import Request, Subscription
+from palio.server.local_client import Guest
 from tests.server.fronts import WAIT_S, broker
 
 

@@ -9,7 +9,6 @@ from palio import errors
 from palio.errors import LimitExceeded, NotAuthenticated, PalioError, ParseError, Unreachable
 from palio.protocol.messages import Failure
 from palio.server import webhook
-from palio.server.front import Declined
 from palio.server.http_access import Encoded
 from palio.server.http_errors import (
     MethodNotAllowed,
@@ -19,6 +18,7 @@ from palio.server.http_errors import (
     described,
     status_of,
 )
+from palio.server.local_client import Declined
 
 ELSEWHERE: dict[str, type[PalioError]] = {
     "Encoded": Encoded,

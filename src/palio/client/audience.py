@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from palio.client.events import Gap
 from palio.client.inbox import DEFAULT_CAPACITY, Chunk, Inbox
-from palio.client.receipts import Entry
 from palio.client.subscriber import Subscriber
 from palio.client.subscription import Subscription, check_on_gap, frozen
 from palio.client.waiting import DONE
@@ -36,6 +35,7 @@ from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.parcels import Parcel
+from palio.protocol.receipts import Entry
 
 __all__ = ["Audience", "new_matcher"]
 

@@ -23,9 +23,7 @@ from typing import Any, Final, Literal, Self
 from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.events import Gap, Published
 from palio.client.inbox import DEFAULT_CAPACITY, Inbox
-from palio.client.moving import OVERLAP_S, Crossing
 from palio.client.outgoing import Publishable
-from palio.client.receipts import Receipts
 from palio.client.remote import Remote, unanswered
 from palio.client.securing import TLS
 from palio.client.sequences import REORDER_S, check_reorder
@@ -51,7 +49,9 @@ from palio.protocol.messages import (
     Retire,
     Unadvertise,
 )
+from palio.protocol.moving import OVERLAP_S, Crossing
 from palio.protocol.names import check_name
+from palio.protocol.receipts import Receipts
 
 __all__ = ["Client", "Offer", "connect"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 if TYPE_CHECKING:
-    from palio.client.receipts import Receipt
+    from palio.protocol.receipts import Receipt
 
 __all__ = ["ANY_PUBLISHER", "Event", "Gap", "Late", "Published"]
 

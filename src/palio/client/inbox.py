@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.client.events import Event, Gap
-from palio.client.receipts import Entry, Receipt
 from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded, PalioError
 from palio.model.events import SEQ, TIME, rows
 from palio.protocol.parcels import Parcel
+from palio.protocol.receipts import Entry, Receipt
 
 if TYPE_CHECKING:
     from palio.client.subscription import Subscription

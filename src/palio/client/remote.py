@@ -19,7 +19,6 @@ import numpy as np
 from palio.client.audience import Audience, new_matcher
 from palio.client.deadlines import TIMEOUT_S, Deadlines
 from palio.client.events import ANY_PUBLISHER, Gap
-from palio.client.moving import Crossing
 from palio.client.publications import Publications
 from palio.client.requests import Request, Requests
 from palio.client.sequences import REORDER_S
@@ -61,6 +60,7 @@ from palio.protocol.messages import (
     Update,
     unpack_mask,
 )
+from palio.protocol.moving import Crossing
 
 __all__ = ["Remote", "unanswered"]
 

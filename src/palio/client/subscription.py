@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from palio.client.events import Event, Gap, Late
 from palio.client.inbox import Chunk, Inbox
-from palio.client.receipts import NO_RECEIPTS
 from palio.client.sequences import Sequences
 from palio.client.waiting import DONE, in_background
 from palio.errors import Closed, HandlerFailed, InvalidFilter, InvalidInput, PalioError
@@ -25,6 +24,7 @@ from palio.model.parameters import check_kept
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.messages import Parcel
+from palio.protocol.receipts import NO_RECEIPTS
 
 if TYPE_CHECKING:
     from palio.client.audience import Audience

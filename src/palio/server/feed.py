@@ -26,8 +26,8 @@ from palio.language.parsing import parse_filter
 from palio.model.events import rows
 from palio.protocol.messages import Deliver, Gap, Gaps, unpack_mask
 from palio.protocol.streams import size_of
-from palio.server.front import RESUME_BYTES, Connect, Guest, News
 from palio.server.http_subscriptions import Subscription
+from palio.server.local_client import RESUME_BYTES, Connect, Guest, News
 
 __all__ = ["Feed", "Item"]
 

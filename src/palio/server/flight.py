@@ -39,7 +39,7 @@ from palio.server.flight_access import Call, Callers
 from palio.server.flight_errors import telling, told
 from palio.server.flight_gate import Gate
 from palio.server.flight_tickets import Ticket, is_durable, schema_of, shaped
-from palio.server.front import Connect, Declined, Guest, News
+from palio.server.local_client import Connect, Declined, Guest, News
 from palio.server.settings import Configuration
 
 __all__ = ["Flights", "Front", "serve"]

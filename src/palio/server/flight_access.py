@@ -18,7 +18,6 @@ import pyarrow.flight as pf
 
 from palio.errors import InvalidInput
 from palio.server.flight_errors import told
-from palio.server.front import Guest
 from palio.server.limits import (
     MAX_LOOKUPS,
     MAX_LOOKUPS_EACH,
@@ -27,6 +26,7 @@ from palio.server.limits import (
     MAX_STREAMS,
     MAX_STREAMS_EACH,
 )
+from palio.server.local_client import Guest
 
 __all__ = ["SHARES", "Call", "Callers", "Share"]
 

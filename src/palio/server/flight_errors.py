@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.flight as pf
 
 from palio.errors import NotAuthenticated, NotPermitted, PalioError, Unreachable
-from palio.server.front import Declined
+from palio.server.local_client import Declined
 
 __all__ = ["telling", "told"]
 

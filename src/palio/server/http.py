@@ -1,7 +1,7 @@
 """HTTP beside the broker: CloudEvents in and out, subscriptions, health, metrics (docs/http.md).
 
-A front is a client of the node like any other (`palio.server.front`). What it keeps of its own are
-the subscriptions that were made by HTTP, with their sinks, and one session for each publisher.
+A front is a client of the node like any other (`palio.server.local_client`). What it keeps of its
+own are the subscriptions made by HTTP, with their sinks, and a session for each publisher.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from palio.errors import InvalidConfiguration, PalioError
 from palio.node.limits import FEW_RECEIVERS
 from palio.server.assembly import new_authority
 from palio.server.broker import Server
-from palio.server.front import RESUME_BYTES, Connect
 from palio.server.hosts import Hosts
 from palio.server.http_access import MAX_BODY_BYTES, Access
 from palio.server.http_connection import Door, HttpConnection, SocketConnection
@@ -36,6 +35,7 @@ from palio.server.http_errors import MethodNotAllowed, NotFound, answer
 from palio.server.http_hosts import HostCheck, own_names
 from palio.server.http_publishing import Publishing
 from palio.server.http_subscriptions import Directory
+from palio.server.local_client import RESUME_BYTES, Connect
 from palio.server.openapi import document
 from palio.server.settings import Configuration
 from palio.server.sink_network import allowed_client

@@ -22,11 +22,11 @@ from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE
 from palio.server import http_subscriptions, sse, webhook, websocket
 from palio.server.feed import Feed
-from palio.server.front import RESUME_BYTES, Connect
 from palio.server.http_access import NAME, Access, Caller, body_of, read
 from palio.server.http_errors import NotFound
 from palio.server.http_subscriptions import Config, Directory, Subscription
 from palio.server.limits import MAX_TAKEN, MAX_WAIT_S
+from palio.server.local_client import RESUME_BYTES, Connect
 from palio.server.sinks import Sinks
 
 __all__ = ["MAX_STREAMS", "Delivery"]

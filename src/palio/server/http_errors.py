@@ -18,8 +18,8 @@ from palio.errors import (
     Unreachable,
 )
 from palio.protocol.messages import Failure
-from palio.server.front import Declined
 from palio.server.http_access import Encoded
+from palio.server.local_client import Declined
 
 __all__ = ["MethodNotAllowed", "Misdirected", "NotFound", "answer", "described", "status_of"]
 

@@ -15,9 +15,9 @@ from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, Unreachable
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE, from_binary, from_json
 from palio.model.events import to_batches
 from palio.protocol.messages import Refused
-from palio.server.front import Connect, Declined, Guest, Receipt
 from palio.server.http_access import NAME, Access, Caller, body_of, json_of
 from palio.server.http_errors import described, status_of
+from palio.server.local_client import Connect, Declined, Guest, Receipt
 from palio.server.turns import Pace
 
 __all__ = ["MAX_BATCH_EVENTS", "MAX_PUBLISHERS", "Publishing"]

@@ -31,7 +31,7 @@ from palio.protocol.messages import (
     Welcome,
 )
 from palio.protocol.streams import size_of
-from palio.server.front import Declined, Guest, Link
+from palio.server.local_client import Declined, Guest, Link
 
 BATCH = to_batch({"x": 1})
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from palio.client.moving import Crossing
 from palio.model.events import stamped
 from palio.protocol.messages import Parcel
+from palio.protocol.moving import Crossing
 
 
 def parcel(first: int, count: int, publisher: str = "p") -> Parcel:

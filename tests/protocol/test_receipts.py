@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palio.client.receipts import NO_RECEIPTS, Receipts
+from palio.protocol.receipts import NO_RECEIPTS, Receipts
 
 
 def numbers(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
