@@ -117,6 +117,18 @@ def test_a_window_of_zero_waits_for_nothing() -> None:
     assert sequences.push([], "q", 0.0) == ([], None)
 
 
+def test_what_is_held_back_may_wait_anew() -> None:
+    sequences = Sequences(TWO, {}, 0.5)
+    sequences.wait_anew(9.0)
+    sequences.push([row(0, 1)], "p", 10.0)
+    sequences.push([row(0.1, 2, 2)], "p", 10.3)
+    sequences.wait_anew(20.0)
+    assert sequences.advance(20.4) == []
+    assert sequences.wake == 20.5
+    assert len(sequences.advance(20.5)) == 1
+    assert sequences.wake is None
+
+
 def test_other_values_count_for_what_is_held_back_too() -> None:
     sequences = Sequences(pattern("n = :first THEN n = 9"), {"first": 1}, 0.5)
     sequences.push([row(0, 1), row(0.1, 2, 2), row(0.2, 9, 3)], "p", 10.0)
@@ -329,6 +341,59 @@ async def test_sequences_of_several_publishers_that_are_dropped_are_gaps_of_each
             (bob.publisher, 2, 1),
         ]
         assert (heard.late, heard.lost) == (0, 2)
+
+
+async def leave_with_one_under_way(net: Network, heard: Subscription) -> None:
+    """The second of two events has come to b5's client, and the first is still on its way."""
+    far, near = await net.connect("b1", name="far"), await net.connect("b5", name="near")
+    await heard.settled()
+    _ = far.publish_nowait({"x": 1})
+    await asyncio.sleep(0.01)
+    _ = near.publish_nowait({"y": 1})
+    await asyncio.sleep(0.055)
+
+
+@in_virtual_time
+async def test_while_the_connection_is_lost_nothing_is_let_go() -> None:
+    async with Network("line:5", delay_s=0.02) as net:
+        client = await net.connect("b5", name="ann")
+        heard = await client.subscribe("x = 1 THEN y = 1")
+        await leave_with_one_under_way(net, heard)
+        net.cut("ann", "b5")
+        await asyncio.sleep(3)
+        assert not client.is_connected
+        net.heal("ann", "b5")
+        event = await heard.receive(timeout=10)
+        assert [part.publisher.partition("/")[0] for part in event.parts] == ["far", "near"]
+        assert (heard.late, heard.lost) == (0, 0)
+
+
+@in_virtual_time
+async def test_while_a_client_is_suspended_nothing_is_let_go() -> None:
+    async with Network("line:5", delay_s=0.02) as net:
+        client = await net.connect("b5")
+        heard = await client.subscribe("x = 1 THEN y = 1")
+        await leave_with_one_under_way(net, heard)
+        await client.suspend()
+        await asyncio.sleep(3)
+        assert not await drain(heard)
+        await client.resume()
+        assert len((await heard.receive(timeout=10)).parts) == 2
+        assert (heard.late, heard.lost) == (0, 0)
+
+
+@in_virtual_time
+async def test_what_is_complete_is_heard_when_no_broker_takes_the_client_back() -> None:
+    async with Network() as net:
+        client, other = await net.connect("b1", name="ann"), await net.connect("b1")
+        heard = await client.subscribe("x = 1 THEN x = 2")
+        await other.publish([{"x": 1}, {"x": 2}])
+        await asyncio.sleep(0.1)
+        net.cut("ann", "b1")
+        await asyncio.sleep(3)
+        assert heard.waiting == 0
+        await client.close()
+        assert [len(event.parts) async for event in heard] == [2]
 
 
 @in_virtual_time

@@ -180,6 +180,10 @@ class Audience:
         del patience
         return DONE
 
+    def _is_listening(self) -> bool:
+        """Whether events can come just now."""
+        return True
+
     def _matcher_of(self, subscription: Subscription) -> Matcher:
         """The engine that has a subscription's filters."""
         del subscription

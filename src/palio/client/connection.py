@@ -177,6 +177,7 @@ class Client(Remote):
         if self._session.is_connected:
             await self._answered()
         self._session.pause()
+        self._is_away = True
 
     async def resume(self, *urls: str) -> None:
         """Come back to the broker, or to another one.

@@ -109,6 +109,8 @@ class Remote(Audience):
         self._arriving: Session | None = None
         self._is_open = True
         self._has_been_connected = False
+        self._is_away = False
+        """Whether the connection is lost or suspended: what is under way comes when it is back."""
         self.spurious = 0
         """Events that came and were for no subscription any longer."""
 
@@ -224,6 +226,9 @@ class Remote(Audience):
                 raise Unsettled(unreached)
             await asyncio.sleep(SETTLE_AGAIN_S)
 
+    def _is_listening(self) -> bool:
+        return not self._is_away
+
     def _matcher_of(self, subscription: Subscription) -> Matcher:
         """A durable subscription has an engine of its own: what comes for it is for it alone."""
         if not subscription.durable:
@@ -259,13 +264,20 @@ class Remote(Audience):
         self._publications.renew()
 
     def connected(self, session: Session) -> None:
-        """There may be room for what waits to be published."""
-        if session is self._session and self._publications.waiting:
+        """The session is back, or there is room again for what waits to be published."""
+        if session is not self._session:
+            return
+        if self._is_away:
+            self._is_away = False
+            for subscription in self._numbers:
+                subscription._wait_anew()
+        if self._publications.waiting:
             self._publications.flush()
 
     def lost(self, session: Session) -> None:
         """Who has unsubscribed need not wait for the broker to be back."""
         if session is self._session:
+            self._is_away = True
             _finish(list(self._leavers))
 
     def handle(self, session: Session, message: Message) -> None:

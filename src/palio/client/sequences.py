@@ -101,6 +101,13 @@ class Sequences:
         self._tidy()
         return due
 
+    def wait_anew(self, now: float) -> None:
+        """Hold back for a whole window from `now`: what goes before may have been held up."""
+        if self._came:
+            _, newest = self._came.pop()
+            self._came.clear()
+            self._came.append((now, newest))
+
     def flush(self) -> list[Event]:
         """What is complete without waiting any longer: nothing will come any more."""
         self._came.clear()

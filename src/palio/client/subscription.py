@@ -229,12 +229,18 @@ class Subscription:
             self._timer = asyncio.get_running_loop().call_at(wake, self._let_go, wake)
 
     def _let_go(self, due: float) -> None:
-        """Events have waited long enough."""
+        """Events have waited long enough, unless what goes before cannot come just now."""
         self._timer = None
-        if self._sequences is not None:
+        if self._sequences is not None and self._audience._is_listening():
             # A timer may come a little early by the clock that it goes by.
             now = max(due, asyncio.get_running_loop().time())
             self._queue(self._sequences.advance(now))
+            self._plan()
+
+    def _wait_anew(self) -> None:
+        """What could not come may come now, and before it nothing is let go."""
+        if self._sequences is not None:
+            self._sequences.wait_anew(asyncio.get_running_loop().time())
             self._plan()
 
     def _stop_waiting(self) -> None:
