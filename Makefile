@@ -25,6 +25,10 @@ if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip
     sys.exit("no venv module (Debian and Ubuntu: apt install python%d.%d-venv)" % sys.version_info[:2])
 endef
 
+# Made once everything is compiled, so that processes which start together need not wait for it.
+# The demo begins without, and compiles beside itself.
+KERNELS := $(STAMP)-kernels
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench nightly coverage clean
 
@@ -34,7 +38,7 @@ help: ## list what can be made
 demo: $(STAMP) ## watch events find their subscribers; ends by itself
 	@$(VENV)/bin/palio demo $(ARGS)
 
-test: $(STAMP) ## run the tests, the doctests and the snippets of the documentation
+test: $(KERNELS) ## run the tests, the doctests and the snippets of the documentation
 	@$(PYTHON) -m pytest --numprocesses auto $(ARGS)
 
 check: $(STAMP) ## format, lint, types and the layering of the rooms
@@ -43,7 +47,7 @@ check: $(STAMP) ## format, lint, types and the layering of the rooms
 	@$(PYTHON) -m mypy $(CHECKED)
 	@$(PYTHON) -m pytest --quiet tests/test_layering.py
 
-bench: $(STAMP) ## run every program of benchmarks/; each prints a table and JSON
+bench: $(KERNELS) ## run every program of benchmarks/; each prints a table and JSON
 	@for file in benchmarks/[a-z]*.py; do \
 	    test -e "$$file" || continue; \
 	    name=$$(basename "$$file" .py); \
@@ -52,11 +56,11 @@ bench: $(STAMP) ## run every program of benchmarks/; each prints a table and JSO
 	done
 
 nightly: export PALIO_PROFILE := nightly
-nightly: $(STAMP) ## the tests with 10,000 examples a property and a fresh seed
+nightly: $(KERNELS) ## the tests with 10,000 examples a property and a fresh seed
 	@PALIO_SEED="$${PALIO_SEED:-$$(date +%s)}" && export PALIO_SEED && \
 	$(PYTHON) -m pytest --numprocesses auto --hypothesis-seed="$$PALIO_SEED" $(ARGS)
 
-coverage: $(STAMP) ## the tests, then the lines and branches they did not reach
+coverage: $(KERNELS) ## the tests, then the lines and branches they did not reach
 	@$(PYTHON) -m coverage run -m pytest $(ARGS)
 	@$(PYTHON) -m coverage report
 
@@ -87,10 +91,12 @@ $(STAMP): pyproject.toml constraints.txt
 	    "$$found" -m venv $(if $(PALIO_VENV),,--clear) "$(VENV)" || exit 1; \
 	fi
 	@rm -f "$(VENV)"/.palio-*
-	@echo "Installing Palio and its tools into $(VENV); the first time takes about a minute"
+	@echo "Installing Palio and its tools into $(VENV); the first time takes one or two minutes"
 	@"$(PYTHON)" -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m ensurepip >/dev/null
 	@"$(PYTHON)" -m pip install --quiet --disable-pip-version-check \
 	    --constraint constraints.txt --editable '.[dev]'
-	@echo "Compiling the kernels, which takes another minute; processes that start together would each do it"
+	@touch "$@"
+
+$(KERNELS): $(STAMP)
 	@"$(VENV)/bin/palio" warm
 	@touch "$@"

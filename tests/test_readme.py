@@ -24,6 +24,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -222,6 +223,34 @@ def test_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     ran = Page(path, tmp_path).run()
     assert ran or path.name != "README.md", "README.md shows nothing that runs"
+
+
+def test_the_first_program_of_the_readme_runs_as_it_is_pasted(tmp_path: Path) -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    program = next(block for block in blocks(page) if "hello.py" in block.info)
+    (tmp_path / "hello.py").write_text(program.code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "hello.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "9.5" in done.stdout
+    assert done.stderr == ""
+
+
+def test_what_the_readme_installs_and_runs_exists() -> None:
+    """Extras are in pyproject.toml, commands in `palio --help`, targets in the Makefile."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    shell = "\n".join(block.code for block in blocks(page) if block.language == "sh")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for named in re.findall(r"'(?:palio|\.)\[([\w,]+)\]'", page):
+        assert set(named.split(",")) <= extras["optional-dependencies"].keys()
+    known = subprocess.run(
+        [sys.executable, "-m", "palio", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    ran = set(re.findall(r"^(?:.*\| )?palio (\w+)", shell, re.MULTILINE))
+    assert {"demo", "serve", "sub", "pub"} <= ran
+    assert all(re.search(rf"\b{command}\b", known) for command in ran)
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make (\w+)", page)) <= targets
 
 
 def test_the_snippets_of_the_readme_pass_strict_type_checking(tmp_path: Path) -> None:

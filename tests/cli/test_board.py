@@ -52,6 +52,19 @@ def test_for_programs() -> None:
     assert document["subscribers"][1]["name"] == "ledger"
 
 
+def test_lines_are_told_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """On a terminal above the frame, without colours or line breaks of its own."""
+    line = "  [12] kernels " + 100 * "x"
+    PlainBoard().tell(line)
+    SilentBoard().tell(line)
+    assert capsys.readouterr().out == f"{line}\n"
+    terminal = io.StringIO()
+    with LiveBoard(Console(file=terminal, force_terminal=True, width=80)) as board:
+        board.draw(state())
+        board.tell(line)
+    assert f"{line}\n" in terminal.getvalue()
+
+
 def test_a_plain_board_prints_a_line_a_second(capsys: pytest.CaptureFixture[str]) -> None:
     with PlainBoard() as board:
         for time in (0.5, 0.9, 1.0, 1.5, 3.2, 3.9, 4.1):

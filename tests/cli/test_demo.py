@@ -3,14 +3,19 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from palio.cli import demo as demo_module
+from palio.cli import demo_network
 from palio.cli.board import SilentBoard, State
 from palio.cli.demo import Demo, Pace
+from palio.cli.demo_network import Outcome
 from palio.client.bus import Bus
 from palio.client.events import Published
+from palio.errors import Unreachable
 from tests.cli.helpers import Palio
 from tests.client.helpers import turns
 
@@ -172,3 +177,50 @@ async def test_real_time_passes_by_waiting() -> None:
     await pace.wait(0.001)
     await pace.wait(-1)
     assert pace.elapsed() >= 0.001
+
+
+# --- the parts together ---
+
+
+def test_the_other_parts_start_beside_the_market_and_go_on_after_it(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def network_demo(
+        _seed: int, tell: Callable[[str], None], curtain: asyncio.Event, *, spark: bool
+    ) -> tuple[Outcome, ...]:
+        tell("starting")
+        assert not curtain.is_set()
+        await curtain.wait()
+        tell(f"acting, {spark}")
+        return (Outcome("bargains", "london", "price < :limit", 7, 7, 0, 0, 0),)
+
+    monkeypatch.setattr(demo_network, "network_demo", network_demo)
+    outcome = palio("demo", *QUICK[:-1], "--no-spark")
+    assert outcome.status == 0
+    told = ["  starting\n", "recount by brute force agrees.", "\nThe same between processes:\n"]
+    told += ["  acting, False\n", "bargains          london", "seen agree.\n"]
+    places = [outcome.out.find(text) for text in told]
+    assert places == sorted(places)
+    assert places[0] == 0
+
+
+def test_a_part_that_fails_is_told_after_the_market(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def network_demo(*_: Any, **__: Any) -> tuple[Outcome, ...]:
+        raise Unreachable("broker berlin does not start")
+
+    monkeypatch.setattr(demo_network, "network_demo", network_demo)
+    outcome = palio("demo", *QUICK[:-1])
+    assert outcome.status == 2
+    assert "agrees." in outcome.out
+    assert outcome.err == "palio: broker berlin does not start\n"
+
+
+def test_a_part_that_is_not_installed_is_left_out(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_module, "_missing_extras", lambda: ["server"])
+    outcome = palio("demo", *QUICK[:-1])
+    assert outcome.status == 0
+    assert outcome.out.endswith("it needs pip install 'palio[server]')\n")

@@ -140,3 +140,15 @@ def test_a_command_that_has_not_connected_yet_ends_too(tmp_path: Path) -> None:
             archive.send_signal(signal.SIGINT)
             assert archive.wait(ENDS_S) == INTERRUPTED
             connection.close()
+
+
+def test_the_demo_ends_while_its_parts_start() -> None:
+    with started("demo", "--seconds", "600") as demo:
+        assert demo.stdout is not None
+        for line in iter(demo.stdout.readline, b""):
+            if b"Spark starts" in line:
+                break
+        demo.send_signal(signal.SIGINT)
+        _, errors = demo.communicate(timeout=PATIENCE_S)
+        assert b"Traceback" not in errors, errors.decode()
+        assert demo.returncode == INTERRUPTED

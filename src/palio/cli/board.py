@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
@@ -99,6 +100,10 @@ class Board(AbstractContextManager["Board"], ABC):
         """Show how things stand."""
 
     @abstractmethod
+    def tell(self, line: str) -> None:
+        """Show a line, at any time."""
+
+    @abstractmethod
     def sum_up(self, state: State) -> None:
         """Show what was promised and what was seen."""
 
@@ -111,6 +116,9 @@ class Board(AbstractContextManager["Board"], ABC):
 
 class SilentBoard(Board):
     """Shows nothing."""
+
+    def tell(self, line: str) -> None:
+        """Show nothing."""
 
     def sum_up(self, state: State) -> None:
         """Show nothing."""
@@ -133,6 +141,11 @@ class PlainBoard(Board):
         heard = "  ".join(f"{line.name} {line.heard}" for line in state.lines)
         (limit,) = (line.hears for line in state.lines if line.name == "bargains")
         show(f"{second:>3} s  {heard}  lost {state.lost}  ({limit})")
+
+    def tell(self, line: str) -> None:
+        """Print it."""
+        show(line)
+        sys.stdout.flush()
 
     def sum_up(self, state: State) -> None:
         """Print a table and the verdict."""
@@ -215,6 +228,10 @@ class LiveBoard(Board):
         for first in range(0, len(cells), abreast):
             table.add_row(*chain.from_iterable(cells[first : first + abreast]))
         return table
+
+    def tell(self, line: str) -> None:
+        """Print it, above the frame if there is one."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def sum_up(self, state: State) -> None:
         """Print the table of the recount and the verdict."""

@@ -184,7 +184,7 @@ def warm(as_json: AsJson = False) -> int:
     """Compile the matching engine's kernels.
 
     It takes a minute the first time; they are kept on disk. Without it programs start in plain
-    Python and compile while they run.
+    Python and compile while they run, one of them for all.
     """
     from palio.cli.kernels import warm
 

@@ -12,11 +12,11 @@ import asyncio
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -40,6 +40,8 @@ SELL: Final = "symbol = 'IBM' AND price > :sell_above"
 BARGAINS: Final = "price < :limit"
 REBOUNDS: Final = "symbol = 'SAP' AND change <= -1 THEN symbol = 'SAP' AND change >= 1 WITHIN 500ms"
 LEDGER: Final = "volume > 500"
+
+Second: TypeAlias = "Callable[[asyncio.Event], Coroutine[Any, Any, tuple[Outcome, ...]]]"
 
 NEVER: Final = 1e9
 """A price that no quote reaches."""
@@ -243,38 +245,57 @@ def demo(seconds: float, rate: int, seed: int, *, network: bool, spark: bool, as
     else:
         board = PlainBoard()
     one = Demo(seconds, rate, seed, board)
-    with board:
-        asyncio.run(one.run())
-    state = one.state()
-    if not as_json:
-        board.sum_up(state)
-    outcomes = _over_the_network(seed, spark=spark, as_json=as_json) if network else ()
+    missing = _missing_extras() if network else []
+    second = None
+    if network and "server" not in missing:
+        second = _over_the_network(seed, board, spark=spark and "spark" not in missing)
+    outcomes = asyncio.run(_play(one, board, second, missing))
     if as_json:
         brokers = [msgspec.to_builtins(each) for each in outcomes]
-        show({"seed": seed, **state.as_dict(), "network": brokers})
-    return 1 if state.complaints or not all(each.is_kept for each in outcomes) else 0
+        show({"seed": seed, **one.state().as_dict(), "network": brokers})
+    return 1 if one.audit.complaints or not all(each.is_kept for each in outcomes) else 0
 
 
-def _over_the_network(seed: int, *, spark: bool, as_json: bool) -> tuple[Outcome, ...]:
-    """The second and third part, where what they need is installed."""
-    missing = [
-        extra
-        for extra, module in (("server", "prometheus_client"), ("spark", "pyspark"))
-        if importlib.util.find_spec(module) is None
-    ]
-    if not as_json:
-        show("\nThe same between processes:")
-        for extra in missing:
-            show(f"  (a part is left out: it needs pip install 'palio[{extra}]')")
-    if "server" in missing:
-        return ()
+def _missing_extras() -> list[str]:
+    """Extras that a part needs and that are not installed."""
+    needs = (("server", "prometheus_client"), ("spark", "pyspark"))
+    return [extra for extra, module in needs if importlib.util.find_spec(module) is None]
+
+
+def _over_the_network(seed: int, board: Board, *, spark: bool) -> Second:
+    """The second and third part, which begin at once and go on when the curtain is up."""
     from palio.cli.demo_network import network_demo, table_of
 
-    def tell(line: str) -> None:
-        if not as_json:
-            show(f"  {line}")
+    async def second(curtain: asyncio.Event) -> tuple[Outcome, ...]:
+        def tell(line: str) -> None:
+            board.tell(f"  {line}")
 
-    outcomes = network_demo(seed, tell, spark=spark and "spark" not in missing)
-    if not as_json:
-        show(table_of(outcomes))
-    return outcomes
+        outcomes = await network_demo(seed, tell, curtain, spark=spark)
+        board.tell(table_of(outcomes))
+        return outcomes
+
+    return second
+
+
+async def _play(
+    one: Demo, board: Board, second: Second | None, missing: Sequence[str]
+) -> tuple[Outcome, ...]:
+    """The market; beside it the other parts start, which go on when it is closed."""
+    curtain = asyncio.Event()
+    others = None if second is None else asyncio.create_task(second(curtain))
+    try:
+        with board:
+            await one.run()
+        board.sum_up(one.state())
+        if others is not None or missing:
+            board.tell("\nThe same between processes:")
+        for extra in missing:
+            board.tell(f"(a part is left out: it needs pip install 'palio[{extra}]')")
+        curtain.set()
+        if others is None:
+            return ()
+        return await others
+    finally:
+        if others is not None:
+            others.cancel()
+            await asyncio.gather(others, return_exceptions=True)

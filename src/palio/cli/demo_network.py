@@ -9,7 +9,8 @@ against what it heard.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
+from palio.cli.demo_kernels import CompilingKernels
+from palio.cli.demo_spark import Backtester, Row
 from palio.cli.fleet import Fleet
 from palio.cli.market import Market
 from palio.client.connection import Client, connect
@@ -137,16 +140,20 @@ class Listener:
     @property
     def outcome(self) -> Outcome:
         """The promise held against what came."""
-        promised, heard = set(self.promised), set(self.heard)
+        return self.seen_again(self.broker, self.heard)
+
+    def seen_again(self, where: str, ids: Sequence[int]) -> Outcome:
+        """The promise held against the quotes that were found for it elsewhere."""
+        promised, heard = set(self.promised), set(ids)
         return Outcome(
             self.name,
-            self.broker,
+            where,
             self.text,
             len(self.promised),
-            len(self.heard),
+            len(ids),
             len(promised - heard),
             len(heard - promised),
-            len(self.heard) - len(heard),
+            len(ids) - len(heard),
         )
 
 
@@ -166,12 +173,23 @@ class NetworkDemo:
         """Everybody who hears."""
         return (self.bargains, self.big, self.ledger)
 
-    async def run(self, folder: Path, *, archive: bool = False) -> None:
-        """All acts; with an archive in `folder / ARCHIVE` of all that was published."""
+    def rows(self) -> list[Row]:
+        """The subscriptions with their parameters as they were, each for its time."""
+        return [
+            Row(each.name, each.text, standing.values, standing.since, standing.until)
+            for each in self.listeners
+            for standing in each.history
+        ]
+
+    async def run(self, folder: Path, curtain: asyncio.Event, *, archive: bool = False) -> None:
+        """Start the brokers, and once the curtain is up do all acts; with an archive in
+        `folder / ARCHIVE` of all that was published.
+        """
         async with Fleet((BERLIN, LONDON, TOKYO), folder) as fleet:
-            self._tell(f"three brokers in a mesh: {', '.join(fleet.names)}")
             if archive:
                 await fleet.archive(BERLIN, folder / ARCHIVE)
+            await curtain.wait()
+            self._tell(f"three brokers in a mesh: {', '.join(fleet.names)}")
             async with (
                 connect(fleet.url(BERLIN), name="exchange") as exchange,
                 connect(fleet.url(LONDON), name="hunter") as london,
@@ -235,22 +253,34 @@ class NetworkDemo:
             await listener.hear_all()
 
 
-def network_demo(seed: int, tell: Teller, *, spark: bool = False) -> tuple[Outcome, ...]:
-    """Run it in a folder of its own, which is gone afterwards.
+async def network_demo(
+    seed: int, tell: Teller, curtain: asyncio.Event, *, spark: bool = False
+) -> tuple[Outcome, ...]:
+    """Run it in a folder of its own, which is gone afterwards; the acts wait for the curtain.
 
+    What takes long begins at once: the brokers, Spark, and compiling what was not compiled yet.
     With `spark` what the brokers carried is archived and matched again, by a job on Spark, with the
     parameters of the time: it must find what was promised.
     """
+    demo = NetworkDemo(seed, tell)
     with TemporaryDirectory(prefix="palio-demo-") as folder:
-        demo = NetworkDemo(seed, tell)
-        asyncio.run(demo.run(Path(folder), archive=spark))
-        outcomes = tuple(listener.outcome for listener in demo.listeners)
-        if spark:
-            from palio.cli.demo_spark import backtest
-
+        archive = Path(folder) / ARCHIVE
+        async with AsyncExitStack() as beside:
+            backtester = None
+            if spark:
+                backtester = await beside.enter_async_context(Backtester())
+                tell("Spark starts in the background")
+            await beside.enter_async_context(CompilingKernels(tell))
+            await demo.run(Path(folder), curtain, archive=spark)
+            outcomes = [listener.outcome for listener in demo.listeners]
+            if backtester is None:
+                return tuple(outcomes)
+            if not backtester.is_ready:
+                tell("Spark is still starting")
             tell("the archive of all quotes is matched again on Spark, limits as they were")
-            outcomes += backtest(Path(folder) / ARCHIVE, demo.listeners)
-    return outcomes
+            found = await backtester.found(archive, demo.rows())
+            outcomes += [each.seen_again("spark", found[each.name]) for each in demo.listeners]
+            return tuple(outcomes)
 
 
 def table_of(outcomes: tuple[Outcome, ...]) -> str:

@@ -207,9 +207,9 @@ def warm(tell: Tell | None = None) -> Kernels:
     return _loaded[0] if _loaded else _found(wait=True, tell=tell)
 
 
-def warm_unless_busy() -> Kernels | None:
+def warm_unless_busy(tell: Tell | None = None) -> Kernels | None:
     """The same for who cannot wait for another process: None while that compiles."""
-    return _loaded[0] if _loaded else _found(wait=False, tell=None)
+    return _loaded[0] if _loaded else _found(wait=False, tell=tell)
 
 
 def are_on_disk() -> bool:
