@@ -249,6 +249,25 @@ async def subscriptions_at_once(target: Target) -> None:
     end.close()
 
 
+async def filters_of_new_shapes_then_an_event(target: Target) -> None:
+    end = await Attacker.connect(target)
+    texts = [f"number IN ({at}, {at + 7}) AND s LIKE '%{at}%'" for at in range(12_000)]
+    await end.does(frames(Subscribe(at, at, text) for at, text in enumerate(texts)))
+    await end.does(publications(pa.record_batch({"number": np.arange(3)})))
+    end.close()
+
+
+async def long_lists_then_an_event(target: Target) -> None:
+    end = await Attacker.connect(target)
+    for at in range(12):
+        numbers = ", ".join(str(at + 7 * each) for each in range(10_000))
+        texts = ", ".join(f"'{at + 7 * each}'" for each in range(5_000))
+        filter = f"number IN ({numbers}) AND s IN ({texts})"
+        await end.does(frames([Subscribe(at, at, filter)]))
+    await end.does(publications(pa.record_batch({"number": np.arange(3)})))
+    end.close()
+
+
 async def updates_at_once(target: Target) -> None:
     end = await Attacker.connect(target)
     await end.send(Subscribe(1, 1, "x > :y AND s LIKE 'a%'", {"y": 0}))
@@ -377,6 +396,8 @@ INPUTS: Final[dict[str, Input]] = {
         http_of_many_values,
         http_of_the_most_values,
         subscriptions_at_once,
+        filters_of_new_shapes_then_an_event,
+        long_lists_then_an_event,
         updates_at_once,
         questions_at_once,
         settles_at_once,

@@ -327,7 +327,7 @@ class Universe:
 
     def ranks_of(self, name: str, kind: Kind, places: Sequence[Any]) -> list[int]:
         """`rank_of` of many coordinates of one kind."""
-        if kind is not Kind.NUMBER or len(places) < _FEW_PLACES:
+        if kind is not Kind.NUMBER:
             return [self.rank_of(name, kind, place) for place in places]
         first = lowest(kind)
         base = int(self.bases[self.slot_of[name], kind])

@@ -5,7 +5,8 @@ How it stays fast while it changes (DESIGN 4):
 1. Most filters stand in one large *part*. A part never changes: a removal makes a part that shares
    everything but the bits of the dead.
 2. Changes are only noted, in order. Whoever matches next marks the dead and compiles the new, all
-   at once (`states.py`).
+   at once (`states.py`). With a thread to spare the writer does so, too, in slices of bounded work:
+   what is left to whoever matches next is one slice at the most.
 3. All of this hangs on one attribute, replaced as a whole, but for the notes, which one step
    extends. A reader sees exactly the changes made before; it never waits. Changes are made by one
    thread at a time, which is the caller's promise.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -38,7 +40,7 @@ from palio.matching.parts import Part, part_of
 from palio.matching.plans import PartPlan, Plan
 from palio.matching.protocol import Matches, RowMask
 from palio.matching.segment import Found
-from palio.matching.states import MergeJob, Seen, State, merged_parts
+from palio.matching.states import SLICE_JOINED, Change, MergeJob, Seen, State, merged_parts
 from palio.matching.subscriptions import (
     Subscription,
     Subscriptions,
@@ -65,15 +67,21 @@ SPARE_SHARE: Final = 16
 """...a sixteenth with a thread to spare, so that matching is the less held up by them..."""
 
 MERGE_ROWS: Final = 4096
-"""...but not before there are so many."""
+"""...but not before there are so many..."""
+
+MERGE_PARTS: Final = 64
+"""...or so many small parts, each of which costs an event some 10 us."""
 
 REST_PAIRS: Final = 100_000_000
 """Rows that changed lately are compiled once so many pairs of them and an event were matched, and
 nothing changed meanwhile: a set that stands still becomes one part."""
 
 CATCH_UP: Final = 256
-"""With a thread to spare, a writer takes in comparisons with numbers whenever it noted so many:
-whoever matches next is not held up by all that was added since the last match."""
+"""With a thread to spare, a writer takes in what it noted whenever that is so many changes: whoever
+matches next is not held up by all that was added since the last match..."""
+
+SLICE_WORK: Final = 512
+"""...or so many constraints and constants to compile, for 10 ms."""
 
 TWIN_PAIRS: Final = 1_000_000
 """Without `submit`, so many pairs of event and filter are matched in Python before kernels are
@@ -103,7 +111,7 @@ class Index:
     def __init__(self, submit: Submit | None = None) -> None:
         self._submit = submit
         self._subscriptions = Subscriptions()
-        self._state = State(())
+        self._state = self._new_state(())
         self._joiner = Joiner()
         self._scans = Scans()
         self._job: MergeJob | None = None
@@ -112,6 +120,10 @@ class Index:
         self._conforming: pa.Schema | None = None
         self._resting: Seen | None = None
         self._rested_pairs = 0
+
+    def _new_state(self, parts: tuple[Part, ...], changes: Iterable[Change] = ()) -> State:
+        """A state whose readers join no more than a slice if there is a thread for the rest."""
+        return State(parts, changes, most_joined=inf if self._submit is None else SLICE_JOINED)
 
     # -- changes ----------------------------------------------------------------------------------
 
@@ -196,7 +208,7 @@ class Index:
         replaced = set(keys.tolist()) if state.changes else set()
         left = [change for change in state.changes if change[0] not in replaced]
         self._subscriptions.tables.extend(tables)
-        self._state = State((*parts, *fresh), left)
+        self._state = self._new_state((*parts, *fresh), left)
         self._merge_if_due()
 
     def remove(self, key: int) -> None:
@@ -252,11 +264,12 @@ class Index:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Take in what was noted, if it is much and nothing of it has to be compiled."""
+        """Take in what was noted, if it is much."""
         state, engine = self._state, compiled_code.ready()
-        if engine is None or state.compiled:
+        if engine is None:
             return
-        if len(state.changes) - state.seen.count >= CATCH_UP:
+        seen = state.seen
+        if len(state.changes) - seen.count >= CATCH_UP or state.work - seen.work >= SLICE_WORK:
             state.seen_by(engine)
 
     # -- merging ----------------------------------------------------------------------------------
@@ -266,14 +279,14 @@ class Index:
         self._job = None
         engine = compiled_code.ready()
         parts = self._state.seen_by(engine).all_parts()
-        self._state = State(merged_parts(parts, engine))
+        self._state = self._new_state(merged_parts(parts, engine))
 
     def _merge_if_due(self) -> None:
         state = self._state
         small = state.rows - state.largest + len(state.changes)
         share = MERGE_SHARE if self._submit is None else SPARE_SHARE
         due = max(MERGE_ROWS, state.largest // share)
-        if small < due:
+        if small < due and state.small_parts < MERGE_PARTS:
             return
         if self._submit is None:
             self.merge()
@@ -471,7 +484,7 @@ class Index:
         """
         index = cls(submit)
         index._subscriptions, parts = storage.load(path, mmap)
-        index._state = State(parts)
+        index._state = index._new_state(parts)
         index._scans.known = index._scanning()
         return index
 

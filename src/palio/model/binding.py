@@ -169,6 +169,8 @@ def substitute_operand(
     if operand is None:
         return None
     if isinstance(operand, tuple):
+        if all(isinstance(each, Literal) for each in operand):
+            return operand  # nobody needs to check thousands of constants again
         return _substitute_members(operand, ignore_case, values)
     if op in MEMBERSHIP and isinstance(operand, Variable):
         if operand.name not in values:
