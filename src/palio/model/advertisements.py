@@ -24,6 +24,7 @@ from palio.errors import InvalidBinding, InvalidFilter
 from palio.model.binding import unbound
 from palio.model.constraints import Constraint, Residual
 from palio.model.domains import PRESENT, Domain
+from palio.model.effort import Effort
 from palio.model.expressions import (
     All,
     AnyOf,
@@ -65,16 +66,22 @@ class Alternative:
 
     @cached_property
     def domains(self) -> dict[str, list[Domain]]:
-        """What an announced event may hold by each name: a union of domains, presence apart."""
+        """What an announced event may hold by each name: a union of domains, presence apart. When
+        effort is spent, domains stand in it side by side that could be joined.
+        """
         found: dict[str, list[Domain]] = {}
+        effort = Effort()
         for name, filter in self.tests.items():
             known = found[name] = []
             for test in filter.conjunctions:
                 domain = test.domains[name].without_absent()
                 for place, other in enumerate(known):
-                    whole = other.union(domain)
+                    whole = other.union(domain) if effort.compare(other, domain) else None
                     if whole is not None:
                         known[place] = whole
+                        break
+                    if effort.is_spent:
+                        known.append(domain)
                         break
                 else:
                     known.append(domain)

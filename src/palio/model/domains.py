@@ -89,6 +89,23 @@ class Domain(msgspec.Struct, frozen=True):
         """Possibly some value is admitted."""
         return any(not each.is_empty for each in self.kinds.values())
 
+    @property
+    def intervals(self) -> int:
+        """How many intervals of values it names, of all kinds."""
+        return sum(len(each.spans) for each in self.kinds.values())
+
+    @property
+    def text_tests(self) -> int:
+        """How many tests of texts that are no intervals."""
+        return sum(len(each.tests) for each in self.kinds.values())
+
+    @property
+    def weight(self) -> float:
+        """What it adds to a comparison (`palio.model.effort`): a text test counts for eight, and
+        eight intervals for one.
+        """
+        return self.intervals / 8 + 8 * self.text_tests
+
     def includes(self, other: Domain) -> bool:
         """Whether everything in `other` is certainly in this domain."""
         if other.absent and not self.absent:

@@ -2,15 +2,33 @@
 
 To compare two filters at the limits, alternative by alternative, takes half a second, and a broker
 compares whatever its clients subscribe to. What has run out of effort gives the answer that is
-always sound: that one filter does not cover the other, that two alternatives do not merge.
+always sound: that one filter does not cover the other, that two alternatives do not merge, that an
+advertisement and a filter may overlap.
 """
 
 from __future__ import annotations
 
-from palio.model.filters import Conjunction
+from typing import Protocol
+
 from palio.model.limits import MAX_COMPARISONS
 
 __all__ = ["Effort"]
+
+
+class Weighed(Protocol):
+    """What is compared: conjunctions without variables, or domains."""
+
+    @property
+    def intervals(self) -> int:
+        """How many intervals of values it names."""
+
+    @property
+    def text_tests(self) -> int:
+        """How many tests of texts that are no intervals."""
+
+    @property
+    def weight(self) -> float:
+        """What it adds to a comparison, however little the other one is."""
 
 
 class Effort:
@@ -34,6 +52,10 @@ class Effort:
         self._left -= units
         return self._left >= 0
 
-    def compare(self, one: Conjunction, other: Conjunction) -> bool:
-        """Take what it is to compare two conjunctions without variables."""
-        return self.spend(one.weight + other.weight)
+    def compare(self, one: Weighed, other: Weighed) -> bool:
+        """Take what it is to compare two: every interval is held against every test of texts."""
+        units = one.weight + other.weight
+        tests = one.text_tests + other.text_tests
+        if tests:
+            units += tests * (one.intervals + other.intervals)
+        return self.spend(units)

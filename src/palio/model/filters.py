@@ -105,12 +105,19 @@ class Conjunction:
         return any(domain.is_empty for domain in self.domains.values())
 
     @cached_property
+    def intervals(self) -> int:
+        """How many intervals of values its constraints come to."""
+        return sum(each.intervals for each in self.domains.values())
+
+    @cached_property
+    def text_tests(self) -> int:
+        """How many tests of texts that are no intervals."""
+        return sum(each.text_tests for each in self.domains.values())
+
+    @cached_property
     def weight(self) -> float:
-        """What it adds to a comparison (`palio.model.effort`): about its number of constraints, a
-        text test counting for eight and eight intervals of one set for one.
-        """
-        sets = [values for each in self.domains.values() for values in each.kinds.values()]
-        return 1 + sum(len(values.spans) / 8 + 8 * len(values.tests) for values in sets)
+        """What it adds to a comparison (`palio.model.effort`)."""
+        return 1 + sum(each.weight for each in self.domains.values())
 
     def truth(self, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:
         """True, False, or None for unknown: the AND of all parts."""

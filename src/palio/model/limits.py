@@ -48,7 +48,8 @@ MAX_TEXT_TESTS: Final = 32
 """`CONTAINS`, `LIKE` and such on one attribute of one conjunction: each is held against each."""
 
 MAX_COMPARISONS: Final = 16_384
-"""Comparisons of constraints that `covers` makes; beyond, it says that a filter does not cover."""
+"""Comparisons of constraints that `covers` or `overlaps` makes; beyond, they say that a filter does
+not cover, and that it may overlap."""
 
 MAX_RESIDUAL_COST: Final = 1_000
 """Cost units (about one elementary operation each) of all residual expressions of one filter."""

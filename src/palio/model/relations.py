@@ -6,7 +6,8 @@ All three are sound. `covers` and `covers_advertisement` may err to False, `over
 - text tests are compared by the rules of texts.py, which do not know every implication;
 - an alternative covered only by several alternatives together is found when they split one
   attribute's values between them, not otherwise;
-- residuals are compared by structure, and `overlaps` ignores them.
+- residuals are compared by structure, and `overlaps` ignores them;
+- what takes more effort than a limit is not compared to its end (`palio.model.effort`).
 
 docs/model.md lists these gaps, and a test counts them.
 """
@@ -86,25 +87,35 @@ def covers_advertisement(
     True
     """
     wide, narrow = checked_advertisement(general), checked_advertisement(specific)
+    effort = Effort()
     return all(
-        any(_announcement_covers(one, each, open) for one in wide.alternatives)
+        any(_announcement_covers(one, each, open, effort) for one in wide.alternatives)
         for each in narrow.alternatives
     )
 
 
-def _announcement_covers(general: Alternative, specific: Alternative, open: bool) -> bool:
-    if not set(general.residuals) <= set(specific.residuals):
+def _announcement_covers(
+    general: Alternative, specific: Alternative, open: bool, effort: Effort
+) -> bool:
+    if not effort.spend(1) or not set(general.residuals) <= set(specific.residuals):
         return False
     wide, narrow = general.domains, specific.domains
     if open:  # what `specific` does not name may be anything, so `general` may not restrain it
         return all(
-            _union_includes(domains, narrow.get(name, [PRESENT])) for name, domains in wide.items()
+            _union_includes(domains, narrow.get(name, [PRESENT]), effort)
+            for name, domains in wide.items()
         )
-    return all(_union_includes(wide.get(name, []), domains) for name, domains in narrow.items())
+    return all(
+        _union_includes(wide.get(name, []), domains, effort) for name, domains in narrow.items()
+    )
 
 
-def _union_includes(outer: list[Domain], inner: list[Domain]) -> bool:
-    return all(not each.has_present or any(wide.includes(each) for wide in outer) for each in inner)
+def _union_includes(outer: list[Domain], inner: list[Domain], effort: Effort) -> bool:
+    return all(
+        not each.has_present
+        or any(effort.compare(wide, each) and wide.includes(each) for wide in outer)
+        for each in inner
+    )
 
 
 def overlaps(
@@ -122,8 +133,9 @@ def overlaps(
     """
     announcing = checked_advertisement(advertisement)
     hearing = _filter(subscription).bind(subscription_values or NO_VALUES)
+    effort = Effort()
     return any(
-        _may_meet(one.domains, other, open)
+        _may_meet(one.domains, other, open, effort)
         for one in announcing.alternatives
         for other in hearing.conjunctions
     )
@@ -135,7 +147,11 @@ def _filter(given: object) -> Filter:
     raise InvalidFilter(f"a Filter is needed here, not a {type(given).__name__}")
 
 
-def _may_meet(announcement: dict[str, list[Domain]], heard: Conjunction, open: bool) -> bool:
+def _may_meet(
+    announcement: dict[str, list[Domain]], heard: Conjunction, open: bool, effort: Effort
+) -> bool:
+    if not effort.spend(1):
+        return True
     if heard.is_contradiction:
         return False
     for name, domain in heard.domains.items():
@@ -145,6 +161,6 @@ def _may_meet(announcement: dict[str, list[Domain]], heard: Conjunction, open: b
         if offers is None:
             if not open:
                 return False
-        elif all(offer.disjoint(domain) for offer in offers):
+        elif all(effort.compare(offer, domain) and offer.disjoint(domain) for offer in offers):
             return False
     return True
