@@ -16,7 +16,7 @@ from palio.node.identity import Identity, fact_text
 from palio.node.limits import AHEAD_US, ASK_AGAIN_S, KNOWN_AGAIN_S
 from palio.node.registry import Registry
 from palio.node.vouching import LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
-from palio.protocol.limits import MAX_NAME_BYTES, PORTION_FACTS
+from palio.protocol.limits import MAX_NAME_BYTES, PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Echo, Fact, Facts, Known
 from palio.simulation.world import EPOCH_US
 from tests.node.signing import Keyring
@@ -433,6 +433,19 @@ def test_a_message_holds_only_so_many_facts(more: int) -> None:
     else:
         b.receive("n", facts, AT)
         assert len(b.facts()) >= PORTION_FACTS + more
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_message_holds_only_so_much_of_filters(more: int) -> None:
+    b = linked(Registry("b"))
+    texts = ("x = 1", " " * (PORTION_BYTES - len("x = 1") + more))
+    facts = tuple(Fact("n", 1 + at, f"o/{at}", filter=text) for at, text in enumerate(texts))
+    b.receive("n", Facts((Fact("n", 9, "o/alone", filter=" " * (PORTION_BYTES + 1)),)), AT)
+    if more > 0:
+        with pytest.raises(IllegalMessage, match="PORTION_BYTES"):
+            b.receive("n", Facts(facts), AT)
+    else:
+        b.receive("n", Facts(facts), AT)
 
 
 @pytest.mark.parametrize(("early", "legal"), [(0.1, False), (0.0, True), (-0.1, True)])

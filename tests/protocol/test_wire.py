@@ -21,6 +21,7 @@ from palio.protocol.limits import (
     MAX_BATCH_ROWS,
     MAX_FRAME_BYTES,
     MAX_SHAPES,
+    PORTION_BYTES,
     PROTOCOL_VERSION,
 )
 from palio.protocol.messages import (
@@ -39,6 +40,7 @@ from palio.protocol.messages import (
     Route,
     Subscribe,
 )
+from palio.protocol.portions import portions
 from palio.protocol.wire import CONTROL, HEAD, Decoder, Encoder, framed
 from palio.routing import messages as routing
 from tests.node.events import parcel
@@ -383,3 +385,33 @@ def test_no_change_of_a_byte_breaks_the_decoder(data: st.DataObject) -> None:
         for message in Decoder("peer").feed(bytes(good)):
             if isinstance(message, Forward):
                 message.parcel.batch.validate(full=True)
+
+
+def table_of(*lengths: int) -> routing.Batch:
+    """Subscriptions whose filters have so many characters."""
+    filters = [parse_filter("s = '" + "x" * (length - 6) + "'") for length in lengths]
+    return routing.Batch(tuple(routing.Subscribe(*each) for each in enumerate(filters)))
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_the_filters_of_one_frame_are_as_many_as_are_read_at_once(more: int) -> None:
+    """A frame is read in one turn: one of the costliest filters held a neighbour for seconds."""
+    message = Route(table_of(100, PORTION_BYTES - 100 + more))
+    data = sent(Encoder(), message)
+    if more <= 0:
+        assert list(Decoder("peer").feed(data)) == [message]
+    else:
+        with pytest.raises(IllegalMessage, match=r"\(PORTION_BYTES\)"):
+            list(Decoder("peer").feed(data))
+
+
+def test_one_filter_alone_may_be_longer_and_every_portion_is_read() -> None:
+    lengths = (PORTION_BYTES + 100, 50, PORTION_BYTES - 30, 9_000, 9_000, 40_000, 100)
+    encoder, decoder = Encoder(), Decoder("peer")
+    came: list[routing.Request] = []
+    for each in portions(Route(table_of(*lengths))):
+        (message,) = decoder.feed(sent(encoder, each))
+        assert isinstance(message, Route)
+        assert isinstance(message.control, routing.Batch)
+        came += message.control.requests
+    assert tuple(came) == table_of(*lengths).requests

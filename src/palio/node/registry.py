@@ -42,7 +42,7 @@ from palio.node.hearsay import Hearsay
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS, REPEATED_AT_ONCE
 from palio.node.vouching import LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
 from palio.node.ways import next_hops
-from palio.protocol.limits import PORTION_FACTS
+from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Echo, Fact, Facts, Known, Message
 
 __all__ = ["Registry"]
@@ -302,6 +302,9 @@ class Registry:
                 if len(facts) > PORTION_FACTS:
                     reason = f"{len(facts)} facts at once; {PORTION_FACTS} are the most"
                     raise IllegalMessage(neighbour, f"{reason} (PORTION_FACTS)")
+                if len(facts) > 1 and sum(len(each.filter) for each in facts) > PORTION_BYTES:
+                    reason = f"facts whose filters have more than {PORTION_BYTES} characters"
+                    raise IllegalMessage(neighbour, f"{reason} together (PORTION_BYTES)")
                 self._learn(neighbour, facts, at)
             case Echo():
                 self._echoed(neighbour, message)

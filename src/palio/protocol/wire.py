@@ -34,7 +34,13 @@ from palio.model.advertisements import Advertisement
 from palio.model.events import conform
 from palio.model.filters import Filter
 from palio.protocol.ipc import check_batch_message
-from palio.protocol.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, MAX_FRAME_BYTES, MAX_SHAPES
+from palio.protocol.limits import (
+    MAX_BATCH_CELLS,
+    MAX_BATCH_ROWS,
+    MAX_FRAME_BYTES,
+    MAX_SHAPES,
+    PORTION_BYTES,
+)
 from palio.protocol.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
 from palio.protocol.parcels import Shape
 
@@ -150,6 +156,7 @@ class Decoder:
         self._shapes: dict[int, Shape] = {}
         self._rest = bytearray()
         self._payload: bytes | None = None
+        self._filters = self._filter_chars = 0
         self._msgpack = msgspec.msgpack.Decoder(Message, dec_hook=self._hook)
 
     @property
@@ -194,6 +201,7 @@ class Decoder:
                 rest += memoryview(data)[start:]
 
     def _read(self, kind: int, body: memoryview) -> Message | None:
+        self._filters = self._filter_chars = 0
         try:
             if kind == CONTROL:
                 if len(body) > self.max_control:
@@ -237,12 +245,26 @@ class Decoder:
 
     def _hook(self, kind: type, value: Any) -> object:
         if kind is Filter:
-            return parse_filter(value)
+            return parse_filter(self._counted(value))
         if kind is Advertisement:
-            return parse_advertisement(value)
+            return parse_advertisement(self._counted(value))
         if kind is Parcel:
             return self._parcel(*value)
         raise TypeError(f"{kind.__name__} does not travel")
+
+    def _counted(self, text: Any) -> Any:
+        """A filter's text, if there were not too many in this frame already: they take long to
+        read. One alone may have any length, and more than one no more than `portions` makes.
+        """
+        if isinstance(text, str):
+            self._filters += 1
+            self._filter_chars += len(text)
+            if self._filters > 1 and self._filter_chars > PORTION_BYTES:
+                raise ValueError(
+                    f"several filters with more than {PORTION_BYTES} characters together "
+                    "(PORTION_BYTES)"
+                )
+        return text
 
     def _parcel(self, publisher: Any, number: Any, values: Any = None) -> Parcel:
         shape = self._shapes.get(number) if isinstance(number, int) else None
