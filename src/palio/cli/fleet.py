@@ -133,6 +133,11 @@ class Fleet:
         process.kill()
         await process.wait()
 
+    async def restart(self, name: str) -> None:
+        """Drain a broker with SIGTERM, and start it again once it has gone."""
+        await _end([self._running.pop(name)])
+        await self.start(name)
+
     async def __aenter__(self) -> Self:
         try:
             for name in self.names:

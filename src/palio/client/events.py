@@ -70,10 +70,11 @@ class Event(Mapping[str, Any]):
 class Gap(msgspec.Struct, frozen=True):
     """Events of one publisher that a subscriber lost: how many, and within which numbers.
 
-    Where the publisher is `*` and the count 0, events of anybody may have been lost: the session
-    with the broker was, and what was published in the meantime is not known. Durable events of a
-    durable subscription are not among them, unless it is told so itself: then its broker's disk has
-    lost something. Of a damaged entry the count may be that of all its numbers.
+    Where the publisher is `*` and the count 0, events of anybody may have been lost until now: the
+    session with the broker was, or a broker or a link on their way was away, and what was published
+    in the meantime is not known. It is told when the way is lost, and again once it is whole.
+    Durable events of a durable subscription are not among them, unless its broker's disk has lost
+    something. Of a damaged entry the count may be that of all its numbers.
     """
 
     publisher: str
@@ -88,7 +89,7 @@ class Gap(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if not self.is_certain:
-            return "events may have been lost while the session with the broker was"
+            return "events may have been lost: the broker, or one on their way, was away"
         return f"lost {self._events()}"
 
     def _events(self) -> str:

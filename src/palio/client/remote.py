@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -111,6 +111,10 @@ class Remote(Audience):
         self._has_been_connected = False
         self._is_away = False
         """Whether the connection is lost or suspended: what is under way comes when it is back."""
+        self._missed: dict[Subscription, None] = {}
+        """Subscriptions that were made anew and are perhaps not in force everywhere."""
+        self._is_settling = False
+        """Whether the broker is asked if they are; that is asked again in a new session."""
         self.spurious = 0
         """Events that came and were for no subscription any longer."""
 
@@ -255,13 +259,24 @@ class Remote(Audience):
                 return
             self._session = session
         elif self._has_been_connected:
-            for subscription in self._numbers:
-                subscription._inbox.note(subscription, _UNKNOWN)
+            self._missed.update(dict.fromkeys(self._numbers))
+            _tell_unknown(self._missed)
         self._has_been_connected = True
         for subscription in self._durable:
             subscription._receipts.renew()
         self._declare()
+        if self._missed and not self._is_settling:
+            self._is_settling = True
+            self._asked(Settle(0)).add_done_callback(self._is_whole)
         self._publications.renew()
+
+    def _is_whole(self, settled: asyncio.Future[Any]) -> None:
+        """What was subscribed anew is in force everywhere; until now, events passed it by."""
+        _retrieved(settled)
+        self._is_settling = False
+        missed, self._missed = self._missed, {}
+        if self._is_open:
+            _tell_unknown(each for each in missed if each in self._numbers)
 
     def connected(self, session: Session) -> None:
         """The session is back, or there is room again for what waits to be published."""
@@ -423,12 +438,21 @@ class Remote(Audience):
         self._hand_out(parcel.publisher, [(parcel.batch, matches)], entry)
 
     def _note(self, gaps: Sequence[messages.Gap]) -> None:
-        """Events that the broker dropped because this client fell behind."""
+        """Events that the broker dropped because this client fell behind, or that may have been
+        lost on their way to it.
+        """
         for each in gaps:
             gap = Gap(each.publisher, each.first_seq, each.last_seq, each.count)
             for number, subscription in self._subscriptions.items():
-                if number == each.key or (each.key < 0 and not subscription.durable):
+                is_for_all = each.key < 0 and (not subscription.durable or not each.count)
+                if number == each.key or is_for_all:
                     subscription._inbox.note(subscription, gap)
+
+
+def _tell_unknown(subscriptions: Iterable[Subscription]) -> None:
+    """Events of anybody may have been lost to these."""
+    for subscription in subscriptions:
+        subscription._inbox.note(subscription, _UNKNOWN)
 
 
 def _retrieved(change: asyncio.Future[Any]) -> None:

@@ -278,6 +278,9 @@ class Node:
             )
             if is_over or neighbour.must_begin_anew:
                 self._end_neighbour(neighbour)
+            elif neighbour.has_lapsed():
+                core.lapses.note()
+        yield from self._tell_lapses()
         for subject, durable in list(core.durability.here.items()):
             if core.durability.here.get(subject) is durable and _has_lapsed(durable, core.at.now):
                 waiting = core.durability.custody.line(subject)
@@ -287,6 +290,17 @@ class Node:
         core.durability.registry.again(core.at)
         core.complain_again()
         self._publishing.times.keep()
+
+    def _tell_lapses(self) -> Iterator[int]:
+        """Live events may have been lost: other brokers and clients here are told, once a look."""
+        is_news, is_told = self._core.lapses.take()
+        if is_news:
+            self._core.durability.registry.lapse()
+        if is_told:
+            for session in list(self._core.sessions.values()):
+                if session.subscriptions:
+                    session.lapse(self._core.out)
+                yield 1
 
     def drain(self, at: Moment) -> list[Effect]:
         """Say goodbye to everybody, and take no more connections."""
@@ -436,8 +450,11 @@ class Node:
     def _attach(self, neighbour: Neighbour) -> None:
         core = self._core
         core.report("info", "peer_up", peer=neighbour.name)
+        neighbour.is_new = not core.durability.registry.has_heard_of(neighbour.name)
         core.durability.registry.join(neighbour.name, core.at)
         core.route(core.router.attach(neighbour.peer))
+        if not neighbour.is_new:
+            core.lapses.ways_changed()
 
     def _welcome(self, link: int, party: Party, *, resumed: bool, publisher: str) -> None:
         core, settings = self._core, self._core.settings
@@ -580,6 +597,8 @@ class Node:
                 if neighbour.missing:
                     control = neighbour.missing.honest(control)
                 core.route(core.router.receive(neighbour.peer, control))
+                if neighbour.changes_tree(control):
+                    core.lapses.ways_changed()
             case Forward():
                 self._publishing.forward(neighbour, message)
             case Carry():
@@ -642,6 +661,7 @@ class Node:
         core.durability.custody.detach(neighbour.name)
         core.durability.registry.leave(neighbour.name, core.at)
         core.route(core.router.detach(neighbour.peer))
+        core.lapses.note()
         self._questions.lost(neighbour)
 
     # --- time ---

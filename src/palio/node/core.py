@@ -16,9 +16,10 @@ from palio.node.custody import Lost
 from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report, Store
 from palio.node.identity import Identity
+from palio.node.lapses import Lapses
 from palio.node.sessions import Budget, Durable, Neighbour, Session
 from palio.node.settings import Settings
-from palio.node.vouching import LINKS, Vouching
+from palio.node.vouching import LAPSE, LINKS, Vouching
 from palio.protocol.messages import Carry, Deliver, Done, Echo, Gap, Gaps, Route, unpack_mask
 from palio.protocol.portions import portions
 from palio.routing.messages import Batch, Control, Settled
@@ -68,6 +69,9 @@ class Core:
         """Places in the routing table: whose they are, and the key of a durable subscription."""
         self._waves: dict[int, _Wave] = {}
         self._next_wave = 1
+        self._sounder: Peer | None = None
+        """The place in the routing table from which this broker itself sends waves."""
+        self.lapses = Lapses(self._sound)
         self._next_ticket = 1
         self._promises: dict[int, list[_Promise]] = {}
         self.failures = 0
@@ -130,9 +134,12 @@ class Core:
 
     def settle(self, session: Session, id: int) -> None:
         """Answer a client once all it asked for is in force everywhere, and on the disk here."""
-        wave = self._next_wave
-        self._next_wave += 1
-        self._waves[wave] = _Wave(session, id)
+
+        def done(unreached: tuple[str, ...]) -> None:
+            if session.id in self.sessions:
+                session.say(self.out, Done(id, unreached))
+
+        wave = self._begin_wave(_Wave(3, done))
         self.durability.registry.settle(wave)
         self.route(self.router.receive(session.peer, Batch((), wave=wave)))
 
@@ -141,6 +148,20 @@ class Core:
             self._answered(wave, ())
 
         self.append((), on_disk, on_disk)
+
+    def _sound(self, then: Callable[[], None]) -> None:
+        """Do something once all that this broker has told its neighbours is in force beyond."""
+        if self._sounder is None:
+            self._sounder = Peer.session(f"broker {self.name}")
+            self.route(self.router.attach(self._sounder))
+        wave = self._begin_wave(_Wave(1, lambda _unreached: then()))
+        self.route(self.router.receive(self._sounder, Batch((), wave=wave)))
+
+    def _begin_wave(self, state: _Wave) -> int:
+        wave = self._next_wave
+        self._next_wave += 1
+        self._waves[wave] = state
+        return wave
 
     def _answered(self, wave: int, unreached: Iterable[str]) -> None:
         """Routing tables, registry or disk: one of the three has answered."""
@@ -154,13 +175,13 @@ class Core:
         state.open -= 1
         if state.open == 0:
             del self._waves[wave]
-            if state.session.id in self.sessions:
-                state.session.say(self.out, Done(state.id, tuple(sorted(state.unreached))))
+            state.then(tuple(sorted(state.unreached)))
 
     # --- saying things ---
 
     def route(self, sends: Iterable[Send]) -> None:
         """Carry what the router says."""
+        is_other_tree = False
         for peer, control in sends:
             if peer.is_client:
                 if isinstance(control, Settled):
@@ -171,6 +192,9 @@ class Core:
                 said = self._sifted(neighbour, control) if neighbour.missing else control
                 for portion in portions(Route(said)):
                     neighbour.say(self.out, portion)
+                is_other_tree = is_other_tree or neighbour.changes_tree(control)
+        if is_other_tree:
+            self.lapses.ways_changed()
 
     def _sifted(self, neighbour: Neighbour, control: Control) -> Control:
         """What a neighbour that has refused something is told."""
@@ -187,6 +211,8 @@ class Core:
             outbox, registry.outbox = registry.outbox, []
             news, registry.news = registry.news, []
             if news:
+                if any(fact.subject == LAPSE and fact.origin != self.name for fact in news):
+                    self.lapses.hear()
                 operations, moved = self.durability.learn(news)
                 mine = [fact.version for fact in news if fact.origin == self.name]
                 self._write_facts(operations, max(mine, default=0))
@@ -244,8 +270,8 @@ class Core:
         registry = self.durability.registry
 
         def untold(_reason: str) -> None:
-            """A full disk does not keep a broker from telling of its links."""
-            registry.tell(version, only=LINKS)
+            """A full disk does not keep a broker from telling of its links, and what was lost."""
+            registry.tell(version, only=(LINKS, LAPSE))
 
         self.append(operations, lambda: registry.tell(version), untold)
 
@@ -348,14 +374,13 @@ class Core:
 
 
 class _Wave:
-    """A client's question, open until routing tables, registry and disk have answered."""
+    """A question, open until so many of routing tables, registry and disk have answered."""
 
-    __slots__ = ("id", "open", "session", "unreached")
+    __slots__ = ("open", "then", "unreached")
 
-    def __init__(self, session: Session, id: int) -> None:
-        self.session = session
-        self.id = id
-        self.open = 3
+    def __init__(self, open: int, then: Callable[[tuple[str, ...]], None]) -> None:
+        self.open = open
+        self.then = then
         self.unreached: dict[str, None] = {}
 
 

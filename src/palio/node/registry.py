@@ -34,13 +34,13 @@ that learns of its own retirement is not gone, and says everything again, under 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from palio.errors import IllegalMessage
 from palio.node.effects import Moment
 from palio.node.hearsay import Hearsay
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS, REPEATED_AT_ONCE
-from palio.node.vouching import LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
+from palio.node.vouching import LAPSE, LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
 from palio.node.ways import next_hops
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Echo, Fact, Facts, Known, Message
@@ -225,13 +225,17 @@ class Registry:
     def _next_version(self) -> int:
         return self._versions.get(self.name, 0) + 1
 
-    def tell(self, version: int, *, only: str = "") -> None:
+    def lapse(self) -> None:
+        """Tell all brokers that live events may have been lost on their way through here."""
+        self._announce(LAPSE)
+
+    def tell(self, version: int, *, only: Collection[str] = ()) -> None:
         """What this broker has announced up to a version is on its disk: the others may know.
 
-        Or it could not be written: then they know of one subject only.
+        Or it could not be written: then they know of some subjects only.
         """
         done = [self._untold.pop(each) for each in list(self._untold) if each <= version]
-        told = [fact for fact in done if not only or fact.subject == only]
+        told = [fact for fact in done if not only or fact.subject in only]
         if told:
             self._flood(told, None)
 

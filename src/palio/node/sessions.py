@@ -19,6 +19,7 @@ from palio.node.limits import FEW_RECEIVERS, MAX_GAPS
 from palio.node.missing import Missing
 from palio.protocol.messages import Deliver, Forward, Gap, Gaps, Message, Seen, unpack_mask
 from palio.protocol.streams import Stream, size_of
+from palio.routing.messages import Control, Join, Leave
 from palio.routing.protocol import Peer
 
 __all__ = ["Budget", "Durable", "Neighbour", "Party", "Session", "Subscription"]
@@ -69,7 +70,10 @@ class Party:
         """Events that were dropped because the receiver fell behind."""
         self._queue: deque[tuple[Deliver | Forward, int]] = deque()
         self._budget = budget
-        self._gaps: dict[str, Gap] = {}
+        self._gaps: dict[tuple[str, int], Gap] = {}
+        """By publisher and durable subscription (or -1), what was lost and is yet to be told."""
+        self._has_lapsed = False
+        """Whether it is yet to be told that more may have been lost."""
         budget.receivers += 1
 
     @property
@@ -159,19 +163,21 @@ class Party:
         parcel = message.parcel
         numbers = parcel.numbers[unpack_mask(message.rows, len(parcel))]
         publisher, first, last = parcel.publisher, int(numbers[0]), int(numbers[-1])
-        if publisher not in self._gaps and len(self._gaps) >= MAX_GAPS:
+        key = message.key if isinstance(message, Deliver) else -1
+        if (publisher, key) not in self._gaps and len(self._gaps) >= MAX_GAPS:
             publisher, first, last = "*", 0, 0
-        known = self._gaps.get(publisher)
+        known = self._gaps.get((publisher, key))
         if known is not None:
             first = known.first_seq
         count = len(numbers) + (known.count if known else 0)
-        self._gaps[publisher] = Gap(publisher, first, last, count)
+        self._gaps[publisher, key] = Gap(publisher, first, last, count, key)
         self.dropped += len(numbers)
 
     def _tell_gaps(self, out: list[Effect]) -> None:
-        if self._gaps:
-            gaps = Gaps(tuple(self._gaps.values()))
-            self._gaps = {}
+        if self._gaps or self._has_lapsed:
+            perhaps = (Gap("*", 0, 0, 0),) if self._has_lapsed else ()
+            gaps = Gaps((*perhaps, *self._gaps.values()))
+            self._gaps, self._has_lapsed = {}, False
             if self.peer.is_client:
                 self.say(out, gaps)
 
@@ -213,6 +219,12 @@ class Session(Party):
         self.promises: deque[tuple[int, int]] = deque()
         """Durable publications not yet answered: (last number, ticket or 0 when on disk)."""
 
+    def lapse(self, out: list[Effect]) -> None:
+        """Events of anybody may have been lost on their way: told now, or when there is room."""
+        self._has_lapsed = True
+        if self.link is not None and self.has_room and not self._queue:
+            self._tell_gaps(out)
+
     @property
     def name(self) -> str:
         """The client's."""
@@ -226,16 +238,29 @@ class Neighbour(Party):
     """Something that it carried could not be written: its session ends with the next `tick`, and
     in a new one that is carried again."""
 
+    is_new = False
+    """Nobody here had heard of it: nothing of what it has could have been expected before."""
+
     def __init__(
         self, id: str, peer: Peer, principal: Principal, link: int, stream: Stream, budget: Budget
     ) -> None:
         super().__init__(id, peer, principal, link, stream, budget)
         self.missing = Missing(peer.name)
+        self._lapsed = 0
 
     @property
     def name(self) -> str:
         """The broker's name."""
         return self.peer.name
+
+    def changes_tree(self, control: Control) -> bool:
+        """Whether, on a graph, this link comes into the tree or leaves it, and that matters."""
+        return isinstance(control, Leave) or (isinstance(control, Join) and not self.is_new)
+
+    def has_lapsed(self) -> bool:
+        """Whether events for it were dropped since this was asked last."""
+        before, self._lapsed = self._lapsed, self.dropped
+        return self.dropped > before
 
     @property
     def has_room(self) -> bool:

@@ -28,10 +28,14 @@ from palio.node.limits import AHEAD_US, MAX_BROKERS, MAX_FACT_CHARS
 from palio.protocol.limits import MAX_NAME_BYTES
 from palio.protocol.messages import Fact
 
-__all__ = ["LINKS", "RETIRED", "TOKEN", "Trust", "Vouching", "is_subscription"]
+__all__ = ["LAPSE", "LINKS", "RETIRED", "TOKEN", "Trust", "Vouching", "is_subscription"]
 
 LINKS: Final = "links"
 """The subject of a broker's list of neighbours; durable subscriptions have a `/` in theirs."""
+
+LAPSE: Final = "/lapse"
+"""The subject under which a broker says that live events may have been lost: what is news is that
+it says so again."""
 
 RETIRED: Final = "/retired/"
 """What the subject begins with that says of a broker that it is gone; no owner's name is empty."""

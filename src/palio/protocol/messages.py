@@ -390,7 +390,7 @@ class Fact(msgspec.Struct, frozen=True):
     version: Number
     subject: str
     """`links`, the name of a durable subscription, or that of a broker that is gone for good; or
-    `/token`."""
+    `/token`, or `/lapse`."""
     links: tuple[str, ...] = ()
     """The neighbours; or, for a durable subscription that has moved, its new home; or the token."""
     filter: str = ""

@@ -189,8 +189,8 @@ class Entries:
                 return parcel.nbytes
             case Deliver(entry=entry):
                 connection.say(Acknowledge(KEY, self._acknowledged))
-            case Gaps(gaps) if self.source.fail_on_loss:
-                lost = sum(gap.count for gap in gaps)
+            case Gaps(gaps) if self.source.fail_on_loss and any(gap.key == KEY for gap in gaps):
+                lost = sum(gap.count for gap in gaps if gap.key == KEY)
                 raise PalioError(
                     f"the durable subscription {self.source.durable!r} lost "
                     f"{lost or 'an unknown number of'} events at {self.broker}; go on without them "
