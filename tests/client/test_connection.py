@@ -485,6 +485,49 @@ async def test_a_lost_session_is_said_to_every_subscription_and_made_anew() -> N
 
 
 @in_virtual_time
+async def test_a_gap_is_told_again_once_all_is_in_force_everywhere() -> None:
+    """What is published between the two passes by what was subscribed anew."""
+    gaps: list[Gap] = []
+    async with Network("line:3", settings=Settings(client_grace_s=5)) as net:
+        client, other = await net.connect("b1", name="alice"), await net.connect("b3")
+        heard = await client.subscribe("EXISTS x", on_gap=gaps.append)
+        stored = await client.subscribe("EXISTS x", durable="kept", on_gap=gaps.append)
+        await heard.settled()
+        consuming = [asyncio.ensure_future(take(each, 100)) for each in (heard, stored)]
+        net.cut("alice", "b1")
+        await quiet(30)
+        net.delay("b2", "b3", 1.0)
+        net.heal("alice", "b1")
+        await quiet(0.9)
+        await other.publish({"x": 1})
+        assert len(gaps) <= 2
+        await quiet(10)
+        assert [gap.is_certain for gap in gaps] == [False] * 4
+        for each in consuming:
+            each.cancel()
+
+
+@in_virtual_time
+async def test_a_broker_on_the_way_that_restarts_is_told_to_all_subscriptions() -> None:
+    gaps: list[Gap] = []
+    async with Network("line:3") as net:
+        client, other = await net.connect("b1"), await net.connect("b3")
+        await client.subscribe("EXISTS x", on_gap=gaps.append)
+        heard = await client.subscribe("EXISTS x", durable="kept", on_gap=gaps.append)
+        await heard.settled()
+        net.kill("b2")
+        await quiet(1)
+        await other.publish({"x": 1})
+        net.restart("b2")
+        await net.up()
+        await quiet(10)
+        await heard.settled()
+        await other.publish({"x": 2}, durable=True)
+        assert plain(await take(heard, 1)) == [{"x": 2}]
+        assert [gap.publisher for gap in heard.gaps] == ["*"]
+
+
+@in_virtual_time
 async def test_a_session_that_outstays_its_grace_is_lost() -> None:
     async with Network(settings=Settings(client_grace_s=5)) as net:
         client = await net.connect("b1", name="alice")

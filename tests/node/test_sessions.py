@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import FEW_RECEIVERS
-from palio.node.sessions import Budget, Neighbour, Party
+from palio.node.sessions import Budget, Neighbour, Party, Session
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Accepted, Deliver, Message
+from palio.protocol.messages import Accepted, Deliver, Forward, Gap, Gaps, Message
 from palio.protocol.streams import Stream, size_of
 from palio.routing.protocol import Peer
 from tests.node.events import parcel
@@ -77,6 +78,61 @@ def test_a_fair_share_is_left_to_each_whatever_the_others_hold(receivers: int, r
     budget.under_way = budget.maximum
     budget.receivers = receivers
     assert budget.room == room
+
+
+def session(budget: Budget) -> Session:
+    peer = Peer.session("s1")
+    stream = Stream(SIZE)
+    return Session("s1", peer, Principal("p"), 1, stream, budget, owner="p", publisher="p/1")
+
+
+def told(out: list[Effect]) -> list[Gap]:
+    return [gap for each in sent(out) if isinstance(each, Gaps) for gap in each.gaps]
+
+
+def test_a_gap_names_the_durable_subscription_that_lost_live_events() -> None:
+    one, out = session(Budget(100 * SIZE)), list[Effect]()
+    one.offer(out, some(0), MANY)
+    for number, key in ((1, 7), (2, -1), (3, 7), (4, 8)):
+        one.offer(out, msgspec.structs.replace(some(number), key=key), MANY)
+    one.shed(0)
+    one.seen(one.stream.sent)
+    one.drain(out)
+    name = some().parcel.publisher
+    assert told(out) == [Gap(name, 2, 4, 2, 7), Gap(name, 3, 3, 1, -1), Gap(name, 5, 5, 1, 8)]
+
+
+def test_a_lapse_is_told_at_once_where_there_is_room() -> None:
+    one, out = session(Budget(100 * SIZE)), list[Effect]()
+    one.lapse(out)
+    assert told(out) == [Gap("*", 0, 0, 0)]
+
+
+def test_lapses_while_a_client_is_away_or_reads_nothing_are_one() -> None:
+    one, out = session(Budget(100 * SIZE)), list[Effect]()
+    one.offer(out, some(), MANY)
+    for _ in range(100):
+        one.lapse(out)
+    one.seen(one.stream.sent)
+    one.link = None
+    for _ in range(100):
+        one.lapse(out)
+    assert told(out) == []
+    one.link = 2
+    one.drain(out)
+    one.drain(out)
+    assert told(out) == [Gap("*", 0, 0, 0)]
+
+
+def test_a_neighbour_lapses_once_for_what_was_dropped() -> None:
+    budget = Budget(100 * SIZE)
+    link = Neighbour("b2", Peer.broker("b2"), Principal("b2"), 1, Stream(SIZE), budget)
+    assert not link.has_lapsed()
+    for number in range(3):
+        link.offer([], Forward(parcel({"x": number}, first_seq=1 + number)), MANY)
+    link.shed(0)
+    assert link.has_lapsed()
+    assert not link.has_lapsed()
 
 
 def test_a_link_between_brokers_has_its_window_whatever_clients_hold() -> None:
