@@ -185,6 +185,7 @@ class NetworkDemo:
         """Start the brokers, and once the curtain is up do all acts; with an archive in
         `folder / ARCHIVE` of all that was published.
         """
+        self._tell("three brokers start in the background")
         async with Fleet((BERLIN, LONDON, TOKYO), folder) as fleet:
             if archive:
                 await fleet.archive(BERLIN, folder / ARCHIVE)
