@@ -77,7 +77,7 @@ def test_what_a_journal_says_of_itself_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with closing(connect(path)) as connection:
         create_or_check(connection, path, "b1")
-        put_about(connection, "epoch", 4)
+        put_about(connection, {"epoch": 4})
         assert about(connection, "epoch") == 4
         connection.execute("UPDATE about SET value = 5 WHERE key = 'epoch'")
         with pytest.raises(JournalDamaged, match="the journal's epoch"):

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -110,8 +111,7 @@ def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> No
         for statement in _TABLES.split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {FORMAT}")
-        for key, value in (("name", name), ("epoch", 0), ("last_entry", 0)):
-            put_about(connection, key, value)
+        put_about(connection, {"name": name, "epoch": 0, "last_entry": 0})
         connection.execute("COMMIT")
         return
     if version > FORMAT:
@@ -143,10 +143,10 @@ def about(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
     return found[0]
 
 
-def put_about(connection: sqlite3.Connection, key: str, value: str | int) -> None:
-    """Set what the journal says about itself."""
-    row = (key, value, checksum(key, value))
-    connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?, ?)", row)
+def put_about(connection: sqlite3.Connection, values: Mapping[str, str | int]) -> None:
+    """Set some of what the journal says about itself."""
+    rows = [(key, value, checksum(key, value)) for key, value in values.items()]
+    connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?, ?)", rows)
 
 
 class Scribe:
@@ -209,13 +209,12 @@ class Scribe:
         used once. What the transaction did is noted.
         """
         note = self._note
-        put_about(self._connection, "commits", note.commits)
+        said = {"commits": note.commits}
         if note.last_entry > self._last_entry:
-            put_about(self._connection, "last_entry", note.last_entry)
-            self._last_entry = note.last_entry
+            self._last_entry = said["last_entry"] = note.last_entry
         if note.time_us != self._time_us:
-            put_about(self._connection, "time_us", note.time_us)
-            self._time_us = note.time_us
+            self._time_us = said["time_us"] = note.time_us
+        put_about(self._connection, said)
         note.spans = list(self._spans.values())
         self._begin(note.commits + 1)
         return note

@@ -58,10 +58,8 @@ def begin_epoch(
             last_entry += 1
             rows = [(each, last_entry, None, checksum(each, last_entry, None)) for each in told]
             connection.executemany("INSERT INTO assigned VALUES (?, ?, ?, ?)", rows)
-        put_about(connection, "last_entry", last_entry)
-        put_about(connection, "time_us", time_us)
-    put_about(connection, "epoch", epoch + 1)
-    put_about(connection, "commits", commits + 1)
+        put_about(connection, {"last_entry": last_entry, "time_us": time_us})
+    put_about(connection, {"epoch": epoch + 1, "commits": commits + 1})
     connection.execute("COMMIT")
     mark.note(Note(name, epoch + 1, commits + 1, last_entry, time_us, began=here))
     mark.sync()
