@@ -55,14 +55,16 @@ class _Offer:
 
     __slots__ = ("batches", "count", "durable", "error", "first", "form", "future", "last", "row")
 
+    first: int
+    last: int
+    """Its numbers, once it has left."""
+
     def __init__(self, durable: bool) -> None:
         self.durable = durable
         self.form: Form | None = None
         self.row: Row = ()
         self.batches: list[pa.RecordBatch] = []
         self.count = 1
-        self.first = 0
-        self.last = 0
         self.error: PalioError | None = None
         self.future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
 
@@ -130,6 +132,11 @@ class Publications:
             offer = _Offer(durable)
             offer.batches = [part for batch in listed for part in parts(batch)]
             offer.count = sum(batch.num_rows for batch in listed)
+            if not offer.count:
+                offer.future.set_result(
+                    Published(self._next, self._next - 1, level="durable" if durable else "memory")
+                )
+                return offer.future
         else:
             offer = _Offer(durable)
             offer.form, offer.row = found
@@ -140,11 +147,6 @@ class Publications:
                 maximum=self._max_waiting,
                 actual=self._waiting + offer.count,
             )
-        if not offer.count:
-            offer.future.set_result(
-                Published(self._next, self._next - 1, level="durable" if durable else "memory")
-            )
-            return offer.future
         self._offers.append(offer)
         self._waiting += offer.count
         if self._flush is None:
