@@ -183,3 +183,20 @@ def test_an_event_with_a_value_that_fits_no_attribute_matches_nothing(tmp_path: 
     pq.write_table(table, tmp_path / "part-0")
     found = rows(reader(tmp_path, "x IS NULL OR n = 1", StructType().add("n", "long")))
     assert found == [{"n": 3}]
+
+
+def test_integers_here_and_floats_there_are_floats(tmp_path: Path) -> None:
+    """As JSON has them: `{"price": 2}` and `{"price": 1.5}`."""
+    write(tmp_path / "a.parquet", price=[2, 3], n=pa.array([1, 2], pa.int32()))
+    write(tmp_path / "b.parquet", price=[1.5, 2.5], n=pa.array([3, 2**40], pa.int64()))
+    schema = archive_schema(str(tmp_path))
+    assert schema.simpleString() == "struct<price:double,n:bigint>"
+    found = rows(reader(tmp_path, "price >= 2", schema))
+    assert [(row["price"], row["n"]) for row in found] == [(2.0, 1), (3.0, 2), (2.5, 2**40)]
+
+
+def test_an_integer_that_no_float_is_is_not_rounded(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", price=[2**53 + 1])
+    write(tmp_path / "b.parquet", price=[1.5])
+    with pytest.raises(InvalidInput, match="does not fit the column's type double"):
+        rows(reader(tmp_path, "TRUE", archive_schema(str(tmp_path))))

@@ -139,7 +139,10 @@ class ArchiveReader(DataSourceReader):
 
 
 def archive_schema(path: str) -> StructType:
-    """The columns of all files of an archive."""
+    """The columns of all files of an archive.
+
+    What is integers in some and floats in others is floats: the reader refuses what does not fit.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
     columns: dict[str, pa.DataType] = {}
@@ -149,13 +152,26 @@ def archive_schema(path: str) -> StructType:
             fields = list(schema_of(parquet, file))
         for field in fields:
             known = columns.setdefault(field.name, field.type)
-            if known != field.type:
+            if known != field.type and _is_number(known) and _is_number(field.type):
+                columns[field.name] = _wider(known, field.type)
+            elif known != field.type:
                 raise InvalidInput(
                     f"column {field.name!r} is {known} in {str(origin[field.name])!r} and "
                     f"{field.type} in {str(file)!r}; say with .schema(...) which it is to be"
                 )
             origin.setdefault(field.name, file)
     return from_arrow_schema(pa.schema(list(columns.items())))
+
+
+def _is_number(type: pa.DataType) -> bool:
+    return pa.types.is_integer(type) or pa.types.is_floating(type)
+
+
+def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """A type for numbers of two types."""
+    if pa.types.is_integer(one) and pa.types.is_integer(other):
+        return max(one, other, key=lambda type: type.bit_width)
+    return pa.float64()
 
 
 def _usable(file: pq.ParquetFile, path: str | Path) -> frozenset[str]:
