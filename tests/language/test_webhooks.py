@@ -1,10 +1,20 @@
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
 
-from palio.language.webhooks import LONGEST_DELAY_S, Delay, Verdict, structured, verdict
+from palio.errors import InvalidInput
+from palio.language.webhooks import (
+    LONGEST_DELAY_S,
+    Delay,
+    Verdict,
+    secret_of,
+    signature,
+    structured,
+    verdict,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +54,25 @@ def test_one_event_or_a_batch() -> None:
     headers, body = structured(events[:1], as_batch=False)
     assert headers == {"content-type": "application/cloudevents+json"}
     assert json.loads(body) == events[0]
+
+
+def test_the_example_of_standard_webhooks() -> None:
+    """Of its reference implementations' tests."""
+    secret = secret_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    signed = signature(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "whsec_", "whsec_%%%", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_é" * 9]
+    + ["whsec_" + base64.b64encode(bytes(size)).decode() for size in (23, 65)],
+)
+def test_what_is_no_secret(text: str) -> None:
+    with pytest.raises(InvalidInput, match="24 to 64 bytes in base64"):
+        secret_of(text)
+
+
+@pytest.mark.parametrize("size", [24, 64])
+def test_the_shortest_and_the_longest_secret(size: int) -> None:
+    assert secret_of("whsec_" + base64.b64encode(bytes(size)).decode()) == bytes(size)

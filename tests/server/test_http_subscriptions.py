@@ -73,7 +73,12 @@ def test_parameters_have_values() -> None:
         ({"filters": [{"palio": "x = :y"}]}, ":y has no value"),
         ({"filters": [{"palio": {"filter": "x = :y", "parameters": {"y": 1}}}] * 2}, "two filters"),
         ({"protocol": "MQTT"}, "'MQTT' is not supported"),
-        ({"protocolsettings": {"method": "PUT"}}, "headers are supported"),
+        ({"protocolsettings": {"method": "PUT"}}, "there are headers and secret, and nothing else"),
+        (
+            {"protocolsettings": {"secret": 5}},
+            r"at \$.protocolsettings.secret: a secret is written",
+        ),
+        ({"protocolsettings": {"secret": "x"}}, r"at \$.protocolsettings.secret: a secret is"),
         ({"protocolsettings": {"headers": {"a": 1}}}, "an object of texts"),
         ({"sink": "ftp://example.com"}, "no address of HTTP"),
         ({"sink": "http://"}, "no address of HTTP"),
@@ -98,6 +103,7 @@ HOP_BY_HOP = (
     *("Host", "content-length", "Transfer-Encoding", "connection", "TE", "Trailer", "Upgrade"),
     *("Proxy-Authorization", "proxy-connection", "Keep-Alive", "Expect", "HTTP2-Settings"),
     *("Content-Type", "Content-Encoding", "Accept-Encoding", "WebHook-Request-Origin"),
+    *("Webhook-Signature", "webhook-id", "Idempotency-Key"),
 )
 
 

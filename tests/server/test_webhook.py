@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE
-from palio.language.webhooks import LONGEST_DELAY_S
+from palio.language.webhooks import LONGEST_DELAY_S, secret_of, signature
 from palio.node.authority import OpenAuthority
 from palio.server.feed import Feed, Item
 from palio.server.http_access import Access
@@ -300,3 +300,39 @@ async def test_headers_of_before_that_are_refused_now_are_not_sent(
         await delivery.stop()
     assert "subscription s1 is not delivered" in caplog.text
     assert sink.calls == []
+
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+async def test_every_call_says_which_it_is_and_which_try() -> None:
+    sink = Sink(503)
+    await run(sink, Script(*(Item(f"d.{n}.0", event(n)) for n in (1, 2))))
+    said = [(call.headers["webhook-id"], call.headers["webhook-attempt"]) for call in sink.calls]
+    assert said == [("s1/d.1.0", "1"), ("s1/d.1.0", "2"), ("s1/d.2.0", "1")]
+    assert [call.headers["idempotency-key"] for call in sink.calls] == [id for id, _ in said]
+    assert not any("webhook-signature" in call.headers for call in sink.calls)
+
+
+async def test_batches_that_begin_alike_and_end_otherwise_are_different_calls() -> None:
+    """After a restart a batch may be longer: who has had the shorter must not pass it over."""
+    ids = []
+    for count in (2, 3):
+        sink = Sink()
+        found = Script(*(Item(f"d.1.{row}", event(row)) for row in range(count)))
+        await run(sink, found, subscription(batch=10))
+        ids.append(sink.calls[0].headers["webhook-id"])
+    assert ids == ["s1/d.1.0..d.1.1", "s1/d.1.0..d.1.2"]
+
+
+async def test_calls_are_signed_with_a_secret() -> None:
+    request = msgspec.convert({"sink": SINK, "protocolsettings": {"secret": SECRET}}, Request)
+    sink = Sink()
+    made = Subscription.of("s1", "alice", request, "")
+    webhook = Webhook(sink.sinks, made, now=lambda: 1614265330.9)
+    await webhook.run(cast(Feed, Script(Item("d.1.0", event(1)))))
+    (call,) = sink.calls
+    assert call.headers["webhook-timestamp"] == "1614265330"
+    expected = signature(secret_of(SECRET), "s1/d.1.0", 1614265330, call.content)
+    assert call.headers["webhook-signature"] == expected
+    assert SECRET not in f"{made!r}{request!r}"

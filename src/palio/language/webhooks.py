@@ -3,21 +3,42 @@
 1. 2xx is taken. 410 says that the sink wants no more, ever.
 2. 408, 425, 429, 5xx and no answer are tried again, after twice as long each time, or as long as
    `Retry-After` says. Any other answer is final.
+3. With a secret a call is signed as Standard Webhooks has it (standardwebhooks.com), so that a sink
+   knows who calls, and that a call is not an old one.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import hmac
 import json
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
+from palio.errors import InvalidInput
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 
-__all__ = ["LONGEST_DELAY_S", "Delay", "Verdict", "structured", "verdict"]
+__all__ = [
+    "LONGEST_DELAY_S",
+    "SECRET_BYTES",
+    "Delay",
+    "Verdict",
+    "secret_of",
+    "signature",
+    "structured",
+    "verdict",
+]
 
 FIRST_DELAY_S: Final = 0.5
 LONGEST_DELAY_S: Final = 300.0
+
+SECRET_BYTES: Final = (24, 64)
+"""The shortest and the longest secret of Standard Webhooks."""
+
+_SECRET: Final = "whsec_"
 
 _AGAIN: Final = frozenset({408, 425, 429})
 
@@ -78,3 +99,26 @@ def structured(
     if as_batch:
         return {"content-type": BATCH_TYPE}, json.dumps(list(documents)).encode()
     return {"content-type": JSON_TYPE}, json.dumps(documents[0]).encode()
+
+
+def secret_of(text: str) -> bytes:
+    """A secret as it is written: `whsec_` and 24 to 64 bytes in base64."""
+    try:
+        secret = base64.b64decode(text.removeprefix(_SECRET), validate=True)
+    except (binascii.Error, ValueError):
+        secret = b""
+    least, most = SECRET_BYTES
+    if not text.startswith(_SECRET) or not least <= len(secret) <= most:
+        raise InvalidInput(f"a secret is written {_SECRET} and {least} to {most} bytes in base64")
+    return secret
+
+
+def signature(secret: bytes, id: str, timestamp: int, body: bytes) -> str:
+    """What shows that a call comes from who has the secret.
+
+    >>> signature(b"0" * 24, "msg_1", 1614265330, b"{}")[:9]
+    'v1,3T1TQC'
+    """
+    signed = b".".join((id.encode(), str(timestamp).encode(), body))
+    digest = hmac.new(secret, signed, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"

@@ -27,6 +27,7 @@ from palio.errors import (
 from palio.language import cloudevents
 from palio.language.documents import shown, wrong
 from palio.language.parsing import parse_filter
+from palio.language.webhooks import secret_of
 from palio.model.filters import TRUE, Conjunction, Constraint, Filter
 from palio.model.hiding import shown_without
 from palio.model.parameters import check_given
@@ -43,6 +44,7 @@ __all__ = [
     "check_headers",
     "check_names",
     "parameters",
+    "sink_secret",
 ]
 
 MAX_SUBSCRIPTIONS: Final = 10_000
@@ -120,8 +122,12 @@ def _check(request: Request) -> None:
     config = request.config
     if request.protocol != "HTTP":
         raise InvalidInput(f"at $.protocol: {request.protocol!r:.40} is not supported; HTTP is")
-    if set(request.protocolsettings) - {"headers"}:
-        raise InvalidInput("at $.protocolsettings: headers are supported, and nothing else")
+    if set(request.protocolsettings) - {"headers", "secret"}:
+        raise InvalidInput("at $.protocolsettings: there are headers and secret, and nothing else")
+    try:
+        sink_secret(request)
+    except InvalidInput as error:
+        raise InvalidInput(f"at $.protocolsettings.secret: {error}") from None
     check_headers(request)
     for name, url in (("sink", request.sink), ("config.deadletter", config.deadletter)):
         if url and not _is_address(url):
@@ -146,13 +152,21 @@ MAX_PORT: Final = 65_535
 _OURS: Final = frozenset(
     {"host", "content-length", "content-type", "content-encoding", "transfer-encoding"}
     | {"connection", "keep-alive", "te", "trailer", "upgrade", "expect", "http2-settings"}
-    | {"accept-encoding", "webhook-request-origin"}
+    | {"accept-encoding", "idempotency-key"}
 )
-"""Headers that say where a call goes, where it ends and how the connection is used, in small
-letters: only who makes the call can say them."""
+"""Headers that say where a call goes, where it ends, how the connection is used and which call it
+is, in small letters: only who makes the call can say them."""
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"([!-~]([\t -~]*[!-~])?)?")
+
+
+def sink_secret(request: Request) -> bytes:
+    """What the calls of a sink are signed with; nothing if they are not."""
+    secret = request.protocolsettings.get("secret")
+    if secret is None:
+        return b""
+    return secret_of(secret if isinstance(secret, str) else "")
 
 
 def check_headers(request: Request) -> None:
@@ -170,7 +184,7 @@ def check_headers(request: Request) -> None:
     for name, value in headers.items():
         small = name.lower()
         place = f"at $.protocolsettings.headers[{shown(name):.40}]: "
-        if small in _OURS or small.startswith("proxy-"):
+        if small in _OURS or small.startswith(("proxy-", "webhook-")):
             raise InvalidInput(place + "this header is the broker's to write; leave it out")
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise InvalidInput(place + "a header is a name and a line of printable ASCII")

@@ -5,7 +5,9 @@
 2. An answer means what language/webhooks.py says: taken, again, final, or gone, which ends the
    subscription.
 3. What is not taken goes to the dead-letter address, or else to the log, and is counted.
-4. The broker is told that an event was dealt with only then: a sink that is away keeps the events
+4. Every call says which it is and which try (`webhook-id`, `idempotency-key`, `webhook-attempt`),
+   so that a sink knows what it has had; with a secret it is signed.
+5. The broker is told that an event was dealt with only then: a sink that is away keeps the events
    of a durable subscription in custody; of others the oldest go, and a gap is told.
 """
 
@@ -13,15 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from palio.errors import NotPermitted, PalioError
-from palio.language.webhooks import Delay, Verdict, structured, verdict
+from palio.language.webhooks import Delay, Verdict, signature, structured, verdict
 from palio.server.feed import Feed, Item
-from palio.server.http_subscriptions import Subscription
+from palio.server.http_subscriptions import Subscription, sink_secret
 from palio.server.sinks import Answer, SinkFailed, Sinks
 
 __all__ = ["Counts", "Gone", "NotTaken", "Webhook", "ask_leave"]
@@ -77,11 +80,14 @@ class Webhook:
         subscription: Subscription,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.subscription = subscription
         self.counts = Counts()
         self._sinks = sinks
         self._sleep = sleep
+        self._now = now
+        self._secret = sink_secret(subscription.request)
 
     async def run(self, feed: Feed) -> None:
         """Deliver; `Gone` if the sink wants no more."""
@@ -98,7 +104,7 @@ class Webhook:
                 await self._sleep(delay.next_s(retry_after))
                 retry_after = ""
             try:
-                answer = await self._post(self.subscription.request.sink, items)
+                answer = await self._post(self.subscription.request.sink, items, attempt)
             except SinkFailed as error:
                 reason = str(error)
                 continue
@@ -121,16 +127,29 @@ class Webhook:
         address = self.subscription.request.config.deadletter
         if address:
             try:
-                answer = await self._post(address, items)
+                answer = await self._post(address, items, 0)
                 details["deadletter"] = f"status {answer.status}"
             except SinkFailed as error:
                 details["deadletter"] = str(error)
         logger.warning("a sink did not take events", extra={"details": details})
 
-    async def _post(self, address: str, items: Sequence[Item]) -> Answer:
+    async def _post(self, address: str, items: Sequence[Item], attempt: int) -> Answer:
         request = self.subscription.request
         said, body = structured(
             [item.document for item in items], as_batch=request.config.batch > 1
         )
+        id = _id(self.subscription.id, items)
+        said |= {"webhook-id": id, "idempotency-key": id, "webhook-attempt": str(attempt + 1)}
+        if self._secret:
+            moment = int(self._now())
+            said["webhook-timestamp"] = str(moment)
+            said["webhook-signature"] = signature(self._secret, id, moment, body)
         headers = request.protocolsettings.get("headers", {}) | said
         return await self._sinks.call(self.subscription.owner, "POST", address, headers, body)
+
+
+def _id(subscription: str, items: Sequence[Item]) -> str:
+    """The same for the same events, and for no others: a sink may pass over what it has had."""
+    first, last = items[0], items[-1]
+    end = "" if first is last else f"..{last.cursor}"
+    return f"{subscription}/{first.cursor}{end}{'/gap' * any(item.is_gap for item in items)}"
