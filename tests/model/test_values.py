@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
+from pathlib import PurePosixPath
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -307,3 +310,26 @@ def test_every_kind_has_a_noun() -> None:
         "bytes",
         "a timestamp",
     ]
+
+
+class Side(Enum):
+    BUY = "buy"
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({"b": 1}, "name nested values with points: palio.model.flatten does"),
+        ([1], "publish an event for each of its values"),
+        ({1}, "publish an event for each of its values"),
+        (Decimal("1.5"), "here float or str of it"),
+        (UUID(int=1), "here str of it"),
+        (PurePosixPath("a"), "here str of it"),
+        (Side.BUY, r"here its \.value"),
+        (timedelta(1), r"here its \.total_seconds"),
+        (date(2026, 1, 1), "here a datetime with a zone"),
+    ],
+)
+def test_what_is_no_value_is_told_what_to_give_instead(value: object, told: str) -> None:
+    with pytest.raises(InvalidEvent, match=told):
+        checked(value)

@@ -34,15 +34,19 @@ def batches(events: Publishable) -> list[pa.RecordBatch]:
     listed = [events] if isinstance(events, Mapping) else list(events)
     for event in listed:
         if not isinstance(event, Mapping):
-            raise InvalidEvent(
-                f"an event is a mapping of attributes, not {type(event).__name__}{_advice(event)}"
-            )
+            raise _no_event(events if _record_advice(events) else event)
         _refuse_system_names(event)
     return list(to_batches(listed))
 
 
 def _is_table(given: object) -> bool:
     return isinstance(given, pa.Table) or type(given).__name__ == "DataFrame"
+
+
+def _no_event(given: object) -> InvalidEvent:
+    """Some records give their fields, which are no events, when they are gone through."""
+    what = f"{type(given).__name__}{_advice(given)}"
+    return InvalidEvent(f"an event is a mapping of attributes, not {what}")
 
 
 def _advice(given: object) -> str:
@@ -53,7 +57,23 @@ def _advice(given: object) -> str:
         return "; publish each of its to_batches()"
     if _is_table(given):
         return "; publish pa.RecordBatch.from_pandas(it, preserve_index=False), or its to_batches()"
-    return ""
+    if isinstance(given, str | bytes):
+        return "; publish json.loads of it"
+    return _record_advice(given)
+
+
+def _record_advice(given: object) -> str:
+    """How to publish a record of one of the common kinds; nothing is said of anything else."""
+    kind = type(given)
+    if hasattr(kind, "__dataclass_fields__"):
+        return "; publish dataclasses.asdict(it)"
+    if hasattr(kind, "__struct_fields__"):
+        return "; publish msgspec.structs.asdict(it)"
+    if hasattr(kind, "model_dump"):
+        return "; publish it.model_dump()"
+    if hasattr(kind, "__attrs_attrs__"):
+        return "; publish attrs.asdict(it)"
+    return "; publish it._asdict()" if hasattr(kind, "_asdict") else ""
 
 
 def _refuse_system_names(names: Iterable[Any]) -> None:

@@ -178,8 +178,32 @@ def checked(value: object) -> Value:
         return checked(plain)
     raise InvalidEvent(
         f"{value!r:.80} is of type {type(value).__name__}, which is no attribute type; "
-        "use bool, int, float, str, bytes or an aware datetime"
+        f"use bool, int, float, str, bytes or an aware datetime{_advice(value)}"
     )
+
+
+_MANY: Final = "publish an event for each of its values, or json.dumps of it"
+_ADVICE: Final = {
+    "dict": "name nested values with points: palio.model.flatten does",
+    "list": _MANY,
+    "tuple": _MANY,
+    "set": _MANY,
+    "Decimal": "float or str of it",
+    "Fraction": "float or str of it",
+    "UUID": "str of it",
+    "PurePath": "str of it",
+    "Enum": "its .value",
+    "timedelta": "its .total_seconds()",
+    "date": "a datetime with a zone",
+}
+"""What to give instead of a value of a type or of those below it."""
+
+
+def _advice(value: object) -> str:
+    for kind in type(value).__mro__:
+        if kind.__name__ in _ADVICE:
+            return f"; here {_ADVICE[kind.__name__]}"
+    return ""
 
 
 def _plain_scalar(value: object) -> bool | int | float | None:
