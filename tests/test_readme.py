@@ -253,23 +253,33 @@ def test_what_the_readme_installs_and_runs_exists() -> None:
     assert set(re.findall(r"`make (\w+)", page)) <= targets
 
 
-def test_the_snippets_of_the_readme_pass_strict_type_checking(tmp_path: Path) -> None:
-    """Each as the body of a function of its own, behind what the blocks above it import."""
+def program_of(path: Path) -> str:
+    """The snippets of a page as a program: those of README.md each as the body of a function of its
+    own, behind what the blocks above it import; on other pages one goes on where another ended, and
+    what is only shown is left out.
+    """
+    is_readme = path.name == "README.md"
     imports: list[str] = []
-    functions: list[str] = []
-    for block in blocks((ROOT / "README.md").read_text(encoding="utf-8")):
-        if block.language != "python":
+    bodies: list[str] = []
+    for block in blocks(path.read_text(encoding="utf-8")):
+        if block.language != "python" or ("no-run" in block.info and not is_readme):
             continue
         tree = ast.parse(block.code, type_comments=False)
         own = [ast.unparse(each) for each in tree.body if isinstance(each, IMPORTS)]
         imports += [each for each in own if each not in imports]
         body = [each for each in block.code.splitlines() if each.strip() not in own]
-        code = textwrap.indent("\n".join(body), "    ")
-        functions.append(f"async def line_{block.line}() -> None:\n{code}\n")
-    program = tmp_path / "readme.py"
-    program.write_text("\n".join([*imports, *functions]), encoding="utf-8")
+        head = f"async def line_{block.line}() -> None:\n" if is_readme or not bodies else ""
+        bodies.append(head + textwrap.indent("\n".join([*body, "pass"]), "    "))
+    return "\n".join([*imports, *bodies])
+
+
+def test_the_snippets_of_all_pages_pass_strict_type_checking(tmp_path: Path) -> None:
+    """All pages in one run: most of it is reading Palio."""
+    for number, path in enumerate(PAGES):
+        name = f"page_{number}_{path.stem.replace('-', '_')}.py"
+        (tmp_path / name).write_text(program_of(path), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", str(program)],
+        [sys.executable, "-m", "mypy", "--strict", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
