@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
@@ -418,3 +419,15 @@ def test_a_part_is_a_number_of_events(past: Path) -> None:
     door = Refusing((), NotPermitted(""))
     assert replayed(past, door, skip=1, take=2) == 0
     assert len(door.taken) == 2
+
+
+def test_a_directory_that_cannot_be_made_is_told(url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "palio", "archive", "TRUE", "--from", url, "--to", "/proc/nope"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("palio: '/proc/nope")
+    assert len(done.stderr.splitlines()) == 1

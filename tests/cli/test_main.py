@@ -196,3 +196,24 @@ def test_a_mistake_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("palio.cli.meaning.explain", broken)
     with pytest.raises(ZeroDivisionError):
         run(["explain", "a = 1"])
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "told"),
+    [
+        (FileNotFoundError(2, "No such file", "a/b"), "InvalidInput", "'a/b': No such file"),
+        (OSError(28, "No space left on device"), "PalioError", "No space left on device"),
+        (TimeoutError(), "PalioError", "TimeoutError"),
+    ],
+)
+def test_what_the_system_refuses_is_told_plainly(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch, error: OSError, kind: str, told: str
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("palio.cli.meaning.explain", refused)
+    outcome = palio("explain", "a = 1")
+    assert (outcome.status, outcome.out, outcome.err) == (2, "", f"palio: {told}\n")
+    outcome = palio("explain", "a = 1", "--json")
+    assert (outcome.status, outcome.document["error"]["type"]) == (2, kind)

@@ -20,7 +20,7 @@ from palio.cli import commands_broker, commands_local, commands_network, command
 from palio.cli.application import AsJson, app
 from palio.cli.extras import missing_extra
 from palio.cli.reporting import show, show_error
-from palio.errors import PalioError
+from palio.errors import InvalidInput, PalioError
 
 __all__ = ["COMMANDS", "app", "run"]
 
@@ -67,6 +67,9 @@ def _status(arguments: Sequence[str]) -> int:
     except PalioError as error:
         show_error(error, as_json=as_json)
         return 2
+    except OSError as error:
+        show_error(_of_system(error), as_json=as_json)
+        return 2
     except ModuleNotFoundError as error:
         missing = missing_extra(error)
         if missing is None:
@@ -80,3 +83,11 @@ def _status(arguments: Sequence[str]) -> int:
             error.show()
         return 2
     return int(status or 0)
+
+
+def _of_system(error: OSError) -> PalioError:
+    """What the system refuses, of a file by its name."""
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is None:
+        return PalioError(reason)
+    return InvalidInput(f"{str(error.filename)!r}: {reason}")
