@@ -12,7 +12,7 @@ from palio.language import cloudevents, eventbridge
 from palio.language.bulk import parse_many
 from palio.language.cesql import loads
 from palio.language.lexer import tokens
-from palio.language.parsing import parse
+from palio.language.parsing import parse, parse_advertisement
 from palio.model.limits import MAX_CONSTANTS, MAX_TEXT_CHARS, MAX_TOKENS
 from tests.language.hostile_texts import documents, texts
 
@@ -54,6 +54,22 @@ def test_a_text_is_accepted_or_refused_in_time() -> None:
         if meaning is not None:
             assert parse(str(meaning)) == meaning, name
     assert not slow
+
+
+def test_an_advertisement_is_accepted_or_refused_in_time() -> None:
+    """And what is accepted has a text that is accepted as well, for the same advertisement."""
+    accepted = 0
+    for name, text in TEXTS.items():
+        begun = time.process_time()
+        try:
+            meaning = parse_advertisement(text)
+        except InvalidInput:
+            meaning = None
+        assert time.process_time() - begun <= PATIENCE_S, name
+        if meaning is not None:
+            assert parse_advertisement(str(meaning)) == meaning, name
+            accepted += 1
+    assert accepted > 20
 
 
 def test_many_texts_at_once_are_no_worse() -> None:

@@ -1,12 +1,14 @@
 """Loads saved indexes that were altered, file by file, and matches with what was loaded.
 
-Run as a program, as a crash would end it: `damage.py PATH forge|plain every|few`. It prints each
-case before it tries it, and what became of it. With `forge` the manifest is written anew for the
-altered file, as someone would who may write to the directory.
+Run as a program, as a crash would end it: `damage.py PATH forge|plain|twist every|few`. It prints
+each case before it tries it, and what became of it. With `forge` the manifest is written anew for
+the altered file, as someone would who may write to the directory; with `twist` the manifest itself
+says something else, under a checksum that is right.
 """
 
 from __future__ import annotations
 
+import random
 import resource
 import shutil
 import sys
@@ -141,9 +143,65 @@ FEW: Final = ("cut", "ones", "huge", "bits 0")
 """Alterations that are tried where each takes a tenth of a second; by night all are."""
 
 
-def main(home: Path, *, forge: bool, every: bool) -> None:
+NASTY: Final[tuple[Any, ...]] = (
+    *(0, -1, 1, 2**31, 2**62, 2**63 - 1, 2**64 - 1, -(2**63), None, True, 1.5, "", "x", "x >", "("),
+    *(
+        "\0",
+        "../x",
+        "/etc/passwd",
+        "x" * 300,
+        b"\xff",
+        [],
+        {},
+        ["a"],
+        "LIKE",
+        "IN CIDR",
+        "IN",
+        "a\\",
+    ),
+)
+
+
+def twisted(draw: random.Random, value: Any) -> Any:
+    """Something within a manifest, exchanged for what does not belong there."""
+    if isinstance(value, dict) and value and draw.random() < 0.9:
+        name = draw.choice(list(value))
+        return value | {name: twisted(draw, value[name])}
+    if isinstance(value, list) and value and draw.random() < 0.9:
+        place = draw.randrange(len(value))
+        return [*value[:place], twisted(draw, value[place]), *value[place + 1 :]]
+    if isinstance(value, int) and draw.random() < 0.2:
+        return value + draw.choice((1, -1, 1_000))
+    return draw.choice(NASTY)
+
+
+def twist(home: Path, *, every: bool) -> None:
+    """Load an index whose manifest says something else, again and again."""
+    path = home / "index.msgpack"
+    magic, number, _, body = msgspec.msgpack.decode(path.read_bytes())
+    sums, meta = msgspec.msgpack.decode(body)
+    expected = answers(Index.load(home))
+    for seed in range(2_000 if every else 100):
+        draw = random.Random(seed)
+        wrong = [sums, twisted(draw, meta)] if seed % 5 else [twisted(draw, sums), meta]
+        body = msgspec.msgpack.encode(wrong)
+        path.write_bytes(msgspec.msgpack.encode([magic, number, zlib.crc32(body), body]))
+        print(f"index.msgpack, twist {seed}:", end=" ", flush=True)  # noqa: T201  # read by the test
+        said = outcome(lambda: answers(Index.load(home)), expected)
+        print(said.replace("\n", " "), flush=True)  # noqa: T201  # read by the test
+
+
+def main(home: Path, *, how: str, every: bool) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     kernels.warm()
+    if how == "twist":
+        twist(home, every=every)
+    else:
+        alter(home, forge=how == "forge", every=every)
+
+
+def alter(home: Path, *, forge: bool, every: bool) -> None:
+    """Load an index of which one file was altered, file by file."""
     original = home.with_name("original")
     shutil.copytree(home, original)
     expected = answers(Index.load(home))
@@ -165,4 +223,4 @@ def main(home: Path, *, forge: bool, every: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), forge=sys.argv[2] == "forge", every=sys.argv[3] == "every")
+    main(Path(sys.argv[1]), how=sys.argv[2], every=sys.argv[3] == "every")

@@ -95,11 +95,12 @@ def test_a_version_without_checksums_is_told_from_a_damaged_one(tmp_path: Path) 
 # --- damage ---
 
 
-@pytest.mark.parametrize("how", ["plain", "forge"])
+@pytest.mark.parametrize("how", ["plain", "forge", "twist"])
 def test_no_altered_file_crashes_or_changes_an_answer(tmp_path: Path, how: str) -> None:
     """Half of each file made huge, negative or cut short: the error names it.
 
-    With a manifest written anew for it, answers may differ: a checksum is no signature.
+    With a manifest written anew for it, or that says something else itself, answers may differ: a
+    checksum is no signature.
     """
     saved(tmp_path / "index")
     names = {each.name for each in (tmp_path / "index").iterdir()}
@@ -114,7 +115,7 @@ def test_no_altered_file_crashes_or_changes_an_answer(tmp_path: Path, how: str) 
     lines = done.stdout.splitlines()
     assert done.returncode == 0, (done.returncode, lines[-1:], done.stderr[-2_000:])
     said = Counter(line.split(": ")[1] for line in lines)
-    assert len(lines) > 2 * len(names)
+    assert len(lines) >= min(100, 2 * len(names))
     assert said.keys() <= ({"FileDamaged"} if how == "plain" else {"FileDamaged", "same", "other"})
     for line in lines:
         name, said_of_it = line.split(",")[0], line.partition(": ")[2]

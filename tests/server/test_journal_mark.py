@@ -3,12 +3,17 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import random
+import zlib
 from pathlib import Path
+from typing import Any, Final
 
+import msgspec
 import pytest
 
-from palio.errors import UnsafeFile
-from palio.server.journal_mark import Mark, Note, Span
+from palio.errors import PalioError, UnsafeFile
+from palio.server.journal import Journal
+from palio.server.journal_mark import FILE, Mark, Note, Span
 from palio.server.limits import MARK_BYTES, MAX_MARKED_NAMES
 from tests.server.helpers import flip
 
@@ -179,3 +184,69 @@ def test_a_busy_mark_is_synced_now_and_then(
         mark.note(note(commits))
     assert 4 <= len(synced) <= 5
     mark.close()
+
+
+# --- a mark that says something else, under a checksum that is right ---
+
+NASTY: Final[tuple[Any, ...]] = (
+    *(0, -1, 2**31, 2**62, 2**62 + 1, 2**63 - 1, 2**63, 2**64, 2**70, -(2**70), None, True, 1.5),
+    *("x", "", "\0", "x" * 300, "a/b", "../x", [], {}),
+)
+
+
+def twisted(draw: random.Random, value: Any) -> Any:
+    """Something in a note, exchanged for what does not belong there."""
+    if isinstance(value, dict) and value and draw.random() < 0.9:
+        name = draw.choice(list(value))
+        return value | {name: twisted(draw, value[name])}
+    if isinstance(value, list) and value and draw.random() < 0.8:
+        place = draw.randrange(len(value))
+        return [*value[:place], twisted(draw, value[place]), *value[place + 1 :]]
+    return draw.choice(NASTY)
+
+
+def written(path: Path, notes: list[Any]) -> None:
+    """Notes with the checksums that they would have."""
+    texts = [msgspec.json.encode(each) for each in notes]
+    path.write_bytes(b"".join(b"\n%08x %b\n" % (zlib.crc32(text), text) for text in texts))
+
+
+@pytest.mark.parametrize("name", ["epochs", "commits", "last_entry", "time_us"])
+@pytest.mark.parametrize("value", [-1, 2**62 + 1, 2**63, 2**70])
+def test_a_note_beyond_all_counting_is_none(tmp_path: Path, name: str, value: int) -> None:
+    sound = {"name": "b1", "epochs": 1, "commits": 1, "last_entry": 1}
+    written(tmp_path / FILE, [sound, sound | {"commits": 2} | {name: value}])
+    mark = Mark(tmp_path / FILE)
+    assert mark.newest == Note("b1", 1, 1, 1)
+    mark.close()
+
+
+def test_whatever_the_mark_says_the_broker_starts_or_says_why_not(tmp_path: Path) -> None:
+    kept = 0
+    for seed in range(60):
+        draw = random.Random(seed)
+        home = tmp_path / str(seed)
+        home.mkdir()
+        notes: list[Any] = [
+            {
+                "name": "b1",
+                "epochs": 2,
+                "commits": 10 + each,
+                "last_entry": 5 + each,
+                "time_us": 1_700_000_000_000_000,
+                "spans": [["p", 5 + each, 5 + each, 1, 3]],
+                "began": ["ann/d"],
+                "ended": [],
+            }
+            for each in range(3)
+        ]
+        written(home / FILE, [twisted(draw, each) for each in notes])
+        try:
+            journal = Journal(home, "b1")
+        except PalioError:
+            continue
+        journal.load()
+        journal.start(lambda _: None, lambda *_: None)
+        journal.close()
+        kept += 1
+    assert kept > 30

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio import files
+from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
 from palio.matching import checking
 from palio.matching.archives import Written, filters_batch, filters_of, one_batch
@@ -31,7 +32,7 @@ from palio.matching.manifest import Loading, Saving
 from palio.matching.parts import Part
 from palio.matching.segment import LAYOUT, Segment
 from palio.matching.subscriptions import Archive, Column, Subscriptions, Table
-from palio.model.constraints import Residual
+from palio.model.constraints import Constraint, Residual
 from palio.model.operators import Op
 from palio.model.texts import TextTest
 from palio.model.values import Kind
@@ -77,6 +78,14 @@ _COLUMNS: Final = {
     "cuts_bases": len(Kind),
 }
 """The columns of arrays with two dimensions."""
+
+
+_OPERANDS: Final[dict[Op, Any]] = {
+    **dict.fromkeys((Op.SUFFIX, Op.CONTAINS), (str, bytes)),
+    **dict.fromkeys((Op.EQ, Op.LT, Op.LE, Op.GT, Op.GE, Op.PREFIX, Op.LIKE, Op.CIDR), str),
+    Op.IN: list,
+}
+"""What text tests have as operators, each with what its operand may be."""
 
 
 class _Test(msgspec.Struct, frozen=True):
@@ -203,10 +212,26 @@ def _load_part(
 
 
 def _tests(loading: Loading[_Meta], meta: _PartMeta) -> list[tuple[str, TextTest]]:
+    for each in meta.tests:
+        _check_test(loading, each)
     tests = [(each.name, each.test()) for each in meta.tests]
     if len(set(meta.names)) < len(meta.names) or len(set(tests)) < len(tests):
         raise loading.damaged(MANIFEST, "an attribute or a test has two slots")
     return tests
+
+
+def _check_test(loading: Loading[_Meta], test: _Test) -> None:
+    """Refuse an operand that its operator cannot use."""
+    wanted = _OPERANDS.get(test.op)
+    members = test.operand if test.op is Op.IN else []
+    is_usable = wanted is not None and isinstance(test.operand, wanted)
+    if not is_usable or not all(isinstance(each, str) for each in members):
+        raise loading.damaged(MANIFEST, f"{test.op.value} is no text test of {test.operand!r:.40}")
+    if test.op in (Op.LIKE, Op.CIDR):
+        try:
+            Constraint.of(test.name, test.op, test.operand, test.ignore_case)
+        except InvalidInput as error:
+            raise loading.damaged(MANIFEST, f"of a text test, {error}") from None
 
 
 def _guards(
@@ -272,7 +297,10 @@ def _load_table(loading: Loading[_Meta], at: int, meta: _TableMeta) -> Table:
         name = f"table{at}_destinations.npy"
         goals = loading.array(name, np.int64)
         loading.must(name, checking.length(goals, len(keys)))
-    skeleton = parse_filter(meta.skeleton)
+    try:
+        skeleton = parse_filter(meta.skeleton)
+    except InvalidInput as error:
+        raise loading.damaged(MANIFEST, f"the filter of a table: {error}") from None
     if skeleton.variables != set(meta.variables):
         raise loading.damaged(MANIFEST, "a table has not the columns of its filter")
     columns = {each: _load_column(loading, f"table{at}_{each}", keys) for each in meta.variables}

@@ -23,12 +23,13 @@ import zlib
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
 from palio import files
 from palio.errors import InvalidConfiguration
+from palio.model.values import LAST_TIME
 from palio.server.limits import MARK_BYTES, MAX_MARKED_NAMES
 
 __all__ = ["FILE", "SYNC_S", "Mark", "Note", "Span"]
@@ -43,6 +44,10 @@ SYNC_S: Final = 1.0
 
 _READ_BYTES: Final = 64 << 20
 """More is not read of what stands in the place of a mark; a mark has a tenth of it at most."""
+
+
+Counter: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+"""What a journal counts: it goes on after these, and SQLite has 64 bits for them."""
 
 
 class Span(msgspec.Struct, array_like=True):
@@ -63,12 +68,12 @@ class Note(msgspec.Struct, omit_defaults=True):
 
     name: str
     """The broker's."""
-    epochs: int
+    epochs: Counter
     """How often the journal had been opened."""
-    commits: int
+    commits: Counter
     """Transactions so far."""
-    last_entry: int
-    time_us: int = 0
+    last_entry: Counter
+    time_us: Annotated[int, msgspec.Meta(ge=0, le=LAST_TIME)] = 0
     """Of the last publication."""
     spans: list[Span] = []
     began: list[str] = []
