@@ -32,8 +32,8 @@ import pyarrow as pa
 from benchmarks.workloads import Workload, mixed, podc
 from palio.language.parsing import parse_filter
 from palio.matching.reference import Reference
-from palio.matching.tree import Tree
-from palio.matching.tree_bound import exponent, visits_at_most
+from palio.matching.tree.bound import exponent, visits_at_most
+from palio.matching.tree.tree import Tree
 from palio.model import Filter
 
 SIZES: Final = (500, 1_000, 2_000, 4_000, 8_000)

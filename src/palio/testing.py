@@ -28,9 +28,9 @@ from palio.errors import IllegalMessage, InvalidInput
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.node.authority import Authority
-from palio.node.broker import Node
 from palio.node.effects import Append, Close, Effect, Moment, Report, Send
 from palio.node.memory import MemoryStore
+from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.protocol.messages import Message
 from palio.protocol.wire import UNREADABLE, Decoder, Encoder

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from palio.node.limits import PEER_GRACE_S
-from palio.server.assembly import running
+from palio.server.run import running
 from palio.server.settings import Auth, Broker, Configuration, Limits, Listen, Peers
 
 PROGRAM: Final = "from palio.cli.main import run; run()"

@@ -18,7 +18,7 @@ import palio
 from palio.cli.networking import Door, described, sub
 from palio.client.events import Event
 from palio.client.sequences import REORDER_S
-from palio.server.assembly import running
+from palio.server.run import running
 from palio.server.settings import Broker, Configuration, Listen
 from tests.cli.helpers import Palio
 

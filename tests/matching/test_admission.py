@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from palio.errors import LimitExceeded
-from palio.matching import joint, kernels
+from palio.matching import combining, kernels
 from palio.matching.admission import MAX_SCANS
 from palio.matching.index import Index
 from palio.matching.reference import Reference
@@ -119,7 +119,7 @@ def test_deep_alternatives_are_rows() -> None:
 def test_batches_are_matched_in_pieces_where_codes_would_be_many(
     monkeypatch: pytest.MonkeyPatch, budget: int
 ) -> None:
-    monkeypatch.setattr(joint, "MAX_CODES", budget)
+    monkeypatch.setattr(combining, "MAX_CODES", budget)
     index, reference = Index(), Reference()
     for key in range(6):
         for engine in (index, reference):

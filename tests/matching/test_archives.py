@@ -11,7 +11,7 @@ import pytest
 import palio
 from palio.errors import InvalidInput
 from palio.matching.archives import Written, read_filters, write_arrow, write_filters
-from palio.matching.tree import Tree
+from palio.matching.tree.tree import Tree
 from palio.model import Filter, to_batch
 from palio.model.values import Value
 

@@ -3,11 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palio.matching import checking, kernels_build
+from palio.matching import checking
+from palio.matching.kernels import build
 
 
 def test_the_size_of_a_block_is_that_of_the_kernels() -> None:
-    assert checking.BLOCK == kernels_build.BLOCK
+    assert checking.BLOCK == build.BLOCK
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from palio.errors import InvalidEvent, LimitExceeded
-from palio.matching import coding, kernels, twins
+from palio.matching import coding, kernels
 from palio.matching.coding import Coder
-from palio.matching.compiling import Draft, Listed, compile_drafts
+from palio.matching.compile.ranges import Draft, Listed, compile_drafts
 from palio.matching.index import Index
+from palio.matching.kernels import fallback
 from palio.matching.segment import Segment
 from palio.model import to_batch
 from palio.model.constraints import Constraint, domain_of
@@ -58,7 +59,7 @@ def test_a_value_has_the_code_of_its_column(value: Any) -> None:
     segment = some_segment()
     universe = segment.compiled.universe
     coder, codes = Coder(universe), np.full((1, 1), -1, np.int32)
-    expected = twins.code_batch(universe, to_batch({"x": value}))
+    expected = fallback.code_batch(universe, to_batch({"x": value}))
     for _ in range(2):  # when it is new, and when it has been seen
         coder.code({"x": value, "y": value}, codes)
         assert codes.tolist() == expected.tolist()

@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from palio.matching import counting, kernels, twins
-from palio.matching.assembling import Compiled
-from palio.matching.compiling import Draft, Range, compile_drafts, ranges_of
+from palio.matching import counting, kernels
+from palio.matching.compile.ranges import Draft, Range, compile_drafts, ranges_of
+from palio.matching.compile.rows import Compiled
 from palio.matching.counting import CHUNK, Counting
 from palio.matching.index import Index
+from palio.matching.kernels import fallback
 from palio.matching.segment import Segment
 from palio.model.operators import Op
 from tests.matching.test_index import parsed
@@ -56,7 +57,9 @@ def test_the_plan_counts_what_the_twin_finds(events: int, seed: int) -> None:
     found = np.zeros(len(segment.keys), np.int64)
     plan.count(kernels.warm(), codes, dead, found)
     living = ~np.unpackbits(dead.view(np.uint8), bitorder="little").astype(np.bool_)
-    pairs = twins.match_rows(segment.compiled, segment.row_ranks, codes, living[segment.row_ranks])
+    pairs = fallback.match_rows(
+        segment.compiled, segment.row_ranks, codes, living[segment.row_ranks]
+    )
     wanted = np.bincount([rank for _, rank in pairs], minlength=len(segment.keys))
     assert found.tolist() == wanted.tolist()
 

@@ -12,10 +12,10 @@ import pytest
 from palio.matching import destinations, kernels
 from palio.matching.destinations import routed
 from palio.matching.index import Index
-from palio.matching.parts import Part
+from palio.matching.layers import Part
 from palio.matching.segment import Segment
+from tests.matching.kernels.test_kernels import some_rows
 from tests.matching.test_index import parsed
-from tests.matching.test_kernels import some_rows
 
 Longs = npt.NDArray[np.int64]
 

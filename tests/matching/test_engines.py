@@ -11,12 +11,12 @@ import pytest
 
 from palio.errors import InvalidInput, LimitExceeded
 from palio.matching import index as index_module
-from palio.matching import kernels, states
+from palio.matching import kernels, snapshots
 from palio.matching.index import Index
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.matching.segment import Segment
-from palio.matching.tree import Tree
+from palio.matching.tree.tree import Tree
 from palio.model import Filter, to_batches
 from tests.matching.test_index import PLANS, some_events, some_filters, usable
 from tests.strategies import some_bindings
@@ -119,7 +119,7 @@ def live(rng: random.Random, monkeypatch: pytest.MonkeyPatch, plan: str, pairs: 
     """A life of so many pairs, under one plan of the index."""
     monkeypatch.setattr(index_module, "TWIN_PAIRS", 1 << 62)
     monkeypatch.setattr(index_module, "MERGE_ROWS", 60)
-    monkeypatch.setattr(states, "FAN_OUT", 2)
+    monkeypatch.setattr(snapshots, "FAN_OUT", 2)
     if plan == "twin":
         monkeypatch.setattr(kernels, "_loaded", [])
     else:

@@ -17,7 +17,7 @@ import pytest
 import palio
 from palio.errors import InvalidBinding, InvalidInput
 from palio.matching import index as index_module
-from palio.matching import kernels, states
+from palio.matching import kernels, snapshots
 from palio.matching.index import Index
 from palio.matching.reference import Reference
 from palio.matching.segment import Segment
@@ -113,7 +113,7 @@ def test_equals_reference(plan: str, rng: random.Random, round_: int) -> None:
 def test_life_of_changes(
     plan: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(states, "FAN_OUT", limits[0])
+    monkeypatch.setattr(snapshots, "FAN_OUT", limits[0])
     monkeypatch.setattr(index_module, "MERGE_ROWS", limits[1])
     index, reference = Index(), Reference()
     supply = some_filters(rng, 300)
@@ -350,7 +350,7 @@ def test_a_change_during_a_read_is_neither_lost_nor_repeated(
 ) -> None:
     """What is noted while a reader compiles is seen by the next one, on top of what that kept."""
     index, reference = Index(), Reference()
-    original = states._changed
+    original = snapshots._changed
     late: list[tuple[int, dict[str, Any]]] = [(0, {"v": 9}), (1, {"v": 8})]
 
     def interrupted(*arguments: Any) -> Any:
@@ -363,7 +363,7 @@ def test_a_change_during_a_read_is_neither_lost_nor_repeated(
             engine.add(key, parsed("x = :v"), {"v": key})
     batch = pa.record_batch({"x": range(10)})
     with monkeypatch.context() as patched:
-        patched.setattr(states, "_changed", interrupted)
+        patched.setattr(snapshots, "_changed", interrupted)
         patched.setattr(kernels, "_loaded", [])
         index.match(batch)
     for engine in (index, reference):

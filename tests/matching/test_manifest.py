@@ -20,7 +20,7 @@ from palio.language.parsing import parse_filter
 from palio.matching.index import Index
 from palio.matching.manifest import Loading, Saving
 from palio.matching.reference import Reference
-from palio.matching.tree import Tree
+from palio.matching.tree.tree import Tree
 from tests.conftest import NIGHTLY
 from tests.matching.damage import alterations, saved
 from tests.modes import modes_below, umask

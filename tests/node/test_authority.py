@@ -31,9 +31,9 @@ from palio.node.authority import (
     narrow,
     publishable,
 )
-from palio.node.broker import Node
 from palio.node.effects import Moment, Send
 from palio.node.memory import MemoryStore
+from palio.node.node import Node
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Deliver,

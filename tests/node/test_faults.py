@@ -10,7 +10,6 @@ import pytest
 
 from palio.errors import IllegalMessage
 from palio.model.events import SEQ, TIME, TIMESTAMP
-from palio.node.broker import Node
 from palio.node.effects import (
     Append,
     Assign,
@@ -21,6 +20,7 @@ from palio.node.effects import (
     Report,
     Send,
 )
+from palio.node.node import Node
 from palio.protocol.limits import MAX_NUMBER, PROTOCOL_VERSION
 from palio.protocol.messages import (
     Accepted,

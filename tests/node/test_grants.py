@@ -12,11 +12,11 @@ from palio.errors import IllegalMessage
 from palio.model.filters import TRUE, Filter
 from palio.node import publishing, questions
 from palio.node.authority import NamedAuthority, Principal
-from palio.node.broker import Node
 from palio.node.custody import Custody
 from palio.node.effects import Append, Effect, Moment, Send
 from palio.node.limits import MAX_HOPS, MAX_STRANGERS
 from palio.node.memory import MemoryStore
+from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.protocol.limits import MAX_PUBLISHER_CHARS, PROTOCOL_VERSION
 from palio.protocol.messages import (

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from palio.node.authority import NamedAuthority, Principal
-from palio.node.broker import Node
 from palio.node.effects import Close, Effect, Moment, Send
 from palio.node.identity import Identity, introduction_text
 from palio.node.memory import MemoryStore
+from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Challenge, Done, Hello, Known, Message, Welcome

@@ -15,9 +15,9 @@ from palio.matching.index import Index
 from palio.model.events import to_batch
 from palio.model.filters import Filter
 from palio.node.authority import NamedAuthority, Principal
-from palio.node.broker import Node
 from palio.node.effects import Effect, Moment, Send
 from palio.node.memory import MemoryStore
+from palio.node.node import Node
 from palio.node.publishing import check_numbered
 from palio.node.sessions import Budget, Neighbour
 from palio.protocol.batches import STAMP_BYTES, check_size
@@ -47,7 +47,7 @@ from palio.protocol.wire import Encoder
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import Matching, Peer, SelectorFactory
-from palio.routing.selecting import Rows
+from palio.routing.reference_selector import Rows
 from tests.matching.test_index import parsed
 from tests.strategies import SEEDS, examples, filters, nearby
 

@@ -9,12 +9,12 @@ import pytest
 
 from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_filter
-from palio.node.broker import Node
 from palio.node.complaints import COMPLAIN_EVERY_S
 from palio.node.effects import Moment, Report, Send
 from palio.node.limits import SESSION_TRIES
 from palio.node.memory import MemoryStore
 from palio.node.missing import can_be_read
+from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.protocol import messages as requests
 from palio.protocol.limits import DAMAGE_TRIES, FRAME_TRIES, MAX_REASON_CHARS, PROTOCOL_VERSION

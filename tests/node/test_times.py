@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from palio.model.events import TIME
-from palio.node.broker import Node
 from palio.node.effects import Append, Effect, Moment, Report, Send
 from palio.node.limits import TIME_AHEAD_US, TIME_KEPT_S
 from palio.node.memory import MemoryStore
+from palio.node.node import Node
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Deliver, Hello, Parcel, Publish, Subscribe
 from palio.routing.acyclic import Acyclic

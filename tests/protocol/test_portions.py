@@ -21,7 +21,7 @@ from palio.routing.messages import (
     Subscribe,
     Unsubscribe,
 )
-from tests.node.test_broker import QUICK, heard, world_of
+from tests.node.test_node import QUICK, heard, world_of
 
 
 def subscribe(key: int, text: str = "x = 1") -> Request:

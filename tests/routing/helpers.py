@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import palio
 from palio.model.filters import Filter
+from palio.routing.forwarding_router import Broker
 from palio.routing.messages import Batch, Request
-from palio.routing.peering import Broker
 from palio.routing.protocol import Peer, Router, Send
 
 ALICE, BOB = Peer.client("alice"), Peer.client("bob")

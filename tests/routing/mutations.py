@@ -13,11 +13,11 @@ from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.flooded import Flooded
 from palio.routing.forwarding import Forwarding
+from palio.routing.forwarding_router import Broker
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
-from palio.routing.ledger import Ledger
 from palio.routing.messages import Batch, Flood, LinkState, Subscribe
-from palio.routing.peering import Broker
+from palio.routing.peer_requests import Ledger
 from palio.routing.poset import SUBSCRIPTIONS
 from palio.routing.source_trees import SourceTrees
 from palio.simulation.network import RouterFactory

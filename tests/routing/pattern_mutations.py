@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from palio.routing.pattern_messages import Progress, UnsubscribePattern
-from palio.routing.patterns import Patterned
-from palio.routing.patterns_assembly import Assembly
-from palio.routing.patterns_standing import Stage
+from palio.routing.patterns.assembly import Assembly
+from palio.routing.patterns.messages import Progress, UnsubscribePattern
+from palio.routing.patterns.router import Patterned
+from palio.routing.patterns.standing import Stage
 from tests.routing.mutations import Mutation
 
 __all__ = ["PATTERN_MUTATIONS"]

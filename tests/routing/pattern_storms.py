@@ -22,10 +22,10 @@ from palio.model.filters import Conjunction, Filter
 from palio.model.patterns import Monitor, Occurrence, Pattern
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
-from palio.routing.pattern_messages import Place
-from palio.routing.patterns import Patterned
-from palio.routing.patterns_assembly import is_occurrence, place_of
-from palio.routing.patterns_standing import Stage, Standing, covers_pattern
+from palio.routing.patterns.assembly import is_occurrence, place_of
+from palio.routing.patterns.messages import Place
+from palio.routing.patterns.router import Patterned
+from palio.routing.patterns.standing import Stage, Standing, covers_pattern
 from palio.routing.protocol import Peer
 from palio.simulation import (
     Client,

@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple
 from palio.language.parsing import parse_filter
 from palio.model.filters import Filter
 from palio.routing.protocol import Events, Peer
-from palio.routing.proxies import Proxies, ProxySend
-from palio.routing.proxy_messages import (
+from palio.routing.proxies.messages import (
     Bundle,
     Dereg,
     Drop,
@@ -23,6 +22,7 @@ from palio.routing.proxy_messages import (
     Unsub,
     type_of,
 )
+from palio.routing.proxies.router import Proxies, ProxySend
 
 Event = Mapping[str, Any]
 

@@ -18,9 +18,9 @@ from palio.model.filters import TRUE, Conjunction, Constraint, Filter
 from palio.model.relations import covers, covers_advertisement
 from palio.model.values import Bindings
 from palio.routing.advertised import Advertised
+from palio.routing.forwarding_router import Broker
 from palio.routing.general import General
 from palio.routing.messages import Flood, Subscribe
-from palio.routing.peering import Broker
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import (
     Client,

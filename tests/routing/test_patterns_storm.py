@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from palio.routing.patterns import Patterned
+from palio.routing.patterns.router import Patterned
 from tests.conftest import NIGHTLY
 from tests.routing.pattern_storms import PatternStorm
 from tests.routing.scenarios import Storm

@@ -18,7 +18,7 @@ import pytest
 
 from palio.language.parsing import parse_filter
 from palio.model.filters import Filter
-from palio.routing.proxy_messages import Alive, EventType
+from palio.routing.proxies.messages import Alive, EventType
 from tests.routing.proxy_network import Client, Event, Network
 
 NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"

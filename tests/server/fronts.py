@@ -14,15 +14,15 @@ import msgspec
 
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.node.authority import Authority, OpenAuthority
-from palio.node.broker import Node
+from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
-from palio.server.broker import Server
-from palio.server.http import application, serve
-from palio.server.http_access import Access
-from palio.server.http_delivery import Delivery
-from palio.server.http_subscriptions import Directory
-from palio.server.journal import Diskless, Journal
+from palio.server.http.access import Access
+from palio.server.http.app import application, serve
+from palio.server.http.subscribers import Delivery
+from palio.server.http.subscriptions import Directory
+from palio.server.journal.journal import Diskless, Journal
+from palio.server.server import Server
 from palio.server.settings import Configuration
 
 WAIT_S: Final = 10.0

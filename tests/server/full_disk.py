@@ -22,8 +22,8 @@ from palio.node.effects import (
     PutSubscription,
 )
 from palio.protocol.messages import Parcel
-from palio.server.journal import Journal
-from palio.server.room import RESERVE_BYTES
+from palio.server.journal.disk_space import RESERVE_BYTES
+from palio.server.journal.journal import Journal
 
 EVENT_BYTES = 100_000
 CYCLES = 4

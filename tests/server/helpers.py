@@ -16,8 +16,8 @@ from palio.node.effects import Append, Close, Effect, Moment, Operation, PutEntr
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Done, Hello, Message, Parcel, Publish, Subscribe, Welcome
 from palio.protocol.wire import Decoder, Encoder
-from palio.server.broker import Server
-from palio.server.journal import Diskless
+from palio.server.journal.journal import Diskless
+from palio.server.server import Server
 
 AnyMessage = TypeVar("AnyMessage")
 

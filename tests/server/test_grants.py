@@ -21,7 +21,7 @@ from palio.node.effects import Moment
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Carry, Fact, Facts, Hello, Known, Message, Route
 from palio.server import tokens
-from palio.server.assembly import Running, running
+from palio.server.run import Running, running
 from palio.server.settings import Auth, Broker, Configuration, Limits, Listen, Peers
 from palio.server.tokens import TokenAuthority
 from tests.node.signing import Keyring

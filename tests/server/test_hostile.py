@@ -67,7 +67,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.wire import CONTROL, HEAD, Decoder, Encoder, framed
 from palio.routing import messages as routing
-from palio.server.assembly import Running, running
+from palio.server.run import Running, running
 from palio.server.settings import Broker, Configuration, Limits, Listen
 from tests.protocol.test_ipc import LONG, overlapping
 from tests.protocol.test_ipc import messages as arrow_messages

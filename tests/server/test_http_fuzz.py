@@ -15,13 +15,13 @@ from starlette.applications import Starlette
 
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.node.authority import OpenAuthority
-from palio.server.http import application
-from palio.server.http_access import Access
-from palio.server.http_delivery import Delivery
-from palio.server.http_subscriptions import Directory
-from palio.server.openapi import document
+from palio.server.http.access import Access
+from palio.server.http.app import application
+from palio.server.http.openapi import document
+from palio.server.http.subscribers import Delivery
+from palio.server.http.subscriptions import Directory
 from tests.server.fronts import EVENT, WAIT_S, broker, listening
-from tests.server.test_webhook import SINK, Sink
+from tests.server.webhooks.test_webhook import SINK, Sink
 
 CASES: Final = 400
 

@@ -6,9 +6,9 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from palio.protocol.messages import Accepted, Ping, Pong
-from palio.server.assembly import running
-from palio.server.journal import Journal
+from palio.server.journal.journal import Journal
 from palio.server.metrics import METRICS, exposition
+from palio.server.run import running
 from palio.server.settings import Broker, Configuration, Listen
 from tests.server.helpers import Peer, publish
 from tests.tables import code

@@ -13,13 +13,13 @@ import pytest
 
 import palio
 from palio.errors import Unsettled
-from palio.node.broker import Node
+from palio.node.node import Node
 from palio.protocol.messages import Message, Route
 from palio.protocol.wire import UNREADABLE, Encoder
 from palio.routing.general import General
 from palio.routing.messages import Batch
-from palio.server.broker import Server
-from palio.server.journal import Journal
+from palio.server.journal.journal import Journal
+from palio.server.server import Server
 from tests.server.helpers import PATIENCE_S
 
 

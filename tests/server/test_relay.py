@@ -14,7 +14,7 @@ from palio.server.settings import Limits, Peers
 from tests.server.helpers import PATIENCE_S
 from tests.server.namespaces import Namespace, why_not
 from tests.server.relay import CHUNK_BYTES, CHUNKS, Relay
-from tests.server.test_assembly import broker, on_disk
+from tests.server.test_run import broker, on_disk
 
 DELAY_S = 0.01
 EVENTS = 150

@@ -12,7 +12,7 @@ from palio.protocol.messages import Answer, Ask, Deliver, Done, Settle, Subscrib
 from palio.server.settings import Limits, Peers
 from tests.server.helpers import PATIENCE_S, Peer, publish
 from tests.server.relay import Relay
-from tests.server.test_assembly import broker, linked, xs
+from tests.server.test_run import broker, linked, xs
 
 SUBSCRIPTIONS: Final = 400
 QUIET: Final = 600.0

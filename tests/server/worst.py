@@ -41,7 +41,7 @@ from palio.protocol.messages import (
     Welcome,
 )
 from palio.protocol.wire import Decoder, Encoder
-from palio.server.http_access import MAX_BODY_BYTES
+from palio.server.http.access import MAX_BODY_BYTES
 
 __all__ = ["INPUTS", "Held", "Target", "frames", "target"]
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from palio.errors import InvalidInput
-from palio.routing.patterns import Patterned
+from palio.routing.patterns.router import Patterned
 from palio.simulation import Client, Network, line
 from palio.simulation.network import START
 

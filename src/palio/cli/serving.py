@@ -21,8 +21,8 @@ __all__ = ["check_configuration", "flags", "serve", "show_configuration"]
 
 def serve(config: Path | None, given: list[Setting], *, as_json: bool) -> int:
     """Run a broker until it is told to stop; 0 once it is drained, 1 if that was cut short."""
-    from palio.server.assembly import Running, run
     from palio.server.logs import configure_logs
+    from palio.server.run import Running, run
 
     configuration = _configured(config, given).configuration
     configure_logs(configuration.log.level, configuration.log.format)

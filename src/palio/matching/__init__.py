@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from palio.matching.index import Index
     from palio.matching.protocol import Matcher, Matches, RowMask
     from palio.matching.reference import Reference
-    from palio.matching.tree import Tree
+    from palio.matching.tree.tree import Tree
 
 __all__ = ["Index", "Matcher", "Matches", "Reference", "RowMask", "Tree"]
 
@@ -23,7 +23,7 @@ _HOMES: Final = {
     "Matches": "palio.matching.protocol",
     "Reference": "palio.matching.reference",
     "RowMask": "palio.matching.protocol",
-    "Tree": "palio.matching.tree",
+    "Tree": "palio.matching.tree.tree",
 }
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from palio.matching.assembling import PREFIX_DEPTH, Compiled, runs
-from palio.matching.cuts import Universe, coded_sizes, table_codes, tables_of
+from palio.matching.compile.cuts import Universe, coded_sizes, table_codes, tables_of
+from palio.matching.compile.rows import PREFIX_DEPTH, Compiled, runs
 from palio.model.values import Kind
 
 __all__ = [
@@ -33,7 +33,7 @@ Array: TypeAlias = npt.NDArray[Any]
 Longs: TypeAlias = npt.NDArray[np.int64]
 
 BLOCK: Final = 512
-"""Rows of a block of a level, as in `kernels_build.py`, which is not loaded just for this."""
+"""Rows of a block of a level, as in `kernels.build`, which is not loaded just for this."""
 
 MAX_SHIFT: Final = 62
 """A code's distance is an int64: it cannot be shifted further."""
@@ -241,7 +241,7 @@ class _Walk(NamedTuple):
 def _program_problem(
     program: Array, rows: int, ranks: int, predicates: int, depth: int
 ) -> str | None:
-    """What is wrong with a program (`kernels_build.program_of`), level by level.
+    """What is wrong with a program (`kernels.build.program_of`), level by level.
 
     Every row is reached once, every node leads on to later ones only.
     """

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import LimitExceeded
-from palio.matching.cuts import NAN_CODE, Universe
+from palio.matching.compile.cuts import NAN_CODE, Universe
 from palio.model.events import attribute, width
 from palio.model.limits import MAX_ATTRIBUTES
 from palio.model.values import INT64_MAX, INT64_MIN, Kind
@@ -96,7 +96,7 @@ class _Slot(NamedTuple):
 class Coder:
     """Codes mappings for one universe.
 
-    >>> from palio.matching.compiling import Draft, compile_drafts, ranges_of
+    >>> from palio.matching.compile.ranges import Draft, compile_drafts, ranges_of
     >>> from palio.model.operators import Op
     >>> below = ranges_of("x", Op.LT, np.array([5]), None)
     >>> coder = Coder(compile_drafts([Draft(np.array([0]), [below])]).universe)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from palio.matching.assembling import Compiled
+from palio.matching.compile.rows import Compiled
 from palio.matching.kernels import Kernels, Leads
 
 __all__ = ["CHUNK", "Counting"]

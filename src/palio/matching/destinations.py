@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.matching.assembling import Compiled
+from palio.matching.compile.rows import Compiled
 from palio.matching.kernels import Kernels
-from palio.matching.overlay import Overlay
-from palio.matching.parts import Part
+from palio.matching.layers import Part
+from palio.matching.recent import Overlay
 from palio.matching.segment import Codes, Found, Segment
 
 __all__ = ["Routes", "routed", "routed_lately"]

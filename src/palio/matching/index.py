@@ -31,16 +31,16 @@ from palio.errors import InvalidInput
 from palio.matching import kernels as compiled_code
 from palio.matching import storage
 from palio.matching.admission import Admission, Scan, Scans, admission_of, scans_of
-from palio.matching.compiling import Draft
+from palio.matching.combining import Joiner, coded_by
+from palio.matching.compile.ranges import Draft
+from palio.matching.compile.terms import Guard, draft_table
 from palio.matching.destinations import routed, routed_lately
-from palio.matching.drafting import Guard, draft_table
-from palio.matching.joint import Joiner, coded_by
 from palio.matching.kernels import Kernels
-from palio.matching.parts import Part, part_of
+from palio.matching.layers import Part, part_of
 from palio.matching.plans import PartPlan, Plan
 from palio.matching.protocol import Matches, RowMask
 from palio.matching.segment import Found
-from palio.matching.states import SLICE_JOINED, Change, MergeJob, Seen, State, merged_parts
+from palio.matching.snapshots import SLICE_JOINED, Change, MergeJob, Seen, State, merged_parts
 from palio.matching.subscriptions import (
     Subscription,
     Subscriptions,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from palio.matching.parts import Part
+from palio.matching.layers import Part
 
 __all__ = ["PartPlan", "Plan"]
 

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.matching import twins
-from palio.matching.assembling import Compiled, prefixes_of, ranked_owners, shared_prefixes
 from palio.matching.coding import Coder, Columns
+from palio.matching.compile.rows import Compiled, prefixes_of, ranked_owners, shared_prefixes
 from palio.matching.counting import CHUNK, Counting
-from palio.matching.kernels import ARROW_WORDS, Kernels, Predicates, Scratch, addresses_of
+from palio.matching.kernels import ARROW_WORDS, Kernels, Predicates, Scratch, addresses_of, fallback
 from palio.matching.texts import TextTests
 
 if TYPE_CHECKING:
@@ -183,7 +182,7 @@ class Segment:
         """A code for every slot and event; `exported` is the address of the batch if it has one."""
         universe = self.compiled.universe
         if self.kernels is None:
-            codes = twins.code_batch(universe, events)
+            codes = fallback.code_batch(universe, events)
         else:
             codes = np.empty((len(universe.code_counts), events.num_rows), np.int32)
             structure: Any = None
@@ -344,7 +343,7 @@ class Segment:
         self._event_ns = NS_EVENT + NS_BLOCK * looked + NS_TEST * tested
 
     def _match_by_twin(self, codes: Codes, dead: Words) -> Found:
-        pairs = twins.match_rows(self.compiled, self.row_ranks, codes, self._living_rows(dead))
+        pairs = fallback.match_rows(self.compiled, self.row_ranks, codes, self._living_rows(dead))
         rows = np.array([row for row, _ in pairs], np.int64)
         ranks = np.array([rank for _, rank in pairs], np.int64)
         counts = np.bincount(rows, minlength=codes.shape[1])

@@ -24,12 +24,12 @@ from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
 from palio.matching import checking
 from palio.matching.archives import Written, filters_batch, filters_of, one_batch
-from palio.matching.assembling import Compiled
 from palio.matching.checking import Problem
-from palio.matching.cuts import Universe
-from palio.matching.drafting import Guard, bound_residuals
+from palio.matching.compile.cuts import Universe
+from palio.matching.compile.rows import Compiled
+from palio.matching.compile.terms import Guard, bound_residuals
+from palio.matching.layers import Part
 from palio.matching.manifest import Loading, Saving
-from palio.matching.parts import Part
 from palio.matching.segment import LAYOUT, Segment
 from palio.matching.subscriptions import Archive, Column, Subscriptions, Table
 from palio.model.constraints import Constraint, Residual

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from palio.matching.cuts import Universe
+from palio.matching.compile.cuts import Universe
 from palio.model.events import attribute
 from palio.model.operators import AFFIX, Op, fold
 from palio.model.texts import Fragment, TextTest, fragments

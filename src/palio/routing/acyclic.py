@@ -7,7 +7,7 @@ acyclic; `general` makes one of any graph.
 
 from __future__ import annotations
 
-from palio.routing.peering import Broker
+from palio.routing.forwarding_router import Broker
 
 __all__ = ["Acyclic"]
 

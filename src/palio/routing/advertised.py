@@ -12,12 +12,12 @@ from palio.matching.protocol import RowMask
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.routing.forwarding import Aim
-from palio.routing.ledger import Ledger
+from palio.routing.forwarding_router import Broker
 from palio.routing.messages import Request
-from palio.routing.peering import Broker
+from palio.routing.peer_requests import Ledger
 from palio.routing.poset import overlap
 from palio.routing.protocol import Events, Peer, SelectorFactory, Send
-from palio.routing.selecting import Rows
+from palio.routing.reference_selector import Rows
 
 __all__ = ["Advertised"]
 

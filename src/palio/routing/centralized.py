@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palio.routing.peering import Broker
+from palio.routing.forwarding_router import Broker
 from palio.routing.protocol import Peer, Send
 
 __all__ = ["Centralized"]

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from palio.matching.protocol import RowMask
-from palio.routing.ledger import Ledger
 from palio.routing.messages import Batch, Control, Flood, Request, Settled
+from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import Events, IllegalMessage, Peer, SelectorFactory, Send
-from palio.routing.selecting import Rows
+from palio.routing.reference_selector import Rows
 from palio.routing.waves import Waves
 
 __all__ = ["Flooded"]

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from palio.routing.forms import Stated, form_of
+from palio.routing.normalized import Stated, form_of
 from palio.routing.poset import SUBSCRIPTIONS, Poset, Relation
 from palio.routing.protocol import Peer
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from palio.matching.protocol import RowMask
-from palio.routing.peering import Broker
+from palio.routing.forwarding_router import Broker
 from palio.routing.protocol import Events, Peer, Role
 
 __all__ = ["Hierarchical"]

@@ -18,8 +18,8 @@ from typing import Final, TypeAlias
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.relations import covers, covers_advertisement, overlaps
-from palio.routing.boxes import Boxes
-from palio.routing.forms import Form, Stated, form_of
+from palio.routing.covering_index import Boxes
+from palio.routing.normalized import Form, Stated, form_of
 
 __all__ = ["ADVERTISEMENTS", "SUBSCRIPTIONS", "Poset", "Relation", "overlap"]
 

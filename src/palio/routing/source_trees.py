@@ -23,10 +23,10 @@ import numpy as np
 
 from palio.matching.protocol import RowMask
 from palio.routing.graphs import ALL_NEW, NONE_NEW, LinkStates, News, Numbers, breadth_first
-from palio.routing.ledger import Ledger
 from palio.routing.messages import Batch, Control, Flood, LinkState, Request, Settled
+from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import Events, IllegalMessage, Peer, SelectorFactory, Send
-from palio.routing.selecting import Rows
+from palio.routing.reference_selector import Rows
 
 __all__ = ["SourceTrees"]
 

@@ -61,7 +61,7 @@ KEY: Final = 1
 
 
 class Link(Protocol):
-    """A connection to the node (`palio.server.broker.LocalLink`)."""
+    """A connection to the node (`palio.server.server.LocalLink`)."""
 
     def send(self, message: Message) -> None:
         """Hand a message to the node."""
@@ -71,7 +71,7 @@ class Link(Protocol):
 
 
 class Connect(Protocol):
-    """Makes a link (`palio.server.broker.Server.connect_local`)."""
+    """Makes a link (`palio.server.server.Server.connect_local`)."""
 
     def __call__(
         self,

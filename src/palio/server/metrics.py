@@ -18,9 +18,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from palio.server.broker import Server
 from palio.server.counters import JournalCounters
 from palio.server.pulse import BOUNDS_S, Delays, Worst
+from palio.server.server import Server
 
 __all__ = ["METRICS", "Measure", "exposition"]
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from palio.language.http_events import CURSOR
-from palio.server.http_subscriptions import Request
+from palio.server.http.subscriptions import Request
 
 __all__ = ["listed", "ref", "schemas"]
 

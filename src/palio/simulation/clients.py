@@ -25,14 +25,14 @@ from palio.routing.messages import (
     Update,
     Withdraw,
 )
-from palio.routing.pattern_messages import (
+from palio.routing.patterns.messages import (
     CancelPattern,
     Composite,
     PatternControl,
     SubscribePattern,
     UnsubscribePattern,
 )
-from palio.routing.patterns_standing import covers_pattern
+from palio.routing.patterns.standing import covers_pattern
 from palio.routing.protocol import Events, Peer
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias, cast, get_args
 
 from palio.errors import InvalidInput
 from palio.routing.acyclic import Acyclic
+from palio.routing.gateway import Gateway
 from palio.routing.hierarchical import Hierarchical
-from palio.routing.hybrid import Gateway
 from palio.routing.messages import (
     Advertise,
     Batch,
@@ -28,14 +28,14 @@ from palio.routing.messages import (
     Update,
 )
 from palio.routing.parameters import coalesce
-from palio.routing.pattern_messages import (
+from palio.routing.patterns.messages import (
     Composite,
     PatternControl,
     PatternSend,
     SubscribePattern,
     UnsubscribePattern,
 )
-from palio.routing.patterns import TIME, Patterned
+from palio.routing.patterns.router import TIME, Patterned
 from palio.routing.protocol import Events, Peer, Router, Send
 from palio.routing.source_trees import SourceTrees
 from palio.simulation.agenda import FAULT, MESSAGE, TIMER, Agenda

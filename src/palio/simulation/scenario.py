@@ -15,7 +15,7 @@ from palio.routing.advertised import Advertised
 from palio.routing.flooded import Flooded
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
-from palio.routing.patterns import Patterned
+from palio.routing.patterns.router import Patterned
 from palio.routing.source_trees import SourceTrees
 from palio.simulation.clients import Client
 from palio.simulation.network import US_PER_MS, Network, RouterFactory

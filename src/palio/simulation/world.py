@@ -14,8 +14,8 @@ from palio.errors import IllegalMessage, InvalidInput
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.model.events import rows, to_batches
-from palio.node.broker import Node
 from palio.node.effects import Append, Close, Effect, Moment, Report, Send
+from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (

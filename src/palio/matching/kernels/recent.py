@@ -1,0 +1,308 @@
+"""Kernels that match the rows that changed lately (`overlay.py`), straight from their intervals.
+
+Rows that change thousands of times a second are not worth a program. In a block of events every
+slot gets its running vectors, as in `kernels.bits.evaluate`; an interval is the difference of two
+of them, so that a row is a few ANDs and needs nothing built beforehand.
+"""
+
+# A kernel is one loop over flat arrays: in pieces it would be slower, and they are its parameters.
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import uint64 as word
+
+from palio.matching.kernels import FIRST_NUMBER, FreshRows
+from palio.matching.kernels.bits import (
+    EVENTS,
+    FEW_CODES,
+    all_events,
+    run_by_code,
+    run_by_event,
+)
+from palio.matching.kernels.emit import emit, tally
+from palio.matching.kernels.jit import compiled, inlined
+from palio.matching.kernels.simd import (
+    and_differences_into,
+    and_into,
+    ones_in,
+    or_into,
+    vector_at,
+)
+
+__all__ = [
+    "count_fresh",
+    "ladders_of",
+    "match_fresh",
+    "note_fresh",
+    "route_fresh",
+    "scan_fresh",
+    "steps_of",
+]
+
+Integers = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+AFTER_NUMBERS = 3
+"""Codes behind those of numbers: of strings, bytes and times, which have no cuts here."""
+
+_HALF = np.uint64(32)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+_ONE = np.uint64(1)
+_TWO = np.uint64(2)
+_THREE = np.uint64(3)
+
+WIDTH = 4
+"""Intervals of a row that are ANDed at a time: what one waits for, the others wait for too."""
+
+
+class Ladders(NamedTuple):
+    """The running vectors of all slots for one block of events.
+
+    In slot s `before[starts[s] + c]` is the place of the vector of the events whose code is less
+    than c; the slot's vectors begin at `firsts[s]`. Behind all slots stand the places of no events,
+    and of all there are.
+    """
+
+    counts: Integers
+    starts: Longs
+    before: Integers
+    firsts: Longs
+    vectors: Words
+    ordered: Integers
+
+
+class Steps(NamedTuple):
+    """Rows as steps of `WIDTH` intervals: the places of their ends in `Ladders.before`.
+
+    Row r takes the steps `offsets[r] : offsets[r + 1]`; what is left of the last is filled up with
+    the interval of all events.
+    """
+
+    offsets: Integers
+    lows: Integers
+    highs: Integers
+
+
+@compiled
+def ladders_of(cut_offsets: Integers) -> Ladders:
+    """Room for slots with so many cuts."""
+    slots = len(cut_offsets) - 1
+    counts = np.empty(slots, np.int32)
+    starts, firsts = np.zeros(slots + 1, np.int64), np.zeros(slots + 1, np.int64)
+    for slot in range(slots):
+        counts[slot] = cut_offsets[slot + 1] - cut_offsets[slot] + FIRST_NUMBER + 1 + AFTER_NUMBERS
+        starts[slot + 1] = starts[slot] + counts[slot] + 1
+        rungs = counts[slot] if counts[slot] <= FEW_CODES else EVENTS
+        firsts[slot + 1] = firsts[slot] + rungs + 1
+    before = np.empty(starts[slots] + 2, np.int32)
+    before[starts[slots]], before[starts[slots] + 1] = firsts[slots], firsts[slots] + 1
+    vectors = np.empty((firsts[slots] + 2, 8), np.uint64)
+    vectors[firsts[slots]] = word(0)
+    return Ladders(counts, starts, before, firsts, vectors, np.empty(EVENTS, np.int32))
+
+
+@compiled
+def steps_of(rows: FreshRows, ladders: Ladders) -> Steps:
+    """The steps of some rows."""
+    row_offsets, slots, row_lows, row_highs = rows.offsets, rows.slots, rows.lows, rows.highs
+    counts, starts = ladders.counts, ladders.starts
+    offsets = np.zeros(len(rows.keys) + 1, np.int32)
+    for row in range(len(rows.keys)):
+        length = row_offsets[row + 1] - row_offsets[row]
+        offsets[row + 1] = offsets[row] + max(1, (length + WIDTH - 1) // WIDTH)
+    lows = np.full(WIDTH * offsets[-1], starts[-1], np.int32)
+    highs = np.full(WIDTH * offsets[-1], starts[-1] + 1, np.int32)
+    for row in range(len(rows.keys)):
+        place = WIDTH * offsets[row]
+        for at in range(row_offsets[row], row_offsets[row + 1]):
+            first, top = starts[slots[at]], counts[slots[at]] - AFTER_NUMBERS
+            lows[place] = first + row_lows[at] + FIRST_NUMBER
+            highs[place] = first + min(row_highs[at] + FIRST_NUMBER, top)
+            place += 1
+    return Steps(offsets, lows, highs)
+
+
+@compiled
+def _climb(codes: Integers, first: int, ladders: Ladders) -> None:
+    """Fill the ladders in for the block that begins at an event."""
+    size = min(EVENTS, codes.shape[1] - first)
+    all_events(ladders.vectors[ladders.firsts[-1] + 1], size)
+    for slot in range(len(ladders.counts)):
+        coded = codes[slot, first : first + size]
+        before = ladders.before[ladders.starts[slot] : ladders.starts[slot + 1]]
+        running = ladders.vectors[ladders.firsts[slot] : ladders.firsts[slot + 1]]
+        if ladders.counts[slot] <= FEW_CODES:
+            run_by_code(coded, ladders.counts[slot], before, running)
+        else:
+            run_by_event(coded, ladders.counts[slot], before, ladders.ordered, running)
+        base = ladders.firsts[slot]
+        for at in range(len(before)):
+            before[at] += base
+
+
+@compiled
+def note_fresh(
+    codes: Integers,
+    first: int,
+    ranks: Integers,
+    steps: Steps,
+    ladders: Ladders,
+    results: Words,
+    notes: Words,
+    noted: int,
+) -> int:
+    """Note `rank << 32 | place` for every row that some event of a block satisfies, behind so many
+    notes; returns how many there are then. The k-th row has the rank `ranks[k]`.
+
+    No branch depends on what is found, so that the next rows are on their way meanwhile.
+    """
+    _climb(codes, first, ladders)
+    offsets, lows, highs, before = steps.offsets, steps.lows, steps.highs, ladders.before
+    base, target = word(ladders.vectors.ctypes.data), word(results.ctypes.data)
+    made = word(noted)
+    for row in range(word(len(ranks))):
+        result = vector_at(target, made)
+        step, last = word(offsets[row]), word(offsets[row + _ONE])
+        rest = _and_step(step, lows, highs, before, base, result)
+        step += _ONE
+        while step < last:
+            _and_step(step, lows, highs, before, base, vector_at(target, made + _ONE))
+            rest = and_into(result, vector_at(target, made + _ONE), result)
+            step += _ONE
+        notes[made] = (word(ranks[row]) << _HALF) | made
+        made += word(rest != word(0))
+    return int(made)
+
+
+@inlined
+def _and_step(step: Any, lows: Any, highs: Any, before: Any, base: Any, result: Any) -> Any:
+    """`result` = the events in all intervals of a step; zero if there are none."""
+    at = step << _TWO
+    return and_differences_into(
+        vector_at(base, word(before[word(highs[at])])),
+        vector_at(base, word(before[word(lows[at])])),
+        vector_at(base, word(before[word(highs[at + _ONE])])),
+        vector_at(base, word(before[word(lows[at + _ONE])])),
+        vector_at(base, word(before[word(highs[at + _TWO])])),
+        vector_at(base, word(before[word(lows[at + _TWO])])),
+        vector_at(base, word(before[word(highs[at + _THREE])])),
+        vector_at(base, word(before[word(lows[at + _THREE])])),
+        result,
+    )
+
+
+class Room(NamedTuple):
+    """What the kernels below work with, for all blocks of a batch."""
+
+    ladders: Ladders
+    steps: Steps
+    results: Words
+    notes: Words
+
+
+@compiled
+def _room_of(rows: FreshRows, cut_offsets: Integers) -> Room:
+    ladders, count = ladders_of(cut_offsets), len(rows.keys)
+    results, notes = np.empty((count + 16, 8), np.uint64), np.empty(count + 1, np.uint64)
+    return Room(ladders, steps_of(rows, ladders), results, notes)
+
+
+@compiled
+def _note_block(codes: Integers, first: int, ranks: Integers, room: Room) -> int:
+    """The notes of one block, from the first place on."""
+    return note_fresh(codes, first, ranks, room.steps, room.ladders, room.results, room.notes, 0)
+
+
+@compiled
+def match_fresh(
+    codes: Integers,
+    start: int,
+    rows: FreshRows,
+    cut_offsets: Integers,
+    offsets: Longs,
+    found: Longs,
+) -> int:
+    """The keys that each event matches, like `kernels.bits.match_blocks`."""
+    room, ranks = _room_of(rows, cut_offsets), np.arange(len(rows.keys)).astype(np.int32)
+    cursors = np.zeros(EVENTS + 1, np.int64)
+    events: int = codes.shape[1]
+    for first in range(start, events, EVENTS):
+        count = _note_block(codes, first, ranks, room)
+        tally(room.results, count, cursors)
+        total = offsets[first]
+        for event in range(EVENTS):
+            cursors[event], total = total, total + cursors[event]
+            if event < events - first:
+                offsets[first + event + 1] = total
+        if total >= len(found):
+            return first
+        cursors[EVENTS] = total
+        emit(room.notes, room.results, count, rows.keys, cursors, found)
+    return events
+
+
+@compiled
+def count_fresh(codes: Integers, rows: FreshRows, cut_offsets: Integers) -> Longs:
+    """How many events match each row."""
+    room, ranks = _room_of(rows, cut_offsets), np.arange(len(rows.keys)).astype(np.int32)
+    notes, results = room.notes, room.results
+    totals = np.zeros(len(rows.keys), np.int64)
+    for first in range(0, codes.shape[1], EVENTS):
+        for at in range(word(_note_block(codes, first, ranks, room))):
+            rank, row = notes[at] >> _HALF, notes[at] & _LOW_HALF
+            for place in range(word(8)):
+                totals[rank] += ones_in(results[row, place])
+    return totals
+
+
+@compiled
+def route_fresh(
+    codes: Integers,
+    start: int,
+    rows: FreshRows,
+    cut_offsets: Integers,
+    numbers: Longs,
+    masks: Words,
+) -> None:
+    """Add the events that match each row to the mask of its destination: `masks[number, block]`, of
+    as many blocks as there is room for, from the event `start` on.
+    """
+    room, ranks = _room_of(rows, cut_offsets), numbers.astype(np.int32)
+    notes, blocks = room.notes, np.uint64(masks.shape[1])
+    source, target = word(room.results.ctypes.data), word(masks.ctypes.data)
+    for block in range(blocks):
+        for at in range(word(_note_block(codes, start + int(block) * EVENTS, ranks, room))):
+            mask = (notes[at] >> _HALF) * blocks + block
+            or_into(vector_at(target, mask), vector_at(source, notes[at] & _LOW_HALF))
+
+
+@compiled
+def scan_fresh(
+    codes: Integers, rows: FreshRows, cut_offsets: Integers, offsets: Longs, found: Integers
+) -> int:
+    """The rows that each event matches, tried one by one: for few events.
+
+    Those of event e are `found[offsets[e] : offsets[e + 1]]`, where there is room for all; returns
+    how many there are.
+    """
+    row_offsets, slots, lows, highs = rows.offsets, rows.slots, rows.lows, rows.highs
+    total = 0
+    for event in range(np.uint64(codes.shape[1])):
+        for row in range(word(len(rows.keys))):
+            passes = True
+            for at in range(word(row_offsets[row]), word(row_offsets[row + _ONE])):
+                slot = word(slots[at])
+                code = codes[slot, event] - FIRST_NUMBER
+                cuts = cut_offsets[slot + _ONE] - cut_offsets[slot]
+                passes = lows[at] <= code < min(highs[at], cuts + 1)
+                if not passes:
+                    break
+            found[total] = row
+            total += passes
+        offsets[event + _ONE] = total
+    return total

@@ -1,0 +1,102 @@
+"""What the tests of a tree read of a batch: rows of plain values, decoded column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from palio.matching.tree.attribute_tests import Source, label
+from palio.model.values import Kind
+
+__all__ = ["Events", "Row", "Slots"]
+
+Row: TypeAlias = tuple[Any, ...]
+"""What each slot reads of one event; None where there is nothing of the kind."""
+
+_KINDS: Final = {
+    pa.bool_(): Kind.BOOL,
+    pa.int64(): Kind.NUMBER,
+    pa.float64(): Kind.NUMBER,
+    pa.utf8(): Kind.STRING,
+    pa.binary(): Kind.BYTES,
+    pa.timestamp("us", tz="UTC"): Kind.TIME,
+}
+
+
+class Slots:
+    """A number for every source that some path tests, given back when none does any more."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Source, int] = {}
+        self._users: dict[Source, int] = {}
+        self._free: list[int] = []
+
+    def take(self, source: Source) -> None:
+        """Count one more user of a source."""
+        if source not in self._numbers:
+            self._numbers[source] = self._free.pop() if self._free else len(self._numbers)
+        self._users[source] = self._users.get(source, 0) + 1
+
+    def drop(self, source: Source) -> None:
+        """Count one user less."""
+        self._users[source] -= 1
+        if not self._users[source]:
+            del self._users[source]
+            self._free.append(self._numbers.pop(source))
+
+    def __getitem__(self, source: Source) -> int:
+        return self._numbers[source]
+
+    def __len__(self) -> int:
+        return len(self._numbers) + len(self._free)
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self._numbers)
+
+
+class Events:
+    """A batch that conforms to the model, read by slots or as attributes with their values."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._places = {name: place for place, name in enumerate(batch.schema.names)}
+        self._values: dict[str, list[Any]] = {}
+
+    def rows(self, slots: Slots) -> Iterator[Row]:
+        """What the slots read, row by row."""
+        nothing: Iterable[Any] = repeat(None)
+        columns = [nothing] * len(slots)
+        for source in slots:
+            place = self._places.get(source.attribute)
+            if place is not None:
+                column = self._column(place, source.kind)
+                columns[slots[source]] = nothing if column is None else column
+        # The numbers of the rows end the iteration where no slot has a column.
+        return zip(*columns, range(self._batch.num_rows), strict=False)
+
+    def values(self, row: int, names: Iterable[str]) -> Mapping[str, Any]:
+        """Some attributes of one event, as residuals take them."""
+        found = {}
+        for name in names:
+            place = self._places.get(name)
+            if place is not None:
+                if name not in self._values:
+                    self._values[name] = self._batch.column(place).to_pylist()
+                found[name] = self._values[name][row]
+        return found
+
+    def _column(self, place: int, wanted: Kind | None) -> list[Any] | None:
+        """Coordinates if the column is of the wanted kind, labels if none is wanted."""
+        column = self._batch.column(place)
+        kind = _KINDS[column.type]
+        if wanted is not None and wanted is not kind:
+            return None
+        if kind is Kind.TIME:
+            column = column.cast(pa.int64())
+        values: list[Any] = column.to_pylist()
+        if wanted is None and kind in (Kind.BOOL, Kind.TIME):
+            return [None if value is None else label(kind, value) for value in values]
+        return values

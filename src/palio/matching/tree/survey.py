@@ -1,0 +1,99 @@
+"""What a forest of matching trees consists of: counted, weighed and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from sys import getsizeof
+
+import msgspec
+
+from palio.matching.tree.attribute_tests import ElementaryTest, show_label
+from palio.matching.tree.factoring import OTHERS, Forest
+from palio.matching.tree.nodes import Leaf, MatchingTree, Node, Place
+
+__all__ = ["Space", "draw", "space", "weigh"]
+
+
+class Space(msgspec.Struct, frozen=True):
+    """How large a forest is, in the paper's units."""
+
+    trees: int
+    nodes: int
+    leaves: int
+    edges: int
+    successors: int
+
+    @property
+    def total(self) -> int:
+        """Edges and entries of successor sets together: what the paper plots."""
+        return self.edges + self.successors
+
+
+def space(trees: Iterable[MatchingTree]) -> Space:
+    """Count places, edges and the entries of those successor sets that have been found."""
+    roots = nodes = leaves = entries = edges = 0
+    for tree in trees:
+        roots += 1
+        for place in tree.places():
+            entries += len(place.successors or ())
+            edges += place.parent is not None
+            if isinstance(place, Node):
+                nodes += 1
+            else:
+                leaves += 1
+    return Space(roots, nodes, leaves, edges, entries)
+
+
+def weigh(trees: Iterable[MatchingTree]) -> dict[str, int]:
+    """Bytes of the objects that the trees are made of, by part."""
+    parts = dict.fromkeys(("nodes", "tests", "edges", "leaves", "successors"), 0)
+    tests: dict[int, ElementaryTest] = {}
+    for place in (place for tree in trees for place in tree.places()):
+        known = (place.successors, place.watched, place.watchers)
+        parts["successors"] += sum(map(getsizeof, filter(None, known)))
+        if isinstance(place, Leaf):
+            parts["leaves"] += sum(map(getsizeof, (place, place.plain, place.guarded)))
+            continue
+        assert isinstance(place, Node)
+        parts["nodes"] += getsizeof(place)
+        tests[id(place.test)] = place.test
+        if place.edges:
+            parts["edges"] += getsizeof(place.edges)
+    parts["tests"] = sum(getsizeof(test) + getsizeof(test.order) for test in tests.values())
+    return parts
+
+
+def draw(forest: Forest) -> Iterator[str]:
+    """A forest as indented lines, each tree under the values of the index attributes it is for."""
+    headed = []
+    for choice, tree in forest.trees.items():
+        labels = ["others" if each is OTHERS else show_label(each) for each in choice]
+        named = zip(forest.attributes, labels, strict=True)
+        headed.append((", ".join(f"{name}: {shown}" for name, shown in named), tree.root))
+    for headline, root in sorted(headed, key=lambda each: each[0]):
+        if headline:
+            yield headline
+        if root is not None:
+            yield from _draw(root, 1 if headline else 0)
+
+
+def _draw(root: Place, depth: int) -> Iterator[str]:
+    """A node's test, then its edges in the order of their texts, `*` last."""
+    stack = [(depth, "", root)]
+    while stack:
+        depth, edge, place = stack.pop()
+        yield f"{'  ' * depth}{edge}{_name(place)}"
+        if isinstance(place, Node):
+            shown = [(f"{place.test.show(each.taken)}: ", each) for each in place.children]
+            shown.sort(key=lambda line: (line[0] == "*: ", line[0]), reverse=True)
+            stack += [(depth + 1, edge, each) for edge, each in shown]
+
+
+def _name(place: Place) -> str:
+    if isinstance(place, Node):
+        return str(place.test)
+    assert isinstance(place, Leaf)
+    names = sorted(map(str, place.plain))
+    for key, residuals in place.guarded:
+        names.append(f"{key} if {' AND '.join(map(str, residuals))}")
+    return f"[{', '.join(sorted(names))}]"

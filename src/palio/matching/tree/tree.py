@@ -1,0 +1,273 @@
+"""`Tree`: the matching tree of gryphon, in full and incremental (SEMANTICS 4).
+
+Filters become paths of elementary tests (tree_tests.py), one for each conjunction and for each
+value of a short list; paths are kept in a tree (nodes.py) that events descend. The three
+optimizations of the paper are switches: `collapse` leaves out nodes that nobody asks for,
+`successors` lets a search jump (tree_successors.py), `factored` names index attributes
+(tree_factoring.py). `space` and `work` count what the paper counts.
+
+This is the classic algorithm, kept readable and comparable; `palio.matching.Index` is the engine
+for production. One thread at a time may use a tree.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from sys import getsizeof
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from palio.errors import InvalidBinding, LimitExceeded
+from palio.matching.archives import Written, read_filters, write_filters
+from palio.matching.protocol import Matches, RowMask
+from palio.matching.tree.attribute_tests import Path, Source, TotalOrder
+from palio.matching.tree.events import Events, Slots
+from palio.matching.tree.factoring import Forest
+from palio.matching.tree.nodes import Subscriber
+from palio.matching.tree.search import Work, reached, reached_by_jumps
+from palio.matching.tree.successors import successors
+from palio.matching.tree.survey import Space, draw, space, weigh
+from palio.model.events import conform
+from palio.model.explaining import Explanation
+from palio.model.filters import Filter, Residual
+from palio.model.values import NO_VALUES, Bindings
+
+__all__ = ["Space", "Tree", "Work"]
+
+_Identity: TypeAlias = tuple[Any, ...]
+_Found: TypeAlias = tuple[set[int], list[tuple[int, Callable[[], bool]]]]
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    filter: Filter
+    values: Bindings
+    bound: Filter
+    destination: int
+
+
+class Tree:
+    """Filters by key, matched by descending a tree of their tests.
+
+    `schema` lists the attributes of events in the order in which they are tested; popular ones
+    belong first. Attributes that are not listed come after those, by name. Without `collapse` every
+    path has a level for every attribute of the schema, as in the paper's analysis.
+
+    >>> import palio
+    >>> from palio.model import to_batch
+    >>> engine = Tree(["city"])
+    >>> engine.add(1, palio.parse("city = 'New York' AND temperature < :limit"), {"limit": 40})
+    >>> engine.add(2, palio.parse("temperature < 32"))
+    >>> engine.match(to_batch({"city": "New York", "temperature": 30})).keys.tolist()
+    [1, 2]
+    >>> engine.bind(1, {"limit": 20})
+    >>> print(engine)
+    city
+      'New York': temperature < 20
+        yes: [1]
+      *: temperature < 32
+        yes: [2]
+    """
+
+    def __init__(
+        self,
+        schema: Sequence[str] = (),
+        *,
+        collapse: bool = True,
+        successors: bool = True,
+        factored: Sequence[str] = (),
+    ) -> None:
+        self.work = Work()
+        self._settings = {
+            "schema": tuple(schema),
+            "collapse": collapse,
+            "successors": successors,
+            "factored": tuple(factored),
+        }
+        self._order = TotalOrder(schema, levels=not collapse, factored=factored)
+        self._successors = successors
+        self._slots = Slots()
+        self._index = [Source(name, None) for name in factored]
+        for source in (*self._index, *self._order.level_sources):
+            self._slots.take(source)
+        self._forest = Forest(factored, self._order, self._slots)
+        self._entries: dict[int, _Entry] = {}
+
+    def add(
+        self,
+        key: int,
+        filter: Filter,
+        values: Bindings = NO_VALUES,
+        *,
+        destination: int | None = None,
+    ) -> None:
+        """Add or replace the filter of a key."""
+        destination = key if destination is None else destination
+        entry = _Entry(filter, dict(values), filter.bind(values), destination)
+        self._exchange(key, self._entries.get(key), entry)
+
+    def remove(self, key: int) -> None:
+        """Forget a key; one that is not there is a `KeyError`."""
+        self._exchange(key, self._entries[key], None)
+
+    def bind(self, key: int, values: Bindings) -> None:
+        """Change some of a filter's parameters; only paths that differ are touched."""
+        entry = self._entries[key]
+        for name in values:
+            if name not in entry.filter.variables:
+                raise InvalidBinding(f"filter {key} has no parameter :{name}", name=name)
+        now = {**entry.values, **values}
+        bound = entry.filter.bind(now)
+        self._exchange(key, entry, _Entry(entry.filter, now, bound, entry.destination))
+
+    def match(self, events: pa.RecordBatch) -> Matches:
+        """All pairs (row, key) of an event and a filter it matches, sorted."""
+        rows: list[int] = []
+        keys: list[int] = []
+        for row, found in enumerate(self._keys(events)):
+            keys += sorted(found)
+            rows += [row] * len(found)
+        return Matches(np.array(rows, np.int64), np.array(keys, np.int64))
+
+    def route(self, events: pa.RecordBatch) -> dict[int, RowMask]:
+        """For each destination with any match, which rows go there."""
+        entries = self._entries
+        masks: dict[int, RowMask] = {}
+        for row, (keys, guarded) in enumerate(self._search(events)):
+            found = {entries[key].destination for key in keys}
+            for key, holds in guarded:
+                destination = entries[key].destination
+                if destination not in found and holds():
+                    found.add(destination)
+            for destination in found:
+                if destination not in masks:
+                    masks[destination] = np.zeros(events.num_rows, np.bool_)
+                masks[destination][row] = True
+        return dict(sorted(masks.items()))
+
+    def count(self, events: pa.RecordBatch) -> dict[int, int]:
+        """How many events of a batch each key matches (keys without any are left out)."""
+        return dict(Counter(key for found in self._keys(events) for key in found))
+
+    def explain(self, key: int, event: Mapping[str, Any]) -> Explanation:
+        """Why a filter matches an event, or why not."""
+        entry = self._entries[key]
+        return entry.filter.explain(event, entry.values)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by part: the trees' own, and the tables of filters and slots; the filters apart."""
+        parts = weigh(self._forest.trees.values())
+        entries = sum(map(getsizeof, self._entries.values()))
+        parts["tables"] = getsizeof(self._entries) + entries
+        return parts
+
+    def space(self) -> Space:
+        """Nodes, edges and entries of successor sets, those sets found that were not needed yet."""
+        if self._successors:
+            for tree in self._forest.trees.values():
+                for place in tree.places():
+                    successors(place)
+        return space(self._forest.trees.values())
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write the filters and the switches to a file; `load` builds the tree again from texts."""
+        written = (
+            Written.of(key, entry.filter, entry.values, entry.destination)
+            for key, entry in self._entries.items()
+        )
+        write_filters(path, written, self._settings)
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> Tree:
+        """A tree that was saved, with the same switches."""
+        settings, filters = read_filters(path)
+        tree = cls(settings.pop("schema", ()), **settings)
+        for row in filters:
+            tree.add(row.key, *row.read(), destination=row.destination)
+        return tree
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __str__(self) -> str:
+        return "\n".join(draw(self._forest))
+
+    def _exchange(self, key: int, old: _Entry | None, new: _Entry | None) -> None:
+        """Leave the paths of one entry and enter those of another, as far as they differ."""
+        leaving = {} if old is None else self._paths(key, old)
+        entering = {} if new is None else self._paths(key, new)
+        entered = []
+        try:
+            for place, (path, subscriber) in entering.items():
+                if place not in leaving:
+                    self._enter(path, subscriber)
+                    entered.append((path, subscriber))
+        except LimitExceeded:
+            for path, subscriber in entered:
+                self._leave(path, subscriber)
+            raise
+        for place, (path, subscriber) in leaving.items():
+            if place not in entering:
+                self._leave(path, subscriber)
+        if new is None:
+            del self._entries[key]
+        else:
+            self._entries[key] = new
+
+    def _paths(self, key: int, entry: _Entry) -> dict[_Identity, tuple[Path, Subscriber]]:
+        """Where an entry stands in the tree; equal paths of two conjunctions are one."""
+        found = {}
+        for conjunction in entry.bound.conjunctions:
+            subscriber = Subscriber(key, conjunction.residuals)
+            for path in self._order.paths(conjunction):
+                found[path.identity, conjunction.residuals] = path, subscriber
+        return found
+
+    def _enter(self, path: Path, subscriber: Subscriber) -> None:
+        self._forest.check_size(path)
+        for step in path.steps:
+            self._slots.take(step.test.source)
+        self._forest.add(path, subscriber)
+
+    def _leave(self, path: Path, subscriber: Subscriber) -> None:
+        self._forest.remove(path, subscriber)
+        for step in path.steps:
+            self._slots.drop(step.test.source)
+
+    def _keys(self, events: pa.RecordBatch) -> Iterator[set[int]]:
+        """For each event, the keys of the filters it matches."""
+        for keys, guarded in self._search(events):
+            for key, holds in guarded:
+                if key not in keys and holds():
+                    keys.add(key)
+            yield keys
+
+    def _search(self, events: pa.RecordBatch) -> Iterator[_Found]:
+        """For each event, keys that match, and keys whose residuals remain to be asked."""
+        search = reached_by_jumps if self._successors else reached
+        batch = Events(conform(events))
+        index = [self._slots[source] for source in self._index]
+        trees, work = self._forest, self.work
+        for number, row in enumerate(batch.rows(self._slots)):
+            tree = trees.tree_for(tuple(row[slot] for slot in index))
+            keys: set[int] = set()
+            guarded: list[tuple[int, Callable[[], bool]]] = []
+            for leaf in search(tree.root, row, work):
+                keys.update(leaf.plain)
+                for key, residuals in leaf.guarded:
+                    guarded.append((key, partial(self._holds, residuals, batch, number)))
+            work.events += 1
+            yield keys, guarded
+
+    def _holds(self, residuals: tuple[Residual, ...], events: Events, row: int) -> bool:
+        """Whether all residuals of a conjunction are true of an event; all variables are bound."""
+        for residual in residuals:
+            self.work.residuals += 1
+            if residual.truth(events.values(row, residual.attributes)) is not True:
+                return False
+        return True

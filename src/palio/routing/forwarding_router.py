@@ -1,0 +1,164 @@
+"""`Broker`: what all algorithms that forward subscriptions have in common.
+
+A subclass says which peers it tells (`tells`), and may add where events go besides (`route`). The
+rest is here: reading batches, waves, telling neighbours, selecting destinations.
+"""
+
+from __future__ import annotations
+
+from palio.matching.protocol import RowMask
+from palio.model.filters import Filter
+from palio.routing.forwarding import Aim
+from palio.routing.messages import Batch, Control, Request, Settled
+from palio.routing.peer_requests import Ledger, Step
+from palio.routing.poset import Poset
+from palio.routing.protocol import Events, IllegalMessage, Peer, SelectorFactory, Send
+from palio.routing.reference_selector import Rows
+from palio.routing.waves import Waves
+
+__all__ = ["Broker"]
+
+
+class Broker:
+    """A broker that keeps subscriptions in a table and tells some peers the frontier of it.
+
+    Without `parametric` it is plain siena: it takes no `Update` and sends none.
+    """
+
+    def __init__(
+        self, name: str, selector: SelectorFactory = Rows, *, parametric: bool = True
+    ) -> None:
+        self.name = name
+        self.selector = selector()
+        self.subscriptions = Ledger(self.selector, aim=self._aim(), parametric=parametric)
+        self._ledgers = [self.subscriptions]
+        self._waves = Waves()
+        self._started: dict[Peer, bool] = {}
+
+    def _aim(self) -> Aim | None:
+        """Which neighbours a subscription may go to; None for all."""
+        return None
+
+    def tells(self, peer: Peer) -> bool:
+        """Whether a peer is told what the others want."""
+        return not peer.is_client
+
+    @property
+    def peers(self) -> list[Peer]:
+        """All attached peers, in the order they came."""
+        return list(self._started)
+
+    def poset(self) -> Poset:
+        """P_s: every filter of the table, in order."""
+        poset = Poset()
+        for filter in self.subscriptions.table.nodes:
+            poset.add(filter)
+        return poset
+
+    def subscribers(self, filter: Filter) -> list[Peer]:
+        """siena's subscribers(s)."""
+        return sorted(self.subscriptions.table.nodes[filter].subscribers)
+
+    def forwards(self, filter: Filter) -> list[Peer]:
+        """siena's forwards(s)."""
+        return sorted(self.subscriptions.table.forwards(filter))
+
+    # --- the Router protocol ---
+
+    def attach(self, peer: Peer) -> list[Send]:
+        """See `Router`. A neighbour is sent the frontier of what was asked for, marked `fresh`."""
+        if peer in self._started:
+            raise ValueError(f"{peer} is attached already; detach it first")
+        self._started[peer] = False
+        tells = self.tells(peer)
+        for ledger in self._ledgers:
+            ledger.enrol(peer)
+            if tells:
+                ledger.tell(peer)
+        if not tells:
+            return []
+        self._waves.connect(peer)
+        return self._flush(fresh=peer)
+
+    def detach(self, peer: Peer) -> list[Send]:
+        """See `Router`."""
+        if peer not in self._started:
+            raise ValueError(f"{peer} is not attached")
+        del self._started[peer]
+        for ledger in self._ledgers:
+            ledger.dismiss(peer)
+        answers = self._waves.disconnect(peer)
+        return self._flush() + answers
+
+    def receive(self, sender: Peer, message: Control) -> list[Send]:
+        """See `Router`."""
+        if sender not in self._started:
+            raise IllegalMessage(sender, "it is not attached")
+        if isinstance(message, Settled):
+            return self._waves.echo(sender, message)
+        if not isinstance(message, Batch):
+            raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
+        if not (message.fresh or self._started[sender] or sender.is_client):
+            raise IllegalMessage(sender, "a broker's first batch must be fresh")
+        plans = self._plan(sender, message)
+        self._started[sender] = True
+        for ledger, steps in plans:
+            if message.fresh:
+                ledger.forget(sender)
+            ledger.apply(sender, steps)
+        self._applied(sender)
+        return self._flush(sender, message.wave)
+
+    def route(self, sender: Peer, events: Events) -> dict[Peer, RowMask]:
+        """See `Router`."""
+        found = {
+            self.subscriptions.peer_of(destination): mask
+            for destination, mask in self.selector.route(events).items()
+        }
+        found.pop(sender, None)
+        return found
+
+    # --- what follows from a change ---
+
+    def _plan(self, sender: Peer, batch: Batch) -> list[tuple[Ledger, list[Step]]]:
+        if len(self._ledgers) == 1:
+            (ledger,) = self._ledgers
+            mine = [each for each in batch.requests if ledger.handles(each)]
+            return [(ledger, ledger.plan(sender, mine, fresh=batch.fresh))]
+        plans = []
+        rest: tuple[Request, ...] = batch.requests
+        for ledger in self._ledgers:
+            mine = [each for each in rest if ledger.handles(each)]
+            rest = tuple(each for each in rest if not ledger.handles(each))
+            plans.append((ledger, ledger.plan(sender, mine, fresh=batch.fresh)))
+        return plans
+
+    def _applied(self, sender: Peer) -> None:
+        """A batch was applied; what follows from it is told next."""
+
+    def _outgoing(self) -> dict[Peer, list[Request]]:
+        return self.subscriptions.outgoing()
+
+    def _flush(
+        self, requester: Peer | None = None, wave: int | None = None, fresh: Peer | None = None
+    ) -> list[Send]:
+        """A batch for each neighbour for whom something changed, with the waves they are due."""
+        outgoing = self._outgoing()
+        if fresh is not None:
+            outgoing.setdefault(fresh, [])
+        for neighbour in outgoing:
+            self._waves.said(neighbour)
+        waves: dict[Peer, int] = {}
+        answers: list[Send] = []
+        if requester is not None and wave is not None:
+            neighbours = self.subscriptions.table.neighbours
+            waves, answers = self._waves.begin(requester, wave, neighbours)
+        sends = [
+            Send(
+                neighbour,
+                Batch(tuple(outgoing.get(neighbour, ())), neighbour == fresh, waves.get(neighbour)),
+            )
+            for neighbour in self.subscriptions.table.neighbours
+            if neighbour in outgoing or neighbour in waves
+        ]
+        return sends + answers

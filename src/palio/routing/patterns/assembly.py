@@ -1,0 +1,127 @@
+"""`Assembly`: one pattern's monitor, the events it holds back, and how both move house.
+
+Events wait here until the reorder window has passed them, then they reach the model's `Monitor` in
+the order of publication. A broker has the only assembly of a subscription or none, so holding back
+happens once between publisher and subscriber, and one window bounds it.
+
+A *waiting* assembly only collects: the state it is to go on from is still under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from heapq import heappop, heappush
+from typing import Final
+
+from palio.model.limits import MAX_PATTERN_PENDING
+from palio.model.patterns import Monitor, Occurrence, Pattern
+from palio.routing.patterns.messages import Place, Progress
+
+__all__ = ["Assembly", "Parts", "follows", "is_occurrence", "place_of"]
+
+Parts = tuple[Occurrence, ...]
+
+NOTHING: Final = Progress()
+
+
+def place_of(occurrence: Occurrence) -> Place:
+    """Where an event stands in the order of publication."""
+    return occurrence.time, occurrence.publisher, occurrence.seq
+
+
+def is_occurrence(pattern: Pattern, parts: Parts) -> bool:
+    """Whether these events, in this order, are one occurrence of the pattern."""
+    return Monitor(pattern).push(parts) == [parts]
+
+
+def follows(pattern: Pattern, progress: Progress) -> bool:
+    """Whether a monitor of the pattern may be in this state."""
+    monitor = Monitor(pattern)
+    if monitor.push(progress.taken) or monitor.progress != progress.taken:
+        return False
+    last = place_of(progress.taken[-1]) if progress.taken else None
+    return last is None or (progress.after is not None and last <= progress.after)
+
+
+class Assembly:
+    """A monitor that is told when the window has passed.
+
+    >>> import palio
+    >>> from datetime import UTC, timedelta
+    >>> start = datetime(2026, 1, 1, tzinfo=UTC)
+    >>> late = Occurrence(start + timedelta(seconds=2), "p", 2, {"b": 2})
+    >>> early = Occurrence(start, "q", 7, {"a": 1})
+    >>> assembly = Assembly(palio.parse("a = 1 THEN b = 2"))
+    >>> assembly.push([late])
+    >>> assembly.push([early])
+    >>> [part.publisher for part in assembly.release(until=late.time)[0]]
+    ['q', 'p']
+    """
+
+    __slots__ = ("_after", "_held", "_monitor", "_order", "is_waiting", "late", "pattern")
+
+    def __init__(self, pattern: Pattern, *, is_waiting: bool = False) -> None:
+        self.pattern = pattern
+        self.is_waiting = is_waiting
+        self.late = 0
+        """Events that took no part: one published later had been released before they came."""
+        self._monitor = Monitor(pattern)
+        self._after: Place | None = None
+        self._order: list[Place] = []
+        self._held: dict[Place, Occurrence] = {}
+
+    @property
+    def earliest(self) -> datetime | None:
+        """The time of the earliest event held back."""
+        return self._order[0][0] if self._order else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more is held back than may be, so that the earliest cannot wait any longer."""
+        return len(self._order) > MAX_PATTERN_PENDING
+
+    def push(self, occurrences: Iterable[Occurrence]) -> None:
+        """Hold events back. One that is there already changes nothing."""
+        for occurrence in occurrences:
+            place = place_of(occurrence)
+            if self._after is not None and place <= self._after:
+                self.late += 1
+            elif place not in self._held:
+                heappush(self._order, place)
+                self._held[place] = occurrence
+        while self.is_waiting and self.is_full:
+            self._next()
+            self.late += 1
+
+    def release(self, until: datetime) -> list[Parts]:
+        """Let go what was published by then; the occurrences that this completes."""
+        found: list[Parts] = []
+        while not self.is_waiting and self._order and (self._order[0][0] <= until or self.is_full):
+            found += self._monitor.push([self._next()])
+        return found
+
+    def stop(self) -> Progress:
+        """Give up what is known. The assembly is not used after."""
+        return Progress(
+            self._monitor.progress,
+            tuple(self._held[each] for each in sorted(self._order)),
+            self._after,
+        )
+
+    def resume(self, progress: Progress) -> None:
+        """Go on from another monitor's state, with what was collected since."""
+        collected = [self._held[each] for each in sorted(self._order)]
+        self._order, self._held = [], {}
+        self._monitor = Monitor(self.pattern)
+        self._monitor.push(progress.taken)
+        self._after = progress.after
+        self.is_waiting = False
+        self.push(progress.held)
+        self.push(
+            each for each in collected if progress.after is None or place_of(each) > progress.after
+        )
+
+    def _next(self) -> Occurrence:
+        self._after = heappop(self._order)
+        return self._held.pop(self._after)

@@ -1,0 +1,477 @@
+"""Patterns over advertisement forwarding: factoring, delegation, monitors (siena 5.4).
+
+`Patterned` wraps a router and does what patterns add; single events stay the inner router's. Every
+pattern subscription has exactly one *assembly* in the whole network. It stands where the ways of
+its events meet: a broker with one single provider for the whole pattern, a neighbour, delegates it
+there; one with several, or with a client of its own among them, subscribes the steps as plain
+filters and assembles here. What a delegation brings back is one composite notification
+an occurrence, passed on as it is.
+
+When the table of available patterns changes, the assembly moves by one link, and its state with it,
+so that no occurrence is lost or doubled:
+
+    down   subscribe the steps; `Recall`; what comes is collected; `Returned` says where to go on
+    up     `SubscribePattern(running)`; the provider collects and says `Ready`; `Resume` says
+           where to go on; unsubscribe the steps
+
+Since a link keeps order, whoever takes over has collected, or is told, each event that the other
+one has not yet let go. docs/routing-patterns.md has the proof, and why no shorter part of
+a sequence is delegated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from heapq import heappop, heappush
+from typing import Final
+
+from palio.errors import InvalidEvent, InvalidInput
+from palio.matching.protocol import RowMask
+from palio.model.patterns import Occurrence, Pattern
+from palio.routing.advertised import Advertised
+from palio.routing.general import General
+from palio.routing.messages import Advertise, Batch, Control, Settled, Unadvertise, Withdraw
+from palio.routing.patterns.assembly import Assembly, Parts, follows, is_occurrence, place_of
+from palio.routing.patterns.factoring import Factor, Offers, differences, factored
+from palio.routing.patterns.messages import (
+    CancelPattern,
+    Composite,
+    PatternControl,
+    PatternSend,
+    Progress,
+    Ready,
+    Recall,
+    Resume,
+    Returned,
+    SubscribePattern,
+    UnsubscribePattern,
+)
+from palio.routing.patterns.standing import Stage, Standing, covers_pattern
+from palio.routing.patterns.underlay import Underlay
+from palio.routing.poset import overlap
+from palio.routing.protocol import Events, IllegalMessage, Peer
+
+__all__ = ["REORDER_WINDOW", "TIME", "Patterned"]
+
+REORDER_WINDOW: Final = timedelta(seconds=1)
+"""How long an event may be on its way and still find its place: a few retransmissions around the
+world, and what clocks of brokers differ by. Every composite notification waits that long."""
+
+AT_ONCE: Final = datetime(1, 1, 1, tzinfo=UTC)
+"""A time that any window has passed."""
+
+TIME: Final = "$time"
+"""The attribute that holds an event's time of publication, stamped by the publisher's broker."""
+
+
+class Patterned:
+    """One broker that also assembles patterns, over `Advertised` or a `General` of that.
+
+    What is due by time is fetched with `advance`; `wake` says when.
+
+    >>> import palio
+    >>> from palio.routing.messages import Batch, Advertise
+    >>> broker = Patterned("b1")
+    >>> alice, two = Peer.client("alice"), Peer.broker("b2")
+    >>> _ = broker.attach(alice), broker.attach(two)
+    >>> offer = Advertise(0, palio.parse_advertisement("alarm IS NOT NULL"))
+    >>> _ = broker.receive(two, Batch((offer,), fresh=True))
+    >>> wish = SubscribePattern(0, palio.parse("alarm = 'smoke' THEN alarm = 'fire'"))
+    >>> [(str(to), str(message.pattern)) for to, message in broker.receive(alice, wish)]
+    [('broker b2', "alarm = 'smoke' THEN alarm = 'fire'")]
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inner: Callable[[str], Advertised | General] = Advertised,
+        window: timedelta = REORDER_WINDOW,
+    ) -> None:
+        if window < timedelta(0):
+            raise InvalidInput("a reorder window is not negative")
+        self.name = name
+        self.window = window
+        self.ignored = 0
+        """Occurrences of one client that began before its last one ended: a monitor was lost."""
+        self._underlay = Underlay(name, inner)
+        self.observed = 0
+        """Events that a pattern assembled here might need."""
+        self._late_before = 0
+        self._standing: dict[int, Standing] = {}
+        self._by_key: dict[Peer, dict[int, Standing]] = {}
+        self._next_number = 0
+        self._due: list[tuple[datetime, int]] = []
+
+    # --- what is known ---
+
+    @property
+    def inner(self) -> Advertised | General:
+        """The router that single events are left to."""
+        return self._underlay.router
+
+    @property
+    def tree(self) -> Advertised:
+        """The part of it that advertises and subscribes."""
+        return self._underlay.tree
+
+    @property
+    def peers(self) -> list[Peer]:
+        """All attached peers."""
+        return self._underlay.peers
+
+    @property
+    def standing(self) -> list[Standing]:
+        """All pattern subscriptions, in the order they came."""
+        return list(self._standing.values())
+
+    @property
+    def late(self) -> int:
+        """Events that came later than the reorder window, and took no part in a pattern here."""
+        now = sum(each.assembly.late for each in self._standing.values() if each.assembly)
+        return self._late_before + now
+
+    def offers(self, subscriber: Peer) -> Offers:
+        """The table of available patterns for a subscriber: what all others advertise."""
+        return {
+            peer: offered
+            for peer, offered in self._underlay.offers().items()
+            if peer != subscriber or peer.is_client
+        }
+
+    def factors(self, standing: Standing) -> list[Factor]:
+        """A pattern factored by the table as it is now."""
+        return factored(standing.pattern.steps, self.offers(standing.subscriber))
+
+    # --- the calls of `Router` ---
+
+    def attach(self, peer: Peer) -> list[PatternSend]:
+        """See `Router`."""
+        return self._around(lambda: self._underlay.attach(peer))
+
+    def detach(self, peer: Peer) -> list[PatternSend]:
+        """See `Router`."""
+        return self._around(lambda: self._underlay.detach(peer))
+
+    def receive(self, sender: Peer, message: Control | PatternControl) -> list[PatternSend]:
+        """See `Router`."""
+        if not isinstance(message, PatternControl):
+            if _only_subscribes(message) or not self._standing:
+                return self._underlay.receive(sender, message)
+            only = sender if isinstance(message, Batch) else None
+            return self._around(lambda: self._underlay.receive(sender, message), only)
+        if not self._underlay.is_in_tree(sender):
+            if self._underlay.is_attached(sender):
+                return []  # said before they knew that the link left the tree
+            raise IllegalMessage(sender, "it is not attached")
+        match message:
+            case SubscribePattern():
+                return self._subscribe(sender, message)
+            case UnsubscribePattern(key):
+                return self._give_up(self._by_key.get(sender, {}).get(key))
+            case CancelPattern():
+                return self._cancel(sender, message)
+            case Resume():
+                return self._resume(sender, message)
+            case Recall(key):
+                return self._recall(sender, key)
+            case Ready() | Returned() | Composite():
+                return self._from_provider(sender, message)
+
+    def route(self, sender: Peer, events: Events) -> dict[Peer, RowMask]:
+        """See `Router`. What events complete is fetched with `advance`."""
+        found, mine = self._underlay.route(sender, events)
+        if mine is not None:
+            self._observe(mine)
+        return found
+
+    # --- time ---
+
+    def advance(self, now: datetime) -> list[PatternSend]:
+        """It is `now`: what was published a window ago takes its part; composites that follow."""
+        sends: list[PatternSend] = []
+        until = now - self.window
+        released: dict[int, Standing] = {}
+        while self._due and self._due[0][0] <= until:
+            _, number = heappop(self._due)
+            standing = self._standing.get(number)
+            if standing is None or standing.assembly is None:
+                continue
+            for parts in standing.assembly.release(until):
+                sends += self._report(standing, parts)
+            released[number] = standing
+        for standing in released.values():
+            self._plan(standing)
+        return sends
+
+    @property
+    def wake(self) -> datetime | None:
+        """When `advance` must be called next, if nothing happens before; None for never."""
+        return self._due[0][0] + self.window if self._due else None
+
+    def _plan(self, standing: Standing) -> None:
+        """Remember when the assembly next has something to let go."""
+        assembly = standing.assembly
+        if assembly is None or assembly.is_waiting or assembly.earliest is None:
+            return
+        due = AT_ONCE if assembly.is_full else assembly.earliest
+        heappush(self._due, (due, standing.number))
+
+    # --- events and occurrences ---
+
+    def _observe(self, events: Events) -> None:
+        for row in events.rows:
+            time = row.get(TIME)
+            if not isinstance(time, datetime) or time.tzinfo is None:
+                raise InvalidEvent(
+                    f"an event of {events.publisher!r} has no {TIME} with a zone; "
+                    "the broker that it is published at stamps it"
+                )
+        self.observed += len(events)
+        for number, mask in self._underlay.needed(events).items():
+            assembly = self._standing[number].assembly
+            assert assembly is not None
+            before = assembly.earliest
+            some = events.select(mask)
+            assembly.push(
+                Occurrence(row[TIME], events.publisher, seq, row)
+                for seq, row in zip(some.seqs, some.rows, strict=True)
+            )
+            if assembly.earliest != before or assembly.is_full:
+                self._plan(self._standing[number])
+
+    def _report(self, standing: Standing, parts: Parts) -> list[PatternSend]:
+        """One occurrence goes one link towards the subscriber."""
+        if standing.subscriber.is_client:
+            if standing.ends_after is not None and place_of(parts[0]) <= standing.ends_after:
+                self.ignored += 1
+                return []
+            standing.ends_after = place_of(parts[-1])
+        return [PatternSend(standing.subscriber, Composite(standing.key, parts))]
+
+    # --- what subscribers say ---
+
+    def _subscribe(self, sender: Peer, message: SubscribePattern) -> list[PatternSend]:
+        if message.running and sender.is_client:
+            raise IllegalMessage(sender, "only a broker has a running pattern to hand over")
+        pattern = _bound(sender, message)
+        mine = self._by_key.setdefault(sender, {})
+        sends = self._give_up(mine.get(message.key))
+        standing = Standing(sender, message.key, pattern, self._next_number)
+        self._next_number += 1
+        self._standing[standing.number] = standing
+        mine[message.key] = standing
+        if not message.running:
+            return sends + self._settle(standing)
+        standing.stage = Stage.AWAITED
+        sends += self._assemble(standing, is_waiting=True)
+        return [*sends, PatternSend(sender, Ready(message.key))]
+
+    def _cancel(self, sender: Peer, message: CancelPattern) -> list[PatternSend]:
+        if not sender.is_client:
+            raise IllegalMessage(sender, "CancelPattern is for clients; a broker names keys")
+        pattern = _bound(sender, message)
+        sends: list[PatternSend] = []
+        for standing in list(self._by_key.get(sender, {}).values()):
+            if covers_pattern(pattern, standing.pattern):
+                sends += self._give_up(standing)
+        return sends
+
+    def _resume(self, sender: Peer, message: Resume) -> list[PatternSend]:
+        standing = self._by_key.get(sender, {}).get(message.key)
+        if standing is None or standing.stage is not Stage.AWAITED:
+            raise IllegalMessage(sender, f"Resume of pattern {message.key}, which is not awaited")
+        self._take_over(sender, standing, message.progress)
+        return self._settle(standing)
+
+    def _recall(self, sender: Peer, key: int) -> list[PatternSend]:
+        standing = self._by_key.get(sender, {}).get(key)
+        if standing is None or sender.is_client:
+            raise IllegalMessage(sender, f"Recall of pattern {key}, which is not delegated")
+        if standing.stage is Stage.AWAITED or standing.is_asked_back:
+            raise IllegalMessage(sender, f"Recall of pattern {key} out of turn")
+        if standing.provider is None or standing.stage is Stage.MOVING:
+            return self._return(standing)
+        standing.is_asked_back = True
+        if standing.stage is Stage.RECALLED:
+            return []
+        standing.stage = Stage.RECALLED
+        return [PatternSend(standing.provider, Recall(standing.number))]
+
+    def _return(self, standing: Standing) -> list[PatternSend]:
+        """Give the assembly back to the subscriber that recalled it."""
+        assembly = standing.assembly
+        progress = Progress() if assembly is None else assembly.stop()
+        answer = PatternSend(standing.subscriber, Returned(standing.key, progress))
+        return [answer, *self._give_up(standing)]
+
+    # --- what providers say ---
+
+    def _from_provider(
+        self, sender: Peer, message: Ready | Returned | Composite
+    ) -> list[PatternSend]:
+        number = message.key
+        if sender.is_client or not 0 <= number < self._next_number:
+            raise IllegalMessage(sender, f"pattern {number} was never delegated to it")
+        standing = self._standing.get(number)
+        if standing is None:
+            return []  # given up in the meantime
+        said = type(message).__name__
+        due: tuple[Stage, ...] = (Stage.THERE, Stage.RECALLED)
+        if isinstance(message, Ready):
+            due = (Stage.MOVING,)
+        elif isinstance(message, Returned):
+            due = (Stage.RECALLED,)
+        if standing.provider != sender or standing.stage not in due:
+            raise IllegalMessage(sender, f"{said} of pattern {number} out of turn")
+        match message:
+            case Ready():
+                return self._hand_over(standing)
+            case Returned(_, progress):
+                self._take_over(sender, standing, progress)
+                standing.provider = None
+                return self._return(standing) if standing.is_asked_back else self._settle(standing)
+            case Composite(_, parts):
+                if not is_occurrence(standing.pattern, parts):
+                    raise IllegalMessage(sender, f"pattern {number} does not occur in its parts")
+                return self._report(standing, parts)
+
+    def _hand_over(self, standing: Standing) -> list[PatternSend]:
+        """The provider is ready: let it have the assembly, unless it is not wanted there now."""
+        assert standing.provider is not None
+        assert standing.assembly is not None
+        provider, assembly = standing.provider, standing.assembly
+        if self._goal(standing) != provider:
+            standing.stage, standing.provider = Stage.HERE, None
+            withdrawal = PatternSend(provider, UnsubscribePattern(standing.number))
+            return [withdrawal, *self._settle(standing)]
+        standing.stage = Stage.THERE
+        resume = PatternSend(provider, Resume(standing.number, assembly.stop()))
+        return [resume, *self._disassemble(standing)]
+
+    def _take_over(self, sender: Peer, standing: Standing, progress: Progress) -> None:
+        """Go on here from what a neighbour knew."""
+        if not follows(standing.pattern, progress):
+            raise IllegalMessage(sender, "no monitor of the pattern comes to such a state")
+        if standing.assembly is None:  # it only passes through on its way to the subscriber
+            standing.assembly = Assembly(standing.pattern, is_waiting=True)
+        standing.stage = Stage.HERE
+        standing.assembly.resume(progress)
+        self._plan(standing)
+
+    # --- where the assembly goes ---
+
+    def _goal(self, standing: Standing) -> Peer | None:
+        """The neighbour that is the single provider of the whole pattern; None if it is not one."""
+        factors = self.factors(standing)
+        provider = factors[0].only_provider if len(factors) == 1 else None
+        return None if provider is None or provider.is_client else provider
+
+    def _settle(self, standing: Standing) -> list[PatternSend]:
+        """Bring the assembly one step nearer to where the table wants it."""
+        stage = standing.stage
+        if stage not in (Stage.IDLE, Stage.HERE, Stage.THERE):
+            return []  # what is under way comes first; its end leads back here
+        if not any(each.providers for each in self.factors(standing)):
+            return []  # nobody offers anything: it is well where it is
+        goal = self._goal(standing)
+        if stage is Stage.THERE:
+            if goal == standing.provider:
+                return []
+            assert standing.provider is not None
+            standing.stage = Stage.RECALLED
+            asking = self._assemble(standing, is_waiting=True)
+            return [*asking, PatternSend(standing.provider, Recall(standing.number))]
+        if goal is not None:
+            is_running = stage is Stage.HERE
+            standing.stage = Stage.MOVING if is_running else Stage.THERE
+            standing.provider = goal
+            wish = SubscribePattern(standing.number, standing.pattern, running=is_running)
+            return [PatternSend(goal, wish)]
+        if stage is Stage.IDLE:
+            standing.stage = Stage.HERE
+            return self._assemble(standing)
+        return []
+
+    def _assemble(self, standing: Standing, *, is_waiting: bool = False) -> list[PatternSend]:
+        """Begin to assemble here: subscribe the steps as plain filters."""
+        standing.assembly = Assembly(standing.pattern, is_waiting=is_waiting)
+        return self._underlay.subscribe(standing.number, standing.pattern.steps)
+
+    def _disassemble(self, standing: Standing) -> list[PatternSend]:
+        """No longer assemble here."""
+        if standing.assembly is not None:
+            self._late_before += standing.assembly.late
+            standing.assembly = None
+        return self._underlay.unsubscribe(standing.number)
+
+    def _give_up(self, standing: Standing | None) -> list[PatternSend]:
+        """Forget a pattern, here and at its provider."""
+        if standing is None:
+            return []
+        del self._standing[standing.number]
+        del self._by_key[standing.subscriber][standing.key]
+        sends = self._disassemble(standing)
+        if standing.provider is not None:
+            sends.append(PatternSend(standing.provider, UnsubscribePattern(standing.number)))
+        return sends
+
+    # --- what follows when offers change ---
+
+    def _around(
+        self, call: Callable[[], list[PatternSend]], sender: Peer | None = None
+    ) -> list[PatternSend]:
+        """Let the inner router act, and follow: peers that went, offers that changed.
+
+        Of a batch only its sender's offers can have changed.
+        """
+        before = self._underlay.offers(sender)
+        sends = call()
+        after = self._underlay.offers(sender)
+        gone = [peer for peer in before if peer not in after]
+        changed = differences(before, after)
+        moves: list[PatternSend] = []
+        for peer in gone:
+            moves += self._lose(peer)
+        for standing in list(self._standing.values()):
+            if any(overlap(each, step) for each in changed for step in standing.pattern.steps):
+                moves += self._settle(standing)
+        return sends + [each for each in moves if each.to not in gone]
+
+    def _lose(self, peer: Peer) -> list[PatternSend]:
+        """A peer is gone: so is what it wanted, and what it assembled starts anew."""
+        sends: list[PatternSend] = []
+        for standing in list(self._by_key.get(peer, {}).values()):
+            sends += self._give_up(standing)
+        self._by_key.pop(peer, None)
+        for standing in list(self._standing.values()):
+            if standing.provider == peer:
+                sends += self._restart(standing)
+        return sends
+
+    def _restart(self, standing: Standing) -> list[PatternSend]:
+        """The provider is gone, and what it knew: go on here with what is known here."""
+        standing.provider = None
+        if standing.is_asked_back:
+            return self._return(standing)
+        standing.stage = Stage.IDLE if standing.assembly is None else Stage.HERE
+        if standing.assembly is not None and standing.assembly.is_waiting:
+            standing.assembly.resume(Progress())
+            self._plan(standing)
+        return self._settle(standing)
+
+
+def _bound(sender: Peer, message: SubscribePattern | CancelPattern) -> Pattern:
+    try:
+        return message.pattern.bind(message.values)
+    except InvalidInput as error:
+        raise IllegalMessage(sender, f"{type(message).__name__}: {error}") from None
+
+
+def _only_subscribes(message: Control) -> bool:
+    """Whether a message certainly changes nobody's offers and no tree."""
+    if isinstance(message, Batch):
+        return not message.fresh and not any(
+            isinstance(each, Advertise | Unadvertise | Withdraw) for each in message.requests
+        )
+    return isinstance(message, Settled)

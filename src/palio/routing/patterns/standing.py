@@ -1,0 +1,90 @@
+"""`Standing`: one pattern subscription as one broker knows it, and where its assembly is.
+
+| stage      | what happens                           | what is said                  | then       |
+|------------|----------------------------------------|-------------------------------|------------|
+| `IDLE`     | the first offers, of one neighbour     | `SubscribePattern`            | `THERE`    |
+|            | the first offers, of others            | the steps are subscribed      | `HERE`     |
+| `HERE`     | all offers are of one neighbour        | `SubscribePattern(running)`   | `MOVING`   |
+| `MOVING`   | `Ready`, and it is still so            | `Resume`; steps unsubscribed  | `THERE`    |
+|            | `Ready`, and it is so no more          | `UnsubscribePattern`          | `HERE`     |
+| `AWAITED`  | `Resume`                               |                               | `HERE`     |
+| `THERE`    | offers are no longer of it alone       | steps subscribed; `Recall`    | `RECALLED` |
+|            | the subscriber's `Recall`              | `Recall`                      | `RECALLED` |
+| `RECALLED` | `Returned`                             |                               | `HERE`     |
+|            | `Returned`, the subscriber recalled it | `Returned`                    | gone       |
+| others     | the subscriber's `Recall`              | `Returned`                    | gone       |
+| any        | the subscriber gives it up or goes     | `UnsubscribePattern`          | gone       |
+|            | the provider goes                      |                               | see below  |
+
+Where the provider goes the stage is `HERE` if there is an assembly, else `IDLE`, and the first line
+that applies follows. A running pattern that a neighbour hands over begins as `AWAITED` with
+`Ready`, any other as `IDLE`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from palio.model.patterns import Pattern
+from palio.routing.patterns.assembly import Assembly
+from palio.routing.patterns.messages import Place
+from palio.routing.poset import SUBSCRIPTIONS
+from palio.routing.protocol import Peer
+
+__all__ = ["Stage", "Standing", "covers_pattern"]
+
+
+class Stage(Enum):
+    """Where the one assembly of a pattern subscription is, seen from one broker."""
+
+    IDLE = auto()
+    """Nowhere: nobody has offered any step yet."""
+    HERE = auto()
+    """At this broker."""
+    MOVING = auto()
+    """At this broker, and a provider was asked to take it over."""
+    AWAITED = auto()
+    """Still at the subscriber, a broker; this one has said `Ready` and collects."""
+    THERE = auto()
+    """At the provider, or beyond it."""
+    RECALLED = auto()
+    """Still there; this broker has asked for it."""
+
+
+class Standing:
+    """One pattern that one peer subscribed. `number` is its key towards providers."""
+
+    __slots__ = (
+        "assembly", "ends_after", "is_asked_back", "key", "number", "pattern", "provider", "stage",
+        "subscriber",
+    )  # fmt: skip
+
+    def __init__(self, subscriber: Peer, key: int, pattern: Pattern, number: int) -> None:
+        self.subscriber = subscriber
+        self.key = key
+        self.pattern = pattern
+        self.number = number
+        self.stage = Stage.IDLE
+        self.provider: Peer | None = None
+        self.assembly: Assembly | None = None
+        self.is_asked_back = False
+        """The subscriber recalled it while this broker was recalling it itself."""
+        self.ends_after: Place | None = None
+        """Where the last occurrence handed to a client ended: the next one lies beyond."""
+
+
+def covers_pattern(general: Pattern, specific: Pattern) -> bool:
+    """Whether a pattern covers one of the same length, position by position (SEMANTICS 1).
+
+    >>> import palio
+    >>> covers_pattern(palio.parse("a > 1 THEN b > 1"), palio.parse("a > 1 THEN b > 5 WITHIN 1s"))
+    True
+    """
+    if len(general.steps) != len(specific.steps):
+        return False
+    if general.within is not None and (specific.within is None or specific.within > general.within):
+        return False
+    return all(
+        wide == narrow or SUBSCRIPTIONS(wide, narrow)
+        for wide, narrow in zip(general.steps, specific.steps, strict=True)
+    )

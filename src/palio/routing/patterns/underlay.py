@@ -1,0 +1,130 @@
+"""`Underlay`: the router of single events, as the pattern layer uses it.
+
+To that router all monitors of a broker are one more peer, a `SIDE`: it subscribes the steps of what
+is assembled here, offers nothing, and answers every wave at once. What the router tells it is of no
+use to it, since the table of offers is read where it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from palio.errors import InvalidInput
+from palio.matching.protocol import RowMask
+from palio.model.filters import Filter
+from palio.routing.advertised import Advertised
+from palio.routing.general import General
+from palio.routing.messages import Batch, Control, Settled, Subscribe, Unsubscribe
+from palio.routing.patterns.factoring import Offers
+from palio.routing.patterns.messages import PatternSend
+from palio.routing.protocol import Events, Peer, Role, Send
+from palio.routing.reference_selector import Rows
+
+__all__ = ["Underlay"]
+
+
+class Underlay:
+    """A router for single events, and the monitors as one of its peers.
+
+    >>> import palio
+    >>> underlay = Underlay("b1", Advertised)
+    >>> _ = underlay.attach(Peer.client("alice"))
+    >>> underlay.subscribe(7, palio.parse("a = 1 THEN b = 2").steps)
+    []
+    >>> underlay.needed(Events.of("p", [{"a": 1}, {"a": 2}]))
+    {7: array([ True, False])}
+    """
+
+    def __init__(self, name: str, router: Callable[[str], Advertised | General]) -> None:
+        self.router = router(name)
+        tree = self.router.inner if isinstance(self.router, General) else self.router
+        if not isinstance(tree, Advertised):
+            raise InvalidInput("patterns need advertisements: use Advertised, or General over it")
+        self.tree = tree
+        self._monitors = Peer(Role.SIDE, f"{name} monitors")
+        self._steps: dict[int, list[int]] = {}
+        self._next_step = 0
+        self._selector = Rows()
+        self.router.attach(self._monitors)
+        self.router.receive(self._monitors, Batch((), fresh=True))
+
+    @property
+    def peers(self) -> list[Peer]:
+        """All attached peers."""
+        return [peer for peer in self.router.peers if peer != self._monitors]
+
+    def is_attached(self, peer: Peer) -> bool:
+        """Whether a peer is attached at all, if only by a link outside the tree."""
+        return peer in self.router.peers
+
+    def is_in_tree(self, peer: Peer) -> bool:
+        """Whether a peer is a client, or a neighbour by a link of the tree."""
+        return peer in self.tree.advertisements.entries
+
+    def offers(self, only: Peer | None = None) -> Offers:
+        """By peer of the tree, or for one, what it advertises now."""
+        entries = self.tree.advertisements.entries
+        peers = entries if only is None else [only] if only in entries else []
+        return {
+            peer: dict.fromkeys(each.bound for each in entries[peer].values()) for peer in peers
+        }
+
+    # --- the calls of `Router` ---
+
+    def attach(self, peer: Peer) -> list[PatternSend]:
+        """See `Router`."""
+        return self._outward(self.router.attach(peer))
+
+    def detach(self, peer: Peer) -> list[PatternSend]:
+        """See `Router`."""
+        return self._outward(self.router.detach(peer))
+
+    def receive(self, sender: Peer, message: Control) -> list[PatternSend]:
+        """See `Router`."""
+        return self._outward(self.router.receive(sender, message))
+
+    def route(self, sender: Peer, events: Events) -> tuple[dict[Peer, RowMask], Events | None]:
+        """See `Router`; and the events that monitors here might need."""
+        found = self.router.route(sender, events)
+        mine = found.pop(self._monitors, None)
+        return found, None if mine is None else events.select(mine)
+
+    # --- the monitors ---
+
+    def subscribe(self, number: int, steps: Iterable[Filter]) -> list[PatternSend]:
+        """Let the assembly of this number have what matches any step."""
+        keys = self._steps[number] = []
+        requests = []
+        for step in dict.fromkeys(steps):
+            key = self._next_step
+            self._next_step += 1
+            keys.append(key)
+            self._selector.add(key, step, {}, number)
+            requests.append(Subscribe(key, step))
+        return self.receive(self._monitors, Batch(tuple(requests)))
+
+    def unsubscribe(self, number: int) -> list[PatternSend]:
+        """The assembly of this number, if there is one, needs nothing any more."""
+        keys = self._steps.pop(number, [])
+        for key in keys:
+            self._selector.remove(key)
+        if not keys:
+            return []
+        return self.receive(self._monitors, Batch(tuple(Unsubscribe(key) for key in keys)))
+
+    def needed(self, events: Events) -> dict[int, RowMask]:
+        """By number of an assembly, which events match one of its steps."""
+        return self._selector.route(events)
+
+    def _outward(self, sends: Iterable[Send]) -> list[PatternSend]:
+        """What the router says to others than the monitors."""
+        pending = deque(sends)
+        found = []
+        while pending:
+            to, message = pending.popleft()
+            if to != self._monitors:
+                found.append(PatternSend(to, message))
+            elif isinstance(message, Batch) and message.wave is not None:
+                pending.extend(self.router.receive(to, Settled(message.wave)))
+        return found

@@ -1,0 +1,382 @@
+"""What each peer asked for under which key, and what that makes us ask of others.
+
+The ledger reads requests into the table of `forwarding` and the selector, and writes what the
+table says has changed as requests again. A batch is read in two steps, so that an illegal one
+changes nothing: `plan` checks and binds everything, `apply` cannot fail.
+
+siena's rules within one identity hold for clients: what a subscription of theirs covers is
+replaced by it, what one of theirs already covers is dropped. They are about subscriptions without
+variables: what a parametric one covers today it may not cover tomorrow, so those stand side by
+side. Brokers only ever send what is covered by nothing else they sent, so for them the rules would
+do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple, TypeAlias
+
+from palio.errors import InvalidInput
+from palio.model.filters import Filter
+from palio.model.values import NO_VALUES, Bindings
+from palio.routing.forwarding import Aim, Forwarding, Told
+from palio.routing.messages import (
+    Advertise,
+    Cancel,
+    Request,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+    Withdraw,
+)
+from palio.routing.normalized import Stated
+from palio.routing.parameters import bound, changes, lift
+from palio.routing.poset import ADVERTISEMENTS, SUBSCRIPTIONS, Poset
+from palio.routing.protocol import IllegalMessage, Peer, Role, Selector
+
+__all__ = ["Entry", "Ledger"]
+
+
+class Entry:
+    """One key of one peer: a filter, the values of its variables, and both together (`bound`).
+
+    Of an advertisement, which has no variables, `filter` and `bound` are the advertisement.
+    """
+
+    __slots__ = ("bound", "filter", "handle", "is_lifted", "values", "version")
+
+    def __init__(self, filter: Stated, values: Bindings, bound: Stated) -> None:
+        self.filter = filter
+        self.values = dict(values)
+        self.bound = bound
+        self.version = 0
+        self.handle = -1
+        self.is_lifted = False
+
+
+class Put(NamedTuple):
+    """Enter a filter under a key."""
+
+    key: int
+    filter: Stated
+    values: Bindings
+    bound: Stated
+
+
+class Change(NamedTuple):
+    """Give variables of a key's filter other values."""
+
+    key: int
+    values: Bindings
+    version: int
+    bound: Filter
+
+
+class Drop(NamedTuple):
+    """End a key."""
+
+    key: int
+
+
+class DropCovered(NamedTuple):
+    """End every key whose filter is covered."""
+
+    bound: Stated
+
+
+def _never(_general: Stated, _specific: Stated) -> bool:
+    """The relation of a table that tells everything."""
+    return False
+
+
+Step: TypeAlias = Put | Change | Drop | DropCovered
+
+_OWN: Final = {
+    False: (Subscribe, Update, Unsubscribe, Cancel),
+    True: (Advertise, Unadvertise, Withdraw),
+}
+
+
+class Ledger:
+    """The subscriptions of all peers, or (with `advertising`) their advertisements.
+
+    Without `covering` neighbours are told everything; without `parametric` changes are told as
+    siena does, by SUB and USUB only (what parametric subscriptions are compared with).
+    """
+
+    def __init__(
+        self,
+        selector: Selector | None = None,
+        *,
+        advertising: bool = False,
+        aim: Aim | None = None,
+        covering: bool = True,
+        parametric: bool = True,
+    ) -> None:
+        self._relation = ADVERTISEMENTS if advertising else SUBSCRIPTIONS
+        self.table = Forwarding(self._relation if covering else _never, aim)
+        self.entries: dict[Peer, dict[int, Entry]] = {}
+        self._selector = selector
+        self._advertising = advertising
+        self._parametric = parametric
+        self._own: dict[Peer, tuple[Poset, dict[Stated, int]]] = {}
+        self._numbers: dict[Peer, int] = {}
+        self._peers: dict[int, Peer] = {}
+        self._next_handle = 0
+        self._next_number = 0
+        self._told: dict[Peer, dict[Stated, int]] = {}
+        self._versions: dict[Peer, dict[int, int]] = {}
+        self._next_key: dict[Peer, int] = {}
+
+    # --- peers ---
+
+    def enrol(self, peer: Peer) -> None:
+        """A peer that may ask."""
+        self.entries[peer] = {}
+        self._numbers[peer] = self._next_number
+        self._peers[self._next_number] = peer
+        self._next_number += 1
+        if peer.role is Role.CLIENT:
+            self._own[peer] = (Poset(self._relation), {})
+
+    def tell(self, neighbour: Peer) -> None:
+        """A peer that must be told what others ask for."""
+        self.table.connect(neighbour)
+        self._told[neighbour] = {}
+        self._versions[neighbour] = {}
+        self._next_key[neighbour] = 0
+
+    def dismiss(self, peer: Peer) -> None:
+        """Forget a peer and all it asked for."""
+        self.table.disconnect(peer)
+        self.forget(peer)
+        for known in (self.entries, self._own, self._told, self._versions, self._next_key):
+            known.pop(peer, None)
+        del self._peers[self._numbers.pop(peer)]
+
+    def forget(self, peer: Peer) -> None:
+        """Drop all that a peer asked for; it stays."""
+        for key in list(self.entries[peer]):
+            self._drop(peer, key)
+
+    def peer_of(self, destination: int) -> Peer:
+        """The peer behind a destination of the selector."""
+        return self._peers[destination]
+
+    # --- reading requests ---
+
+    def handles(self, request: Request) -> bool:
+        """Whether a request is for this ledger rather than for the other one."""
+        return isinstance(request, _OWN[self._advertising])
+
+    def plan(self, peer: Peer, requests: Iterable[Request], *, fresh: bool = False) -> list[Step]:
+        """Check requests and bind their filters. Raises `IllegalMessage`; changes nothing."""
+        known: dict[int, tuple[Filter, Bindings, Filter] | None] = {}
+        if fresh:
+            known = dict.fromkeys(self.entries[peer])
+        steps: list[Step] = []
+        for request in requests:
+            try:
+                step = self._plan(peer, request, known)
+            except InvalidInput as error:
+                raise IllegalMessage(peer, f"{type(request).__name__}: {error}") from None
+            steps.append(step)
+        return steps
+
+    def _plan(
+        self,
+        peer: Peer,
+        request: Request,
+        known: dict[int, tuple[Filter, Bindings, Filter] | None],
+    ) -> Step:
+        match request:
+            case Subscribe(key, filter, values):
+                filled = bound(filter, values)
+                known[key] = (filter, values, filled)
+                return Put(key, filter, values, filled)
+            case Advertise(key, advertisement):
+                return Put(key, advertisement, NO_VALUES, advertisement)
+            case Update(key, values, version):
+                if not self._parametric:
+                    raise IllegalMessage(peer, "this broker knows no Update; subscribe anew")
+                return Change(key, values, version, self._planned_update(peer, request, known))
+            case Unsubscribe(key) | Unadvertise(key):
+                known[key] = None
+                return Drop(key)
+            case Cancel(filter, values):
+                if not peer.is_client:
+                    raise IllegalMessage(peer, "Cancel is for clients; a broker names keys")
+                return DropCovered(filter.bind(values))
+            case Withdraw(advertisement):
+                if not peer.is_client:
+                    raise IllegalMessage(peer, "Withdraw is for clients; a broker names keys")
+                return DropCovered(advertisement)
+
+    def _planned_update(
+        self,
+        peer: Peer,
+        update: Update,
+        known: dict[int, tuple[Filter, Bindings, Filter] | None],
+    ) -> Filter:
+        if update.key in known:
+            state = known[update.key]
+        else:
+            entry = self.entries[peer].get(update.key)
+            state = None if entry is None else (entry.filter, entry.values, entry.bound)
+        if state is None:
+            raise IllegalMessage(peer, f"Update of key {update.key}, which is not subscribed")
+        filter, values, filled = state
+        names = filter.variables or lift(filled).names.keys()
+        for name in update.values:
+            if name not in names:
+                raise IllegalMessage(peer, f"Update of key {update.key}: it has no :{name}")
+        if filter.variables:
+            values = {**values, **update.values}
+            filled = bound(filter, values)
+        else:
+            filled = filter = lift(filled).filled(update.values)
+        known[update.key] = (filter, values, filled)
+        return filled
+
+    def apply(self, peer: Peer, steps: Iterable[Step]) -> None:
+        """Do what was planned."""
+        for step in steps:
+            match step:
+                case Put():
+                    self._put(peer, step)
+                case Change():
+                    self._change(peer, step)
+                case Drop(key):
+                    self._drop(peer, key)
+                case DropCovered(bound):
+                    self._drop_covered(peer, bound)
+
+    def _put(self, peer: Peer, step: Put) -> None:
+        self._drop(peer, step.key)
+        own = self._own.get(peer)
+        if own is not None and not step.filter.variables:
+            poset, keys = own
+            if step.bound in poset or next(poset.coverers(step.bound), None) is not None:
+                return
+            for narrower in list(poset.covered(step.bound)):
+                self._drop(peer, keys[narrower])
+            poset.add(step.bound)
+            keys[step.bound] = step.key
+        entry = Entry(step.filter, step.values, step.bound)
+        self.entries[peer][step.key] = entry
+        self.table.add(peer, step.bound)
+        if self._selector is not None:
+            entry.handle = self._next_handle
+            self._next_handle += 1
+            destination = self._numbers[peer]
+            self._selector.add(entry.handle, step.filter, step.values, destination)
+
+    def _change(self, peer: Peer, step: Change) -> None:
+        entry = self.entries[peer].get(step.key)
+        if entry is None or step.version <= entry.version:
+            return  # a wider subscription of the batch replaced it, or a later update came first
+        if (
+            peer in self._own and not entry.filter.variables
+        ):  # siena's rules apply to what it becomes
+            self._put(peer, Put(step.key, step.bound, NO_VALUES, step.bound))
+            if step.key in self.entries[peer]:
+                self.entries[peer][step.key].version = step.version
+            return
+        entry.version = step.version
+        if self._selector is not None:
+            if not entry.filter.variables and not entry.is_lifted:
+                self._lift(peer, entry)
+            self._selector.bind(entry.handle, step.values)
+        if entry.filter.variables:
+            entry.values.update(step.values)
+        else:
+            entry.filter = step.bound
+        if step.bound != entry.bound:
+            self.table.add(peer, step.bound)
+            self.table.remove(peer, entry.bound)
+            entry.bound = step.bound
+
+    def _lift(self, peer: Peer, entry: Entry) -> None:
+        """From its first change on, a filter's constants are variables to the selector too."""
+        assert self._selector is not None
+        lifted = lift(entry.bound)
+        self._selector.remove(entry.handle)
+        destination = self._numbers[peer]
+        self._selector.add(entry.handle, lifted.skeleton, lifted.names, destination)
+        entry.is_lifted = True
+
+    def _drop(self, peer: Peer, key: int) -> None:
+        entry = self.entries[peer].pop(key, None)
+        if entry is None:
+            return
+        own = self._own.get(peer)
+        if own is not None and not entry.filter.variables:
+            poset, keys = own
+            poset.discard(entry.bound)
+            keys.pop(entry.bound, None)
+        self.table.remove(peer, entry.bound)
+        if self._selector is not None:
+            self._selector.remove(entry.handle)
+
+    def _drop_covered(self, peer: Peer, bound: Stated) -> None:
+        for key, entry in list(self.entries[peer].items()):
+            if entry.bound == bound or self._relation(bound, entry.bound):
+                self._drop(peer, key)
+
+    # --- writing requests ---
+
+    def outgoing(self) -> dict[Peer, list[Request]]:
+        """What each neighbour must be sent since the last call."""
+        write = self._write_advertisements if self._advertising else self._write_subscriptions
+        return {peer: write(peer, told) for peer, told in self.table.changes().items()}
+
+    def standing(self, neighbour: Peer) -> list[Request]:
+        """All that a neighbour has been sent, as requests."""
+        return [Subscribe(key, filter) for filter, key in self._told[neighbour].items()]
+
+    def standing_of(self, peer: Peer) -> list[Request]:
+        """All that a peer asked for and still does, as requests."""
+        return [Subscribe(key, each.bound) for key, each in self.entries[peer].items()]
+
+    def _write_advertisements(self, peer: Peer, told: Told) -> list[Request]:
+        keys = self._told[peer]
+        dropped: list[Request] = [Unadvertise(keys.pop(each)) for each in told.dropped]
+        return [Advertise(self._new_key(peer, each), each) for each in told.added] + dropped
+
+    def _write_subscriptions(self, peer: Peer, told: Told) -> list[Request]:
+        """PROPAGATE (parametric 4.3): one UPD where the structure stays, else SUB and USUB."""
+        keys = self._told[peer]
+        updates: list[Request] = []
+        added, dropped = told
+        if self._parametric and len(added) == len(dropped) == 1:
+            (old,), (new,) = dropped, added
+            if lift(old).skeleton is lift(new).skeleton:
+                return [self._write_update(peer, old, new)]
+        elif self._parametric and added and dropped:
+            reusable: dict[Filter, list[Filter]] = {}
+            for each in dropped:
+                reusable.setdefault(lift(each).skeleton, []).append(each)
+            added = []
+            for each in told.added:
+                olds = reusable.get(lift(each).skeleton)
+                if olds:
+                    updates.append(self._write_update(peer, olds.pop(0), each))
+                else:
+                    added.append(each)
+            dropped = [each for olds in reusable.values() for each in olds]
+        gone: list[Request] = [Unsubscribe(keys.pop(each)) for each in dropped]
+        return [*updates, *(Subscribe(self._new_key(peer, each), each) for each in added), *gone]
+
+    def _write_update(self, peer: Peer, old: Filter, new: Filter) -> Update:
+        keys, versions = self._told[peer], self._versions[peer]
+        key = keys[new] = keys.pop(old)
+        versions[key] = versions.get(key, 0) + 1
+        values = changes(old, new)
+        assert values is not None
+        return Update(key, values, versions[key])
+
+    def _new_key(self, peer: Peer, filter: Stated) -> int:
+        key = self._told[peer][filter] = self._next_key[peer]
+        self._next_key[peer] += 1
+        return key

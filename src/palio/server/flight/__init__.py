@@ -1,0 +1,1 @@
+"""The Arrow Flight front: batches in and out over gRPC."""

@@ -1,0 +1,1 @@
+"""The HTTP front: publishing, subscriptions and the ways in which their events go out."""

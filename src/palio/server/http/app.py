@@ -1,0 +1,280 @@
+"""HTTP beside the broker: CloudEvents in and out, subscriptions, health, metrics (docs/http.md).
+
+A front is a client of the node like any other (`palio.server.local_client`). What it keeps of its
+own are the subscriptions made by HTTP, with their sinks, and a session for each publisher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from palio.errors import InvalidConfiguration, PalioError
+from palio.node.limits import FEW_RECEIVERS
+from palio.server.hosts import Hosts
+from palio.server.http.access import MAX_BODY_BYTES, Access
+from palio.server.http.connection import Door, HttpConnection, SocketConnection
+from palio.server.http.errors import MethodNotAllowed, NotFound, answer
+from palio.server.http.host_check import HostCheck, own_names
+from palio.server.http.openapi import document
+from palio.server.http.publishing import Publishing
+from palio.server.http.subscribers import Delivery
+from palio.server.http.subscriptions import Directory
+from palio.server.local_client import RESUME_BYTES, Connect
+from palio.server.run import new_authority
+from palio.server.server import Server
+from palio.server.settings import Configuration
+from palio.server.webhooks.network import allowed_client
+from palio.server.webhooks.sinks import Sinks
+
+__all__ = ["Front", "application", "serve"]
+
+CLOSE_S: Final = 5
+"""How long open requests may take when the front is stopped; event streams end at once."""
+
+BACKLOG: Final = 1_024
+"""Connections that may wait to be accepted."""
+
+SUBSCRIPTIONS_FILE: Final = "http-subscriptions.json"
+
+
+def application(
+    connect: Connect, access: Access, delivery: Delivery, metrics: Callable[[], bytes] = bytes
+) -> Starlette:
+    """The front as an ASGI application."""
+    publishing = Publishing(connect, access)
+
+    async def healthy(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def ready(_: Request) -> Response:
+        await publishing.ready()
+        return JSONResponse({"status": "ready"})
+
+    async def measured(request: Request) -> Response:
+        access.caller(request).principal.check_monitor("the metrics of this broker")
+        return Response(metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def topology(request: Request) -> Response:
+        return JSONResponse(await publishing.ask(access.caller(request), "topology"))
+
+    async def described(_: Request) -> Response:
+        return JSONResponse(document())
+
+    one = "/subscriptions/{id}"
+    routes = [
+        Route("/events", publishing.publish, methods=["POST"]),
+        Route("/events", delivery.stream_filter, methods=["GET"]),
+        WebSocketRoute("/events", delivery.socket_filter),
+        Route("/subscriptions", delivery.create, methods=["POST"]),
+        Route("/subscriptions", delivery.list, methods=["GET"]),
+        Route(one, delivery.get, methods=["GET"]),
+        Route(one, delivery.put, methods=["PUT"]),
+        Route(one, delivery.delete, methods=["DELETE"]),
+        Route(one + "/events", delivery.stream, methods=["GET"]),
+        WebSocketRoute(one + "/events", delivery.socket),
+        Route(one + "/batch", delivery.take, methods=["GET"]),
+        Route(one + "/acknowledge", delivery.acknowledge, methods=["POST"]),
+        Route("/healthz", healthy),
+        Route("/readyz", ready),
+        Route("/metrics", measured),
+        Route("/topology", topology),
+        Route("/openapi.json", described),
+        WebSocketRoute("/{path:path}", _no_socket),
+    ]
+    return Starlette(
+        routes=routes, exception_handlers={PalioError: _failed, HTTPException: _not_http}
+    )
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, PalioError)
+    return answer(error)
+
+
+async def _not_http(request: Request, error: Exception) -> Response:
+    """No such address, or not this method: said in the same form as everything else."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return answer(NotFound(f"there is nothing at {request.scope['path']!r:.200}"))
+    if error.status_code == 405:
+        headers = _allowed(request)
+        taken = f"this address takes {headers['allow']}, not {request.method:.20}"
+        response = answer(MethodNotAllowed(taken))
+        response.headers.update(headers)
+        return response
+    kind = {"type": "HTTPException", "message": error.detail}
+    return JSONResponse({"error": kind}, error.status_code, error.headers)
+
+
+async def _no_socket(socket: WebSocket) -> None:
+    await socket.send_denial_response(answer(NotFound("there is no WebSocket at this address")))
+
+
+def _allowed(request: Request) -> dict[str, str]:
+    """All methods of an address; each of its routes knows its own."""
+    methods = {
+        method
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
+    return {"allow": ", ".join(sorted(methods))}
+
+
+class Front:
+    """A running HTTP front; `address` says where it can be reached."""
+
+    def __init__(self, server: uvicorn.Server, delivery: Delivery, address: str) -> None:
+        self.address = address
+        self._server = server
+        self._delivery = delivery
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        self._task = asyncio.create_task(self._server.serve(), name="http front")
+        await self._delivery.start(self.address)
+
+    async def stop(self) -> None:
+        """Take no more requests, and end those that are open."""
+        await self._delivery.stop()
+        self._server.should_exit = True
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn with a listener of its own, whose handshakes have a limit."""
+
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, door: Door) -> None:
+        super().__init__(config)
+        self._listening = listening
+        self._door = door
+        self._lingering: set[object] = set()
+        """Connections whose clients did not take the end of an answer when it was last looked."""
+        self._look_at = 0.0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002  # as in the base class
+        """Listen."""
+        await super().startup([])
+        config, tls = self.config, self.config.ssl
+        self.servers.append(
+            await asyncio.get_running_loop().create_server(
+                partial(
+                    HttpConnection, config, self.server_state, self.lifespan.state, door=self._door
+                ),
+                sock=self._listening,
+                ssl=tls,
+                ssl_handshake_timeout=self._door.handshake_s if tls is not None else None,
+                backlog=config.backlog,
+            )
+        )
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._look_at:
+            self._look_at = now + self._door.body_s
+            self._cut_lingering()
+        return await super().on_tick(counter)
+
+    def _cut_lingering(self) -> None:
+        """Cut those whose clients still do not take the end of an answer."""
+        lingering = {
+            each
+            for each in self.server_state.connections
+            if isinstance(each, HttpConnection | SocketConnection) and each.lingers
+        }
+        for connection in lingering & self._lingering:
+            connection.transport.abort()
+        self._lingering = {*lingering}
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the broker's: it stops its fronts itself."""
+        yield
+
+
+async def serve(
+    server: Server, configuration: Configuration, metrics: Callable[[], bytes]
+) -> Front:
+    """Open the front that a configuration asks for."""
+    listen, tls = configuration.listen, configuration.tls
+    data_dir = configuration.broker.data_dir
+    directory = Directory(Path(data_dir) / SUBSCRIPTIONS_FILE if data_dir else None)
+    authority = new_authority(configuration)
+    access = Access(authority, server.moment)
+    # What is kept for resuming is not yet said to be seen, and must not fill the window.
+    limits = configuration.limits
+    fair = limits.memory_bytes // 2 // FEW_RECEIVERS
+    keep_bytes = min(RESUME_BYTES, limits.window_bytes // 4, fair // 2)
+    sinks = Sinks(partial(allowed_client, Hosts(configuration.webhooks.allow)))
+    delivery = Delivery(server.connect_local, access, directory, keep_bytes=keep_bytes, sinks=sinks)
+    app = HostCheck(
+        application(server.connect_local, access, delivery, metrics), own_names(configuration)
+    )
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="error",  # that it listens is said by the broker, what came in its metrics
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        http=HttpConnection,
+        ws=SocketConnection,
+        backlog=BACKLOG,
+        ws_max_size=MAX_BODY_BYTES,
+        timeout_graceful_shutdown=CLOSE_S,
+        ssl_certfile=tls.cert or None,
+        ssl_keyfile=tls.key or None,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidConfiguration(f"tls.cert, tls.key: {error}") from None
+    listening = _bound(listen.host, listen.http_port or 0)
+    host, port = listening.getsockname()[:2]
+    scheme = "https" if tls.cert else "http"
+    address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    door = Door(
+        server.places,
+        server.traffic,
+        handshake_s=limits.greeting_s,
+        head_s=limits.http_head_s,
+        body_s=limits.http_body_s,
+        idle_s=limits.http_idle_s,
+    )
+    front = Front(_Uvicorn(config, listening, door), delivery, address)
+    await front.start()
+    return front
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio turns Nagle's algorithm off only where the protocol is named.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise InvalidConfiguration(
+            f"listen.http_port: {host}:{port}: {error.strerror or error}"
+        ) from None
+    return listening

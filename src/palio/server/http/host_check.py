@@ -1,0 +1,104 @@
+"""Which names the HTTP front answers to, so that no web page reaches it under a name of its own.
+
+A page of `evil.example` may have its name lead to 127.0.0.1 a moment after it was loaded (DNS
+rebinding). To the browser a broker on the reader's machine is then part of the page's own site, and
+needs no token there. But every request says in `Host` by which name it was sent: none but the names
+of the broker are answered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from palio.errors import InvalidConfiguration
+from palio.server.hosts import Hosts
+from palio.server.http.errors import Misdirected, answer
+from palio.server.settings import Configuration
+
+__all__ = ["HostCheck", "own_names"]
+
+LOOPBACK: Final = ("localhost", "127.0.0.0/8", "::1")
+
+WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+"""Listening here is listening on every address of the machine."""
+
+ANY_ADDRESS: Final = ("0.0.0.0/0", "::/0")
+
+MAX_REMEMBERED: Final = 1_024
+"""Headers that were found to be good before; the port makes many of one name."""
+
+_HOST: Final = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9_.-]+)(?::[0-9]{1,5})?")
+
+
+def own_names(configuration: Configuration) -> Iterator[str]:
+    """By which names a broker can be called: loopback, where it listens, the names of its
+    certificate, and what `listen.hosts` adds.
+
+    One that listens on all addresses answers to every address: no page can have one for its name.
+    """
+    listen = configuration.listen
+    yield from LOOPBACK
+    yield from ANY_ADDRESS if listen.host in WILDCARDS else (listen.host,)
+    yield from listen.hosts
+    if configuration.tls.cert:
+        yield from _certified(Path(configuration.tls.cert))
+
+
+def _certified(path: Path) -> Iterator[str]:
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return
+    except (OSError, ValueError) as error:
+        raise InvalidConfiguration(f"tls.cert, tls.key: {error}") from None
+    yield from found.get_values_for_type(x509.DNSName)
+    yield from map(str, found.get_values_for_type(x509.IPAddress))
+
+
+class HostCheck:
+    """An ASGI application before another: what was sent to somebody else is answered with 421."""
+
+    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
+        self._app = app
+        self._hosts = Hosts(names)
+        self._good: set[bytes] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        given = [value for name, value in scope["headers"] if name == b"host"]
+        if len(given) == 1 and (given[0] in self._good or self._is_own(given[0])):
+            await self._app(scope, receive, send)
+            return
+        refusal = _refusal(given)
+        if scope["type"] == "websocket":
+            await WebSocket(scope, receive, send).send_denial_response(refusal)
+        else:
+            await refusal(scope, receive, send)
+
+    def _is_own(self, header: bytes) -> bool:
+        read = _HOST.fullmatch(header)
+        if read is None or not self._hosts.name(read[1].decode("ascii")):
+            return False
+        if len(self._good) < MAX_REMEMBERED:
+            self._good.add(header)
+        return True
+
+
+def _refusal(given: list[bytes]) -> Response:
+    if len(given) != 1:
+        return answer(Misdirected("a request has one header Host, by which name it was sent"))
+    return answer(
+        Misdirected(
+            f"the broker is not called {given[0].decode('latin-1')!r:.100}; whoever runs it can "
+            "add the name to listen.hosts"
+        )
+    )

@@ -1,0 +1,187 @@
+"""Publishing by HTTP: CloudEvents in binary, structured and batch mode, answered with a level."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, Unreachable
+from palio.language.http_events import BATCH_TYPE, JSON_TYPE, from_binary, from_json
+from palio.model.events import to_batches
+from palio.protocol.messages import Refused
+from palio.server.http.access import NAME, Access, Caller, body_of, json_of
+from palio.server.http.errors import described, status_of
+from palio.server.local_client import Connect, Declined, Guest, Receipt
+from palio.server.turns import Pace
+
+__all__ = ["MAX_BATCH_EVENTS", "MAX_PUBLISHERS", "Publishing"]
+
+MAX_BATCH_EVENTS: Final = 10_000
+"""Events of one request."""
+
+PIECE_VALUES: Final = 4_096
+"""Values that are made one batch at a time: the loop is held for a few milliseconds."""
+
+MAX_PUBLISHERS: Final = 1_000
+"""Sessions of publishers that are kept open; the one used longest ago is closed for another."""
+
+
+class Publishing:
+    """The publishers' side of the front: a session a token, shared by its requests."""
+
+    def __init__(self, connect: Connect, access: Access) -> None:
+        self._connect = connect
+        self._access = access
+        self._guests: dict[str, asyncio.Task[Guest]] = {}
+
+    async def publish(self, request: Request) -> Response:
+        """`POST /events`."""
+        caller = self._access.caller(request, "durable")
+        durable = request.query_params.get("durable", "false")
+        if durable not in ("true", "false"):
+            raise InvalidInput(f"durable is true or false, not {durable!r:.40}")
+        events = await _events(request)
+        guest = await self._guest(caller)
+        batches, pace = list[pa.RecordBatch](), Pace()
+        for piece in _pieces(events):
+            batches += to_batches(piece)
+            await pace()
+        receipts = await guest.publish_all(batches, durable=durable == "true")
+        return _response(len(events), receipts)
+
+    async def ask(self, caller: Caller, what: str) -> Any:
+        """What the broker answers to a question."""
+        guest = await self._guest(caller)
+        return await guest.ask(what)
+
+    async def ready(self) -> None:
+        """Return if the broker takes sessions; `Unreachable` while it does not."""
+        ended: list[str] = []
+        link = self._connect(lambda _: None, ended.append)
+        await asyncio.sleep(0)  # a broker that is stopping says so in the next turn
+        await asyncio.sleep(0)
+        link.close()
+        if ended:
+            raise Unreachable(f"the broker takes nobody: {ended[0]}")
+
+    async def _guest(self, caller: Caller) -> Guest:
+        """The session of a token, opened when it is first needed or was closed."""
+        opening = self._guests.pop(caller.token, None)
+        if opening is not None and opening.done() and not _is_usable(opening):
+            opening = None
+        if opening is None:
+            opening = asyncio.create_task(
+                Guest.open(self._connect, name=NAME, token=caller.token), name="http publisher"
+            )
+        self._guests[caller.token] = opening
+        if len(self._guests) > MAX_PUBLISHERS:
+            oldest = self._guests.pop(next(iter(self._guests)))
+            oldest.add_done_callback(_close)
+        return await asyncio.shield(opening)
+
+
+def _is_usable(opening: asyncio.Task[Guest]) -> bool:
+    return not opening.cancelled() and opening.exception() is None and opening.result().is_open
+
+
+def _close(opening: asyncio.Task[Guest]) -> None:
+    if _is_usable(opening):
+        opening.result().close()
+
+
+async def _events(request: Request) -> list[dict[str, Any]]:
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await body_of(request)
+    if content_type == BATCH_TYPE:
+        documents = _array(body)
+        await asyncio.sleep(0)  # to divide it, others waited long enough
+        if len(documents) > MAX_BATCH_EVENTS:
+            raise LimitExceeded(
+                "a batch's number of events",
+                limit="MAX_BATCH_EVENTS",
+                maximum=MAX_BATCH_EVENTS,
+                actual=len(documents),
+            )
+        events, pace = [], Pace()
+        for place, each in enumerate(documents):
+            events.append(_numbered(place, each))
+            await pace()
+        return events
+    if content_type == JSON_TYPE:
+        return [from_json(json_of(body))]
+    if "ce-specversion" in request.headers:
+        return [from_binary(request.headers, body)]
+    raise InvalidEvent(
+        f"this is no CloudEvent: give ce- headers, or content-type {JSON_TYPE} or {BATCH_TYPE}"
+    )
+
+
+class _Head(msgspec.Struct, gc=False):
+    """What every CloudEvent has; a body of 4 MiB has room for 250,000 of them, not for millions."""
+
+    specversion: msgspec.Raw
+
+
+def _array(body: bytes) -> list[msgspec.Raw]:
+    """The documents of a batch, not yet read: to read all at once would hold the loop."""
+    try:
+        msgspec.json.decode(body, type=list[_Head])
+        return msgspec.json.decode(body, type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidEvent(f"a batch of CloudEvents is a JSON array: {error}") from None
+
+
+def _pieces(events: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Events in order, so many at a time that they have few values."""
+    start = values = 0
+    for place, event in enumerate(events):
+        values += len(event)
+        if values > PIECE_VALUES and place > start:
+            yield events[start:place]
+            start, values = place, len(event)
+    yield events[start:]
+
+
+def _numbered(place: int, document: msgspec.Raw) -> dict[str, Any]:
+    try:
+        return from_json(json_of(bytes(document)))
+    except LimitExceeded:
+        raise
+    except InvalidInput as error:
+        raise InvalidEvent(f"event {place} of the batch: {error}") from None
+
+
+def _response(events: int, receipts: Sequence[Receipt]) -> Response:
+    """202 if all were taken, the refusal's own status if none was, 207 if some were."""
+    refusals = [(receipt, each) for receipt in receipts for each in receipt.refused]
+    refused = sum(each.last_seq - each.first_seq + 1 for _, each in refusals)
+    answer: dict[str, Any] = {"accepted": events - refused}
+    if receipts:
+        answer |= {
+            "level": receipts[0].level,
+            "publisher": receipts[0].publisher,
+            "first_seq": receipts[0].first_seq,
+            "last_seq": receipts[-1].last_seq,
+        }
+    if not refused:
+        return JSONResponse(answer, 202)
+    answer["refused"] = [_refusal(each) for _, each in refusals]
+    first = refusals[0][1].failure
+    if refused < events:
+        return JSONResponse(answer, 207)
+    status = status_of(Declined(first).type)
+    return JSONResponse({"error": described(first), **answer}, status)
+
+
+def _refusal(refused: Refused) -> dict[str, Any]:
+    return {
+        "first_seq": refused.first_seq,
+        "last_seq": refused.last_seq,
+        "error": described(refused.failure),
+    }

@@ -1,0 +1,391 @@
+"""Subscriptions by HTTP, and their three ways out: event stream, WebSocket, webhook."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from palio.errors import InvalidInput, NotPermitted, PalioError
+from palio.language.http_events import BATCH_TYPE, CURSOR
+from palio.language.parsing import parse_filter
+from palio.model.filters import FALSE
+from palio.server.http import sse, subscriptions, websocket
+from palio.server.http.access import NAME, Access, Caller, body_of, read
+from palio.server.http.cursors import Feed
+from palio.server.http.errors import NotFound
+from palio.server.http.subscriptions import Config, Directory, Subscription
+from palio.server.limits import MAX_TAKEN, MAX_WAIT_S
+from palio.server.local_client import RESUME_BYTES, Connect
+from palio.server.webhooks import webhook
+from palio.server.webhooks.sinks import Sinks
+
+__all__ = ["MAX_STREAMS", "Delivery"]
+
+logger: Final = logging.getLogger("palio.server")
+
+MAX_STREAMS: Final = 10_000
+"""Consumers that listen at once, webhooks among them."""
+
+AGAIN_S: Final = 5.0
+"""After so long a webhook whose session ended begins another one."""
+
+STREAM_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
+"""Neither browsers nor proxies may hold back events."""
+
+
+class _EventStream(StreamingResponse):
+    """A feed as a response; `left` is called when it ends, even if it never began."""
+
+    def __init__(self, feed: Feed, left: Callable[[], None]) -> None:
+        super().__init__(sse.frames(feed), media_type="text/event-stream", headers=STREAM_HEADERS)
+        self._left = left
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._left()
+
+
+class Delivery:
+    """The subscribers' side of the front."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        access: Access,
+        directory: Directory,
+        *,
+        keep_bytes: int = RESUME_BYTES,
+        sinks: Sinks | None = None,
+    ) -> None:
+        self._connect = connect
+        self._access = access
+        self._directory = directory
+        self._keep_bytes = keep_bytes
+        self._sinks = sinks or Sinks()
+        self._origin = "palio"
+        self._feeds: dict[str, list[Feed]] = {}
+        """Consumers of each subscription of the directory."""
+        self._webhooks: dict[str, asyncio.Task[None]] = {}
+        self._streams = 0
+
+    async def start(self, address: str) -> None:
+        """Begin to call webhooks, those of before a restart too."""
+        self._origin = urlsplit(address).hostname or "palio"
+        for subscription in self._directory.with_sinks():
+            try:
+                subscriptions.check_headers(subscription.request)
+            except InvalidInput as error:  # it was made before this was refused
+                logger.error("subscription %s is not delivered: %s", subscription.id, error)
+            else:
+                self._call(subscription)
+
+    async def stop(self) -> None:
+        """End all deliveries."""
+        tasks = list(self._webhooks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for feeds in list(self._feeds.values()):
+            for feed in feeds:
+                feed.leave()
+        await self._sinks.close()
+
+    # --- the Subscriptions API ---
+
+    async def create(self, request: Request) -> Response:
+        """`POST /subscriptions`."""
+        caller = self._access.caller(request)
+        asked = read(await body_of(request), subscriptions.Request)
+        if asked.id:
+            raise InvalidInput("the broker numbers subscriptions; leave the id out")
+        made = Subscription.of(secrets.token_hex(8), caller.name, asked, caller.token)
+        await self._agree(made)
+        self._directory.put(made)
+        try:
+            await self._try(made)
+        except BaseException:
+            self._directory.drop(made.id)
+            raise
+        self._call(made)
+        return JSONResponse(made.shown(), 201, {"location": f"/subscriptions/{made.id}"})
+
+    async def list(self, request: Request) -> Response:
+        """`GET /subscriptions`."""
+        caller = self._access.caller(request)
+        return JSONResponse([each.shown() for each in self._directory.of(caller.name)])
+
+    async def get(self, request: Request) -> Response:
+        """`GET /subscriptions/{id}`."""
+        return JSONResponse(self._found(request)[1].shown())
+
+    async def put(self, request: Request) -> Response:
+        """`PUT /subscriptions/{id}`: another filter or sink; identity and position stay."""
+        caller, known = self._found(request)
+        asked = read(await body_of(request), subscriptions.Request)
+        if asked.id not in ("", known.id):
+            raise InvalidInput(f"the id of this subscription is {known.id!r}, and stays")
+        if asked.config.durable != known.request.config.durable:
+            raise InvalidInput("whether a subscription is durable stays; make another one")
+        changed = Subscription.of(known.id, known.owner, asked, caller.token)
+        if _addresses(changed) != _addresses(known):
+            await self._agree(changed)
+        feeds = self._feeds.get(known.id, [])
+        if feeds:
+            for feed in feeds:
+                await feed.change(changed)
+        else:
+            await self._try(changed)
+        self._directory.put(changed)
+        if _how(changed) != _how(known):
+            self._hang_up(known.id)
+        self._call(changed)
+        return JSONResponse(changed.shown())
+
+    async def delete(self, request: Request) -> Response:
+        """`DELETE /subscriptions/{id}`."""
+        await self._remove(self._attached(request))
+        return Response(status_code=204)
+
+    async def acknowledge(self, request: Request) -> Response:
+        """`POST /subscriptions/{id}/acknowledge`: all up to a cursor has been dealt with."""
+        known = self._attached(request)
+        cursor = read(await body_of(request), dict[str, str]).get("cursor", "")
+        feeds = self._feeds.get(known.id)
+        if not known.durable:
+            raise InvalidInput("this subscription is not durable: nothing of it is acknowledged")
+        if not cursor:
+            raise InvalidInput('say up to where: {"cursor": "..."}, the id of an event')
+        if feeds:
+            feeds[-1].acknowledge(cursor)
+        else:
+            await self._try(known, cursor)
+        return Response(status_code=204)
+
+    async def take(self, request: Request) -> Response:
+        """`GET /subscriptions/{id}/batch`: what waits, for who asks rather than listens."""
+        subscription = self._audible(request, "max", "wait_s")
+        if not subscription.durable:
+            raise InvalidInput(
+                "this subscription is not durable: nothing waits between two requests; make one "
+                'with "config": {"durable": true}, or open its event stream'
+            )
+        query = request.query_params
+        most = int(_number(query.get("max", "100"), "max", 1, MAX_TAKEN))
+        wait_s = _number(query.get("wait_s", "5"), "wait_s", 0, MAX_WAIT_S)
+        if request.method == "HEAD":
+            return Response(media_type=BATCH_TYPE)
+        feed = await self._listen(subscription, query.get("cursor", ""))
+        try:
+            items = await feed.take(most, wait_s)
+        finally:
+            self._left(subscription.id, feed)
+        taken = [{**item.document, CURSOR: item.cursor} for item in items]
+        return JSONResponse(taken, headers=STREAM_HEADERS, media_type=BATCH_TYPE)
+
+    # --- streams ---
+
+    async def stream(self, request: Request) -> Response:
+        """`GET /subscriptions/{id}/events`: an event stream."""
+        return await self._streamed(request, self._audible(request))
+
+    async def stream_filter(self, request: Request) -> Response:
+        """`GET /events?filter=...`: an event stream of a filter, for as long as it is open."""
+        return await self._streamed(request, self._passing(request))
+
+    async def socket(self, socket: WebSocket) -> None:
+        """`/subscriptions/{id}/events` as a WebSocket."""
+        await self._socketed(socket, lambda: self._audible(socket))
+
+    async def socket_filter(self, socket: WebSocket) -> None:
+        """`/events?filter=...` as a WebSocket."""
+        await self._socketed(socket, lambda: self._passing(socket))
+
+    async def _streamed(self, request: Request, subscription: Subscription) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
+        cursor = request.headers.get("last-event-id") or request.query_params.get("cursor", "")
+        feed = await self._listen(subscription, cursor)
+        return _EventStream(feed, lambda: self._left(subscription.id, feed))
+
+    async def _socketed(self, socket: WebSocket, find: Callable[[], Subscription]) -> None:
+        try:
+            subscription = find()
+            feed = await self._listen(subscription, socket.query_params.get("cursor", ""))
+        except PalioError as error:
+            await websocket.accept(socket)
+            await websocket.refuse(socket, error)
+            return
+        try:
+            await websocket.accept(socket)
+            await websocket.deliver(socket, feed)
+        finally:
+            self._left(subscription.id, feed)
+
+    async def _listen(self, subscription: Subscription, cursor: str = "") -> Feed:
+        if self._streams >= MAX_STREAMS:
+            raise NotPermitted(f"{MAX_STREAMS} consumers listen (MAX_STREAMS); try again later")
+        self._streams += 1
+        try:
+            feed = await Feed.open(
+                self._connect,
+                subscription,
+                cursor=cursor,
+                name=NAME,
+                keep_bytes=self._keep_bytes,
+            )
+        except BaseException:
+            self._streams -= 1
+            raise
+        others = self._feeds.setdefault(subscription.id, [])
+        if subscription.durable:  # it has one position, and so one consumer: the newest
+            for other in others:
+                other.leave()
+        others.append(feed)
+        return feed
+
+    def _left(self, id: str, feed: Feed) -> None:
+        """A consumer is done; may be said twice."""
+        feeds = self._feeds.get(id, [])
+        if feed in feeds:
+            feeds.remove(feed)
+            self._streams -= 1
+            feed.leave()
+        if not feeds:
+            self._feeds.pop(id, None)
+
+    # --- webhooks ---
+
+    def _call(self, subscription: Subscription) -> None:
+        """Deliver to a sink, if there is one and nobody does yet."""
+        if subscription.request.sink and subscription.id not in self._webhooks:
+            self._webhooks[subscription.id] = asyncio.create_task(
+                self._calling(subscription.id, subscription.owner), name="webhook"
+            )
+
+    def _hang_up(self, id: str) -> None:
+        task = self._webhooks.pop(id, None)
+        if task is not None:
+            task.cancel()
+
+    async def _calling(self, id: str, owner: str) -> None:
+        """One session after another, as long as the subscription is there."""
+        while id in self._directory:
+            subscription = self._directory.get(id, owner)
+            try:
+                feed = await self._listen(subscription)
+            except PalioError as error:
+                logger.warning("a webhook waits: %s", error)
+            else:
+                try:
+                    await webhook.Webhook(self._sinks, subscription).run(feed)
+                except webhook.Gone as error:
+                    logger.warning("%s; it is removed", error)
+                    self._webhooks.pop(id, None)
+                    await self._remove(subscription)
+                    return
+                except PalioError as error:
+                    logger.warning("a webhook's session ended: %s", error)
+                finally:
+                    self._left(id, feed)
+            await asyncio.sleep(AGAIN_S)
+
+    async def _agree(self, subscription: Subscription) -> None:
+        """Have the addresses of a subscription agree to be called, if its owner may hear it at all:
+        who may not has the broker call nobody.
+        """
+        request = subscription.request
+        addresses = [each for each in _addresses(subscription) if each]
+        if addresses and subscription.filter == str(FALSE):
+            raise InvalidInput(
+                "nothing matches the filter; leave out the sink, or the contradiction"
+            )
+        if addresses:
+            passing = msgspec.structs.replace(request.config, durable=False)
+            trial = msgspec.structs.replace(request, config=passing)
+            await self._try(msgspec.structs.replace(subscription, request=trial))
+        for address in addresses:
+            await webhook.ask_leave(self._sinks, subscription.owner, address, self._origin)
+
+    # --- parts ---
+
+    def _found(self, connection: HTTPConnection, *known: str) -> tuple[Caller, Subscription]:
+        caller = self._access.caller(connection, *known)
+        try:
+            return caller, self._directory.get(connection.path_params["id"], caller.name)
+        except NotPermitted as error:
+            raise NotFound(str(error)) from None
+
+    def _attached(self, connection: HTTPConnection, *known: str) -> Subscription:
+        """A subscription, heard with the token of the caller: that of its making may be old."""
+        caller, found = self._found(connection, *known)
+        return msgspec.structs.replace(found, token=caller.token)
+
+    def _audible(self, connection: HTTPConnection, *known: str) -> Subscription:
+        """A subscription that is not delivered elsewhere already."""
+        found = self._attached(connection, "cursor", *known)
+        if found.request.sink:
+            raise InvalidInput("this subscription is delivered to its sink; make another to listen")
+        return found
+
+    def _passing(self, connection: HTTPConnection) -> Subscription:
+        """A subscription that nobody keeps, out of a query."""
+        caller = self._access.caller(connection, "filter", "cursor", "param.")
+        query = connection.query_params
+        if "filter" not in query:
+            raise InvalidInput("give ?filter=..., and &param.NAME=VALUE for each parameter")
+        values = subscriptions.parameters(query)
+        # Here, since the places of errors below are those of a body, which nobody has sent.
+        subscriptions.check_names(parse_filter(query["filter"]), values)
+        own = {"filter": query["filter"], "parameters": values}
+        asked = subscriptions.Request(filters=[{"palio": own}], config=Config())
+        return Subscription.of(f"passing {secrets.token_hex(8)}", caller.name, asked, caller.token)
+
+    async def _try(self, subscription: Subscription, cursor: str = "") -> None:
+        """Have the node accept a subscription, which makes a durable one last; what is before a
+        cursor is acknowledged.
+        """
+        feed = await Feed.open(self._connect, subscription, cursor=cursor, name=NAME)
+        feed.close()
+
+    async def _remove(self, subscription: Subscription) -> None:
+        self._directory.drop(subscription.id)
+        feeds = self._feeds.get(subscription.id, [])
+        if subscription.durable:
+            feed = feeds[-1] if feeds else await Feed.open(self._connect, subscription, name=NAME)
+            await feed.forget()
+        self._hang_up(subscription.id)
+        for feed in list(feeds):
+            feed.close()
+
+
+def _number(text: str, name: str, least: float, most: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        raise InvalidInput(f"{name} is a number from {least:g} to {most:g}, not {text!r:.40}")
+    return number
+
+
+def _addresses(subscription: Subscription) -> tuple[str, str]:
+    return subscription.request.sink, subscription.request.config.deadletter
+
+
+def _how(subscription: Subscription) -> tuple[object, ...]:
+    """All that a webhook goes by, apart from what it hears."""
+    request = subscription.request
+    return request.sink, request.config, request.protocolsettings, subscription.token

@@ -1,0 +1,265 @@
+"""The journal's file: one SQLite database in WAL mode, whose rows say what they are.
+
+| table | a row is | and has a checksum over |
+|---|---|---|
+| `about` | `name` of the broker, `epoch`, `last_entry`, `commits`, `time_us` | everything |
+| `shapes` | a schema, as an Arrow message | itself |
+| `entries` | events in custody | all but the events, and another one over these |
+| `assigned` | an entry's rows for a durable subscription | everything |
+| `subscriptions` | a durable subscription of this broker | everything |
+| `windows` | numbers of a publisher that have come | everything |
+| `facts` | what is known of brokers, as JSON | everything |
+
+`PRAGMA user_version` is the version of this format. SQLite itself notices a file whose structure is
+broken; the checksums notice content that changed.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from palio.errors import InvalidConfiguration, JournalDamaged
+from palio.model.events import SEQ
+from palio.node.effects import (
+    Assign,
+    DropEntries,
+    DropSubscription,
+    Forget,
+    Operation,
+    PutEntry,
+    PutFacts,
+    PutSubscription,
+    PutTime,
+    PutWindow,
+)
+from palio.server.journal.mark import Note, Span
+
+__all__ = [
+    "FORMAT",
+    "Scribe",
+    "about",
+    "checksum",
+    "connect",
+    "create_or_check",
+    "payload_checksum",
+    "put_about",
+]
+
+FORMAT: Final = 1
+
+_TABLES: Final = """
+CREATE TABLE about (key TEXT PRIMARY KEY, value, sum INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE shapes (shape INTEGER PRIMARY KEY, schema BLOB NOT NULL UNIQUE, sum INTEGER NOT NULL);
+CREATE TABLE entries (
+    entry INTEGER PRIMARY KEY, homes TEXT NOT NULL, publisher TEXT NOT NULL,
+    first_seq INTEGER, last_seq INTEGER, wall_us INTEGER NOT NULL, shape INTEGER NOT NULL,
+    sum INTEGER NOT NULL, payload_sum INTEGER NOT NULL, payload BLOB NOT NULL
+);
+CREATE TABLE assigned (
+    subscription TEXT, entry INTEGER, rows BLOB, sum INTEGER NOT NULL,
+    PRIMARY KEY (subscription, entry)
+) WITHOUT ROWID;
+CREATE TABLE subscriptions (
+    subscription TEXT PRIMARY KEY, owner TEXT NOT NULL, filter TEXT NOT NULL,
+    "values" BLOB NOT NULL, lease_s REAL NOT NULL, sum INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE windows (key TEXT PRIMARY KEY, ranges BLOB NOT NULL, sum INTEGER NOT NULL)
+WITHOUT ROWID;
+CREATE TABLE facts (
+    origin TEXT, subject TEXT, fact TEXT NOT NULL, sum INTEGER NOT NULL,
+    PRIMARY KEY (origin, subject)
+) WITHOUT ROWID;
+"""
+
+
+def checksum(*parts: Any) -> int:
+    """A checksum over some values and where one ends and the next begins.
+
+    >>> checksum("ab", "c") == checksum("a", "bc")
+    False
+    """
+    return zlib.crc32(msgspec.msgpack.encode(parts))
+
+
+def payload_checksum(entry: int, schema: Any, payload: Any) -> int:
+    """A checksum over events, what they are read with, and which entry they are."""
+    return zlib.crc32(payload, zlib.crc32(schema, entry & 0xFFFFFFFF))
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the file as every connection to it is opened; transactions are begun by hand."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA mmap_size = 1073741824")
+    return connection
+
+
+def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> None:
+    """Make the tables of a new file; make sure that an old one is of this format and broker."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN")
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+        put_about(connection, {"name": name, "epoch": 0, "last_entry": 0})
+        connection.execute("COMMIT")
+        return
+    if version > FORMAT:
+        raise InvalidConfiguration(
+            f"{path} was written by a newer Palio (format {version}; this one reads {FORMAT}); "
+            "use that one, or another data directory"
+        )
+    problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if version != FORMAT or problem != "ok":
+        raise JournalDamaged(f"{path} is no journal, or its structure is broken: {problem}")
+    owner = about(connection, "name")
+    if owner != name:
+        raise InvalidConfiguration(
+            f"{path} is the journal of the broker {owner!r}, not of {name!r}: other brokers "
+            "keep events for it by its name; set broker.name, or another broker.data_dir"
+        )
+
+
+def about(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
+    """What the journal says about itself: `name`, `epoch`, `last_entry`, `commits` or `time_us`.
+
+    With a default it may say nothing about that: older versions did not.
+    """
+    found = connection.execute("SELECT value, sum FROM about WHERE key = ?", (key,)).fetchone()
+    if found is None and default is not None:
+        return default
+    if found is None or found[1] != checksum(key, found[0]):
+        raise JournalDamaged(f"the journal's {key} is not what was written")
+    return found[0]
+
+
+def put_about(connection: sqlite3.Connection, values: Mapping[str, str | int]) -> None:
+    """Set some of what the journal says about itself."""
+    rows = [(key, value, checksum(key, value)) for key, value in values.items()]
+    connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?, ?)", rows)
+
+
+class Scribe:
+    """Operations as statements, on the connection of the one that writes."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+        self._many = connection.executemany
+        self._shapes: dict[pa.Schema, tuple[int, pa.Buffer]] = {}
+        self._name, self._epochs = str(about(connection, "name")), int(about(connection, "epoch"))
+        self._last_entry = self._time_us = 0
+        self._spans: dict[str, Span] = {}
+        self._note = Note(self._name, self._epochs, 0, 0)
+        self.forget()
+
+    def write(self, operation: Operation) -> None:
+        """Carry out one operation within the transaction that is open."""
+        match operation:
+            case PutEntry():
+                self._put_entry(operation)
+            case Assign(subscription, entry, rows):
+                row = (subscription, entry, rows, checksum(subscription, entry, rows))
+                self._execute("INSERT OR REPLACE INTO assigned VALUES (?, ?, ?, ?)", row)
+            case DropEntries(entries):
+                self._many("DELETE FROM entries WHERE entry = ?", [(each,) for each in entries])
+            case Forget(subscription, entry):
+                self._execute(
+                    "DELETE FROM assigned WHERE subscription = ? AND entry <= ?",
+                    (subscription, entry),
+                )
+            case PutSubscription():
+                self._note.began.append(operation.subscription)
+                self._execute(
+                    "INSERT OR REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?)",
+                    (*operation, checksum(*operation)),
+                )
+            case DropSubscription(subscription):
+                self._note.ended.append(subscription)
+                self._execute("DELETE FROM subscriptions WHERE subscription = ?", (subscription,))
+                self._execute("DELETE FROM assigned WHERE subscription = ?", (subscription,))
+            case PutWindow(key, ranges):
+                if ranges:
+                    row_of_window = (key, ranges, checksum(key, ranges))
+                    self._execute("INSERT OR REPLACE INTO windows VALUES (?, ?, ?)", row_of_window)
+                else:
+                    self._execute("DELETE FROM windows WHERE key = ?", (key,))
+            case PutTime(time_us):
+                self._note.time_us = time_us
+            case PutFacts(facts):
+                for fact in facts:
+                    text = msgspec.json.encode(fact).decode()
+                    self._execute(
+                        "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?)",
+                        (fact.origin, fact.subject, text, checksum(text)),
+                    )
+
+    def finish(self) -> Note:
+        """Say, before the commit, how many there were and which entry was the last: numbers are
+        used once. What the transaction did is noted.
+        """
+        note = self._note
+        said = {"commits": note.commits}
+        if note.last_entry > self._last_entry:
+            self._last_entry = said["last_entry"] = note.last_entry
+        if note.time_us != self._time_us:
+            self._time_us = said["time_us"] = note.time_us
+        put_about(self._connection, said)
+        note.spans = list(self._spans.values())
+        self._begin(note.commits + 1)
+        return note
+
+    def forget(self) -> None:
+        """After a transaction that failed: what it added is not there."""
+        self._shapes.clear()
+        self._last_entry = int(about(self._connection, "last_entry"))
+        self._time_us = int(about(self._connection, "time_us", 0))
+        self._begin(int(about(self._connection, "commits", 0)) + 1)
+
+    def _begin(self, commits: int) -> None:
+        self._spans = {}
+        self._note = Note(self._name, self._epochs, commits, self._last_entry, self._time_us)
+
+    def _put_entry(self, put: PutEntry) -> None:
+        batch = put.parcel.batch
+        shape, schema = self._shape(batch.schema)
+        first = last = None
+        if batch.num_rows and SEQ in batch.schema.names:
+            numbers = batch.column(SEQ)
+            first, last = numbers[0].as_py(), numbers[-1].as_py()
+        payload = put.parcel.payload
+        homes = json.dumps(put.homes)
+        head = (put.entry, homes, put.parcel.publisher, first, last, put.wall_us, shape)
+        self._execute(
+            "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*head, checksum(*head), payload_checksum(put.entry, schema, payload), payload),
+        )
+        self._note.last_entry = max(self._note.last_entry, put.entry)
+        publisher = put.parcel.publisher
+        span = self._spans.get(publisher)
+        if span is None:
+            self._spans[publisher] = Span(publisher, put.entry, put.entry, first, last)
+        else:
+            span.last_entry, span.last_seq = put.entry, last
+
+    def _shape(self, schema: pa.Schema) -> tuple[int, pa.Buffer]:
+        found = self._shapes.get(schema)
+        if found is None:
+            described = schema.serialize()
+            self._execute(
+                "INSERT OR IGNORE INTO shapes (schema, sum) VALUES (?, ?)",
+                (described, zlib.crc32(described)),
+            )
+            cursor = self._execute("SELECT shape FROM shapes WHERE schema = ?", (described,))
+            found = self._shapes[schema] = cursor.fetchone()[0], described
+        return found

@@ -1,0 +1,335 @@
+"""Puts a broker together as its configuration says, and runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import logging
+import secrets
+import signal
+import ssl
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from palio import files
+from palio.errors import InvalidConfiguration, NotAuthenticated, PalioError, UnsafeFile
+from palio.language.parsing import parse_filter
+from palio.matching.index import Index
+from palio.model.filters import FALSE, Filter
+from palio.node.authority import Authority, NamedAuthority, OpenAuthority, Principal
+from palio.node.effects import Moment
+from palio.node.identity import NOBODY, Identity
+from palio.node.node import Node
+from palio.node.settings import Settings
+from palio.routing import kernels
+from palio.routing.acyclic import Acyclic
+from palio.routing.advertised import Advertised
+from palio.routing.flooded import Flooded
+from palio.routing.general import General
+from palio.routing.hierarchical import Hierarchical
+from palio.routing.protocol import Matching, Router
+from palio.server.journal.disk_space import RESERVE_BYTES
+from palio.server.journal.journal import Diskless, Journal
+from palio.server.limits import GC_THRESHOLDS, LOADING_S
+from palio.server.server import Server
+from palio.server.settings import Configuration, Grant
+
+__all__ = ["Front", "Running", "new_authority", "new_identity", "new_router", "run", "running"]
+
+logger: Final = logging.getLogger("palio.server")
+
+
+class Front(Protocol):
+    """A door beside the broker's own: HTTP, Flight."""
+
+    address: str
+
+    async def stop(self) -> None:
+        """Take no more requests, and end those that are open."""
+
+
+class Running(NamedTuple):
+    """A broker at work."""
+
+    server: Server
+    host: str
+    port: int
+    fronts: dict[str, Front]
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where it can be reached."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        own = {"palio": f"palio://{host}:{self.port}"}
+        return own | {name: front.address for name, front in self.fronts.items()}
+
+
+@asynccontextmanager
+async def running(configuration: Configuration) -> AsyncIterator[Running]:
+    """A broker for as long as the block runs; then it is drained.
+
+    Everything that may be wrong with the configuration is found before anyone can connect.
+    """
+    broker, listen = configuration.broker, configuration.listen
+    accepting = _tls(configuration, ssl.Purpose.CLIENT_AUTH) if configuration.tls.cert else None
+    dialling = _tls(configuration, ssl.Purpose.SERVER_AUTH) if configuration.tls.ca else None
+    authority, identity = new_authority(configuration), new_identity(configuration)
+    _check_identity(authority, identity)
+    settings = _node_settings(configuration)
+    journal = (
+        Journal(
+            Path(broker.data_dir),
+            broker.name,
+            max_bytes=broker.journal_bytes,
+            reserve_bytes=RESERVE_BYTES,
+        )
+        if broker.data_dir
+        else Diskless()
+    )
+    try:
+        node = Node(
+            broker.name,
+            new_router(configuration, in_background),
+            journal,
+            settings=settings,
+            authority=authority,
+            identity=identity,
+            new_id=partial(secrets.token_urlsafe, 16),
+            matcher=partial(Index, in_background),
+        )
+        server = Server(
+            node,
+            journal,
+            max_connections=configuration.limits.connections,
+            greeting_s=configuration.limits.greeting_s,
+        )
+        server.start()
+    except BaseException:
+        journal.close()
+        raise
+    fronts: dict[str, Front] = {}
+    try:
+        host, port = await _listening(server, listen.host, listen.port, accepting)
+        await _open_fronts(fronts, server, configuration, journal)
+        for url in configuration.peers.urls:
+            server.dial(url, dialling)
+        yield Running(server, host, port, fronts)
+    finally:
+        try:
+            for front in fronts.values():
+                await front.stop()
+            await server.drain()
+        except asyncio.CancelledError:
+            await server.stop()
+            raise
+
+
+async def run(configuration: Configuration, announce: Callable[[Running], None]) -> None:
+    """Run a broker until SIGTERM or SIGINT, then drain it; a second signal cuts that short."""
+    gc.set_threshold(*GC_THRESHOLDS)
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    task = asyncio.current_task()
+    assert task is not None
+
+    def stop() -> None:
+        if asked.is_set():
+            task.cancel()
+        asked.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    async with running(configuration) as found:
+        await _load_kernels()
+        announce(found)
+        await asked.wait()
+        logger.info("draining", extra={"details": {"connections": found.server.connections}})
+
+
+async def _load_kernels() -> None:
+    """Load compiled code beside the loop, and wait for it a while: until it is there, a batch
+    against many filters keeps the broker busy for seconds. Where it must be compiled first, by this
+    process or another, which takes a minute, the broker begins without.
+    """
+    loop = asyncio.get_running_loop()
+    begin = asyncio.Event()
+
+    def load() -> None:
+        if not kernels.are_on_disk():
+            logger.info("compiling the engine's kernels takes a minute; plain Python until then")
+            let_begin()
+        kernels.warm()
+        let_begin()
+
+    def let_begin() -> None:
+        with suppress(RuntimeError):  # the broker has ended meanwhile
+            loop.call_soon_threadsafe(begin.set)
+
+    in_background(load)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LOADING_S):
+            await begin.wait()
+
+
+def in_background(job: Callable[[], Any]) -> None:
+    """Do something beside the loop, such as compiling; a broker may end before it has."""
+    threading.Thread(target=job, name="palio-engine", daemon=True).start()
+
+
+# --- parts ---
+
+
+def new_router(configuration: Configuration, submit: Callable[..., Any] | None = None) -> Router:
+    """The routing algorithm that a configuration names, over the compiled engine."""
+    name = configuration.broker.name
+
+    def selector() -> Matching:
+        return Matching(Index(submit))
+
+    match configuration.broker.routing:
+        case "acyclic":
+            return Acyclic(name, selector)
+        case "advertised":
+            return Advertised(name, selector)
+        case "hierarchical":
+            return Hierarchical(name, selector)
+        case "flooded":
+            return Flooded(name, selector)
+        case "general":
+            return General(name, lambda inner: Acyclic(inner, selector))
+
+
+def new_authority(configuration: Configuration) -> Authority:
+    """Who may do what: everyone everything, unless tokens or certificates are asked for."""
+    auth = configuration.auth
+    named = {name: _principal(name, grant) for name, grant in auth.grants.items()}
+    if not auth.keys:
+        return NamedAuthority(named) if named else OpenAuthority()
+    try:
+        from palio.server.tokens import TokenAuthority
+    except ImportError as error:
+        raise _missing("auth.keys", error) from None
+    revoked = Path(auth.revoked) if auth.revoked else None
+    return TokenAuthority(Path(auth.keys), revoked=revoked, named=named)
+
+
+def new_identity(configuration: Configuration) -> Identity:
+    """What the broker shows of itself: its bound token, if it has one."""
+    auth, name = configuration.auth, configuration.broker.name
+    if not auth.token_file:
+        return NOBODY
+    try:
+        from palio.server.tokens import BoundToken, load_private_key
+    except ImportError as error:
+        raise _missing("auth.token_file", error) from None
+    try:
+        token = files.read_secret(Path(auth.token_file), "the token").decode().strip()
+    except (OSError, UnicodeDecodeError, UnsafeFile) as error:
+        raise InvalidConfiguration(f"auth.token_file: {error}") from None
+    try:
+        identity = BoundToken(token, load_private_key(Path(auth.broker_key)))
+    except PalioError as error:
+        raise InvalidConfiguration(f"auth.token_file, auth.broker_key: {error}") from None
+    if identity.name != name:
+        raise InvalidConfiguration(
+            f"auth.token_file: the token is of the broker {identity.name!r}, and this one is "
+            f"{name!r}; sign one for it, or set broker.name"
+        )
+    return identity
+
+
+def _check_identity(authority: Authority, identity: Identity) -> None:
+    """Refuse a token that this broker itself would not take from another."""
+    if identity.token and not isinstance(authority, OpenAuthority | NamedAuthority):
+        now = Moment(0.0, 0)
+        try:
+            authority.verified(identity.token, b"palio", identity.sign(b"palio"), now)
+        except NotAuthenticated as error:
+            raise InvalidConfiguration(f"auth.token_file: {error}; see auth.keys") from None
+
+
+def _principal(name: str, grant: Grant) -> Principal:
+    def read(text: str) -> Filter:
+        return parse_filter(text) if text else FALSE
+
+    return Principal(
+        name,
+        read(grant.may_publish),
+        read(grant.may_hear),
+        read(grant.deny_publish),
+        read(grant.deny_hear),
+        may_monitor=grant.monitor,
+        may_link=grant.broker,
+    )
+
+
+def _node_settings(configuration: Configuration) -> Settings:
+    limits = msgspec.structs.asdict(configuration.limits)
+    known = {field.name for field in msgspec.structs.fields(Settings)}
+    return Settings(
+        master=configuration.broker.master,
+        **{name: value for name, value in limits.items() if name in known},
+    )
+
+
+def _tls(configuration: Configuration, purpose: ssl.Purpose) -> ssl.SSLContext:
+    """For those that connect here, or (`SERVER_AUTH`) for connecting to others."""
+    tls = configuration.tls
+    try:
+        context = ssl.create_default_context(purpose, cafile=tls.ca or None)
+        if tls.cert:
+            context.load_cert_chain(tls.cert, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidConfiguration(f"tls.cert, tls.key or tls.ca: {error}") from None
+    if purpose is ssl.Purpose.CLIENT_AUTH and tls.ca:
+        # Those without a certificate may still show a token.
+        context.verify_mode = ssl.CERT_OPTIONAL
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+async def _listening(
+    server: Server, host: str, port: int, tls: ssl.SSLContext | None
+) -> tuple[str, int]:
+    try:
+        return await server.listen(host, port, tls)
+    except OSError as error:
+        raise InvalidConfiguration(
+            f"listen.host, listen.port: {host}:{port}: {error.strerror or error}"
+        ) from None
+
+
+async def _open_fronts(
+    fronts: dict[str, Front],
+    server: Server,
+    configuration: Configuration,
+    journal: Journal | Diskless,
+) -> None:
+    listen = configuration.listen
+    if listen.http_port is not None:
+        try:
+            http = importlib.import_module("palio.server.http.app")
+            metrics = importlib.import_module("palio.server.metrics")
+        except ImportError as error:
+            raise _missing("listen.http_port", error) from None
+        exposition = metrics.exposition(server, journal.counters)
+        fronts["http"] = await http.serve(server, configuration, exposition)
+    if listen.flight_port is not None:
+        try:
+            flight = importlib.import_module("palio.server.flight.service")
+        except ImportError as error:
+            raise _missing("listen.flight_port", error) from None
+        fronts["flight"] = await flight.serve(server, configuration)
+
+
+def _missing(setting: str, error: ImportError) -> InvalidConfiguration:
+    return InvalidConfiguration(
+        f"{setting} needs a package that is not installed ({error}); pip install 'palio[server]'"
+    )

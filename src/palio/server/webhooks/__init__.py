@@ -1,0 +1,1 @@
+"""Events posted to addresses that subscribers gave."""

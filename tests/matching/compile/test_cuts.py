@@ -1,0 +1,127 @@
+"""Codes order values exactly as coordinates do, for columns of either number type."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palio.matching.compile.cuts import (
+    Gathered,
+    Numbers,
+    Universe,
+    cuts_at,
+    number_cut,
+    number_cuts,
+    ordered,
+    past_numbers,
+)
+from palio.model.values import INT64_MAX, INT64_MIN, TOP, Kind, lowest, successor
+from tests.strategies import NUMBERS, POOLS, neighbours
+
+WHOLE = [number for number in NUMBERS if isinstance(number, int)]
+FLOATS = [float(number) for number in NUMBERS if not math.isinf(number)]
+
+
+def cuts_of(numbers: Numbers) -> list[tuple[int, int, bool]]:
+    return list(
+        zip(numbers.ints.tolist(), numbers.floats.tolist(), numbers.beyond.tolist(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("values", [WHOLE, FLOATS], ids=["int64", "float64"])
+def test_columns_of_cuts_are_the_cuts_one_by_one(values: list[int | float]) -> None:
+    column = np.array(values)
+    assert cuts_of(number_cuts(column)) == [number_cut(value) for value in values]
+    past = [successor(Kind.NUMBER, value) for value in values]
+    expected = [number_cut(place) for place in past if isinstance(place, int | float)]
+    assert cuts_of(past_numbers(column)) == expected
+
+
+@given(st.lists(st.integers(-(2**65), 2**65) | st.floats(allow_nan=False), max_size=60))
+def test_many_coordinates_have_the_cuts_that_each_has(places: list[int | float]) -> None:
+    assert cuts_of(cuts_at(places)) == [number_cut(place) for place in places]
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_many_coordinates_have_the_ranks_that_each_has(kind: Kind, rng: random.Random) -> None:
+    pool = [coordinate_of(value) for value in POOLS[kind]]
+    places = [rng.choice(pool) for _ in range(100)]
+    universe = universe_of(cuttable(kind, [(kind, place) for place in places]))
+    asked = [*places, TOP, lowest(kind)]
+    expected = [universe.rank_of("x", kind, place) for place in asked]
+    assert universe.ranks_of("x", kind, asked) == expected
+
+
+def test_ordered_floats() -> None:
+    floats = sorted({*FLOATS, math.inf, -math.inf})
+    keys = ordered(np.array(floats)).tolist()
+    assert keys == sorted(keys)
+    assert ordered(np.array([-0.0])).tolist() == ordered(np.array([0.0])).tolist() == [0]
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_codes_agree_with_order(kind: Kind, rng: random.Random) -> None:
+    places = [(kind, coordinate_of(value)) for value in rng.sample(POOLS[kind], 2)]
+    universe = universe_of(cuttable(kind, places))
+    values = [value for _, place in places for value in candidates(kind, place)]
+    for _, cut in cuttable(kind, places):
+        start = universe.rank_of("x", kind, cut)
+        for value in values:
+            inside = coordinate_of(value) >= cut
+            assert (universe.code_of("x", value) >= start) is inside, (value, cut)
+    assert universe.rank_of("x", kind, TOP) <= int(universe.code_counts[0])
+    assert universe.code_of("x", None) == 0
+    assert universe.code_of("x", math.nan) == 1
+
+
+def universe_of(places: Sequence[tuple[Kind, object]]) -> Universe:
+    """The universe of one attribute with cuts at some coordinates."""
+    gathered = Gathered(["x"])
+    for kind, place in places:
+        if kind is Kind.NUMBER:
+            assert isinstance(place, int | float)
+            gathered.add_numbers(np.array([0]), Numbers.of_cuts([number_cut(place)]))
+        else:
+            gathered.add(0, kind, [place.encode() if isinstance(place, str) else place])
+    return gathered.universe([])[0]
+
+
+def cuttable(kind: Kind, places: list[tuple[Kind, object]]) -> list[tuple[Kind, object]]:
+    if kind is Kind.BOOL:
+        return [(kind, True)]
+    return [(kind, place) for _, place in places if place not in ("", b"", -math.inf)]
+
+
+def coordinate_of(value: object) -> Any:
+    from palio.model.values import canonical, coordinate
+
+    return coordinate(canonical(value))
+
+
+def candidates(kind: Kind, place: object) -> list[object]:
+    from palio.model.values import canonical, from_coordinate, kind_of
+
+    near = neighbours(from_coordinate(kind, place))  # type: ignore[arg-type]  # a coordinate
+    return [canonical(value) for value in near if kind_of(value) is kind]
+
+
+def test_tables_reach_to_the_ends_of_int64() -> None:
+    places = [(Kind.NUMBER, INT64_MAX), (Kind.NUMBER, INT64_MAX - 1), (Kind.NUMBER, 2.0**63)]
+    universe = universe_of(places)
+    base = int(universe.bases[0, Kind.NUMBER])
+    codes = [universe.code_of("x", value) - base for value in (INT64_MIN, INT64_MAX, 2.0**63)]
+    assert codes == [0, 2, 3]
+    assert universe.table.tolist() == [1, 2]
+
+
+def test_the_largest_float_has_infinity_behind_it_and_says_nothing() -> None:
+    largest = float(np.finfo(np.float64).max)
+    found = past_numbers(np.array([largest, -largest, 5e-324, -5e-324, 0.0]))
+    assert found.floats[0] == ordered(np.array([np.inf]))[0]

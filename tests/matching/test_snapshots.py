@@ -1,0 +1,198 @@
+"""Notes of changes, the small parts that readers make of them, and the job that joins all."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from palio.matching import index as index_module
+from palio.matching import kernels, snapshots
+from palio.matching import layers as parts_module
+from palio.matching.index import Index
+from palio.matching.layers import Part
+from palio.matching.reference import Reference
+from palio.matching.snapshots import MergeJob, State, merged_parts
+from palio.matching.subscriptions import Subscription
+from palio.model import Filter, to_batches
+from tests.matching.test_index import check_equal, pairs, parsed
+
+
+def subscription(text: str) -> Subscription:
+    return Subscription(parsed(text), {}, 0)
+
+
+def owners(parts: tuple[Part, ...]) -> list[int]:
+    """The keys that live in any part."""
+    found = []
+    for part in parts:
+        dead = np.unpackbits(part.dead.view(np.uint8), bitorder="little")
+        found += part.owners[dead[: len(part.owners)] == 0].tolist()
+    return sorted(found)
+
+
+def test_readers_keep_what_they_compiled() -> None:
+    state = State(())
+    state.note(1, subscription("x < 1"))
+    first = state.seen_by(None).parts
+    assert state.seen_by(None).parts is first
+    state.note(2, subscription("x < 2"))
+    second = state.seen_by(None).parts
+    assert second[0] is first[0]
+    assert (owners(first), owners(second)) == ([1], [1, 2])
+    state.note(1, None)
+    assert owners(state.seen_by(None).parts) == [2]
+    assert owners(first) == [1], "a reader's parts never change"
+
+
+@pytest.mark.parametrize("fan_out", [2, 4])
+def test_small_parts_stay_few(fan_out: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "FAN_OUT", fan_out)
+    state = State(())
+    most = 0
+    for key in range(100):
+        text = f"x < {key}" if key % 3 else f"x < {key} AND LENGTH(s) > 1"
+        state.note(key, subscription(text))
+        parts = state.seen_by(None).parts
+        assert owners(parts) == list(range(key + 1))
+        most = max(most, len(parts))
+    levels = 1 + len(range(0, 100, fan_out)).bit_length()
+    assert most <= 2 * fan_out * levels
+
+
+def test_a_merge_takes_what_was_noted_and_later_notes_go_behind() -> None:
+    state = State(())
+    for key in range(5):
+        state.note(key, subscription(f"x < {key}"))
+    job = MergeJob(state, None)
+    state.note(2, None)
+    state.note(7, subscription("x > 7"))
+    job()
+    after = job.result
+    assert after is not None
+    assert len(after.parts) == 1
+    assert owners(after.parts) == [0, 1, 2, 3, 4]
+    for change in state.changes[job.count :]:
+        after.note(*change)
+    assert owners(after.seen_by(None).parts) == [0, 1, 3, 4, 7]
+    assert merged_parts((), None) == ()
+
+
+def test_a_merge_takes_in_what_came_while_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "CHASE_CHANGES", 3)
+    state = State(())
+    for key in range(5):
+        state.note(key, subscription(f"x < {key}"))
+    job = MergeJob(state, None)
+    for key in range(5, 25):
+        state.note(key, subscription(f"x < {key}"))
+    state.note(3, None)
+    job()
+    assert job.result is not None
+    assert len(state.changes) - job.count <= 3
+    assert owners(job.result.seen_by(None).parts) == [key for key in range(25) if key != 3]
+
+
+SHAPES: Final = (
+    "x IN ({0}, {1})",
+    "x = {0} OR y = {0}",
+    "s LIKE '%{0}%' AND x < {1}",
+    "x = {0} AND LENGTH(s) > {1}",
+    "x > {0}",
+)
+
+
+def shaped(key: int) -> Filter:
+    return parsed(SHAPES[key % len(SHAPES)].format(key % 40, key % 7))
+
+
+def test_with_a_spare_thread_filters_of_any_shape_are_compiled_in_slices(
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was added, nobody compiles or joins more at once than a slice; the rest is left to
+    jobs, whenever these are done.
+    """
+    kernels.warm()
+    compiled: list[int] = []
+    sizes: list[int] = []
+    compile_, join = snapshots._compile_fresh, parts_module.joined
+
+    def compiling(fresh: Any, *others: Any) -> Any:
+        compiled.append(sum(map(snapshots.work_of, fresh.values())))
+        return compile_(fresh, *others)
+
+    def joining(parts: Any, *others: Any) -> Any:
+        sizes.append(sum(map(snapshots.size_of, parts)))
+        return join(parts, *others)
+
+    monkeypatch.setattr(snapshots, "_compile_fresh", compiling)
+    monkeypatch.setattr(snapshots, "joined", joining)
+    monkeypatch.setattr(index_module, "SLICE_WORK", 60)
+    monkeypatch.setattr(index_module, "MERGE_PARTS", 12)
+    monkeypatch.setattr(index_module, "SLICE_JOINED", 300)
+    monkeypatch.setattr(snapshots, "CHASE_WORK", 30)
+    jobs: list[Any] = []
+    index, reference = Index(jobs.append), Reference()
+    events = [{"x": n, "y": 40 - n, "s": f"a{n}b"} for n in range(40)]
+    (batch,) = to_batches(events)
+    most_work = 0
+    for key in range(600):
+        if key % 7 == 3:
+            index.remove(key - 3)
+            reference.remove(key - 3)
+        for engine in (index, reference):
+            engine.add(key, shaped(key), destination=key % 11)
+        most_work = max(most_work, snapshots.work_of(Subscription(shaped(key), {}, 0)))
+        assert max(compiled, default=0) <= 60 + most_work
+        assert max(sizes, default=0) <= 300
+        if rng.random() < 0.02:
+            assert pairs(index, batch) == pairs(reference, batch)
+        if jobs and rng.random() < 0.05:
+            jobs.pop()()
+            assert max(compiled, default=0) > 0
+            compiled.clear()  # what a job does holds nobody up
+            sizes.clear()
+    assert pairs(index, batch) == pairs(reference, batch)
+    assert index.explain_plan(1).parts
+    check_equal(index, reference, events)
+
+
+def test_without_one_a_reader_compiles_what_was_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "SLICE_WORK", 1)
+    index = Index()
+    for key in range(20):
+        index.add(key, shaped(key))
+    assert index._state.seen.count == 0
+    assert index.match_event({"x": 1, "s": "a1"}).tolist() == matched(20, {"x": 1, "s": "a1"})
+
+
+def matched(count: int, event: dict[str, Any]) -> list[int]:
+    return [key for key in range(count) if shaped(key).matches(event)]
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "work"),
+    [
+        ("x IN (1, 2, 3)", {}, 5),
+        ("x IN :many AND y = 1", {"many": [1, 2, 3]}, 6),
+        ("x = 1 OR s LIKE '%a'", {}, 3),
+        ("x = 1 AND LENGTH(s) > 2", {}, 3),
+    ],
+)
+def test_work_counts_constraints_and_constants(
+    text: str, values: dict[str, Any], work: int
+) -> None:
+    assert snapshots.work_of(Subscription(parsed(text), values, 0)) == work
+
+
+def test_constants_are_not_checked_again_when_they_are_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked: list[Any] = []
+    index = Index()
+    index.add(1, parsed("x IN (1, 2, 3, 5) AND y = 1"))
+    monkeypatch.setattr("palio.model.expressions.canonical", checked.append)
+    assert index.match_event({"x": 2, "y": 1}).tolist() == [1]
+    assert checked == []

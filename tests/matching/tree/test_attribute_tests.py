@@ -1,0 +1,190 @@
+"""Elementary tests agree with the model, and conjunctions with their paths."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from palio.language.parsing import parse_filter
+from palio.matching.tree.attribute_tests import (
+    MAX_BRANCHES,
+    STAR,
+    UNBOUNDED,
+    Bounds,
+    Path,
+    Source,
+    TotalOrder,
+    Within,
+    label,
+    of_label,
+)
+from palio.model import Conjunction, Kind
+from palio.model.values import coordinate, kind_of
+from tests.matching.tree.test_tree import some_event, some_filter, some_values
+
+ORDER = TotalOrder()
+
+
+def conjunction(text: str) -> Conjunction:
+    (only,) = parse_filter(text).conjunctions
+    return only
+
+
+def paths(text: str) -> list[Path]:
+    return list(ORDER.paths(conjunction(text)))
+
+
+def shown(path: Path) -> str:
+    return ", ".join(f"{step.test}: {step.test.show(step.result)}" for step in path.steps)
+
+
+def satisfies(path: Path, event: dict[str, Any]) -> bool:
+    for step in path.steps:
+        name, kind = step.test.source
+        value = event.get(name)
+        if value is not None and kind is None:
+            value = label(kind_of(value), coordinate(value))
+        elif value is not None:
+            value = coordinate(value) if kind_of(value) is kind else None
+        result = step.test.result(value)
+        if result != step.result or result is None:
+            return False
+    return True
+
+
+def test_an_event_takes_one_path_of_a_conjunction_exactly_if_it_matches(
+    rng: random.Random,
+) -> None:
+    pairs = matched = 0
+    for _ in range(400):
+        filter = some_filter(rng)
+        events = [some_event(rng) for _ in range(15)]
+        for part in filter.bind(some_values(rng, filter)).conjunctions:
+            alternatives = list(ORDER.paths(part))
+            bare = Conjunction(part.constraints)
+            for event in events:
+                taken = [path for path in alternatives if satisfies(path, event)]
+                assert len(taken) == (bare.truth(event) is True)
+                pairs, matched = pairs + 1, matched + len(taken)
+    assert pairs > 3_000
+    assert matched > 200
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = 5 AND x < 10", ["x: 5"]),
+        ("x IN (1, 2)", ["x: 1", "x: 2"]),
+        ("x = TRUE", ["x: TRUE"]),
+        ("x IS NULL", ["x present: no"]),
+        ("x IS NOT NULL AND x < 5", ["x < 5: yes"]),
+        ("x STARTS WITH ''", ["x < '': no"]),
+        ("x STARTS WITH 'a' AND x ENDS WITH 'b'", None),
+        ("x NOT ENDS WITH 'b'", ["x ENDS WITH 'b': no"]),
+        ("x < 5 AND x > 7", []),
+        ("x IN ('ab', 'ac') AND x ENDS WITH 'c'", ["x: 'ac'"]),
+    ],
+)
+def test_what_becomes_of_a_conjunction(text: str, expected: list[str] | None) -> None:
+    found = [shown(path) for path in paths(text)]
+    if expected is None:
+        assert len(found) == 1
+        assert found[0].count(",") == 2  # two cuts and a text test
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("members", "branches"),
+    [(MAX_BRANCHES - 1, MAX_BRANCHES - 1), (MAX_BRANCHES, MAX_BRANCHES), (MAX_BRANCHES + 1, 1)],
+)
+def test_a_list_of_many_values_is_one_test(members: int, branches: int) -> None:
+    found = paths(f"x IN ({', '.join(map(str, range(members)))})")
+    assert len(found) == branches
+    assert isinstance(found[0].steps[0].test, Within) is (members > MAX_BRANCHES)
+
+
+def test_lists_of_several_attributes_share_the_budget() -> None:
+    found = paths("a IN (1, 2, 3) AND b IN (1, 2, 3, 4) AND c IN (1, 2)")
+    assert len(found) == 3 * 2  # times 4 would be more than MAX_BRANCHES
+    assert all(any(isinstance(step.test, Within) for step in path.steps) for path in found)
+
+
+def test_the_order_is_by_schema_then_name() -> None:
+    order = TotalOrder("zx")
+    (path,) = order.paths(conjunction("a = 1 AND x = 1 AND y = 1 AND z = 1"))
+    assert [step.test.source.attribute for step in path.steps] == ["z", "x", "a", "y"]
+
+
+def test_levels_are_passed_by_every_path_but_at_factored_attributes() -> None:
+    order = TotalOrder("abc", levels=True, factored="b")
+    (path,) = order.paths(conjunction("c = 1"))
+    assert [(str(step.test), step.result) for step in path.steps] == [("a", STAR), ("c", 1)]
+
+
+def test_implied_results() -> None:
+    source = Source("x", Kind.NUMBER)
+    cut = ORDER.cut(source, 5)
+    assert cut.decide(Bounds(None, 5)) is True
+    assert cut.decide(Bounds(0, 4)) is True
+    assert cut.decide(Bounds(5, None)) is False
+    assert cut.decide(Bounds(5, 9)) is False
+    assert cut.decide(Bounds(4, 6)) is STAR
+    assert cut.decide(UNBOUNDED) is STAR
+    assert cut.implied({source: Bounds(None, 3)}) is True
+    assert cut.implied({Source("x", Kind.STRING): Bounds(None, 3)}) is STAR
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        ORDER.cut(Source("x", Kind.NUMBER), 5),
+        paths(f"x NOT IN ({', '.join(map(str, range(20)))})")[0].steps[0].test,
+    ],
+    ids=str,
+)
+def test_absence_and_nan_have_no_result(test: Any) -> None:
+    assert test.result(None) is None
+    assert test.result(math.nan) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "left"),
+    [
+        ("x > 1 AND y = 2", 2, "y: 2"),
+        ("x > 1 AND y = 2", 1, None),
+        ("x > 1 AND y = 2", "b", None),
+        ("x ENDS WITH 'b' AND y = 2", "ab", "y: 2"),
+        ("x IS NOT NULL AND y = 2", 0, "y: 2"),
+        ("x IS NULL AND y = 2", 0, None),
+        ("x = 3 AND y = 2", 3, "y: 2"),
+        ("y = 2", 3, "y: 2"),
+    ],
+)
+def test_what_a_known_value_leaves_of_a_path(text: str, value: Any, left: str | None) -> None:
+    (path,) = paths(text)
+    rest = path.without("x", label(kind_of(value), coordinate(value)))
+    assert (None if rest is None else shown(rest)) == left
+
+
+def test_labels_tell_kinds_apart() -> None:
+    moment = coordinate(datetime(1970, 1, 1, microsecond=1, tzinfo=UTC))
+    labels = [
+        label(Kind.NUMBER, 1),
+        label(Kind.BOOL, True),
+        label(Kind.TIME, moment),
+        label(Kind.STRING, "1"),
+        label(Kind.BYTES, b"1"),
+    ]
+    assert len(set(labels)) == 5
+    assert [of_label(each)[0] for each in labels] == [
+        Kind.NUMBER,
+        Kind.BOOL,
+        Kind.TIME,
+        Kind.STRING,
+        Kind.BYTES,
+    ]

@@ -1,0 +1,81 @@
+"""The bound on visited nodes, against every set and every event of small schemas."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from itertools import combinations, product
+from math import isclose
+
+import pyarrow as pa
+import pytest
+
+from palio.matching.tree.bound import exponent, visits_at_most
+from palio.matching.tree.tree import Tree
+from palio.model import Conjunction, Constraint, Filter
+
+Wanted = tuple[int | None, ...]
+
+
+def names(attributes: int) -> list[str]:
+    return [f"a{number}" for number in range(attributes)]
+
+
+def average_visits(subscriptions: Iterable[Wanted], attributes: int, values: int) -> float:
+    """Visited nodes an event, over all events, in the equality version with all its levels."""
+    engine = Tree(names(attributes), collapse=False, successors=False)
+    for key, wanted in enumerate(subscriptions):
+        asked = zip(names(attributes), wanted, strict=True)
+        parts = [Constraint.of(name, "=", value) for name, value in asked if value is not None]
+        engine.add(key, Filter.of([Conjunction.of(parts)]))
+    columns = list(zip(*product(range(values), repeat=attributes), strict=True))
+    events = pa.record_batch(dict(zip(names(attributes), map(pa.array, columns), strict=True)))
+    engine.match(events)
+    return engine.work.visited / events.num_rows
+
+
+def all_subscriptions(attributes: int, values: int) -> list[Wanted]:
+    return list(product([None, *range(values)], repeat=attributes))
+
+
+def test_no_set_of_two_attributes_and_two_values_exceeds_the_bound() -> None:
+    subscriptions = all_subscriptions(2, 2)
+    for size in range(1, len(subscriptions) + 1):
+        worst = max(average_visits(chosen, 2, 2) for chosen in combinations(subscriptions, size))
+        assert worst <= visits_at_most(2, 2, size)
+
+
+@pytest.mark.parametrize(("attributes", "values"), [(3, 2), (2, 5), (4, 3), (5, 2)])
+def test_random_sets_stay_below_the_bound(rng: random.Random, attributes: int, values: int) -> None:
+    subscriptions = all_subscriptions(attributes, values)
+    for _ in range(10):
+        chosen = rng.sample(subscriptions, rng.randint(1, len(subscriptions)))
+        visits = average_visits(chosen, attributes, values)
+        assert visits <= visits_at_most(attributes, values, len(chosen))
+
+
+@pytest.mark.parametrize(("attributes", "values"), [(1, 1), (3, 2), (2, 4), (4, 3)])
+def test_the_set_of_all_subscriptions_reaches_the_bound(attributes: int, values: int) -> None:
+    subscriptions = all_subscriptions(attributes, values)
+    visits = average_visits(subscriptions, attributes, values)
+    assert isclose(visits, visits_at_most(attributes, values, len(subscriptions)))
+    assert isclose(visits, 2 ** (attributes + 1) - 1)
+
+
+def test_one_subscription_that_cares_about_nothing_is_found_along_one_path() -> None:
+    assert average_visits([(None,) * 5], 5, 2) == visits_at_most(5, 2, 1) == 6
+
+
+@pytest.mark.parametrize("attributes", [2, 5, 30])
+@pytest.mark.parametrize("values", [2, 5, 10])
+def test_the_bound_grows_no_faster_than_the_closed_form(attributes: int, values: int) -> None:
+    """The nth likeliest node is visited with p(n) <= (n / (2 (K + 1))) ** -l; sum over all."""
+    power = exponent(attributes, values)
+    for subscriptions in (1, 10, 1_000, 100_000, 10_000_000):
+        nodes = attributes * subscriptions + 1
+        closed = (2 * (attributes + 1)) ** (1 - power) * nodes**power / power
+        assert visits_at_most(attributes, values, subscriptions) <= closed
+
+
+def test_the_exponent_falls_with_the_number_of_values() -> None:
+    assert exponent(30, 2) > exponent(30, 10) > exponent(30, 1000) > 0

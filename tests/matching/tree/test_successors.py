@@ -1,0 +1,154 @@
+"""Successor sets: the paper's example, what a path knows, and when a set is found anew."""
+
+from __future__ import annotations
+
+from palio.language.parsing import parse_filter
+from palio.matching.tree.nodes import Leaf, Node, Place
+from palio.matching.tree.successors import UNDECIDED, Knowledge, successors
+from palio.matching.tree.tree import Tree
+from palio.model import to_batch
+
+
+def tree_of(*texts: str, schema: str = "abcd") -> Tree:
+    engine = Tree(schema)
+    for key, text in enumerate(texts, 1):
+        engine.add(key, parse_filter(text))
+    return engine
+
+
+def root_of(engine: Tree) -> Node:
+    (tree,) = engine._forest.trees.values()
+    assert isinstance(tree.root, Node)
+    return tree.root
+
+
+def walk(engine: Tree, *results: object) -> Place:
+    """The place at the end of some edges from the root; "*" is the edge `*`."""
+    place: Place | None = root_of(engine)
+    for result in results:
+        assert isinstance(place, Node)
+        place = place.star if result == "*" else place.edges[result]
+    assert place is not None
+    return place
+
+
+def keys(places: tuple[Place, ...]) -> list[int]:
+    return sorted(key for each in places if isinstance(each, Leaf) for key in each.plain)
+
+
+PAPER = ("a=1 AND b=2 AND c=3 AND d=4", "a=1 AND b=2", "a=1 AND c=3", "b=2 AND c=3", "c=3")
+
+
+def test_the_paths_with_one_star_for_a_value_succeed() -> None:
+    """Gryphon 4: blocked at 1, 2, 3, a search goes on at 1 2 *, at 1 * 3 and at * 2 3."""
+    engine = tree_of(*PAPER)
+    blocked = walk(engine, 1, 2, 3)
+    assert keys(successors(blocked)) == [2, 3, 4]
+    assert len(successors(blocked)) == 3
+
+
+def test_a_path_with_two_stars_succeeds_one_of_those_and_only_one() -> None:
+    engine = tree_of(*PAPER)
+    reached = {each: walk(engine, *each) for each in ((1, 2, "*"), (1, "*", 3), ("*", 2, 3))}
+    assert {each: keys(successors(place)) for each, place in reached.items()} == {
+        (1, 2, "*"): [],
+        (1, "*", 3): [],
+        ("*", 2, 3): [5],
+    }
+
+
+def test_a_search_visits_no_node_whose_test_is_decided() -> None:
+    engine = tree_of(*PAPER)
+    found = engine.match(to_batch({"a": 1, "b": 2, "c": 3, "d": 0}))
+    assert found.keys.tolist() == [2, 3, 4, 5]
+    assert engine.work.tests == 4  # a, b, c, d once each
+    assert engine.work.visited == 4 + 4
+
+
+def test_what_blocked_the_search_blocks_the_branch_too() -> None:
+    """Gryphon 4, the aggressive analysis: blocked at d = 4, a search need not try it again."""
+    engine = tree_of(*PAPER, "a=1 AND b=2 AND d=4")
+    again = walk(engine, 1, 2, "*")
+    ends = successors(walk(engine, 1, 2, 3))
+    assert again not in ends
+    assert keys(ends) == [2, 3, 4]  # 2 from below the star of that place
+    engine.add(7, parse_filter("a=1 AND b=2 AND d=5"))
+    ends = successors(walk(engine, 1, 2, 3))
+    assert again in ends
+    assert keys(ends) == [3, 4]
+
+
+def test_a_branch_that_fails_is_replaced_by_its_own_branches() -> None:
+    engine = tree_of("a=1 AND b=2", "b=3 AND c=1", "c=7 AND d=1", "b=2 AND c=9")
+    (after,) = (each for each in successors(walk(engine, 1, 2)))
+    assert after is walk(engine, "*", 2)
+    (next_,) = successors(after)
+    assert next_ is walk(engine, "*", "*")
+
+
+class TestKnowledge:
+    def test_an_equality_decides_all_tests_of_its_attribute(self) -> None:
+        engine = tree_of("a=5", "a < 9 AND b=1", "a ENDS WITH 'x'", "a IS NOT NULL", schema="ba")
+        known = Knowledge.at(walk(engine, "*", 5))
+        nodes = [place for place in _nodes(engine) if place.parent is not None]
+        decided = {str(node.test): known.decide(node) for node in nodes}
+        assert decided["a"] == 5
+        assert decided["a < 9"] is True
+        assert decided["a ENDS WITH 'x'"] is None
+        assert decided["a present"] is True
+
+    def test_a_range_decides_cuts_and_presence_and_excludes_other_kinds(self) -> None:
+        engine = tree_of(
+            "a < 5", "a < 9", "a < 3", "a ENDS WITH 'x'", "a IS NOT NULL", "a = 4", schema="a"
+        )
+        leaf = next(p for p in _leaves(engine) if p.plain.keys() == {1})
+        known = Knowledge.at(leaf)
+        decided = {str(node.test): known.decide(node) for node in _nodes(engine)}
+        assert decided["a < 9"] is True
+        assert decided["a < 5"] is True
+        assert decided["a < 3"] is UNDECIDED
+        assert decided["a"] is UNDECIDED
+        assert decided["a ENDS WITH 'x'"] is None
+        assert decided["a present"] is True
+
+    def test_absence_excludes_every_other_result(self) -> None:
+        engine = tree_of("a IS NULL AND b=1", "a = 4", "a < 2", "a ENDS WITH 'x'", schema="a")
+        leaf = next(p for p in _leaves(engine) if p.plain.keys() == {1})
+        known = Knowledge.at(leaf)
+        decided = {str(node.test): known.decide(node) for node in _nodes(engine)}
+        assert decided.pop("a present") is False
+        assert decided.pop("b") == 1
+        assert set(decided.values()) == {None}
+
+
+def _nodes(engine: Tree) -> list[Node]:
+    (tree,) = engine._forest.trees.values()
+    return [place for place in tree.places() if isinstance(place, Node)]
+
+
+def _leaves(engine: Tree) -> list[Leaf]:
+    (tree,) = engine._forest.trees.values()
+    return [place for place in tree.places() if isinstance(place, Leaf)]
+
+
+def test_sets_are_kept_until_a_place_changes_that_they_depend_on() -> None:
+    engine = tree_of(*PAPER, "a=7 AND b=1")
+    engine.space()  # finds all
+    blocked, far = walk(engine, 1, 2, 3), walk(engine, 7)
+    engine.add(9, parse_filter("a=1 AND c=3 AND d=1"))
+    assert blocked.successors is None
+    assert far.successors is not None
+    engine.remove(9)
+    assert keys(successors(blocked)) == [2, 3, 4]
+
+
+def test_what_is_gone_is_not_watched_for_any_more() -> None:
+    engine = tree_of(*PAPER)
+    engine.space()
+    before = {id(node): len(node.watchers or ()) for node in _nodes(engine)}
+    for _ in range(10):
+        engine.add(9, parse_filter("a=1 AND b=2 AND c=3 AND d=5"))
+        engine.space()
+        engine.remove(9)
+        engine.space()
+    assert {id(node): len(node.watchers or ()) for node in _nodes(engine)} == before

@@ -1,0 +1,58 @@
+"""Counting, weighing and drawing."""
+
+from __future__ import annotations
+
+from palio.language.parsing import parse_filter
+from palio.matching.tree.survey import Space
+from palio.matching.tree.tree import Tree
+
+
+def test_space_counts_what_the_paper_counts() -> None:
+    engine = Tree("abc")
+    for key, text in enumerate(["a = 1 AND b = 1", "b = 1", "a = 2"]):
+        engine.add(key, parse_filter(text))
+    space = engine.space()
+    # a -1-> b -1-> [0]; a -2-> [2]; a -*-> b -1-> [1]; of [0] and of the b before it succeeds [1],
+    # of [2] the last b.
+    assert space == Space(trees=1, nodes=3, leaves=3, edges=5, successors=3)
+    assert space.total == 8
+
+
+def test_successor_sets_are_counted_only_where_they_are_used() -> None:
+    engine = Tree(successors=False)
+    engine.add(1, parse_filter("a = 1"))
+    engine.add(2, parse_filter("b = 1"))
+    assert engine.space().successors == 0
+    assert engine.memory()["successors"] == 0
+
+
+def test_a_shared_test_is_weighed_once() -> None:
+    engine = Tree("ab")
+    engine.add(1, parse_filter("a = 1 AND b = 1"))
+    before = engine.memory()
+    engine.add(2, parse_filter("a = 2 AND b = 2"))
+    after = engine.memory()
+    assert after["tests"] == before["tests"]
+    assert after["nodes"] == before["nodes"] * 3 // 2
+
+
+def test_a_leaf_names_its_keys_and_what_they_still_ask() -> None:
+    engine = Tree()
+    engine.add(2, parse_filter("a = 1"))
+    engine.add(10, parse_filter("a = 1 AND LENGTH(b) > 2"))
+    assert str(engine).splitlines() == ["a", "  1: [10 if LENGTH(b) > 2, 2]"]
+
+
+def test_results_are_drawn_as_a_filter_writes_them() -> None:
+    engine = Tree("abcdef")
+    engine.add(1, parse_filter("a = TRUE AND b = X'00' AND c IS NULL AND d CONTAINS 'x'"))
+    engine.add(2, parse_filter("e >= TIMESTAMP '2026-01-01T00:00:00Z'"))
+    assert str(engine).splitlines() == [
+        "a",
+        "  TRUE: b",
+        "    X'00': c present",
+        "      no: d CONTAINS 'x'",
+        "        yes: [1]",
+        "  *: e < TIMESTAMP '2026-01-01T00:00:00Z'",
+        "    no: [2]",
+    ]

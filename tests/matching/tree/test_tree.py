@@ -1,0 +1,386 @@
+"""The tree equals the reference, whatever its switches, after every step of its life."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from palio.errors import InvalidBinding, LimitExceeded
+from palio.language.parsing import parse_filter
+from palio.matching.protocol import Matcher
+from palio.matching.reference import Reference
+from palio.matching.tree.tree import Tree, Work
+from palio.model import FALSE, TRUE, Filter, Value, to_batch, to_batches
+from palio.model.printing import show_value
+
+ATTRIBUTES: Final = "abcdef"
+CONSTANTS: Final[dict[str, list[Value]]] = {
+    "number": [-(2**63), -1, 0, 0.5, 1, 2, 2.5, 3, 2**53, 2**53 + 1, 1e300, math.inf],
+    "string": ["", "a", "ab", "abc", "b", "ba", "B", "ABC", "10.1.2.3", "straße"],
+    "time": [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=hours) for hours in range(3)],
+    "bytes": [b"", b"a", b"ab", b"\xff"],
+    "bool": [True, False],
+}
+KINDS: Final = ["number"] * 4 + ["string"] * 3 + ["time", "bytes", "bool"]
+COMPARISONS: Final = ["=", "!=", "<", "<=", ">", ">="]
+RESIDUALS: Final = ["a + b > 3", "LENGTH(c) > 1", "a < b", "ABS(d) = 1", "a * :v0 > b"]
+PATTERNS: Final = ["a%b", "a_", "%a%b%", "_%", "ab%c"]
+
+SWITCHES: Final[list[dict[str, Any]]] = [
+    {"collapse": collapse, "successors": successors, "factored": factored, "schema": schema}
+    for collapse in (False, True)
+    for successors in (False, True)
+    for factored in ((), ("a",), ("c", "a"))
+    for schema in ("", "cab")
+]
+
+
+def some_constraint(rng: random.Random) -> str:
+    name, kind, form = rng.choice(ATTRIBUTES), rng.choice(KINDS), rng.random()
+    if form < 0.14:
+        return f"{name} IS {rng.choice(['', 'NOT '])}NULL"
+    if form < 0.28:
+        return f"{name} {rng.choice(COMPARISONS)} :v{rng.randrange(3)}"
+    negation = rng.choice(["", "NOT "])
+    constants = [show_value(rng.choice(CONSTANTS[kind])) for _ in range(rng.choice([1, 3, 25]))]
+    if form < 0.42:
+        return f"{name} {negation}IN ({', '.join(constants)})"
+    if form < 0.7 and kind == "string":
+        case = rng.choice(["", "", " IGNORE CASE"])
+        return rng.choice(
+            [
+                f"{name} {negation}STARTS WITH {constants[0]}{case}",
+                f"{name} {negation}ENDS WITH {constants[0]}{case}",
+                f"{name} {negation}CONTAINS {constants[0]}{case}",
+                f"{name} {negation}LIKE '{rng.choice(PATTERNS)}'{case}",
+                f"{name} {negation}IN CIDR '10.0.0.0/8'",
+            ]
+        )
+    if form < 0.7 and kind == "bytes":
+        return f"{name} {negation}ENDS WITH {constants[0]}"
+    return f"{name} {rng.choice(COMPARISONS)} {constants[0]}"
+
+
+def some_filter(rng: random.Random) -> Filter:
+    alternatives = []
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        parts = [f"({some_constraint(rng)})" for _ in range(rng.choice([1, 2, 3, 3, 4, 6]))]
+        if rng.random() < 0.15:
+            parts.append(f"({rng.choice(RESIDUALS)})")
+        alternatives.append(" AND ".join(parts))
+    return parse_filter(" OR ".join(alternatives))
+
+
+def some_event(rng: random.Random) -> dict[str, Value]:
+    event: dict[str, Value] = {}
+    for name in ATTRIBUTES:
+        if rng.random() < 0.8:
+            event[name] = rng.choice(CONSTANTS[rng.choice(KINDS)])
+            if rng.random() < 0.05:
+                event[name] = math.nan
+    return event
+
+
+def some_values(rng: random.Random, filter: Filter) -> dict[str, Value]:
+    return {name: rng.choice(CONSTANTS["number"]) for name in sorted(filter.variables)}
+
+
+class Life:
+    """A tree and a reference that live through the same things."""
+
+    def __init__(self, rng: random.Random, switches: dict[str, Any]) -> None:
+        self.rng = rng
+        self.switches = switches
+        self.tree = Tree(**switches)
+        self.reference = Reference()
+        self.filters: dict[int, tuple[Filter, dict[str, Value]]] = {}
+        self.batches = list(to_batches(some_event(rng) for _ in range(16)))
+
+    def step(self) -> None:
+        rng, chance = self.rng, self.rng.random()
+        engines: tuple[Matcher, ...] = (self.tree, self.reference)
+        if chance < 0.55 or not self.filters:
+            key, filter = rng.randrange(14), some_filter(rng)
+            values = some_values(rng, filter)
+            for engine in engines:
+                engine.add(key, filter, values, destination=key % 5)
+            self.filters[key] = filter, values
+        elif chance < 0.8:
+            key = rng.choice(sorted(self.filters))
+            for engine in engines:
+                engine.remove(key)
+            del self.filters[key]
+        else:
+            key = rng.choice(sorted(self.filters))
+            filter, values = self.filters[key]
+            changed = {name: rng.choice(CONSTANTS["number"]) for name in sorted(values)[:2]}
+            for engine in engines:
+                engine.bind(key, changed)
+            self.filters[key] = filter, values | changed
+
+    def check_answers(self) -> None:
+        for batch in self.batches:
+            ours, theirs = self.tree.match(batch), self.reference.match(batch)
+            assert ours.rows.tolist() == theirs.rows.tolist()
+            assert ours.keys.tolist() == theirs.keys.tolist()
+
+    def check_structure(self) -> None:
+        """A tree that never had what was removed is the same in structure, space and work."""
+        fresh = Tree(**self.switches)
+        for key in sorted(self.filters):
+            fresh.add(key, *self.filters[key])
+        assert str(self.tree) == str(fresh)
+        assert self.tree.space() == fresh.space()
+        self.tree.work = Work()
+        for batch in self.batches:
+            self.tree.match(batch)
+            fresh.match(batch)
+        assert self.tree.work == fresh.work
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+def test_equals_the_reference_after_every_step(
+    rng: random.Random, switches: dict[str, Any]
+) -> None:
+    life = Life(rng, switches)
+    for number in range(24):
+        life.step()
+        life.check_answers()
+        if number % 6 == 5:
+            life.check_structure()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(100))
+def test_equals_the_reference_in_many_long_lives(rng: random.Random, number: int) -> None:
+    life = Life(rng, SWITCHES[number % len(SWITCHES)])
+    for _ in range(60):
+        life.step()
+        life.check_answers()
+        life.check_structure()
+
+
+@pytest.mark.parametrize("switches", SWITCHES[::5], ids=str)
+def test_saved_and_loaded(rng: random.Random, switches: dict[str, Any], tmp_path: Path) -> None:
+    life = Life(rng, switches)
+    for _ in range(20):
+        life.step()
+    life.tree.save(tmp_path / "tree")
+    saved, life.tree = life.tree, Tree.load(tmp_path / "tree")
+    assert str(life.tree) == str(saved)
+    life.check_structure()
+    life.step()
+    life.check_answers()
+
+
+@pytest.mark.parametrize("switches", SWITCHES[::5], ids=str)
+def test_routes_and_counts_like_the_reference(rng: random.Random, switches: dict[str, Any]) -> None:
+    life = Life(rng, switches)
+    for _ in range(30):
+        life.step()
+    for batch in life.batches:
+        assert life.tree.count(batch) == life.reference.count(batch)
+        ours, theirs = life.tree.route(batch), life.reference.route(batch)
+        assert list(ours) == list(theirs)
+        assert all(np.array_equal(ours[each], theirs[each]) for each in ours)
+
+
+@pytest.mark.parametrize("successors", [False, True])
+def test_ranges_come_and_go(rng: random.Random, successors: bool) -> None:
+    """Many cuts of one attribute: regions grow and shrink by pieces."""
+    engine, live = Tree(successors=successors), dict[int, tuple[int, int, int]]()
+    batch = pa.record_batch(
+        {"x": pa.array(range(-1, 42)), "y": pa.array([n % 3 for n in range(43)])}
+    )
+    for step in range(300):
+        key = rng.randrange(60)
+        if key in live and rng.random() < 0.5:
+            engine.remove(key)
+            del live[key]
+        else:
+            low, high, y = rng.randrange(40), rng.randrange(1, 42), rng.randrange(3)
+            live[key] = low, high, y
+            engine.add(key, parse_filter(f"x >= {low} AND x < {high} AND y = {y}"))
+        if step % 20 == 19:
+            expected = [
+                (row, key)
+                for row, x in enumerate(range(-1, 42))
+                for key, (low, high, y) in sorted(live.items())
+                if low <= x < high and y == row % 3
+            ]
+            found = engine.match(batch)
+            assert list(zip(found.rows.tolist(), found.keys.tolist(), strict=True)) == expected
+            fresh = Tree(successors=successors)
+            for each, (low, high, y) in live.items():
+                fresh.add(each, parse_filter(f"x >= {low} AND x < {high} AND y = {y}"))
+            assert str(engine) == str(fresh)
+            assert engine.space() == fresh.space()
+
+
+def test_one_sided_ranges_are_found_without_trying_all() -> None:
+    engine = Tree()
+    for limit in range(1000):
+        engine.add(limit, parse_filter(f"price < {limit}"))
+    for price in (10, 500, 990):
+        engine.work = Work()
+        matches = 999 - price
+        assert len(engine.match(to_batch({"price": price})).keys) == matches
+        assert engine.work.visited < 4 * matches + 40
+
+
+def test_narrow_ranges_are_found_without_trying_all() -> None:
+    engine = Tree()
+    for low in range(500):
+        engine.add(low, parse_filter(f"{low} <= price AND price < {low + 3}"))
+    events = pa.record_batch({"price": pa.array(range(0, 500, 7))})
+    engine.match(events)
+    assert engine.work.visited < 60 * events.num_rows
+
+
+def test_a_chain_longer_than_the_stack() -> None:
+    engine = Tree()
+    for number in range(1_010):
+        engine.add(number, parse_filter(f"path ENDS WITH '/{number:05}'"))
+    assert engine.match(to_batch({"path": "a/00017"})).keys.tolist() == [17]
+    assert len(str(engine).splitlines()) == 2_020
+    for number in range(1_010):
+        engine.remove(number)
+    assert engine.space().nodes == 0
+
+
+def test_bind_touches_only_what_differs() -> None:
+    engine = Tree(["symbol"])
+    engine.add(1, parse_filter("symbol = 'IBM' AND price < 5 OR volume > :most"), {"most": 10})
+    before = set(_places(engine))
+    engine.bind(1, {"most": 20})
+    assert len(before & set(_places(engine))) == 3  # symbol, price and their leaf
+    assert engine.match(to_batch({"volume": 15})).keys.tolist() == []
+    assert engine.match(to_batch({"volume": 25})).keys.tolist() == [1]
+
+
+def _places(engine: Tree) -> Iterator[object]:
+    for tree in engine._forest.trees.values():
+        yield from tree.places()
+
+
+def test_bind_changes_some_parameters_and_keeps_the_others() -> None:
+    engine = Tree()
+    engine.add(1, parse_filter("x < :a AND y < :b"), {"a": 1, "b": 1})
+    engine.bind(1, {"a": 5})
+    assert engine.match(to_batch({"x": 4, "y": 0})).keys.tolist() == [1]
+    assert engine.match(to_batch({"x": 4, "y": 1})).keys.tolist() == []
+
+
+def test_a_collection_that_its_owner_changes_later_does_no_harm() -> None:
+    engine, wanted = Tree(), list[Value]([1, 2])
+    engine.add(1, parse_filter("x IN :wanted"), {"wanted": wanted})
+    wanted.append(3)
+    assert engine.match(to_batch({"x": 3})).keys.tolist() == []
+    engine.remove(1)
+    assert engine.space().nodes == 0
+
+
+def test_a_refused_change_changes_nothing() -> None:
+    engine = Tree()
+    engine.add(1, parse_filter("x < :a"), {"a": 1})
+    drawn = str(engine)
+    with pytest.raises(InvalidBinding, match="filter 1 has no parameter :b"):
+        engine.bind(1, {"b": 1})
+    with pytest.raises(InvalidBinding, match="NaN"):
+        engine.bind(1, {"a": math.nan})
+    with pytest.raises(InvalidBinding, match=":a has no value"):
+        engine.add(2, parse_filter("x < :a"))
+    for change in (engine.remove, lambda key: engine.bind(key, {})):
+        with pytest.raises(KeyError):
+            change(2)
+    assert str(engine) == drawn
+    assert len(engine) == 1
+
+
+def test_a_filter_that_needs_too_many_trees_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("palio.matching.tree.factoring.MAX_TREES", 3)
+    engine = Tree(factored=["x"])
+    engine.add(1, parse_filter("x = 1 AND y = 1"))
+    drawn = str(engine)
+    with pytest.raises(LimitExceeded, match="MAX_TREES = 3"):
+        engine.add(2, parse_filter("x = 2 AND y = 2 OR x = 3 AND y = 3"))
+    assert str(engine) == drawn
+    engine.add(2, parse_filter("x = 2 AND y = 2"))
+    assert len(engine) == 2
+
+
+def test_adding_a_key_again_replaces_its_filter() -> None:
+    engine = Tree()
+    engine.add(1, parse_filter("x = 1"))
+    engine.add(1, parse_filter("x = 2"))
+    assert str(engine) == "x\n  2: [1]"
+
+
+def test_an_empty_tree_and_a_tree_of_the_constant_filters() -> None:
+    engine = Tree()
+    events = pa.record_batch({"x": pa.array([1, None])})
+    assert engine.match(events).rows.tolist() == []
+    engine.add(1, TRUE)
+    engine.add(2, FALSE)
+    assert engine.count(events) == {1: 2}
+    assert str(engine) == "[1]"
+    assert engine.match(events.slice(0, 0)).rows.tolist() == []
+
+
+def test_equal_filters_share_a_leaf_and_a_key_occurs_once() -> None:
+    engine = Tree()
+    engine.add(1, parse_filter("x = 1 OR y = 1"))
+    engine.add(2, parse_filter("y = 1 OR x = 1"))
+    assert engine.space().leaves == 2
+    assert engine.match(to_batch({"x": 1, "y": 1})).keys.tolist() == [1, 2]
+
+
+def test_route_asks_no_residual_of_a_destination_that_is_served() -> None:
+    engine = Tree()
+    engine.add(1, parse_filter("x = 1"), destination=9)
+    engine.add(2, parse_filter("x = 1 AND LENGTH(y) > 3"), destination=9)
+    masks = engine.route(to_batch({"x": 1, "y": "long enough"}))
+    assert {key: mask.tolist() for key, mask in masks.items()} == {9: [True]}
+    assert engine.work.residuals == 0
+
+
+def test_explains_with_the_current_parameters() -> None:
+    engine = Tree()
+    engine.add(1, parse_filter("price < :limit"), {"limit": 5})
+    assert not engine.explain(1, {"price": 7}).matched
+    engine.bind(1, {"limit": 10})
+    assert engine.explain(1, {"price": 7}).matched
+
+
+def test_memory_names_its_parts_and_returns_to_where_it_was() -> None:
+    engine = Tree(["x"])
+    empty = engine.memory()
+    engine.add(1, parse_filter("x = 1 AND y < 2 AND z ENDS WITH 'a'"))
+    engine.space()  # finds the successor sets
+    full = engine.memory()
+    assert all(full[part] > empty[part] for part in full)
+    engine.remove(1)
+    assert engine.memory() == empty | {"tables": engine.memory()["tables"]}
+
+
+def test_attributes_leave_no_slots_behind() -> None:
+    engine = Tree()
+    for number in range(100):
+        engine.add(number, parse_filter(f"attribute{number} = 1 AND other{number} > 2"))
+        engine.remove(number)
+    assert len(engine._slots) <= 2
+
+
+def test_is_a_matcher() -> None:
+    engine: Matcher = Tree()
+    assert len(engine) == 0

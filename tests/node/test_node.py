@@ -1,0 +1,836 @@
+"""One broker and a few: what clients are promised, on the virtual clock, through real frames."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from palio.errors import NotAuthenticated
+from palio.language.parsing import parse_filter
+from palio.model.events import to_batch
+from palio.model.filters import TRUE
+from palio.node import node as node_module
+from palio.node.authority import Limits, NamedAuthority, Principal
+from palio.node.effects import Moment, Send
+from palio.node.memory import MemoryStore
+from palio.node.node import Node
+from palio.node.settings import Settings
+from palio.protocol.limits import MAX_NAME_BYTES, PROTOCOL_VERSION
+from palio.protocol.messages import (
+    Accepted,
+    Advertise,
+    Answer,
+    Ask,
+    Bye,
+    Deliver,
+    Done,
+    Failed,
+    Hello,
+    Message,
+    Parcel,
+    Publish,
+    Replace,
+    Retire,
+    Seen,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+)
+from palio.routing.acyclic import Acyclic
+from palio.routing.advertised import Advertised
+from palio.routing.general import General
+from palio.simulation.topologies import line, ring
+from palio.simulation.world import Member, World
+from tests.node.events import parcel
+
+QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
+
+
+def world_of(size: int, **options: Any) -> World:
+    return World.of(line(size), settings=options.pop("settings", QUICK), **options)
+
+
+def heard(member: Member) -> list[int]:
+    return [row["x"] for _, _, row in member.heard]
+
+
+def answer(world: World, member: Member, id: int) -> Message:
+    world.run(1.0)
+    return member.answers[id]
+
+
+# --- live events ---
+
+
+def test_an_event_goes_to_those_who_listen_and_to_no_other() -> None:
+    world = world_of(3)
+    near, far, deaf = world.client("a", "b1"), world.client("b", "b3"), world.client("c", "b2")
+    near.subscribe("x > 1")
+    far.subscribe("x > :low", {"low": 2})
+    deaf.subscribe("y > 0")
+    world.run(1.0)
+    publisher = world.client("p", "b1")
+    world.run(1.0)
+    publisher.publish({"x": 1}, {"x": 2}, {"x": 3})
+    world.run(1.0)
+    assert (heard(near), heard(far), heard(deaf)) == ([2, 3], [3], [])
+    assert publisher.accepted == 3
+
+
+def test_an_event_comes_once_however_many_subscriptions_it_matches() -> None:
+    world = world_of(2)
+    member, publisher = world.client("a", "b2"), world.client("p", "b1")
+    for low in range(3):
+        member.subscribe(f"x > {low}")
+    world.run(1.0)
+    publisher.publish({"x": 9})
+    world.run(1.0)
+    assert heard(member) == [9]
+
+
+def test_a_wider_subscription_leaves_a_narrower_one_alone() -> None:
+    world = world_of(2)
+    member, publisher = world.client("a", "b2"), world.client("p", "b1")
+    member.subscribe("x > 5")
+    wide = member.subscribe("x > 0")
+    world.run(1.0)
+    member.unsubscribe(wide)
+    world.run(1.0)
+    publisher.publish({"x": 3}, {"x": 7})
+    world.run(1.0)
+    assert heard(member) == [7]
+
+
+def test_parameters_and_filters_change_under_the_same_key() -> None:
+    world = world_of(2)
+    member, publisher = world.client("a", "b2"), world.client("p", "b1")
+    key = member.subscribe("x < :top", {"top": 5})
+    world.run(1.0)
+    publisher.publish({"x": 7})
+    world.run(1.0)
+    member.update(key, top=10)
+    world.run(1.0)
+    publisher.publish({"x": 8})
+    world.run(1.0)
+    member.ask(lambda id: Replace(id, key, "x = :only", {"only": 1}))
+    world.run(1.0)
+    publisher.publish({"x": 8}, {"x": 1})
+    world.run(1.0)
+    assert heard(member) == [8, 1]
+
+
+def test_publications_bear_growing_times() -> None:
+    world = world_of(1)
+    node = world.nodes["b1"]
+    at = Moment(100.0, 5)
+    node.accept(900, at)
+    node.receive(900, Hello("client", "late", PROTOCOL_VERSION), at)
+    for seq in (1, 2):
+        node.receive(900, Publish(parcel_without_stamps(), seq), at)
+    assert node._publishing.times.next_us() == 7
+
+
+def parcel_without_stamps() -> Any:
+    whole = parcel({"x": 1})
+    return type(whole)("", whole.batch.select(["x"]))
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("request_of", "kind"),
+    [
+        (lambda id: Subscribe(id, 9, "x <"), "ParseError"),
+        (lambda id: Subscribe(id, 9, "x < :y"), "InvalidBinding"),
+        (lambda id: Subscribe(id, 1, "x < 1"), "IllegalMessage"),
+        (lambda id: Update(id, 1, {"z": 1}), "InvalidBinding"),
+        (lambda id: Update(id, 1, {"top": "a" * 70_000}), "InvalidBinding"),
+        (lambda id: Update(id, 7, {"top": 1}), "IllegalMessage"),
+        (lambda id: Replace(id, 1, "NOT"), "ParseError"),
+        (lambda id: Advertise(id, 1, "x ="), "ParseError"),
+        (lambda id: Ask(id, "weather"), "InvalidInput"),
+        (lambda id: Ask(id, "trace", {"x": [1]}), "InvalidEvent"),
+        (
+            lambda id: Subscribe(id, 9, "x < 1", durable="n" * (MAX_NAME_BYTES + 1)),
+            "LimitExceeded",
+        ),
+        (lambda id: Subscribe(id, 9, "x < 1", durable="a/b"), "InvalidInput"),
+        (lambda id: Subscribe(id, 9, "x < 1", durable="a\0b"), "InvalidInput"),
+        (lambda id: Subscribe(id, 9, "x < 1", durable=".."), "InvalidInput"),
+        (lambda id: Subscribe(id, 9, "x < 1", durable="d", lease_s=-1.0), "InvalidInput"),
+        (lambda id: Subscribe(id, 9, "x < 1", durable="d", lease_s=1e308), "InvalidInput"),
+        (lambda id: Subscribe(id, 9, "x < 1", durable="d", lease_s=float("nan")), "InvalidInput"),
+    ],
+)
+def test_a_bad_request_is_refused_and_the_session_goes_on(request_of: Any, kind: str) -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    member.subscribe("x < :top", {"top": 5})
+    world.run(1.0)
+    failed = answer(world, member, member.ask(request_of))
+    assert isinstance(failed, Failed)
+    assert failed.failure.kind == kind
+    member.publish({"x": 3})
+    world.run(1.0)
+    assert heard(member) == [3]
+
+
+@pytest.mark.parametrize(
+    "request_of", [lambda id: Unsubscribe(id, 77), lambda id: Unadvertise(id, 7)]
+)
+def test_ending_what_is_not_there_is_done_already(request_of: Any) -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    assert isinstance(answer(world, member, member.ask(request_of)), Done)
+
+
+def test_events_with_names_of_the_system_are_refused_and_others_go_on() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    member.subscribe("x > 0")
+    world.run(1.0)
+    member.publish({"x": 1, "$time": 3})
+    member.publish({"x": 2})
+    world.run(1.0)
+    assert [each.failure.kind for each in member.refused] == ["InvalidEvent"]
+    assert heard(member) == [2]
+
+
+def test_numbers_of_publications_grow() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    member.publish({"x": 1})
+    member._next_seq = 1
+    member.publish({"x": 1})
+    world.run(1.0)
+    refused, *_ = (each for _, each in world.reports if each.event == "refused")
+    assert "number 1 was published before" in refused.details["reason"]
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        Hello("client", "", PROTOCOL_VERSION),
+        Hello("client", "n" * (MAX_NAME_BYTES + 1), PROTOCOL_VERSION),
+        Hello("client", "a", 99),
+        Hello("king", "a", PROTOCOL_VERSION),
+        Hello("broker", "b1", PROTOCOL_VERSION),
+    ],
+)
+def test_a_greeting_that_will_not_do_ends_the_connection(hello: Hello) -> None:
+    world = world_of(1)
+    node, at = world.nodes["b1"], world.at
+    node.accept(900, at)
+    effects = node.receive(900, hello, at)
+    assert [type(each).__name__ for each in effects] == ["Report", "Send", "Close"]
+
+
+def test_strangers_say_hello_first_and_soon() -> None:
+    world = world_of(1)
+    node = world.nodes["b1"]
+    node.accept(900, world.at)
+    assert node.receive(900, Ask(1, "status"), world.at)[-1].__class__.__name__ == "Close"
+    node.accept(901, world.at)
+    world.run(QUICK.greeting_s + 1.0)
+    assert node.receive(901, Hello("client", "a", PROTOCOL_VERSION), world.at) == []
+
+
+# --- sessions ---
+
+
+def test_a_broken_connection_loses_and_doubles_nothing() -> None:
+    world = world_of(1)
+    member, publisher = world.client("a", "b1"), world.client("p", "b1")
+    member.subscribe("x >= 0")
+    world.run(1.0)
+    for number in range(20):
+        publisher.publish({"x": number})
+        if number % 5 == 2:
+            member.cut()
+        if number % 5 == 4:
+            publisher.cut()
+        world.run(0.003)
+    world.run(2.0)
+    assert heard(member) == list(range(20))
+
+
+def test_a_session_ends_with_its_grace() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    member.subscribe("x > 0")
+    world.run(1.0)
+    assert world.nodes["b1"].status()["sessions"] == 1
+    member.broker = "nowhere"
+    member.cut()
+    world.run(QUICK.client_grace_s - 0.5)
+    assert world.nodes["b1"].status()["sessions"] == 1
+    world.run(1.5)
+    assert world.nodes["b1"].status()["sessions"] == 0
+
+
+def test_a_slow_receiver_is_told_what_it_lost_and_costs_no_more_than_its_budget() -> None:
+    settings = msgspec.structs.replace(QUICK, window_bytes=2_000, queue_bytes=10_000)
+    world = world_of(1, settings=settings)
+    slow, publisher = world.client("slow", "b1"), world.client("p", "b1")
+    slow.subscribe("x >= 0")
+    world.run(1.0)
+    slow._stream.word = lambda *, now=False: None  # type: ignore[method-assign]  # says nothing
+    for number in range(300):
+        publisher.publish({"x": number})
+    world.run(0.5)
+    node = world.nodes["b1"]
+    assert 0 < node.status()["queued_bytes"] <= settings.queue_bytes
+    assert node.status()["dropped"] > 0
+    del slow._stream.word
+    world.run(5.0)
+    assert heard(slow)[-1] == 299
+    lost = sum(gap.count for gap in slow.gaps)
+    assert lost + len(slow.heard) == 300
+    missing = sorted(set(range(300)) - set(heard(slow)))
+    assert (slow.gaps[0].first_seq - 1, slow.gaps[-1].last_seq - 1) == (missing[0], missing[-1])
+
+
+def test_all_queues_together_have_a_budget() -> None:
+    settings = msgspec.structs.replace(
+        QUICK, window_bytes=500, queue_bytes=500_000, memory_bytes=200_000
+    )
+    world = world_of(1, settings=settings)
+    slow = [world.client(f"slow{number}", "b1") for number in range(4)]
+    publisher = world.client("p", "b1")
+    for each in slow:
+        each.subscribe("x >= 0")
+    world.run(1.0)
+    for each in slow:
+        each._stream.word = lambda *, now=False: None  # type: ignore[method-assign]  # likewise
+    for number in range(200):
+        publisher.publish({"x": number})
+    world.run(0.5)
+    assert 0 < world.nodes["b1"].status()["queued_bytes"] <= settings.memory_bytes
+
+
+# --- durable subscriptions ---
+
+
+def test_a_durable_subscription_waits_for_its_owner() -> None:
+    world = world_of(2)
+    owner, publisher = world.client("a", "b2"), world.client("p", "b1")
+    owner.subscribe("x > 0", durable="orders")
+    world.run(1.0)
+    owner.broker = "nowhere"
+    owner.cut()
+    world.run(QUICK.client_grace_s + 2.0)
+    publisher.publish({"x": 1}, {"x": 0}, {"x": 2}, durable=True)
+    world.run(1.0)
+    assert publisher.accepted_durable == 3
+    assert world.nodes["b2"].status()["custody_waiting"] == {"a/orders": 1}
+    owner.broker = "b2"
+    world.run(2.0)
+    assert heard(owner) == [1, 2]
+    assert world.nodes["b2"].status()["custody_entries"] == 0
+
+
+def test_what_is_not_acknowledged_comes_again() -> None:
+    world = world_of(1)
+    owner, publisher = world.client("a", "b1"), world.client("p", "b1")
+    owner.subscribe("x > 0", durable="d")
+    owner.acknowledges = False
+    world.run(1.0)
+    publisher.publish({"x": 1}, durable=True)
+    world.run(1.0)
+    assert heard(owner) == [1]
+    world.kill("b1")
+    owner._entries.clear()
+    owner._had.clear()
+    world.run(0.5)
+    world.start("b1")
+    world.run(2.0)
+    assert heard(owner) == [1, 1]
+
+
+def test_a_durable_subscription_can_be_forgotten() -> None:
+    world = world_of(2)
+    owner, publisher = world.client("a", "b2"), world.client("p", "b1")
+    key = owner.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    owner.unsubscribe(key, forget=True)
+    world.run(1.0)
+    publisher.publish({"x": 1}, durable=True)
+    world.run(1.0)
+    assert publisher.accepted_durable == 1
+    for name in ("b1", "b2"):
+        assert world.nodes[name].status()["custody_entries"] == 0
+    assert world.nodes["b2"].status()["durable_subscriptions"] == 0
+
+
+def test_a_lease_ends_and_its_owner_is_told() -> None:
+    world = world_of(1, settings=msgspec.structs.replace(QUICK, lease_s=10.0))
+    owner, publisher = world.client("a", "b1"), world.client("p", "b1")
+    key = owner.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    owner.broker = "nowhere"
+    owner.cut()
+    publisher.publish({"x": 1}, durable=True)
+    world.run(20.0)
+    assert [each.details for _, each in world.reports if each.event == "lease_over"] == [
+        {"subscription": "a/d", "entries_lost": 1}
+    ]
+    owner.broker = "b1"
+    world.run(2.0)
+    assert [(gap.publisher, gap.key) for gap in owner.gaps] == [("*", key)]
+
+
+def test_live_events_reach_durable_subscriptions_while_their_owner_is_here() -> None:
+    world = world_of(2)
+    owner, publisher = world.client("a", "b2"), world.client("p", "b1")
+    owner.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    publisher.publish({"x": 1})
+    publisher.publish({"x": 2}, durable=True)
+    world.run(1.0)
+    assert heard(owner) == [1, 2]
+
+
+def test_live_subscriptions_hear_durable_events() -> None:
+    world = world_of(2)
+    member, publisher = world.client("a", "b2"), world.client("p", "b1")
+    member.subscribe("x > 0")
+    world.run(1.0)
+    publisher.publish({"x": 2}, durable=True)
+    world.run(1.0)
+    assert heard(member) == [2]
+    assert publisher.accepted_durable == 1
+
+
+def test_a_full_disk_refuses_durable_events_and_live_ones_go_on() -> None:
+    world = world_of(1)
+    member, publisher = world.client("a", "b1"), world.client("p", "b1")
+    member.subscribe("x > 0")
+    member.subscribe("x > 5", durable="d")
+    world.run(1.0)
+    world.disks["b1"].is_full = True
+    publisher.publish({"x": 9}, durable=True)
+    world.run(1.0)
+    assert [(each.first_seq, each.last_seq) for each in publisher.refused] == [(1, 1)]
+    world.disks["b1"].is_full = False
+    publisher.publish({"x": 8}, durable=True)
+    world.run(1.0)
+    assert publisher.accepted_durable == 2
+    assert world.nodes["b1"].status()["custody_entries"] == 0
+
+
+def test_a_durable_subscription_that_cannot_be_written_is_none() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    world.disks["b1"].is_full = True
+    failed = answer(world, member, member.ask(lambda id: Subscribe(id, 1, "x > 1", durable="d")))
+    assert isinstance(failed, Failed)
+    world.disks["b1"].is_full = False
+    assert isinstance(answer(world, member, member.ask(lambda id: Subscribe(id, 1, "x > 1"))), Done)
+    assert world.nodes["b1"].status()["durable_subscriptions"] == 0
+
+
+def test_a_damaged_entry_is_not_served_and_told_as_a_gap() -> None:
+    world = world_of(1)
+    owner, publisher = world.client("a", "b1"), world.client("p", "b1")
+    key = owner.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    owner.broker = "nowhere"
+    owner.cut()
+    for number in (1, 2, 3):
+        publisher.publish({"x": number}, durable=True)
+    world.run(1.0)
+    world.kill("b1")
+    world.disks["b1"].flip(2)
+    world.start("b1")
+    owner.broker = "b1"
+    world.run(3.0)
+    assert heard(owner) == [1, 3]
+    (gap,) = owner.gaps
+    name = gap.publisher
+    assert name.startswith("p/")
+    assert (gap.first_seq, gap.last_seq, gap.count, gap.key) == (2, 2, 1, key)
+    assert [each.details for _, each in world.reports if each.event == "entry_lost"] == [
+        {"entry": 2, "publisher": name, "first_seq": 2, "last_seq": 2, "subscription": "a/d"}
+    ]
+
+
+def test_settled_means_everywhere_and_names_whom_it_could_not_reach() -> None:
+    world = world_of(3)
+    member = world.client("a", "b1")
+    member.subscribe("x > 0")
+    member.subscribe("x > 5", durable="d")
+    world.run(1.0)
+    assert answer(world, member, settle := member.settle()) == Done(settle)
+    world.kill("b3")
+    world.run(QUICK.peer_grace_s + 2.0)
+    member.subscribe("x > 7", durable="e")
+    done = answer(world, member, member.settle())
+    assert isinstance(done, Done)
+    assert done.unreached == ("b3",)
+
+
+# --- the network ---
+
+
+def test_a_ring_serves_round_a_dead_broker() -> None:
+    world = World.of(ring(4), General, settings=QUICK)
+    member, publisher = world.client("a", "b3"), world.client("p", "b1")
+    member.subscribe("x > 0")
+    world.run(2.0)
+    publisher.publish({"x": 1})
+    world.run(1.0)
+    world.kill("b2")
+    world.run(QUICK.peer_grace_s + 3.0)
+    publisher.publish({"x": 2})
+    world.run(1.0)
+    assert heard(member) == [1, 2]
+
+
+def test_advertisements_draw_subscriptions() -> None:
+    world = World.of(line(2), Advertised, settings=QUICK)
+    member, publisher = world.client("a", "b2"), world.client("p", "b1")
+    member.subscribe("x > 0")
+    done = publisher.ask(lambda id: Advertise(id, 1, "x IS NOT NULL"))
+    assert isinstance(answer(world, publisher, done), Done)
+    publisher.publish({"x": 1})
+    world.run(1.0)
+    assert heard(member) == [1]
+
+
+def test_a_trace_tells_every_hop() -> None:
+    world = world_of(3)
+    near, far = world.client("near", "b2"), world.client("far", "b3")
+    near.subscribe("x > 0")
+    far.subscribe("x > 5", durable="d")
+    asker = world.client("p", "b1")
+    world.run(1.0)
+    traced = answer(world, asker, asker.ask(lambda id: Ask(id, "trace", {"x": 9})))
+    assert isinstance(traced, Answer)
+    by_broker = {hop["broker"]: hop for hop in traced.data["hops"]}
+    assert list(by_broker) == ["b1", "b2", "b3"]
+    assert by_broker["b1"]["forwards"] == ["b2"]
+    assert by_broker["b1"]["durable"] == ["b3"]
+    assert by_broker["b1"]["kept_for"] == ["far/d"]
+    assert by_broker["b2"]["sessions"] == ["near"]
+    assert by_broker["b2"]["matched"] == [
+        {"subscriber": "near", "filter": "x > 0", "parameters": {}, "durable": ""}
+    ]
+    assert [each["durable"] for each in by_broker["b3"]["matched"]] == ["far/d"]
+    nobody = answer(world, asker, asker.ask(lambda id: Ask(id, "trace", {"x": 0})))
+    assert isinstance(nobody, Answer)
+    assert [hop["broker"] for hop in nobody.data["hops"]] == ["b1"]
+    assert heard(near) == heard(far) == []
+
+
+def test_the_topology_and_the_catalogue_are_known() -> None:
+    world = world_of(2)
+    member = world.client("a", "b2")
+    member.subscribe("x > :low", {"low": 1})
+    member.subscribe("x > 5", durable="d")
+    world.run(1.0)
+    topology = answer(world, member, member.ask(lambda id: Ask(id, "topology")))
+    assert isinstance(topology, Answer)
+    assert topology.data["brokers"]["b2"] == {
+        "links": ["b1"],
+        "reachable": True,
+        "durable_subscriptions": ["a/d"],
+    }
+    catalogue = answer(world, member, member.ask(lambda id: Ask(id, "catalogue")))
+    assert isinstance(catalogue, Answer)
+    listed = [(each["filter"], each["parameters"]) for each in catalogue.data["subscriptions"]]
+    assert sorted(listed, key=str) == [("x > 5", {}), ("x > :low", {"low": 1})]
+    assert catalogue.data["next"] == ""
+
+
+# --- authority ---
+
+
+class Names(NamedAuthority):
+    """An authority that knows principals by their token."""
+
+    def __init__(self, *principals: Principal) -> None:
+        super().__init__({})
+        self.known = {each.name: each for each in principals}
+
+    def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
+        if token not in self.known:
+            raise NotAuthenticated(f"{token!r} is nobody ({transport_name}, {at.now})")
+        return self.known[token]
+
+    def check(self, principal: Principal, at: Moment) -> None:
+        if principal.name not in self.known:
+            raise NotAuthenticated(f"{principal.name!r} was struck off at {at.now}")
+
+
+def guarded(*principals: Principal) -> tuple[World, Names]:
+    world = world_of(1)
+    names = Names(*principals)
+    world.nodes["b1"]._core.authority = names
+    return world, names
+
+
+def test_grants_bound_what_is_heard_and_published() -> None:
+    world, _ = guarded(
+        Principal("reader", may_hear=parse_filter("x < 5")),
+        Principal("writer", may_publish=parse_filter("x > 0")),
+    )
+    reader, writer = world.client("reader", "b1"), world.client("writer", "b1")
+    reader.token, writer.token = "reader", "writer"
+    reader.subscribe("x IS NOT NULL")
+    world.run(1.0)
+    writer.publish({"x": 0}, {"x": 3}, {"x": 9})
+    world.run(1.0)
+    assert heard(reader) == [3]
+    assert [(each.first_seq, each.failure.kind) for each in writer.refused] == [(1, "NotPermitted")]
+    beyond = answer(world, reader, reader.ask(lambda id: Subscribe(id, 5, "x > 7")))
+    assert isinstance(beyond, Failed)
+    assert beyond.failure.kind == "NotPermitted"
+
+
+def test_only_who_may_publish_and_hear_all_retires_brokers() -> None:
+    world, _ = guarded(Principal("reader", may_hear=TRUE), Principal("keeper", TRUE, TRUE))
+    for name, kind in (("reader", "NotPermitted"), ("keeper", "InvalidInput")):
+        member = world.client(name, "b1")
+        member.token = name
+        world.run(1.0)
+        refused = answer(world, member, member.ask(lambda id: Retire(id, "b9")))
+        assert isinstance(refused, Failed)
+        assert refused.failure.kind == kind
+
+
+def test_whoever_is_struck_off_is_sent_away() -> None:
+    world, names = guarded(Principal("reader", may_hear=TRUE))
+    reader = world.client("reader", "b1")
+    reader.token = "reader"
+    world.run(1.0)
+    assert reader.is_connected
+    names.known.clear()
+    world.run(2.0)
+    assert not reader.is_connected
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_principal_has_so_many_subscriptions(count: int) -> None:
+    world, _ = guarded(Principal("reader", may_hear=TRUE, limits=Limits(subscriptions=2)))
+    reader = world.client("reader", "b1")
+    reader.token = "reader"
+    world.run(1.0)
+    ids = [
+        reader.ask(lambda id, key=key: Subscribe(id, key, "x > 0"))  # type: ignore[misc]  # bound now
+        for key in range(count)
+    ]
+    world.run(1.0)
+    kinds = [type(reader.answers[id]) for id in ids]
+    assert kinds == [Done, Done, Failed][:count]
+
+
+def test_rates_are_kept() -> None:
+    world, _ = guarded(Principal("writer", may_publish=TRUE, limits=Limits(events_per_s=2)))
+    writer = world.client("writer", "b1")
+    writer.token = "writer"
+    world.run(1.0)
+    for number in range(4):
+        writer.publish({"x": number})
+    world.run(0.1)
+    assert [(each.first_seq, each.failure.kind) for each in writer.refused] == [(4, "NotPermitted")]
+    world.run(1.0)
+    writer.publish({"x": 5})
+    world.run(0.1)
+    assert (writer.accepted, len(writer.refused)) == (5, 1)
+
+
+def test_rates_are_kept_however_many_sessions_there_are() -> None:
+    world, _ = guarded(Principal("writer", may_publish=TRUE, limits=Limits(events_per_s=2)))
+    writers = [world.client(f"w{number}", "b1") for number in range(5)]
+    for writer in writers:
+        writer.token = "writer"
+    world.run(1.0)
+    for writer in writers:
+        for number in range(3):
+            writer.publish({"x": number})
+    world.run(0.1)
+    assert sum(len(writer.refused) for writer in writers) == 12
+
+
+def test_a_session_is_resumed_under_the_rates_of_the_newest_grant() -> None:
+    world, names = guarded(Principal("writer", may_publish=TRUE))
+    writer = world.client("writer", "b1")
+    writer.token = "writer"
+    world.run(1.0)
+    names.known["writer"] = Principal("writer", may_publish=TRUE, limits=Limits(events_per_s=2))
+    writer.cut()
+    world.run(1.0)
+    for number in range(4):
+        writer.publish({"x": number})
+    world.run(0.1)
+    assert [(each.first_seq, each.failure.kind) for each in writer.refused] == [(4, "NotPermitted")]
+
+
+def test_a_session_is_not_resumed_under_another_grant() -> None:
+    world, names = guarded(Principal("reader", may_hear=TRUE))
+    reader = world.client("reader", "b1")
+    reader.token = "reader"
+    reader.subscribe("x > 0")
+    world.run(1.0)
+    names.known["reader"] = Principal("reader", may_hear=parse_filter("x < 5"))
+    reader.cut()
+    world.run(1.0)
+    publisher = world.client("reader2", "b1")
+    publisher.token = "reader2"
+    names.known["reader2"] = Principal("reader2", may_publish=TRUE)
+    world.run(1.0)
+    publisher.publish({"x": 9}, {"x": 3})
+    world.run(1.0)
+    assert heard(reader) == [3]
+
+
+def test_whoever_asks_on_and_on_and_sees_nothing_is_parted_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_module, "UNSEEN_BYTES", 2_000)
+    world = world_of(1)
+    node, at = world.nodes["b1"], world.at
+    node.accept(900, at)
+    node.receive(900, Hello("client", "greedy", PROTOCOL_VERSION), at)
+    closed = [
+        number
+        for number in range(20)
+        if any(
+            type(each).__name__ == "Close" for each in node.receive(900, Ask(number, "status"), at)
+        )
+    ]
+    assert len(closed) == 1
+    assert closed[0] > 1
+    assert node.status()["sessions"] == 0
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        Hello("client", "a/b", PROTOCOL_VERSION),
+        Hello("client", "a\nb", PROTOCOL_VERSION),
+        Hello("client", "a", PROTOCOL_VERSION, incarnation="b/c"),
+        Hello("client", "a", PROTOCOL_VERSION, incarnation="b" * (MAX_NAME_BYTES + 1)),
+        Hello("client", "..", PROTOCOL_VERSION),
+        Hello("client", " a", PROTOCOL_VERSION),
+        Hello("broker", "../../etc", PROTOCOL_VERSION),
+        Hello("broker", "a\x1b[2J", PROTOCOL_VERSION),
+        Hello("broker", "n" * (MAX_NAME_BYTES + 1), PROTOCOL_VERSION),
+    ],
+)
+def test_no_name_can_be_taken_for_two(hello: Hello) -> None:
+    world = world_of(1)
+    node, at = world.nodes["b1"], world.at
+    node.accept(900, at)
+    assert type(node.receive(900, hello, at)[-1]).__name__ == "Close"
+
+
+def test_what_waited_under_a_wider_grant_is_not_heard_under_a_narrower_one() -> None:
+    world, names = guarded(
+        Principal("reader", may_hear=TRUE), Principal("writer", may_publish=TRUE)
+    )
+    reader, writer = world.client("reader", "b1"), world.client("writer", "b1")
+    reader.token, writer.token = "reader", "writer"
+    reader.subscribe("x > 0", durable="d")
+    world.run(2.0)
+    reader.broker = "nowhere"
+    reader.cut()
+    writer.publish({"x": 3}, {"x": 9}, durable=True)
+    world.run(QUICK.client_grace_s + 2.0)
+    names.known["reader"] = Principal("reader", may_hear=parse_filter("x < 5"))
+    reader.broker = "b1"
+    world.run(2.0)
+    assert heard(reader) == [3]
+    assert world.nodes["b1"].status()["custody_entries"] == 0
+
+
+# --- looking round ---
+
+
+def gathered(count: int, settings: Settings = QUICK) -> tuple[Node, Moment]:
+    """A broker with so many clients, each with a subscription, who are all away."""
+    at = Moment(0.0, 0)
+    node = Node("b1", Acyclic("b1"), MemoryStore(), settings=settings)
+    node.start(at)
+    for link in range(count):
+        node.accept(link, at)
+        node.receive(link, Hello("client", f"c{link}", PROTOCOL_VERSION, incarnation="x"), at)
+        node.receive(link, Subscribe(1, 1, f"x = {link}"), at)
+    return node, at
+
+
+def ticks(node: Node, at: Moment) -> list[int]:
+    """Let the broker look round once, with all the ticks that it wants; sessions after each."""
+    found = []
+    while node.wake_at <= at.now:
+        node.tick(at)
+        found.append(node.status()["sessions"])
+    return found
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_many_connections_are_looked_at_in_pieces(extra: int) -> None:
+    node, _ = gathered(2 * node_module.TICK_STEPS + extra)
+    assert len(ticks(node, Moment(1.0, 0))) == (2 if extra < 0 else 3)
+    assert node.wake_at > 1.0
+
+
+def test_many_sessions_end_in_pieces() -> None:
+    count = node_module.TICK_STEPS
+    node, at = gathered(count)
+    for link in range(count):
+        node.lost(link, at)
+    left = ticks(node, Moment(QUICK.client_grace_s + 1.0, 0))
+    assert left == [count // 2, 0, 0]
+    assert node.status()["subscriptions"] == 0
+
+
+def test_a_session_that_comes_back_while_others_end_goes_on() -> None:
+    count = node_module.TICK_STEPS
+    node, at = gathered(count)
+    last = node._core.sessions["session-1000"]
+    for link in range(count):
+        node.lost(link, at)
+    at = Moment(QUICK.client_grace_s + 1.0, 0)
+    node.tick(at)
+    node.accept(count, at)
+    again = Hello("client", last.owner, PROTOCOL_VERSION, session=last.id, incarnation="x")
+    node.receive(count, again, at)
+    assert ticks(node, at)[-1] == 1
+    assert last.link == count
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_a_session_of_many_subscriptions_leaves_the_tables_in_pieces(extra: int) -> None:
+    count = node_module.TICK_STEPS + extra
+    node, at = gathered(1)
+    peer = node._core.sessions["session-1"].peer
+    for key in range(2, count + 1):
+        node.receive(0, Subscribe(key, key, f"x >= {key}"), at)
+        node.receive(0, Seen(key), at)
+    node.accept(1, at)
+    node.receive(1, Hello("client", "other", PROTOCOL_VERSION, incarnation="x"), at)
+    node.receive(1, Subscribe(1, 1, "x = 7"), at)
+    due = node.wake_at
+    node.receive(0, Bye("closed"), at)
+    assert (node.status()["sessions"], node.status()["subscriptions"]) == (1, 1)
+    batch = Publish(Parcel.of("", to_batch({"x": 7})), 1)
+    sent = [each.message for each in node.receive(1, batch, at) if isinstance(each, Send)]
+    assert [type(each) for each in sent] == [Deliver, Accepted]
+    router = node._core.router
+    assert isinstance(router, Acyclic)
+    pieces = 0
+    while node.wake_at <= at.now:
+        assert peer in router.peers
+        node.tick(at)
+        pieces += 1
+    assert pieces == (2 if extra > 0 else 0)
+    assert peer not in router.peers
+    assert node.wake_at == due

@@ -1,0 +1,664 @@
+"""The pattern layer of single brokers and of small networks: who is told what, and when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+import palio
+from palio.errors import InvalidEvent, InvalidInput
+from palio.language.parsing import parse_advertisement
+from palio.model.patterns import Monitor, Occurrence, Pattern
+from palio.routing.acyclic import Acyclic
+from palio.routing.advertised import Advertised
+from palio.routing.general import General
+from palio.routing.messages import Advertise, Batch, Subscribe, Unadvertise
+from palio.routing.patterns.assembly import place_of
+from palio.routing.patterns.messages import (
+    CancelPattern,
+    Composite,
+    PatternControl,
+    PatternSend,
+    Progress,
+    Ready,
+    Recall,
+    Resume,
+    Returned,
+    SubscribePattern,
+    UnsubscribePattern,
+)
+from palio.routing.patterns.router import Patterned
+from palio.routing.patterns.standing import Stage
+from palio.routing.protocol import Events, IllegalMessage, Peer
+from palio.simulation import Client, Link, Network, Randomness, Topology, line, ring, tree
+from tests.routing.helpers import ALICE, BOB, ONE, THREE, TWO, parse
+
+ALARMS: Final = parse_advertisement("alarm IS NOT NULL AND attempts IS NOT NULL")
+FILES: Final = parse_advertisement("file IS NOT NULL AND operation IS NOT NULL")
+ALL: Final = parse_advertisement("a IS NOT NULL AND b IS NOT NULL AND c IS NOT NULL")
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+WINDOW: Final = timedelta(milliseconds=500)
+
+
+def pattern(text: str) -> Pattern:
+    found = palio.parse(text)
+    assert isinstance(found, Pattern)
+    return found
+
+
+LOGIN: Final = "alarm = 'failed login' AND attempts > 3"
+PASSWD: Final = "file = '/etc/passwd' AND operation = 'change'"
+BREAK_IN: Final = pattern(f"{LOGIN} THEN {LOGIN} THEN {PASSWD}")
+AB: Final = pattern("a = 1 THEN b = 2")
+
+
+def broker_with(*peers: Peer) -> Patterned:
+    broker = Patterned("s0", window=WINDOW)
+    for peer in peers:
+        broker.attach(peer)
+        if not peer.is_client:
+            broker.receive(peer, Batch((), fresh=True))
+    return broker
+
+
+def offer(broker: Patterned, peer: Peer, *filters: Any) -> list[PatternSend]:
+    return broker.receive(
+        peer, Batch(tuple(Advertise(key, each) for key, each in enumerate(filters)))
+    )
+
+
+def wish(broker: Patterned, peer: Peer, wanted: Pattern, key: int = 0) -> list[PatternSend]:
+    return broker.receive(peer, SubscribePattern(key, wanted))
+
+
+def said(sends: list[PatternSend]) -> list[tuple[str, str]]:
+    """Who is told what, in short; advertisements left out."""
+    found = []
+    for peer, message in sends:
+        if isinstance(message, Batch):
+            found += [
+                (peer.name, type(each).__name__)
+                for each in message.requests
+                if not isinstance(each, Advertise | Unadvertise)
+            ]
+        else:
+            found.append((peer.name, type(message).__name__))
+    return found
+
+
+def stage_of(broker: Patterned) -> Stage:
+    return broker.standing[0].stage
+
+
+def at(seconds: float, **event: Any) -> dict[str, Any]:
+    return {**event, "$time": START + timedelta(seconds=seconds)}
+
+
+def publish(broker: Patterned, peer: Peer, *rows: dict[str, Any], seq: int = 0) -> None:
+    broker.route(peer, Events.of("p", rows, seq))
+
+
+# --- factoring and delegation ---------------------------------------------------------------------
+
+
+def test_what_one_neighbour_offers_is_delegated_whole() -> None:
+    broker = broker_with(ALICE, ONE, TWO)
+    offer(broker, ONE, ALARMS, FILES)
+    (send,) = wish(broker, ALICE, BREAK_IN)
+    assert send == PatternSend(ONE, SubscribePattern(0, BREAK_IN))
+    assert stage_of(broker) is Stage.THERE
+
+
+def test_the_papers_example_is_factored_as_there_and_assembled_here() -> None:
+    """siena 5.4: two failed logins come from one server, the changed file from another."""
+    broker = broker_with(ALICE, TWO, THREE)
+    offer(broker, TWO, ALARMS)
+    offer(broker, THREE, FILES)
+    sends = wish(broker, ALICE, BREAK_IN)
+    assert [
+        (len(each.steps), each.only_provider) for each in broker.factors(broker.standing[0])
+    ] == [
+        (2, TWO),
+        (1, THREE),
+    ]
+    assert said(sends) == [("s2", "Subscribe"), ("s3", "Subscribe")]
+
+
+def test_what_nobody_offers_is_asked_of_nobody_until_somebody_does() -> None:
+    broker = broker_with(ALICE, ONE, TWO)
+    assert wish(broker, ALICE, BREAK_IN) == []
+    assert stage_of(broker) is Stage.IDLE
+    assert said(offer(broker, ONE, FILES)) == [("s1", "SubscribePattern")]
+
+
+def test_a_client_of_its_own_makes_a_broker_the_assembler() -> None:
+    broker = broker_with(ALICE, BOB, ONE)
+    offer(broker, BOB, ALARMS)
+    assert said(wish(broker, ONE, BREAK_IN)) == []
+    assert stage_of(broker) is Stage.HERE
+
+
+def test_a_subscribers_own_offers_do_not_count_for_a_neighbour() -> None:
+    broker = broker_with(ONE, TWO)
+    offer(broker, ONE, ALARMS, FILES)
+    offer(broker, TWO, ALARMS)
+    assert said(wish(broker, ONE, BREAK_IN)) == [("s2", "SubscribePattern")]
+
+
+def test_a_second_provider_brings_the_monitor_back() -> None:
+    broker = broker_with(ALICE, ONE, TWO)
+    offer(broker, ONE, ALARMS, FILES)
+    wish(broker, ALICE, BREAK_IN)
+    sends = offer(broker, TWO, FILES)
+    assert said(sends) == [
+        ("s1", "Subscribe"),
+        ("s1", "Subscribe"),
+        ("s2", "Subscribe"),
+        ("s1", "Recall"),
+    ]
+    assert broker.receive(ONE, Returned(0, Progress())) == []
+    assert stage_of(broker) is Stage.HERE
+
+
+def test_when_the_second_provider_goes_the_monitor_goes_up_again() -> None:
+    broker = broker_with(ALICE, ONE, TWO)
+    offer(broker, ONE, ALARMS, FILES)
+    offer(broker, TWO, ALARMS)
+    wish(broker, ALICE, BREAK_IN)
+    sends = broker.receive(TWO, Batch((Unadvertise(0),)))
+    assert ("s1", "SubscribePattern") in said(sends)
+    assert stage_of(broker) is Stage.MOVING
+    assert said(broker.receive(ONE, Ready(0))) == [
+        ("s1", "Resume"),
+        ("s1", "Unsubscribe"),
+        ("s1", "Unsubscribe"),
+    ]
+    assert stage_of(broker) is Stage.THERE
+
+
+def test_who_is_ready_too_late_is_told_so() -> None:
+    broker = broker_with(ALICE, ONE, TWO)
+    offer(broker, ONE, ALARMS, FILES)
+    offer(broker, TWO, ALARMS)
+    wish(broker, ALICE, BREAK_IN)
+    broker.receive(TWO, Batch((Unadvertise(0),)))
+    offer(broker, TWO, ALARMS)
+    assert said(broker.receive(ONE, Ready(0))) == [("s1", "UnsubscribePattern")]
+    assert stage_of(broker) is Stage.HERE
+
+
+def test_a_recall_of_what_went_on_is_passed_on_and_so_is_the_answer() -> None:
+    broker = broker_with(ONE, TWO)
+    offer(broker, TWO, ALARMS)
+    wish(broker, ONE, BREAK_IN, key=7)
+    assert broker.receive(ONE, Recall(7)) == [PatternSend(TWO, Recall(0))]
+    known = Progress(held=(Occurrence(START, "p", 3, {"alarm": "failed login", "attempts": 4}),))
+    assert broker.receive(TWO, Returned(0, known)) == [PatternSend(ONE, Returned(7, known))]
+    assert broker.standing == []
+
+
+def test_a_composite_is_passed_on_under_the_subscribers_key() -> None:
+    broker = broker_with(ONE, TWO)
+    offer(broker, TWO, ALL)
+    wish(broker, ONE, AB, key=7)
+    parts = (Occurrence(START, "p", 0, {"a": 1}), Occurrence(START, "p", 1, {"b": 2}))
+    assert broker.receive(TWO, Composite(0, parts)) == [PatternSend(ONE, Composite(7, parts))]
+
+
+def test_a_neighbour_that_goes_takes_its_monitor_along_and_another_one_starts() -> None:
+    broker = broker_with(ALICE, ONE, TWO)
+    offer(broker, ONE, ALL)
+    wish(broker, ALICE, AB)
+    broker.detach(ONE)
+    assert stage_of(broker) is Stage.IDLE
+    assert said(offer(broker, TWO, ALL)) == [("s2", "SubscribePattern")]
+
+
+def test_when_a_subscriber_goes_its_provider_is_told() -> None:
+    broker = broker_with(ALICE, ONE)
+    offer(broker, ONE, ALL)
+    wish(broker, ALICE, AB)
+    assert said(broker.detach(ALICE)) == [("s1", "UnsubscribePattern")]
+    assert broker.standing == []
+
+
+# --- assembling and time --------------------------------------------------------------------------
+
+
+def composites(sends: list[PatternSend]) -> list[tuple[int, ...]]:
+    return [
+        tuple(part.seq for part in message.parts)
+        for _, message in sends
+        if isinstance(message, Composite)
+    ]
+
+
+def assembler() -> Patterned:
+    broker = broker_with(ALICE, BOB)
+    offer(broker, BOB, ALL)
+    wish(broker, ALICE, AB)
+    return broker
+
+
+def test_an_occurrence_is_told_when_the_window_has_passed() -> None:
+    broker = assembler()
+    publish(broker, BOB, at(0, a=1), at(1, b=2))
+    assert broker.wake == START + WINDOW
+    assert broker.advance(START + WINDOW) == []
+    end = START + timedelta(seconds=1) + WINDOW
+    assert broker.wake == end
+    assert broker.advance(end - timedelta(microseconds=1)) == []
+    assert composites(broker.advance(end)) == [(0, 1)]
+    assert broker.wake is None
+
+
+def test_order_is_that_of_publication_within_the_window() -> None:
+    broker = assembler()
+    publish(broker, BOB, at(0.4, b=2), seq=1)
+    publish(broker, BOB, at(0, a=1))
+    assert composites(broker.advance(START + timedelta(seconds=1))) == [(0, 1)]
+    assert broker.late == 0
+
+
+def test_alarms_do_not_pile_up_where_events_never_end() -> None:
+    broker = assembler()
+    for second in range(200):  # always something held back, and then something before it
+        publish(broker, BOB, at(second + 1, a=1), seq=2 * second + 2)
+        broker.advance(START + timedelta(seconds=second) + WINDOW)
+        publish(broker, BOB, at(second + 0.5, b=2), seq=2 * second + 1)
+        broker.advance(START + timedelta(seconds=second + 0.5) + WINDOW)
+        assert len(broker._due) <= 2
+
+
+def test_an_event_later_than_the_window_takes_no_part_and_is_counted() -> None:
+    broker = assembler()
+    publish(broker, BOB, at(0.4, b=2), seq=1)
+    broker.advance(START + timedelta(seconds=1))
+    publish(broker, BOB, at(0, a=1))
+    publish(broker, BOB, at(1, b=2), seq=2)
+    assert composites(broker.advance(START + timedelta(seconds=9))) == []
+    assert broker.late == 1
+    broker.receive(ALICE, UnsubscribePattern(0))
+    assert broker.late == 1
+
+
+def test_an_event_without_a_time_is_refused() -> None:
+    with pytest.raises(InvalidEvent, match=r"no \$time"):
+        publish(assembler(), BOB, {"a": 1})
+
+
+def test_a_window_is_not_negative() -> None:
+    with pytest.raises(InvalidInput, match="not negative"):
+        Patterned("s0", window=timedelta(seconds=-1))
+
+
+def test_patterns_need_advertisements() -> None:
+    with pytest.raises(InvalidInput, match="General over it"):
+        Patterned("s0", partial(General, inner=Acyclic))
+    network = Network.of(line(2), Acyclic, seed=1)
+    with pytest.raises(InvalidInput, match="matches no patterns"):
+        network.client("alice", "b1").subscribe_pattern("a = 1 THEN b = 2")
+
+
+def test_values_are_bound_where_the_pattern_is_subscribed() -> None:
+    broker = broker_with(ALICE, ONE)
+    offer(broker, ONE, ALL)
+    wanted = SubscribePattern(0, pattern("a = :x THEN b = 2"), {"x": 1})
+    (send,) = broker.receive(ALICE, wanted)
+    assert send.message == SubscribePattern(0, AB)
+
+
+# --- giving up ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wide", "ended"),
+    [
+        ("a = 1 THEN b = 2", ["a = 1 THEN b = 2", "a = 1 THEN b = 2 WITHIN 1s"]),
+        ("a > 0 THEN b > 0", ["a = 1 THEN b = 2", "a = 1 THEN b = 2 WITHIN 1s"]),
+        ("a = 1 THEN b = 2 WITHIN 1s", ["a = 1 THEN b = 2 WITHIN 1s"]),
+        ("b > 0 THEN a > 0", []),
+        ("a > 0 THEN b > 0 THEN c > 0", ["a = 1 THEN b = 2 THEN c = 3"]),
+    ],
+)
+def test_cancelling_ends_what_is_covered_position_by_position(wide: str, ended: list[str]) -> None:
+    texts = ["a = 1 THEN b = 2", "a = 1 THEN b = 2 WITHIN 1s", "a = 1 THEN b = 2 THEN c = 3"]
+    broker = broker_with(ALICE, BOB)
+    for key, text in enumerate(texts):
+        wish(broker, ALICE, pattern(text), key)
+    wish(broker, BOB, AB)
+    broker.receive(ALICE, CancelPattern(pattern(wide)))
+    left = [str(each.pattern) for each in broker.standing]
+    assert left == [each for each in texts if each not in ended] + [str(AB)]
+
+
+def test_a_key_in_use_is_given_up_first() -> None:
+    broker = broker_with(ALICE, ONE)
+    offer(broker, ONE, ALL)
+    wish(broker, ALICE, AB)
+    sends = wish(broker, ALICE, pattern("b = 1 THEN a = 1"))
+    assert said(sends) == [("s1", "UnsubscribePattern"), ("s1", "SubscribePattern")]
+
+
+# --- what is illegal changes nothing --------------------------------------------------------------
+
+TAKEN: Final = (Occurrence(START, "p", 0, {"a": 1}),)
+PLACE: Final = (START, "p", 0)
+
+
+@pytest.mark.parametrize(
+    ("sender", "message", "reason"),
+    [
+        (Peer.client("eve"), SubscribePattern(0, AB), "not attached"),
+        (ALICE, SubscribePattern(5, AB, running=True), "only a broker"),
+        (ALICE, SubscribePattern(5, pattern("a = :x THEN b = 2")), "x"),
+        (TWO, CancelPattern(AB), "for clients"),
+        (TWO, Resume(0, Progress()), "not awaited"),
+        (TWO, Recall(0), "not delegated"),
+        (ALICE, Recall(0), "not delegated"),
+        (ALICE, Ready(0), "never delegated"),
+        (ONE, Ready(9), "never delegated"),
+        (ONE, Ready(-1), "never delegated"),
+        (ONE, Ready(0), "out of turn"),
+        (ONE, Returned(0, Progress()), "out of turn"),
+        (TWO, Composite(0, TAKEN), "out of turn"),
+        (ONE, Composite(0, TAKEN), "does not occur"),
+        (THREE, Recall(1), "out of turn"),
+        (THREE, Resume(1, Progress(taken=TAKEN)), "comes to such a state"),
+        (THREE, Resume(1, Progress((*TAKEN, *TAKEN), after=PLACE)), "comes to such a state"),
+    ],
+)
+def test_an_illegal_message_is_refused_and_changes_nothing(
+    sender: Peer, message: PatternControl, reason: str
+) -> None:
+    broker = broker_with(ALICE, ONE, TWO, THREE)
+    offer(broker, ONE, ALL)
+    wish(broker, ALICE, AB)
+    broker.receive(THREE, SubscribePattern(1, AB, running=True))
+    before = [(each.number, each.stage, each.provider) for each in broker.standing]
+    with pytest.raises(IllegalMessage, match=reason):
+        broker.receive(sender, message)
+    assert [(each.number, each.stage, each.provider) for each in broker.standing] == before
+
+
+def test_a_pattern_is_recalled_once() -> None:
+    broker = broker_with(ONE, TWO)
+    offer(broker, TWO, ALL)
+    wish(broker, ONE, AB)
+    broker.receive(ONE, Recall(0))
+    with pytest.raises(IllegalMessage, match="out of turn"):
+        broker.receive(ONE, Recall(0))
+
+
+@pytest.mark.parametrize("message", [Ready(0), Returned(0, Progress()), Composite(0, TAKEN)])
+def test_what_crosses_an_unsubscription_is_ignored(message: PatternControl) -> None:
+    broker = broker_with(ALICE, ONE)
+    offer(broker, ONE, ALL)
+    wish(broker, ALICE, AB)
+    broker.receive(ALICE, UnsubscribePattern(0))
+    assert broker.receive(ONE, message) == []
+    assert broker.receive(ONE, UnsubscribePattern(0)) == []
+
+
+# --- networks -------------------------------------------------------------------------------------
+
+
+def network_of(topology: Topology, *, graph: bool = False) -> Network:
+    inner = partial(General, inner=Advertised) if graph else Advertised
+    network = Network.of(
+        topology, partial(Patterned, inner=inner, window=WINDOW), seed=1, link=Link(latency_ms=10)
+    )
+    network.run()
+    return network
+
+
+def numbers(client: Client) -> list[tuple[tuple[str, int], ...]]:
+    return [tuple((part.publisher, part.seq) for part in each.parts) for each in client.found]
+
+
+def test_parts_stay_at_the_source_and_one_composite_travels() -> None:
+    network = network_of(line(4))
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b4")
+    bob.advertise(ALL)
+    alice.subscribe_pattern("a = 1 THEN b = 2 THEN c = 3")
+    network.run()
+    for event in ({"a": 1}, {"a": 1}, {"c": 3}, {"b": 2}, {"b": 2}, {"a": 5}, {"c": 3}):
+        bob.publish(event)
+        network.run()
+    assert numbers(alice) == [(("bob", 0), ("bob", 3), ("bob", 6))]
+    assert network.costs.notifications == 3  # one composite on each of three links
+    assert network.costs.subscribes == 3
+    assert network.costs.stray == 0
+
+
+def crossings(*, delegated: bool) -> tuple[int, int]:
+    """What crosses links: ten subscribers in a tree of 31, 1,000 events of one publisher."""
+    network = Network.of(tree(31), Patterned, seed=1)
+    random = Randomness(5)
+    publisher = network.client("publisher", "b31")
+    publisher.advertise("topic IS NOT NULL AND value IS NOT NULL")
+    subscribers = [network.client(f"s{n}", random.choice(list(network.routers))) for n in range(10)]
+    network.run()
+    for n, subscriber in enumerate(subscribers):
+        steps = (
+            f"topic = {n} AND value > 5",
+            f"topic = {n} AND value < 3",
+            f"topic = {(n + 1) % 10} AND value > 7",
+        )
+        if delegated:
+            subscriber.subscribe_pattern(" THEN ".join(steps))
+        else:
+            for step in steps:
+                subscriber.subscribe(step)
+    network.run()
+    for _ in range(1000):
+        publisher.publish({"topic": random.below(10), "value": random.below(10)})
+    network.run()
+    return network.costs.subscribes, network.costs.notifications
+
+
+def test_delegation_saves_what_docs_say() -> None:
+    assert crossings(delegated=True) == (52, 433)
+    assert crossings(delegated=False) == (123, 3811)
+
+
+def test_an_event_that_no_monitor_needs_crosses_no_link() -> None:
+    network = network_of(line(3))
+    alice, bob, carol = (network.client(name, at) for name, at in
+                         (("alice", "b1"), ("bob", "b3"), ("carol", "b1")))  # fmt: skip
+    bob.advertise(ALL)
+    carol.advertise(ALL)
+    alice.subscribe_pattern("a = 1 THEN b = 2")
+    network.run()
+    bob.publish({"a": 5}, {"c": 3})
+    network.run()
+    assert network.costs.notifications == 0
+    bob.publish({"a": 1})
+    carol.publish({"b": 2})
+    network.run()
+    assert network.costs.notifications == 2
+    assert numbers(alice) == [(("bob", 2), ("carol", 0))]
+
+
+def test_the_monitor_stands_where_the_ways_of_the_parts_meet() -> None:
+    """Providers beyond b3 and b4, which meet at b2: to b1 only the composite goes."""
+    network = network_of(Topology.of(4, [(0, 1), (1, 2), (1, 3)]))
+    alice, bob, carol = (network.client(name, at) for name, at in
+                         (("alice", "b1"), ("bob", "b3"), ("carol", "b4")))  # fmt: skip
+    bob.advertise("a IS NOT NULL")
+    carol.advertise("b IS NOT NULL")
+    alice.subscribe_pattern("a = 1 THEN b = 2")
+    network.run()
+    stages = {name: [each.stage for each in router.standing]
+              for name, router in network.routers.items()
+              if isinstance(router, Patterned)}  # fmt: skip
+    assert stages == {"b1": [Stage.THERE], "b2": [Stage.HERE], "b3": [], "b4": []}
+    bob.publish({"a": 1})
+    network.run()
+    carol.publish({"b": 2})
+    network.run()
+    assert numbers(alice) == [(("bob", 0), ("carol", 0))]
+    assert network.costs.notifications == 3
+
+
+def test_a_partial_match_survives_every_move() -> None:
+    """One step a provider: with each new one the monitor moves, with the match begun before."""
+    network = network_of(line(4))
+    alice = network.client("alice", "b2")
+    providers = [network.client(f"p{n}", at) for n, at in enumerate(("b4", "b3", "b1"))]
+    alice.subscribe_pattern("a = 1 THEN b = 2 THEN c = 3 THEN a = 4")
+    network.run()
+    for place, (provider, event) in enumerate(
+        zip(providers, ({"a": 1}, {"b": 2}, {"c": 3}), strict=True)
+    ):
+        provider.advertise(ALL)
+        network.run()
+        provider.publish(event)
+        network.run()
+        assert len(alice.found) == 0, place
+    for provider in providers[1:]:
+        network.leave(provider)
+        network.run()
+    providers[0].publish({"a": 4})
+    network.run()
+    assert numbers(alice) == [(("p0", 0), ("p1", 0), ("p2", 0), ("p0", 1))]
+
+
+def test_a_subscribers_own_events_count() -> None:
+    network = network_of(line(2))
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b2")
+    alice.advertise(ALL)
+    bob.advertise(ALL)
+    alice.subscribe_pattern("a = 1 THEN b = 2")
+    network.run()
+    alice.publish({"a": 1})
+    network.run()
+    bob.publish({"b": 2})
+    network.run()
+    assert numbers(alice) == [(("alice", 0), ("bob", 0))]
+
+
+def test_patterns_over_a_graph_whose_tree_changes() -> None:
+    network = network_of(ring(6), graph=True)
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b3")
+    bob.advertise(ALL)
+    alice.subscribe_pattern("a = 1 THEN b = 2")
+    network.run()
+    for _ in range(2):
+        bob.publish({"a": 1}, {"b": 2})
+        network.run()
+        network.cut("b1", "b2")
+        network.run()
+    assert numbers(alice) == [(("bob", 0), ("bob", 1)), (("bob", 2), ("bob", 3))]
+
+
+# --- what concatenated sub-monitors would lose ----------------------------------------------------
+
+
+def papers_rule(whole: Pattern, at: int, events: list[Occurrence]) -> list[tuple[int, ...]]:
+    """Sub-monitors for the first `at` steps and for the rest, each starting over on its own."""
+
+    def sub(steps: Any) -> list[tuple[Occurrence, ...]]:
+        if len(steps) > 1:
+            return Monitor(Pattern(steps)).push(events)
+        return [(each,) for each in events if steps[0].matches(each.event)]
+
+    found, end = [], None
+    heads, tails = sub(whole.steps[:at]), sub(whole.steps[at:])
+    for head in heads:
+        if end is not None and place_of(head[0]) <= end:
+            continue
+        later = [tail for tail in tails if place_of(tail[0]) > place_of(head[-1])]
+        if later:
+            found.append(tuple(each.seq for each in (*head, *later[0])))
+            end = place_of(later[0][-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("at", "rows", "right", "theirs"),
+    [
+        # The tail's monitor begins with a b from before the a; the only whole match is lost.
+        (1, [{"b": 2}, {"a": 1}, {"b": 2}, {"c": 3}], [(1, 2, 3)], []),
+        # The head's monitor takes a pair across the end of the first match; the second is lost.
+        (2, [{"a": 1}, {"b": 2}, {"a": 1}, {"c": 3}, {"a": 1}, {"b": 2}, {"c": 3}],
+         [(0, 1, 3), (4, 5, 6)], [(0, 1, 3)]),
+    ],
+)  # fmt: skip
+def test_concatenated_sub_monitors_are_not_the_sequence(
+    at: int, rows: list[dict[str, Any]], right: list[Any], theirs: list[Any]
+) -> None:
+    whole = pattern("a = 1 THEN b = 2 THEN c = 3")
+    events = [Occurrence(START + timedelta(seconds=n), "p", n, row) for n, row in enumerate(rows)]
+    reference = Monitor(whole).push(events)
+    assert [tuple(each.seq for each in parts) for parts in reference] == right
+    assert papers_rule(whole, at, events) == theirs
+
+    network = network_of(line(3))  # the head from one side, the tail from the other
+    alice, left, far = (network.client(name, where) for name, where in
+                        (("alice", "b2"), ("left", "b1"), ("far", "b3")))  # fmt: skip
+    sides = {"a": left, "b": left if at == 2 else far, "c": far}
+    for client in (left, far):
+        mine = [name for name, side in sides.items() if side is client]
+        client.advertise(" AND ".join(f"{name} IS NOT NULL" for name in mine))
+    alice.subscribe_pattern(whole)
+    network.run()
+    for row in rows:
+        sides[next(iter(row))].publish(row)
+        network.run()
+    order = {("left", 0): 0}
+    counts = {"left": 0, "far": 0}
+    for n, row in enumerate(rows):
+        side = sides[next(iter(row))].name
+        order[side, counts[side]] = n
+        counts[side] += 1
+    assert [tuple(order[part] for part in parts) for parts in numbers(alice)] == right
+
+
+def test_single_events_go_on_as_before() -> None:
+    network = network_of(line(3))
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b3")
+    bob.advertise(ALL)
+    alice.subscribe("a = 1")
+    network.run()
+    bob.publish({"a": 1}, {"a": 2})
+    network.run()
+    assert [each.seq for each in alice.received] == [0]
+
+
+def test_settled_answers_come_through() -> None:
+    network = network_of(line(3))
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b3")
+    bob.advertise(ALL, wave=True)
+    alice.subscribe("a = 1", wave=True)
+    network.run()
+    assert alice.settled == {0: ()}
+    assert bob.settled == {0: ()}
+
+
+def test_a_pattern_that_was_given_up_is_delivered_no_more() -> None:
+    network = network_of(line(2))
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b2")
+    bob.advertise(ALL)
+    key = alice.subscribe_pattern("a = 1 THEN b = 2")
+    network.run()
+    bob.publish({"a": 1}, {"b": 2})
+    network.run(network.now_ms + WINDOW / timedelta(milliseconds=1) + 1)
+    alice.unsubscribe_pattern(key)  # the composite is on its way
+    network.run()
+    assert alice.found == []
+    bob.publish({"a": 1}, {"b": 2})
+    before = network.costs.notifications
+    network.run()
+    assert network.costs.notifications == before
+
+
+def test_plain_subscriptions_of_clients_and_of_monitors_share_their_way() -> None:
+    broker = broker_with(ALICE, BOB, ONE, TWO)
+    offer(broker, ONE, ALL)
+    offer(broker, TWO, ALL)
+    broker.receive(BOB, Batch((Subscribe(0, parse("a >= 0")),)))
+    assert said(wish(broker, ALICE, AB)) == [("s1", "Subscribe"), ("s2", "Subscribe")]  # b = 2

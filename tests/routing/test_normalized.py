@@ -1,0 +1,84 @@
+"""Forms answer as the model does, only sooner."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from palio.model.relations import covers
+from palio.model.values import TOP, Kind
+from palio.routing.normalized import ANY_KIND, Box, Sides, form_of, measure
+from palio.simulation import Randomness
+from tests.routing.helpers import parse
+from tests.routing.scenarios import random_event, random_filter
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_form_covers_and_matches_as_its_filter_does(seed: int) -> None:
+    random = Randomness(seed)
+    filters = [random_filter(random) for _ in range(30)]
+    events = [random_event(random) for _ in range(20)]
+    events += [{"a": math.nan}, {"a": True}, {"a": "x"}, {"a": 3.5}, {"a": None}]
+    for one in filters:
+        form = form_of(one)
+        assert [form.test(each) for each in events] == [one.matches(each) for each in events]
+        for other in filters:
+            assert form.covers(form_of(other)) in (None, covers(one, other))
+
+
+def test_only_one_interval_an_attribute_is_plain() -> None:
+    plain = form_of(parse("a > 1 AND a < 5 AND b = 'x'")).plain
+    assert plain is not None
+    assert {name: interval[0] for name, interval in plain.items()} == {
+        "a": Kind.NUMBER,
+        "b": Kind.STRING,
+    }
+    for text in ("a != 1", "a > 1 OR b > 1", "a IS NULL", "a > 5 AND a < 1", "a > b"):
+        assert form_of(parse(text)).plain is None, text
+
+
+def test_what_is_not_plain_is_left_to_the_relation() -> None:
+    wide, narrow = form_of(parse("a > 1")), form_of(parse("a IN (3, 7)"))
+    assert (wide.covers(narrow), narrow.covers(wide)) == (None, None)
+
+
+def test_the_point_of_a_filter_is_a_value_it_insists_on() -> None:
+    assert form_of(parse("a > 1 AND b = 'x'")).point == ("b", Kind.STRING, "x")
+    assert form_of(parse("a >= 2 AND a <= 2")).point == ("a", Kind.NUMBER, 2)
+    assert form_of(parse("a > 1")).point is None
+
+
+def test_equal_filters_share_one_form() -> None:
+    assert form_of(parse("a > 1 AND b = 2")) is form_of(parse("a > 1 AND b = 2"))
+
+
+def test_measures_keep_the_order() -> None:
+    for places in (
+        ["", "a", "ab", "abcdef", "abcdefg", "b", "é"],
+        [b"", b"\x00", b"\x01", b"\xff"],
+        [-(2**53) - 1, -1.5, 0, 2**53, 2**53 + 1, TOP],
+    ):
+        found = [measure(each) for each in places]
+        assert found == sorted(found)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_a_filter_covers_lies_in_its_boxes(seed: int) -> None:
+    random = Randomness(seed)
+    filters = [random_filter(random) for _ in range(25)]
+    for one in filters:
+        for other in filters:
+            if covers(one, other):
+                for inner in form_of(other).boxes:
+                    assert any(_lies_in(inner.given, outer) for outer in form_of(one).boxes)
+
+
+def _lies_in(given: Sides, outer: Box) -> bool:
+    for token in outer.telling:
+        if token not in given:
+            return False
+        low, high = outer.sides[token]
+        if token[1] != ANY_KIND and not low <= given[token][0] <= given[token][1] <= high:
+            return False
+    return True

@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+import pytest
+from websockets.asyncio.client import connect as connect_socket
+
+from palio import connect
+from palio.server.run import running
+from palio.server.server import Server
+from palio.server.settings import Configuration
+from tests.server.certificates import self_signed
+from tests.server.fronts import WAIT_S, Source, broker, event, listening, numbers, publish
+
+SOON_S: Final = 0.1
+HALF_HEAD: Final = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-more: "
+HALF_BODY: Final = (
+    b"POST /events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/cloudevents+json\r\n"
+    b"content-length: 100000\r\n\r\n{"
+)
+WHOLE: Final = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+class Caller:
+    """A client that says what it likes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def to(cls, client: httpx.AsyncClient, said: bytes = b"") -> Caller:
+        url = httpx.URL(client.base_url)
+        self = cls(*await asyncio.open_connection(url.host, url.port))
+        self.writer.write(said)
+        return self
+
+    async def answered(self) -> bytes:
+        """Everything until the other end hangs up."""
+        async with asyncio.timeout(WAIT_S):
+            try:
+                return await self.reader.read()
+            except ConnectionError:
+                return b""
+            finally:
+                self.writer.close()
+
+    async def answers_once(self) -> bytes:
+        """One answer, with a length."""
+        async with asyncio.timeout(WAIT_S):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            size = int(head.lower().split(b"content-length: ")[1].split()[0])
+            return head + await self.reader.readexactly(size)
+
+    async def trickle(self, byte: bytes = b"x") -> None:
+        """A byte every now and then, until nobody takes them any more."""
+        try:
+            while not self.reader.at_eof():
+                self.writer.write(byte)
+                await self.writer.drain()
+                await asyncio.sleep(SOON_S / 10)
+        except ConnectionError:
+            pass
+
+
+async def nobody_is_left(server: Server, but: int = 0) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while server.connections > but:  # noqa: ASYNC110  # there is no event
+            await asyncio.sleep(0.005)
+
+
+def refusal(answer: bytes) -> tuple[int, Any]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+HASTE: Final = {"http_head_s": SOON_S, "http_body_s": SOON_S, "http_idle_s": SOON_S}
+
+
+@asynccontextmanager
+async def hasty(
+    caplog: pytest.LogCaptureFixture, **limits: float
+) -> AsyncIterator[tuple[Server, httpx.AsyncClient]]:
+    """A broker that waits for one thing not long, and for others forever. It has no traceback."""
+    failures: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    patient = dict.fromkeys(HASTE, 1_000.0)
+    async with broker() as server, listening(server, limits=patient | limits) as client:
+        yield server, client
+        await client.aclose()
+        await nobody_is_left(server)
+    assert failures == []
+    assert [each for each in caplog.records if each.exc_info] == []
+
+
+@pytest.mark.parametrize("trickles", [False, True])
+@pytest.mark.parametrize(
+    ("said", "limit"), [(HALF_HEAD, "http_head_s"), (HALF_BODY, "http_body_s")]
+)
+async def test_half_a_request_is_waited_for_no_longer_than_the_limit(
+    said: bytes, limit: str, trickles: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with hasty(caplog, **{limit: SOON_S}) as (server, client):
+        callers = [await Caller.to(client, said) for _ in range(30)]
+        async with asyncio.TaskGroup() as group:
+            for caller in callers if trickles else ():
+                group.create_task(caller.trickle())
+            for answer in await asyncio.gather(*(caller.answered() for caller in callers)):
+                if not answer and trickles:
+                    continue  # what was still on its way to the broker has taken the answer along
+                status, error = refusal(answer)
+                assert (status, error["type"]) == (408, "LimitExceeded")
+                assert f"limits.{limit}" in error["message"]
+        assert server.traffic.late == len(callers)
+        assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_who_says_nothing_is_told_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with hasty(caplog, http_head_s=SOON_S) as (server, client):
+        assert await (await Caller.to(client)).answered() == b""
+        assert server.traffic.late == 1
+
+
+async def test_a_connection_is_kept_for_a_while_and_no_longer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with hasty(caplog, http_idle_s=SOON_S) as (server, client):
+        caller = await Caller.to(client, WHOLE)
+        assert b"200 OK" in await caller.answers_once()
+        assert await caller.answered() == b""
+        assert server.traffic.late == 0
+
+
+async def test_the_next_head_has_its_own_limit(caplog: pytest.LogCaptureFixture) -> None:
+    async with hasty(caplog, http_head_s=SOON_S) as (_, client):
+        caller = await Caller.to(client)
+        for _ in range(3):
+            caller.writer.write(WHOLE)
+            assert b"200 OK" in await caller.answers_once()
+        caller.writer.write(HALF_HEAD)
+        assert refusal(await caller.answered())[0] == 408
+
+
+@pytest.mark.parametrize("trickles", [False, True])
+async def test_a_body_that_nobody_asked_for_has_no_more_time(
+    trickles: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was refused by its head: the rest is read off, to keep the connection, not forever."""
+    async with hasty(caplog, http_body_s=SOON_S) as (_, client):
+        refused = HALF_BODY.replace(b"localhost", b"evil.example")
+        caller = await Caller.to(client, refused)
+        assert b" 421 " in await caller.answers_once()
+        async with asyncio.TaskGroup() as group:
+            if trickles:
+                group.create_task(caller.trickle())
+            assert await caller.answered() == b""
+
+
+async def test_who_leaves_in_the_middle_of_a_request_leaves_no_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with hasty(caplog) as (server, client):
+        for said in (b"", HALF_HEAD, HALF_BODY, WHOLE, WHOLE * 20):
+            caller = await Caller.to(client, said)
+            caller.writer.write_eof()
+            caller.writer.transport.abort()
+        await nobody_is_left(server)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(b"\x00" * 10 + b"\r\n\r\n", b"GET  / HTTP/1.1\r\n\r\n"),
+        *(b"x" * 100_000, b"GET / HTTP/1.1\r\nhost: a\r\n" + b"a: b\r\n" * 10_000),
+        b"POST /events HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nx\r\n",
+        b"POST /events HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+        b"POST /events HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n",
+    ],
+    ids=lambda said: repr(said[:30]),
+)
+async def test_what_is_no_request_is_answered_in_the_same_form(
+    said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with hasty(caplog) as (server, client):
+        status, error = refusal(await (await Caller.to(client, said)).answered())
+        assert (status, error["type"]) == (400, "InvalidInput")
+        assert server.traffic.illegal == 1
+
+
+async def test_nonsense_after_an_answer_ends_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with hasty(caplog) as (server, client):
+        chunked = HALF_BODY.split(b"content-length")[0] + b"transfer-encoding: chunked\r\n"
+        refused = chunked.replace(b"localhost", b"evil.example")
+        caller = await Caller.to(client, refused + b"\r\n5\r\nabcde\r\n")
+        assert b" 421 " in await caller.answers_once()
+        caller.writer.write(b"nonsense\r\n")
+        await caller.answered()
+        assert server.traffic.illegal == 1
+
+
+async def test_streams_stay(caplog: pytest.LogCaptureFixture) -> None:
+    async with hasty(caplog, **HASTE) as (_, client):
+        path = "/events?filter=EXISTS%20id"
+        url = str(client.base_url).replace("http://", "ws://").rstrip("/") + path
+        async with Source(client, path).open() as events, connect_socket(url) as web_socket:
+            for _ in range(3):  # more than any limit, one after the other
+                assert refusal(await (await Caller.to(client, HALF_HEAD)).answered())[0] == 408
+            await publish(client, event(1))
+            assert await numbers(events, 1) == [1]
+            assert json.loads(await web_socket.recv())["id"] == "1"
+
+
+async def test_who_does_not_take_the_answers_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    async with hasty(caplog, http_body_s=SOON_S) as (server, client):
+        url = httpx.URL(client.base_url)
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            deaf.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(deaf, (url.host, url.port))
+            asking = WHOLE.replace(b"healthz", b"openapi.json") * 2_000
+            sending = asyncio.create_task(loop.sock_sendall(deaf, asking))
+            await nobody_is_left(server)
+            await asyncio.wait((sending,))
+            sending.exception()
+
+
+# --- places ---
+
+
+def configured(limit: int, **sections: Any) -> Configuration:
+    wanted = {
+        "broker": {"name": "b"},
+        "listen": {"port": 0, "http_port": 0},
+        "limits": {"connections": limit},
+    }
+    return msgspec.convert(wanted | sections, Configuration)
+
+
+async def test_all_ports_share_the_limit_of_connections() -> None:
+    async with running(configured(3)) as found:
+        address = f"palio://{found.host}:{found.port}"
+        async with (
+            httpx.AsyncClient(base_url=found.addresses["http"], timeout=WAIT_S) as client,
+            connect(address, name="native"),
+        ):
+            url = found.addresses["http"].replace("http://", "ws://") + "/events?filter=TRUE"
+            async with connect_socket(url):
+                caller = await Caller.to(client, WHOLE)
+                assert b"200 OK" in await caller.answers_once()
+                assert found.server.connections == 3
+                status, error = refusal(await (await Caller.to(client)).answered())
+                assert (status, error["type"]) == (503, "LimitExceeded")
+                assert "limits.connections" in error["message"]
+                reader, writer = await asyncio.open_connection(found.host, found.port)
+                assert b"limits.connections" in await reader.read()
+                writer.close()
+                await nobody_is_left(found.server, but=3)
+                assert found.server.traffic.refused == 2
+            await nobody_is_left(found.server, but=2)
+            assert (await client.get("/healthz")).status_code == 200
+            caller.writer.close()
+        await nobody_is_left(found.server)
+
+
+async def test_a_handshake_of_tls_has_a_limit_and_a_place(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path)
+    files = {"cert": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem")}
+    limits = {"connections": 10, "greeting_s": SOON_S}
+    async with running(configured(10, tls=files, limits=limits)) as found:
+        trust = ssl.create_default_context(cadata=certificate)
+        ports: list[Callable[[], Any]] = [
+            lambda: httpx.URL(found.addresses["http"]).port,
+            lambda: found.port,
+        ]
+        for port in ports:
+            silent = [await asyncio.open_connection(found.host, port()) for _ in range(10)]
+            async with asyncio.timeout(WAIT_S):
+                while found.server.connections < len(silent):  # noqa: ASYNC110  # there is no event
+                    await asyncio.sleep(0)
+                for reader, writer in silent:
+                    assert await reader.read() == b""
+                    writer.close()
+            await nobody_is_left(found.server)
+        async with httpx.AsyncClient(base_url=found.addresses["http"], verify=trust) as client:
+            assert (await client.get("/healthz")).status_code == 200

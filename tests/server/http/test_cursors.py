@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from palio.errors import InvalidInput
+from palio.model.events import to_batch, to_batches
+from palio.server.http.cursors import MAX_CHUNK, Feed, Item
+from palio.server.http.subscriptions import Request, Subscription
+from palio.server.local_client import Guest
+from palio.server.server import Server
+from tests.server.fronts import WAIT_S, broker
+
+
+def subscription(filter: str = "TRUE", **config: Any) -> Subscription:
+    request = msgspec.convert({"filters": [{"palio": filter}], "config": config}, Request)
+    return Subscription.of("s1", "http", request, "")
+
+
+@asynccontextmanager
+async def publisher(server: Server) -> AsyncIterator[Guest]:
+    guest = await Guest.open(server.connect_local, name="publisher")
+    yield guest
+    guest.close()
+
+
+async def take(feed: Feed, count: int) -> list[Item]:
+    """The next items, all dealt with but those of the last chunk."""
+    found: list[Item] = []
+    async with asyncio.timeout(WAIT_S):
+        async for items in feed.chunks():
+            found += items
+            if len(found) >= count:
+                break
+    return found
+
+
+def values(items: list[Item]) -> list[int]:
+    return [item.document["data"]["x"] for item in items]
+
+
+@pytest.mark.parametrize(
+    ("cursor", "durable"),
+    [
+        ("junk", False),
+        ("d.1.0", False),
+        ("s.a.1.0", True),
+        ("d.1", True),
+        ("d.1.0.0", True),
+        ("d.-1.0", True),
+        ("s..1.0", False),
+        ("d." + "9" * 30 + ".0", True),
+    ],
+)
+async def test_a_cursor_of_another_kind_is_refused(
+    cursor: str, durable: bool, tmp_path: Path
+) -> None:
+    async with broker(tmp_path) as server:
+        with pytest.raises(InvalidInput, match="is no cursor of this subscription"):
+            await Feed.open(server.connect_local, subscription(durable=durable), cursor=cursor)
+        assert server.node.status()["sessions"] == 0
+
+
+async def test_what_was_sent_long_enough_ago_is_acknowledged(tmp_path: Path) -> None:
+    made = subscription(durable=True)
+    async with broker(tmp_path) as server, publisher(server) as guest:
+        feed = await Feed.open(server.connect_local, made, keep_bytes=5_000)
+        for number in range(20):
+            await guest.publish(to_batch({"x": number, "pad": "x" * 1_000}), durable=True)
+        assert values(await take(feed, 20)) == list(range(20))
+        feed.leave()
+        again = await Feed.open(server.connect_local, made)
+        left = values(await take(again, 1))
+        assert 1 <= left[0] < 19
+        again.close()
+
+
+async def test_events_of_one_batch_come_in_chunks(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server, publisher(server) as guest:
+        feed = await Feed.open(server.connect_local, subscription())
+        events = [{"x": number} for number in range(2 * MAX_CHUNK + 1)]
+        for batch in to_batches(events):
+            await guest.publish(batch)
+        sizes = []
+        async for items in feed.chunks():
+            sizes.append(len(items))
+            if sum(sizes) == len(events):
+                break
+        assert sizes == [MAX_CHUNK, MAX_CHUNK, 1]
+        feed.close()
+
+
+async def test_cursors_are_in_the_order_of_events() -> None:
+    async with broker() as server, publisher(server) as guest:
+        feed = await Feed.open(server.connect_local, subscription("x > 0"))
+        for number in range(4):
+            await guest.publish(to_batch({"x": number}))
+        items = await take(feed, 3)
+        assert values(items) == [1, 2, 3]
+        assert len({item.cursor for item in items}) == 3
+        feed.close()
+
+
+async def test_what_fails_new_values_is_not_given_any_more() -> None:
+    """STRICTNESS: also what was on its way when they changed."""
+    own = {"palio": {"filter": "x < :limit", "parameters": {"limit": 100}}}
+    request = msgspec.convert({"filters": [own]}, Request)
+    async with broker() as server, publisher(server) as guest:
+        made = Subscription.of("s1", "http", request, "")
+        feed = await Feed.open(server.connect_local, made)
+        for number in (50, 5):
+            await guest.publish(to_batch({"x": number}))
+        await feed.update({"limit": 10})
+        await guest.publish(to_batch({"x": 6}))
+        assert values(await take(feed, 2)) == [5, 6]
+        feed.close()

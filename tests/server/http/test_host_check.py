@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Origin
+
+from palio.errors import InvalidConfiguration
+from palio.server.hosts import Hosts
+from palio.server.http.host_check import MAX_REMEMBERED, HostCheck, own_names
+from palio.server.settings import Configuration
+from tests.server.certificates import self_signed
+from tests.server.fronts import broker, event, listening, publish
+
+
+def names(**sections: Any) -> Hosts:
+    return Hosts(own_names(msgspec.convert(sections, Configuration)))
+
+
+async def passed(_: Any, __: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body"})
+
+
+async def status(check: HostCheck, *hosts: bytes) -> int:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"accept", b"*/*"), *((b"host", each) for each in hosts)]
+    await check({"type": "http", "headers": headers}, None, send)  # type: ignore[arg-type]  # not read
+    found: int = sent[0]["status"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [
+        *((b"localhost", True), (b"LOCALHOST:7480", True), (b"localhost.", True)),
+        *((b"127.0.0.1:1", True), (b"127.9.9.9", True), (b"[::1]:7480", True), (b"[::1]", True)),
+        *((b"broker.example:443", True), (b"a.proxied.example", True), (b"10.0.0.7", False)),
+        *((b"evil.example", False), (b"evil.example:7480", False), (b"localhost.evil", False)),
+        *(
+            (b"", False),
+            (b"localhost:", False),
+            (b"localhost:x", False),
+            (b"localhost:999999", False),
+        ),
+        *(
+            (b"localhost@evil", False),
+            (b"localhost, evil", False),
+            (b"::1", False),
+            (b"[::1", False),
+        ),
+        *((b"localhost/", False), (b" localhost", False), (b"\xff", False), (b"2130706433", False)),
+    ],
+)
+async def test_who_is_called_by_which_name(host: bytes, is_own: bool) -> None:
+    check = HostCheck(
+        passed, ["localhost", "127.0.0.0/8", "::1", "broker.example", "*.proxied.example"]
+    )
+    for _ in range(2):
+        assert await status(check, host) == (204 if is_own else 421)
+
+
+async def test_there_is_one_host() -> None:
+    check = HostCheck(passed, ["localhost"])
+    assert await status(check) == 421
+    assert await status(check, b"localhost", b"localhost") == 421
+
+
+async def test_what_is_remembered_is_limited() -> None:
+    check = HostCheck(passed, ["*.own.example"])
+    for number in range(MAX_REMEMBERED + 2):
+        assert await status(check, b"%d.own.example" % number) == 204
+        assert await status(check, b"%d.evil.example" % number) == 421
+    assert await status(check, b"%d.own.example" % (MAX_REMEMBERED + 1)) == 204
+
+
+def test_a_broker_answers_to_where_it_listens(tmp_path: Path) -> None:
+    assert names().name("localhost")
+    assert not names().name("192.168.1.5")
+    assert names(listen={"host": "192.168.1.5"}).name("192.168.1.5")
+    assert names(listen={"host": "b.example"}).name("b.example")
+    assert names(listen={"hosts": ["proxied.example"]}).name("proxied.example")
+    for everywhere in ("0.0.0.0", "::"):
+        assert names(listen={"host": everywhere}).name("192.168.1.5")
+        assert names(listen={"host": everywhere}).name("fd00::5")
+        assert not names(listen={"host": everywhere}).name("evil.example")
+    self_signed(tmp_path, "b.example", "*.b.example")
+    certified = names(tls={"cert": str(tmp_path / "cert.pem")})
+    assert certified.name("b.example")
+    assert certified.name("a.b.example")
+    assert not certified.name("evil.example")
+    (tmp_path / "cert.pem").write_text("junk")
+    with pytest.raises(InvalidConfiguration, match=r"tls\.cert"):
+        names(tls={"cert": str(tmp_path / "cert.pem")})
+
+
+EVIL = {"host": "evil.example:7480", "origin": "http://evil.example:7480"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("GET", "/events?filter=TRUE"), ("POST", "/events"), ("GET", "/subscriptions")),
+        *(("GET", "/healthz"), ("GET", "/metrics"), ("GET", "/nowhere"), ("OPTIONS", "/events")),
+    ],
+)
+async def test_a_page_whose_name_leads_here_is_told_nothing(method: str, path: str) -> None:
+    async with broker() as server, listening(server) as client:
+        answer = await client.request(method, path, headers=EVIL)
+        assert answer.status_code == 421
+        assert answer.json()["error"]["type"] == "Misdirected"
+        assert "listen.hosts" in answer.json()["error"]["message"]
+
+
+async def test_nor_by_web_socket() -> None:
+    async with broker() as server, listening(server) as client:
+        url = httpx.URL(client.base_url)
+        path = f"ws://evil.example:{url.port}/events?filter=TRUE"
+        origin = Origin(EVIL["origin"])
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(path, host=url.host, port=url.port, origin=origin)
+        assert refused.value.response.status_code == 421
+        assert b"listen.hosts" in refused.value.response.body
+
+
+async def test_a_page_of_another_site_makes_no_subscription() -> None:
+    """What a browser sends for any page without asking: a POST of plain text."""
+    page = {"origin": "http://evil.example", "content-type": "text/plain"}
+    async with broker() as server, listening(server) as client:
+        answer = await client.post("/subscriptions", content=b"{}", headers=page)
+        assert answer.status_code == 403
+        assert (await client.get("/subscriptions")).json() == []
+
+
+async def test_a_name_that_is_added_is_answered() -> None:
+    own = {"http_port": 0, "hosts": ["evil.example"]}
+    async with broker() as server, listening(server, listen=own) as client:
+        assert (await client.get("/subscriptions", headers=EVIL)).status_code == 200
+        client.headers["host"] = "evil.example"
+        assert (await publish(client, event(1)))["accepted"] == 1
+
+
+@pytest.mark.parametrize("host", [b"", b"host: localhost\r\nhost: localhost\r\n", b"host: a b\r\n"])
+async def test_requests_without_one_good_host_are_refused(host: bytes) -> None:
+    async with broker() as server, listening(server) as client:
+        url = httpx.URL(client.base_url)
+        for version in (b"1.0", b"1.1"):
+            reader, writer = await asyncio.open_connection(url.host, url.port)
+            writer.write(b"GET /subscriptions HTTP/%b\r\n%b\r\n" % (version, host))
+            writer.write_eof()
+            said = await reader.read()
+            assert said.split()[1] in (b"400", b"421"), said
+            writer.close()

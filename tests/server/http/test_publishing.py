@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from palio.language.http_events import BATCH_TYPE
+from palio.model.events import SPARSE_CELLS, SPARSE_SHARE
+from palio.model.filters import TRUE
+from palio.node.authority import Principal
+from palio.protocol.messages import Message, Publish
+from palio.server.http import publishing
+from palio.server.server import LocalLink, Server
+from tests.server.fronts import EVENT, asked, broker, publish, publish_one
+from tests.server.http.test_app import Tokens, bearer
+
+
+def many() -> Tokens:
+    return Tokens({name: Principal(name, TRUE, TRUE) for name in "abcd"})
+
+
+async def test_requests_of_a_token_share_a_session() -> None:
+    async with broker() as server, asked(server) as client:
+        answers = await asyncio.gather(*(publish(client, EVENT) for _ in range(5)))
+        assert len({each["publisher"] for each in answers}) == 1
+        assert sorted(each["first_seq"] for each in answers) == [1, 2, 3, 4, 5]
+        assert server.node.status()["sessions"] == 1
+
+
+async def test_sessions_are_limited_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "MAX_PUBLISHERS", 2)
+    async with broker(authority=many()) as server, asked(server, many()) as client:
+        numbers = []
+        for name in "abacab":
+            client.headers.update(bearer(name))
+            answer = (await publish(client, EVENT))["publisher"], server.node.status()["sessions"]
+            numbers.append(answer)
+        assert [sessions for _, sessions in numbers] == [1, 2, 2, 2, 2, 2]
+        assert numbers[0][0] == numbers[2][0] == numbers[4][0]
+        assert numbers[1][0] != numbers[5][0]
+
+
+async def test_a_session_that_ended_is_opened_again() -> None:
+    async with broker() as server, asked(server) as client:
+        first = (await publish(client, EVENT))["publisher"]
+        for link in list(server.links.values()):
+            server._close(link, None, "the node ends it")
+        assert (await publish_one(client, EVENT)).status_code in (202, 503)
+        assert (await publish(client, EVENT))["publisher"] != first
+
+
+async def test_a_batch_of_many_kinds_is_published_piece_by_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With thousands of names the product of events and names was 40 million cells."""
+    events, kinds, own = 1_000, 400, 3
+    documents = [
+        EVENT | {f"n{(at * own + part) % kinds}": at for part in range(own)} for at in range(events)
+    ]
+    published: list[Publish] = []
+    hand_on = Server._from_front
+
+    def noted(server: Server, link: LocalLink, message: Message) -> None:
+        if isinstance(message, Publish):
+            published.append(message)
+        hand_on(server, link, message)
+
+    monkeypatch.setattr(Server, "_from_front", noted)
+    async with broker() as server, asked(server) as client:
+        answer = await client.post(
+            "/events", content=json.dumps(documents), headers={"content-type": BATCH_TYPE}
+        )
+        assert answer.status_code == 202
+        assert (answer.json()["first_seq"], answer.json()["last_seq"]) == (1, events)
+        assert server.node.status()["published"] == events
+    sizes = [(each.parcel.batch.num_rows, each.parcel.batch.num_columns) for each in published]
+    values = events * (own + len(EVENT))
+    assert sum(rows for rows, _ in sizes) == events
+    cells = sum(rows * columns for rows, columns in sizes)
+    assert cells <= SPARSE_SHARE * values + SPARSE_CELLS * len(sizes) < events * kinds * 4 // 5
+    assert max(rows * columns for rows, columns in sizes) <= 4 * publishing.PIECE_VALUES * 2
+
+
+async def test_numbers_of_one_request_follow_each_other_whoever_publishes_meanwhile() -> None:
+    documents = json.dumps([EVENT | {f"n{at % 40}": at} for at in range(2_000)])
+    headers = {"content-type": BATCH_TYPE}
+    async with broker() as server, asked(server) as client:
+        answers = await asyncio.gather(
+            *(client.post("/events", content=documents, headers=headers) for _ in range(3))
+        )
+        found = sorted((each.json()["first_seq"], each.json()["last_seq"]) for each in answers)
+        assert found == [(1, 2_000), (2_001, 4_000), (4_001, 6_000)]
+
+
+@pytest.mark.parametrize("body", ["{}", "1", "[", "[1", '["\\x"]', ""])
+async def test_a_batch_that_is_no_array_is_refused(body: str) -> None:
+    async with broker() as server, asked(server) as client:
+        answer = await client.post("/events", content=body, headers={"content-type": BATCH_TYPE})
+        assert answer.status_code == 400
+        assert server.node.status()["published"] == 0

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from palio.language.http_events import CURSOR
+from palio.server.http.websocket import MAX_COMMAND_CHARS, REFUSED, SUBPROTOCOL
+from tests.server.fronts import WAIT_S, broker, event, listening, publish
+
+
+def address(client: httpx.AsyncClient, path: str) -> str:
+    return str(client.base_url).rstrip("/").replace("http://", "ws://") + path
+
+
+FILTERED = f"/events?filter={quote('data.x < :limit')}&param.limit=5"
+
+
+async def said(socket: ClientConnection) -> Any:
+    return json.loads(await asyncio.wait_for(socket.recv(), WAIT_S))
+
+
+async def test_messages_are_cloud_events_with_cursors() -> None:
+    async with (
+        broker() as server,
+        listening(server) as client,
+        connect(address(client, FILTERED), subprotocols=[SUBPROTOCOL]) as socket,  # type: ignore[list-item]  # a NewType of str
+    ):
+        assert socket.subprotocol == SUBPROTOCOL
+        await publish(client, event(1), event(9), event(2))
+        first = await said(socket)
+        assert first.pop(CURSOR).startswith("s.")
+        assert first == event(1)
+        assert (await said(socket))["data"] == {"x": 2}
+
+
+async def test_parameters_change_while_events_come() -> None:
+    async with (
+        broker() as server,
+        listening(server) as client,
+        connect(address(client, FILTERED)) as socket,
+    ):
+        await socket.send(json.dumps({"update": {"limit": 10}}))
+        await socket.send(json.dumps({"update": {"nothing": 1}}))
+        assert "no parameter :nothing" in (await said(socket))["error"]["message"]
+        await publish(client, event(9))
+        assert (await said(socket))["data"] == {"x": 9}
+        await socket.send(json.dumps({"update": {"limit": 1}}))
+        await socket.send("{}")
+        assert "error" in await said(socket)  # so the update before it is in force
+        await publish(client, event(5), event(0))
+        assert (await said(socket))["data"] == {"x": 0}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "[",
+        "[]",
+        "5",
+        '{"update": 5}',
+        '{"update": {}, "more": 1}',
+        '{"acknowledge": 5}',
+        "x" * (MAX_COMMAND_CHARS + 1),
+    ],
+    ids=lambda text: text[:20],
+)
+async def test_what_is_no_command_is_told_and_the_stream_goes_on(command: str) -> None:
+    async with (
+        broker() as server,
+        listening(server) as client,
+        connect(address(client, FILTERED)) as socket,
+    ):
+        await socket.send(command)
+        assert (await said(socket))["error"]["type"] == "InvalidInput"
+        await publish(client, event(1))
+        assert (await said(socket))["data"] == {"x": 1}
+
+
+async def test_an_unknown_parameter_is_told_by_its_name() -> None:
+    async with (
+        broker() as server,
+        listening(server) as client,
+        connect(address(client, FILTERED)) as socket,
+    ):
+        await socket.send('{"update": {"nope": 1}}')
+        error = (await said(socket))["error"]
+        assert error["message"] == "the filter has no parameter :nope"
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+async def test_commands_are_limited(beyond: int) -> None:
+    async with (
+        broker() as server,
+        listening(server) as client,
+        connect(address(client, FILTERED)) as socket,
+    ):
+        await socket.send('{"update": {"limit": 10}}'.ljust(MAX_COMMAND_CHARS + beyond))
+        if beyond > 0:
+            assert "MAX_COMMAND_CHARS" in (await said(socket))["error"]["message"]
+        else:
+            await publish(client, event(9))
+            assert (await said(socket))["data"] == {"x": 9}
+
+
+async def test_acknowledging_and_coming_back(tmp_path: Path) -> None:
+    config = {"durable": True, "acknowledge": "explicit"}
+    async with broker(tmp_path) as server, listening(server) as client:
+        made = (await client.post("/subscriptions", json={"config": config})).json()
+        path = f"/subscriptions/{made['id']}/events"
+        for number in range(3):
+            await publish(client, event(number), query="?durable=true")
+        async with connect(address(client, path)) as socket:
+            cursors = [(await said(socket))[CURSOR] for _ in range(3)]
+            await socket.send(json.dumps({"acknowledge": cursors[0]}))
+            await socket.send("{}")
+            assert "error" in await said(socket)
+        async with connect(address(client, path)) as socket:
+            assert (await said(socket))["data"] == {"x": 1}
+        async with connect(address(client, f"{path}?cursor={cursors[1]}")) as socket:
+            assert (await said(socket))["data"] == {"x": 2}
+
+
+@pytest.mark.parametrize("offered", [None, [SUBPROTOCOL], ["other", SUBPROTOCOL]])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/events", "/subscriptions/none/events", "/events?filter=x+%3C"),
+        "/events?filter=x&cursr=1",
+        f"/events?filter=x+%3C+%27{quote(chr(233) * 200)}",
+        f"/subscriptions/{quote(chr(0x1F600) * 200)}/events",
+    ],
+)
+async def test_a_refusal_says_why(path: str, offered: Any) -> None:
+    async with (
+        broker() as server,
+        listening(server) as client,
+        connect(address(client, path), subprotocols=offered) as socket,
+    ):
+        assert socket.subprotocol == (SUBPROTOCOL if offered else None)
+        with pytest.raises(ConnectionClosed) as ended:
+            await socket.recv()
+        assert ended.value.rcvd is not None
+        assert ended.value.rcvd.code == REFUSED
+        assert ended.value.rcvd.reason
+
+
+@pytest.mark.parametrize(
+    ("origin", "token", "heard"),
+    [
+        ("http://{host}", "", True),
+        ("http://evil.example", "", False),
+        ("http://evil.example", "&access_token=any", False),  # which nobody looks at
+        ("http://[::1", "", False),
+        ("null", "", False),
+    ],
+)
+async def test_pages_of_other_sites_hear_nothing_where_nobody_shows_a_token(
+    origin: str, token: str, heard: bool
+) -> None:
+    async with broker() as server, listening(server) as client:
+        headers = {"origin": origin.format(host=client.base_url.netloc.decode())}
+        path = address(client, FILTERED + token)
+        async with connect(path, additional_headers=headers) as socket:
+            await publish(client, event(1))
+            if heard:
+                assert (await said(socket))["data"] == {"x": 1}
+            else:
+                with pytest.raises(
+                    ConnectionClosed, match="may do nothing at a broker that asks for no token"
+                ):
+                    await socket.recv()
+
+
+async def test_there_is_no_web_socket_elsewhere() -> None:
+    async with broker() as server, listening(server) as client:
+        for path in ("/nowhere", "/subscriptions", "/healthz"):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(address(client, path))
+            assert refused.value.response.status_code == 404
+            assert b"NotFound" in refused.value.response.body
+
+
+async def test_deleting_a_subscription_ends_its_connections() -> None:
+    async with broker() as server, listening(server) as client:
+        made = (await client.post("/subscriptions", json={})).json()
+        path = f"/subscriptions/{made['id']}"
+        async with connect(address(client, f"{path}/events")) as socket:
+            assert (await client.delete(path)).status_code == 204
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(socket.recv(), WAIT_S)

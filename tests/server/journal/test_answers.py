@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from palio.server.journal.answers import Answer, Answers
+from palio.server.turns import Turns
+from tests.server.test_turns import Clock
+
+
+def test_answers_are_told_in_slices_and_in_their_order() -> None:
+    clock, told = Clock(), list[Answer]()
+    turns = Turns(clock, turn_s=6.0, slice_s=2.5)
+
+    def tell(answer: Answer) -> None:
+        clock.now += 1.0
+        told.append(answer)
+
+    answers = Answers(turns, tell, turns.wait)
+    wanted: list[Answer] = [(number, None) for number in range(10)]
+    answers.add(wanted)
+    assert len(told) == 3
+    late: list[Answer] = [(10, "the disk is full"), (11, None)]
+    answers.add(late)
+    assert len(told) == 3
+    while not answers.are_told:
+        assert not turns.is_idle
+        before = len(told)
+        turns.serve(turns.begin())
+        assert len(told) <= before + 3
+    assert told == [*wanted, *late]
+    assert turns.is_idle

@@ -1,0 +1,142 @@
+"""A full disk: what grows is refused, what shrinks is written, and then all goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palio.node.effects import Append, Assign, DropEntries, Forget
+from palio.server.journal.disk_space import FILE, RESERVE_BYTES, SLACK_BYTES, Room
+from palio.server.journal.journal import Journal
+from tests.server.full_disk import CYCLES
+from tests.server.helpers import put
+
+PATIENCE_S = 120.0
+
+SMALL_DISK = 'mount -t tmpfs -o size=6m tmpfs "$0" && exec "$1" -m tests.server.full_disk "$0"'
+
+
+def test_a_disk_that_was_full_is_used_again_once_it_is_drained(tmp_path: Path) -> None:
+    """A real one of 6 MiB; also where others have taken its last byte, and the broker restarts."""
+    apart = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    found = subprocess.run(
+        [*apart, "sh", "-c", SMALL_DISK, str(tmp_path), sys.executable],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    told = json.loads(found.stdout)
+    assert len(told["cycles"]) == CYCLES
+    for filled, acknowledged, _, subscribed in told["cycles"]:
+        assert filled > 20, "events of 100 kB"
+        assert acknowledged == filled
+        assert subscribed
+    assert told["kept"] == [True] * 3, "what was stored is there after the restart"
+    waiting, acknowledged, left = told["full"]
+    assert (acknowledged, left) == (waiting, 0)
+    assert told["filled"] > 20
+
+
+class Disk:
+    """A disk of so many free bytes, as `os.statvfs` tells of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, free: int, total: int = 1 << 40) -> None:
+        self.free, self.total = free, total
+        monkeypatch.setattr(os, "statvfs", self._told)
+
+    def _told(self, _path: Any) -> Any:
+        class Told:
+            f_frsize = 1
+            f_bavail = self.free
+            f_blocks = self.total
+
+        return Told
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_what_grows_leaves_room_for_the_log_to_move(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beyond: int
+) -> None:
+    (tmp_path / "journal.sqlite-wal").write_bytes(bytes(5_000))
+    disk = Disk(monkeypatch, 1 << 30)
+    found = Room(tmp_path, 0)
+    disk.free = 2 * 1_000 + 5_000 + SLACK_BYTES + beyond
+    assert found.admits(1_000) == (beyond >= 0)
+    disk.free -= 6_000
+    assert found.admits(1_000, reusable=6_000) == (beyond >= 0)
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_the_reserve_is_made_where_there_is_room_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beyond: int
+) -> None:
+    disk = Disk(monkeypatch, 1 << 30)
+    found = Room(tmp_path, 1 << 20)
+    disk.free = (1 << 20) + 2 * SLACK_BYTES + beyond
+    found.reserve()
+    assert found.is_reserved == (beyond >= 0)
+
+
+def test_a_small_disk_gives_a_part_of_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Disk(monkeypatch, 1 << 30, total=8 << 20)
+    assert Room(tmp_path).reserve_bytes == 1 << 20
+    Disk(monkeypatch, 1 << 30)
+    assert Room(tmp_path).reserve_bytes == RESERVE_BYTES
+
+
+def test_the_reserve_goes_with_a_journal_that_is_closed_unless_the_disk_is_nearly_full(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for free, is_kept in ((1 << 30, False), (3 << 20, True)):
+        disk = Disk(monkeypatch, 1 << 30)
+        journal = Journal(tmp_path, "b1", reserve_bytes=1 << 20)
+        assert (tmp_path / FILE).stat().st_size == 1 << 20
+        disk.free = free
+        journal.close()
+        assert (tmp_path / FILE).exists() == is_kept
+
+
+def test_what_makes_room_is_written_and_what_grows_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    disk = Disk(monkeypatch, 1 << 30)
+    journal = Journal(tmp_path, "b1", reserve_bytes=1 << 20)
+    stored: list[int] = []
+    failed: list[tuple[int, str]] = []
+    journal.start(stored.extend, lambda ticket, why: failed.append((ticket, why)))
+    journal.append(Append(1, (put(1), Assign("s", 1, None))))
+    journal.flush()
+    disk.free = 0
+    journal.append(Append(2, (put(2), Assign("s", 2, None))))
+    journal.append(Append(3, (Forget("s", 1), DropEntries((1,)))))
+    journal.flush()
+    ((ticket, why),) = failed
+    assert (stored, ticket) == ([1, 3], 2)
+    assert "the disk is full" in why
+    disk.free = 1 << 30
+    journal.append(Append(4, (put(4), Assign("s", 4, None))))
+    journal.flush()
+    assert stored == [1, 3, 4]
+    assert journal.load().waiting == {"s": [4]}
+    journal.close()
+
+
+def test_the_reserve_is_for_its_owner_and_not_made_through_a_link(tmp_path: Path) -> None:
+    elsewhere, name = tmp_path / "elsewhere", tmp_path / FILE
+    name.symlink_to(elsewhere)
+    room = Room(tmp_path, reserve_bytes=4_096)
+    room.reserve()
+    assert room.is_reserved
+    assert not elsewhere.exists()
+    assert not name.is_symlink()
+    assert name.stat().st_mode & 0o777 == 0o600

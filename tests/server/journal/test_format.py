@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from palio.errors import JournalDamaged
+from palio.server.journal import format
+from palio.server.journal.format import (
+    Scribe,
+    about,
+    checksum,
+    connect,
+    create_or_check,
+    payload_checksum,
+    put_about,
+)
+from tests.server.helpers import put
+from tests.tables import code
+
+
+def test_a_checksum_depends_on_every_part_and_where_it_ends() -> None:
+    parts = ("ab", "c", 1, None, b"x")
+    others = [("a", "bc", 1, None, b"x"), ("ab", "c", 2, None, b"x"), ("ab", "c", 1, b"", b"x")]
+    assert all(checksum(*other) != checksum(*parts) for other in others)
+    assert checksum(*parts) == checksum(*parts)
+
+
+def test_a_checksum_of_events_depends_on_entry_schema_and_payload() -> None:
+    sums = {
+        payload_checksum(1, b"schema", b"payload"),
+        payload_checksum(2, b"schema", b"payload"),
+        payload_checksum(1, b"schemA", b"payload"),
+        payload_checksum(1, b"schema", b"paYload"),
+    }
+    assert len(sums) == 4
+
+
+def test_a_new_file_is_of_this_format_and_survives_a_power_cut(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with closing(connect(path)) as connection:
+        create_or_check(connection, path, "b1")
+        create_or_check(connection, path, "b1")
+        settings = {
+            name: connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("user_version", "journal_mode", "synchronous")
+        }
+    assert settings == {
+        "user_version": format.FORMAT,
+        "journal_mode": "wal",
+        "synchronous": 2,
+    }
+
+
+def test_a_database_of_something_else_is_no_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with closing(connect(path)) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+        with pytest.raises(JournalDamaged, match="is no journal"):
+            create_or_check(connection, path, "b1")
+
+
+def test_the_last_entry_is_the_highest_ever_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with closing(connect(path)) as connection:
+        create_or_check(connection, path, "b1")
+        for entry in (4, 9, 2):
+            scribe = Scribe(connection)
+            scribe.write(put(entry))
+            scribe.finish()
+        assert about(connection, "last_entry") == 9
+
+
+def test_what_a_journal_says_of_itself_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with closing(connect(path)) as connection:
+        create_or_check(connection, path, "b1")
+        put_about(connection, {"epoch": 4})
+        assert about(connection, "epoch") == 4
+        connection.execute("UPDATE about SET value = 5 WHERE key = 'epoch'")
+        with pytest.raises(JournalDamaged, match="the journal's epoch"):
+            about(connection, "epoch")
+        with pytest.raises(JournalDamaged, match="the journal's age"):
+            about(connection, "age")
+
+
+def test_events_of_one_shape_share_its_description(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with closing(connect(path)) as connection:
+        create_or_check(connection, path, "b1")
+        scribe = Scribe(connection)
+        for entry in range(1, 5):
+            scribe.write(put(entry))
+        assert connection.execute("SELECT count(*) FROM shapes").fetchone() == (1,)
+        scribe.forget()  # as after a transaction that failed
+        scribe.write(put(5))
+        assert connection.execute("SELECT count(*) FROM shapes").fetchone() == (1,)
+
+
+def test_the_tables_are_those_that_the_documentation_lists(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with closing(connect(path)) as connection:
+        create_or_check(connection, path, "b1")
+        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        names = {name for (name,) in tables}
+    rows = [line.split("|")[1] for line in (format.__doc__ or "").splitlines() if "|" in line]
+    assert {code(row) for row in rows[2:]} == names
+
+
+def test_any_tool_for_sqlite_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with closing(connect(path)) as connection:
+        create_or_check(connection, path, "b1")
+        Scribe(connection).write(put(7, "b2", "b3"))
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute(
+            "SELECT entry, publisher, first_seq, last_seq, homes FROM entries"
+        ).fetchall()
+    assert found == [(7, "alice", 700, 702, '["b2", "b3"]')]

@@ -1,0 +1,439 @@
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from palio.errors import InvalidConfiguration, JournalDamaged, UnsafeFile
+from palio.node.effects import (
+    Append,
+    Assign,
+    DropEntries,
+    DropSubscription,
+    Forget,
+    Heading,
+    PutFacts,
+    PutSubscription,
+    PutTime,
+    PutWindow,
+)
+from palio.node.memory import MemoryStore
+from palio.protocol.messages import Fact
+from palio.server.journal.journal import FILE, Diskless, Journal
+from tests.conftest import NIGHTLY
+from tests.modes import modes_below, umask
+from tests.server.helpers import append, flip, parcel, put
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+class Answers:
+    """What a journal answered, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.stored: list[int] = []
+        self.failed: dict[int, str] = {}
+        self.threads: set[str] = set()
+
+    def on_stored(self, tickets: list[int]) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.stored += tickets
+
+    def on_failed(self, ticket: int, reason: str) -> None:
+        self.failed[ticket] = reason
+
+
+@contextmanager
+def journal(directory: Path, answers: Answers | None = None, **options: int) -> Iterator[Journal]:
+    found = Journal(directory, "b1", **options)
+    heard = answers or Answers()
+    found.start(heard.on_stored, heard.on_failed)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def written(directory: Path, *appends: Append) -> None:
+    with journal(directory) as found:
+        for each in appends:
+            found.append(each)
+
+
+SUBSCRIPTION: Final = PutSubscription("alice/all", "alice", "x > :low", b"\x81\xa3low\x01", 60.0)
+
+HISTORY: Final = (
+    append(1, put(1, "b2"), put(2, "b2", "b3"), SUBSCRIPTION),
+    append(2, Assign("alice/all", 1, None), Assign("alice/all", 2, b"\x05")),
+    append(3, PutWindow("p#0", b"ab"), PutWindow("q#0", b"c")),
+    append(4, PutFacts((Fact("b2", 1, "links", ("b1",)), Fact("b2", 2, "x", filter="x = 1")))),
+    append(5, put(3), Assign("alice/all", 3, None), Assign("bob/some", 3, None)),
+    append(6, DropEntries((1,)), Forget("alice/all", 1), PutWindow("q#0", b"")),
+    append(7, PutFacts((Fact("b2", 3, "links", ("b1", "b3")),))),
+    append(8, DropSubscription("bob/some")),
+    append(9, put(9), DropEntries((9,)), PutTime(77)),
+)
+
+
+def test_what_was_written_is_read_as_the_store_in_memory_has_it(tmp_path: Path) -> None:
+    memory = MemoryStore()
+    for each in HISTORY:
+        memory.write(each.operations)
+    expected = memory.load()
+    written(tmp_path, *HISTORY)
+    with journal(tmp_path) as found:
+        loaded = found.load()
+        assert loaded.last_entry == expected.last_entry == 9
+        assert loaded.time_us == expected.time_us == 77
+        assert loaded.pending == expected.pending == [(2, ("b2", "b3")), (3, ())]
+        assert loaded.subscriptions == expected.subscriptions == [SUBSCRIPTION]
+        assert loaded.waiting == {"alice/all": [2, 3]}
+        assert loaded.windows == expected.windows == [PutWindow("p#0", b"ab")]
+        assert sorted(loaded.facts, key=lambda fact: fact.version) == [
+            Fact("b2", 2, "x", filter="x = 1"),
+            Fact("b2", 3, "links", ("b1", "b3")),
+        ]
+        assert found.assigned("alice/all", [3, 2]) == [None, b"\x05"]
+
+
+def test_events_come_back_as_they_were(tmp_path: Path) -> None:
+    written(tmp_path, append(1, put(4, "b2", rows=2), put(5, rows=1)))
+    with journal(tmp_path) as found:
+        (four, five) = found.entries([5, 4, 77])
+        assert (four.entry, four.homes, four.wall_us) == (4, ("b2",), 1_004)
+        assert four.parcel.publisher == "alice"
+        assert four.parcel.batch.equals(parcel(400, 2).batch)
+        assert five.parcel.batch.num_rows == 1
+
+
+def test_every_opening_is_an_epoch(tmp_path: Path) -> None:
+    epochs = []
+    for _ in range(3):
+        with journal(tmp_path) as found:
+            epochs.append(found.load().epoch)
+    assert epochs == [0, 1, 2]
+
+
+def test_answers_come_in_order_from_the_writers_thread(tmp_path: Path) -> None:
+    answers = Answers()
+    with journal(tmp_path, answers) as found:
+        for ticket in range(1, 101):
+            found.append(append(ticket, put(ticket)))
+        found.flush()
+        assert answers.stored == list(range(1, 101))
+        assert answers.threads == {"palio journal"}
+        assert found.counters.appends == 100
+        assert found.counters.waiting == 0
+
+
+def test_what_waits_is_one_transaction(tmp_path: Path) -> None:
+    found = Journal(tmp_path, "b1")
+    for ticket in range(1, 101):  # before there is anybody to write them
+        found.append(append(ticket, put(ticket)))
+    answers = Answers()
+    found.start(answers.on_stored, answers.on_failed)
+    found.close()
+    assert answers.stored == list(range(1, 101))
+    assert found.counters.commits == 1
+
+
+def test_two_brokers_never_share_a_journal(tmp_path: Path) -> None:
+    with journal(tmp_path), pytest.raises(InvalidConfiguration, match="in use by another broker"):
+        Journal(tmp_path, "b1")
+    Journal(tmp_path, "b1").close()
+
+
+def test_a_journal_belongs_to_one_broker(tmp_path: Path) -> None:
+    written(tmp_path)
+    with pytest.raises(InvalidConfiguration, match="journal of the broker 'b1', not of 'b2'"):
+        Journal(tmp_path, "b2")
+
+
+def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    written(tmp_path)
+    connection = sqlite3.connect(tmp_path / FILE)
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(InvalidConfiguration, match="newer Palio \\(format 2; this one reads 1\\)"):
+        Journal(tmp_path, "b1")
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidConfiguration, match=r"broker\.data_dir"):
+        Journal(tmp_path / "file" / "data", "b1")
+
+
+# --- a full disk ---
+
+
+def test_a_full_disk_refuses_what_does_not_fit_and_goes_on(tmp_path: Path) -> None:
+    answers = Answers()
+    with journal(tmp_path, answers, max_bytes=200_000) as found:
+        found.append(append(1, put(1, rows=1_000)))
+        found.flush()
+        found.append(append(2, put(2, rows=30_000)))
+        found.append(append(3, put(3, rows=1)))
+        found.flush()
+        assert answers.stored == [1, 3]
+        assert answers.failed == {2: "database or disk is full"}
+        found.append(append(4, DropEntries((1,))))
+        found.append(append(5, put(5, rows=1_000)))
+        found.flush()
+        assert answers.stored == [1, 3, 4, 5]
+        assert found.counters.failures == 1
+    with journal(tmp_path) as found:
+        assert [entry for entry, _ in found.load().pending] == [3, 5]
+
+
+def test_of_a_group_that_does_not_fit_each_is_tried_by_itself(tmp_path: Path) -> None:
+    found = Journal(tmp_path, "b1", max_bytes=200_000)
+    for ticket, rows in ((1, 10), (2, 30_000), (3, 10)):
+        found.append(append(ticket, put(ticket, rows=rows)))
+    answers = Answers()
+    found.start(answers.on_stored, answers.on_failed)
+    found.close()
+    assert answers.stored == [1, 3]
+    assert list(answers.failed) == [2]
+
+
+def test_what_releases_room_is_written_once_there_is_room(tmp_path: Path) -> None:
+    answers = Answers()
+    with journal(tmp_path, answers, max_bytes=200_000) as found:
+        found.append(append(1, put(1, rows=10)))
+        found.append(append(2, DropEntries((1,)), put(2, rows=30_000)))
+        found.append(append(3, put(3)))
+        found.flush()
+        assert list(answers.failed) == [2]
+    with journal(tmp_path) as found:
+        assert [entry for entry, _ in found.load().pending] == [3]
+
+
+# --- compaction ---
+
+
+def test_a_file_that_is_mostly_empty_becomes_small(tmp_path: Path) -> None:
+    with journal(tmp_path) as found:
+        for ticket in range(1, 41):
+            found.append(append(ticket, put(ticket, rows=40_000)))
+    full = (tmp_path / FILE).stat().st_size
+    with journal(tmp_path) as found:
+        found.append(append(1, DropEntries(tuple(range(2, 41)))))
+        found.flush()
+    assert full > 20_000_000
+    assert (tmp_path / FILE).stat().st_size < 2_000_000
+    with journal(tmp_path) as found:
+        assert [each.entry for each in found.entries(range(1, 41))] == [1]
+
+
+def test_the_log_is_emptied_when_nothing_is_to_be_written(tmp_path: Path) -> None:
+    found = Journal(tmp_path, "b1", idle_s=0.01)
+    answers = Answers()
+    found.start(answers.on_stored, answers.on_failed)
+    found.append(append(1, put(1)))
+    log = tmp_path / f"{FILE}-wal"
+    deadline = threading.Event()
+    for _ in range(2_000):  # it empties by itself; nothing tells when
+        found.flush()
+        if log.stat().st_size == 0:
+            break
+        deadline.wait(0.01)
+    assert answers.stored == [1]
+    assert log.stat().st_size == 0
+    found.close()
+
+
+# --- damage ---
+
+
+def test_events_that_changed_on_the_disk_are_not_served(tmp_path: Path) -> None:
+    written(tmp_path, append(1, put(1, rows=500)), append(2, put(20, rows=500)))
+    file = tmp_path / FILE
+    data = bytes(file.read_bytes())
+    payload = bytes(memoryview(parcel(2_000, 500).payload))[1_000:1_400]
+    flip(file, data.index(payload) + 7)
+    with journal(tmp_path) as found:
+        assert [entry for entry, _ in found.load().pending] == [1, 20]
+        assert found.entries([1])[0].parcel.batch.num_rows == 500
+        with pytest.raises(JournalDamaged, match=r"entry 20 .* events 2000 to 2499 of 'alice'"):
+            found.entries([1, 20])
+        assert found.counters.damaged == 1
+        assert found.heading(20) == Heading("alice", 2_000, 2_499)
+        assert found.heading(21) is None
+
+
+TAMPERED: Final = {
+    "about": "UPDATE about SET value = 7 WHERE key = 'last_entry'",
+    "entries": "UPDATE entries SET homes = '[]' WHERE entry = 2",
+    "assigned": "UPDATE assigned SET rows = x'01' WHERE entry = 2",
+    "subscriptions": "UPDATE subscriptions SET filter = 'x > 0'",
+    "windows": "UPDATE windows SET ranges = x'00'",
+    "facts": "UPDATE facts SET fact = replace(fact, 'b1', 'b9')",
+}
+
+
+@pytest.mark.parametrize("table", sorted(TAMPERED))
+def test_rows_that_changed_are_found_when_a_journal_is_read(tmp_path: Path, table: str) -> None:
+    written(tmp_path, *HISTORY)
+    connection = sqlite3.connect(tmp_path / FILE)
+    connection.execute(TAMPERED[table])
+    connection.commit()
+    connection.close()
+    with pytest.raises(JournalDamaged, match="not what was written"):  # noqa: SIM117
+        with journal(tmp_path) as found:
+            found.load()
+
+
+def test_no_flipped_bit_anywhere_changes_what_is_served(tmp_path: Path, rng: random.Random) -> None:
+    written(tmp_path / "sound", *HISTORY)
+    sound = (tmp_path / "sound" / FILE).read_bytes()
+    with journal(tmp_path / "sound") as found:
+        expected = found.load()
+        events = [each.parcel.batch for each in found.entries([2, 3])]
+    noticed = 0
+    for attempt in range(400 if NIGHTLY else 60):
+        directory = tmp_path / f"flipped {attempt}"
+        directory.mkdir()
+        (directory / FILE).write_bytes(sound)
+        flip(directory / FILE, rng.randrange(len(sound)))
+        try:
+            with journal(directory) as found:
+                loaded = found.load()
+                assert loaded._replace(epoch=0) == expected._replace(epoch=0)
+                assert [each.parcel.batch for each in found.entries([2, 3])] == events
+        except (JournalDamaged, InvalidConfiguration):
+            noticed += 1
+    assert noticed > 5
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"not a database" * 1_000)
+    with pytest.raises(JournalDamaged, match="file is not a database"):
+        Journal(tmp_path, "b1")
+    Journal(tmp_path / "other", "b1").close()
+
+
+# --- kill -9 ---
+
+WRITER: Final = """
+import sys
+from pathlib import Path
+from palio.server.journal.journal import Journal
+from tests.server.helpers import append, put
+
+journal = Journal(Path(sys.argv[1]), "b1")
+first = journal.load().last_entry + 1
+
+def stored(tickets):
+    print(*tickets, flush=True)
+
+journal.start(stored, lambda ticket, reason: sys.exit(reason))
+for entry in range(first, first + 100_000):
+    journal.append(append(entry, put(entry, "b2", rows=50)))
+    if journal.counters.waiting > 200:
+        journal.flush()
+"""
+
+
+def test_nothing_that_was_answered_for_is_lost_by_kill_9(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    promised: set[int] = set()
+    for _ in range(40 if NIGHTLY else 2):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        try:
+            for _ in range(rng.randrange(1, 30)):
+                promised.update(map(int, process.stdout.readline().split()))
+        finally:
+            process.send_signal(signal.SIGKILL)
+        rest, _ = process.communicate()
+        complete, _, _ = rest.rpartition("\n")
+        promised.update(map(int, complete.split()))
+    with journal(tmp_path) as found:
+        loaded = found.load()
+        held = {entry for entry, _ in loaded.pending}
+        assert promised <= held
+        assert held == set(range(1, max(held) + 1))
+        assert loaded.last_entry == max(held)
+        assert all(each.parcel.batch.num_rows == 50 for each in found.entries(sorted(held)))
+
+
+# --- no disk ---
+
+
+def test_without_a_disk_promises_are_refused_and_the_rest_is_taken() -> None:
+    answers = Answers()
+    diskless = Diskless()
+    diskless.start(answers.on_stored, answers.on_failed)
+    diskless.append(append(1, PutFacts((Fact("b2", 1, "links"),))))
+    diskless.append(append(2, put(1)))
+    diskless.append(append(3, SUBSCRIPTION))
+    diskless.flush()
+    diskless.close()
+    assert answers.stored == [1]
+    assert set(answers.failed) == {2, 3}
+    assert "broker.data_dir" in answers.failed[2]
+    assert diskless.load().epoch > 1_700_000_000
+    assert diskless.load().pending == ()
+    assert diskless.entries([1]) == []
+    assert diskless.heading(1) is None
+    assert diskless.assigned("a", [1, 2]) == [None, None]
+
+
+# --- other users of the machine ---
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022])
+def test_a_journal_is_for_its_owner_only(tmp_path: Path, mask: int) -> None:
+    with umask(mask), journal(tmp_path / "data") as opened:
+        opened.append(append(1, put(1)))
+        opened.flush()
+        assert (tmp_path / "data" / f"{FILE}-wal").exists()
+        assert modes_below(tmp_path / "data") == ({0o700}, {0o600})
+
+
+def test_a_journal_of_an_older_version_is_closed_to_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with umask(0o000), journal(tmp_path):
+        pass
+    assert not caplog.records
+    tmp_path.chmod(0o755)
+    for each in tmp_path.iterdir():
+        each.chmod(0o644)
+    with journal(tmp_path):
+        assert modes_below(tmp_path)[1] == {0o600}
+    (told,) = caplog.records
+    assert told.getMessage().endswith(f"other users of this machine: chmod 700 {tmp_path}")
+
+
+@pytest.mark.parametrize(
+    "name", ["journal.lock", "journal.mark", FILE, f"{FILE}-wal", f"{FILE}-shm"]
+)
+def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path, name: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir(0o700)
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (data / name).symlink_to(precious)
+    with pytest.raises(UnsafeFile, match=name), journal(data):
+        pytest.fail("it was opened")
+    assert precious.read_text() == "precious"
+    (data / name).unlink()
+    with journal(data):
+        pass

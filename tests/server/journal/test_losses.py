@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from palio import Gap, connect
+from palio.cli.fleet import Fleet
+from palio.errors import InvalidConfiguration, JournalDamaged, NotStored, PalioError
+from palio.node.effects import Append, Assign, DropSubscription, PutSubscription, PutTime
+from palio.server.journal.journal import FILE, Journal
+from palio.server.journal.mark import FILE as MARK
+from tests.server.helpers import append, put
+
+LOG: Final = f"{FILE}-wal"
+ENTRIES: Final = 80
+SUBSCRIPTION: Final = PutSubscription("alice/all", "alice", "x > 0", b"\x80", 60.0)
+
+
+def write(directory: Path, *appends: Append) -> None:
+    """Each is a transaction of its own."""
+    found = Journal(directory, "b1", reserve_bytes=0)
+    found.start(lambda _: None, lambda _, __: None)
+    for each in appends:
+        found.append(each)
+        found.flush()
+    found.close()
+
+
+@contextmanager
+def opened(directory: Path) -> Iterator[Journal]:
+    found = Journal(directory, "b1", reserve_bytes=0)
+    found.start(lambda _: None, lambda _, __: None)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def entry(number: int) -> Append:
+    return append(number, put(number, "b2"), Assign("alice/all", number, None))
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    """What a broker that was killed leaves behind: 80 entries, most of them in the log alone."""
+    with opened(tmp_path / "at work") as found:
+        found.append(append(1_000, SUBSCRIPTION))
+        found.flush()
+        for number in range(1, ENTRIES + 1):
+            found.append(entry(number))
+            found.flush()
+        shutil.copytree(tmp_path / "at work", tmp_path / "crashed")
+    (tmp_path / "crashed" / "journal.lock").unlink()
+    return tmp_path / "crashed"
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    return [
+        {"event": each.getMessage()} | each.__dict__["details"]
+        for each in caplog.records
+        if each.levelno >= logging.ERROR
+    ]
+
+
+def entries(journal: Journal) -> list[int]:
+    return [number for number, _ in journal.load().pending]
+
+
+def test_a_broker_that_was_killed_has_lost_nothing(
+    crashed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        with opened(crashed) as found:
+            assert entries(found) == list(range(1, ENTRIES + 1))
+            assert found.load().waiting == {"alice/all": entries(found)}
+            assert found.counters.missing == 0
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_a_log_that_was_cut_short_is_told_as_a_range(
+    crashed: Path, share: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    size = (crashed / LOG).stat().st_size
+    with (crashed / LOG).open("r+b") as log:
+        log.truncate(int(size * share))
+    with opened(crashed) as found:
+        held = entries(found)
+        last = len(held)
+        assert held == list(range(1, last + 1))
+        assert last < ENTRIES
+        (told,) = errors(caplog)
+        assert told["event"] == "the journal has lost entries"
+        assert told["entries"] == f"{last + 1} to {ENTRIES}"
+        assert told["events"] == f"'alice' {100 * (last + 1)} to {100 * ENTRIES + 2}"
+        assert found.counters.missing == ENTRIES - last
+        stored = found.load()
+        assert stored.waiting == {"alice/all": [*held, ENTRIES + 1]}
+        assert found.entries([ENTRIES + 1]) == []  # so it is told as a gap
+        assert stored.last_entry == ENTRIES + 1  # numbers are used once
+        assert stored.epoch == 1
+    with opened(crashed) as again:  # it is not forgotten by another start, nor told twice
+        assert again.load().waiting == {"alice/all": [*held, ENTRIES + 1]}
+    assert len(errors(caplog)) == 1
+
+
+@pytest.mark.parametrize("spoil", [lambda file: file.write_bytes(b""), Path.unlink])
+def test_an_empty_database_beside_its_log_is_refused(
+    crashed: Path, spoil: Callable[[Path], object]
+) -> None:
+    log = (crashed / LOG).read_bytes()
+    spoil(crashed / FILE)
+    for _ in range(2):  # the log stays as it is
+        with pytest.raises(JournalDamaged, match=r"journal\.sqlite is empty or missing"):
+            Journal(crashed, "b1")
+        assert (crashed / LOG).read_bytes() == log
+
+
+def test_a_journal_that_is_gone_altogether_is_told(
+    crashed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in (FILE, LOG, f"{FILE}-shm"):
+        (crashed / name).unlink()
+    with opened(crashed) as found:
+        (told,) = errors(caplog)
+        assert told["entries"] == f"1 to {ENTRIES}"
+        assert told["subscriptions"] == "alice/all"
+        assert found.load().subscriptions == []
+        assert found.load().waiting == {"alice/all": [ENTRIES + 1]}
+
+
+def test_an_old_copy_that_was_put_back_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = tmp_path / "data"
+    write(data, append(1, SUBSCRIPTION), entry(1), entry(2))
+    shutil.copy(data / FILE, tmp_path / "copy")
+    bob = PutSubscription("bob/some", "bob", "x > 0", b"\x80", 60.0)
+    carol = PutSubscription("carol/some", "carol", "x > 0", b"\x80", 60.0)
+    gone = append(5, carol), append(6, DropSubscription("carol/some"))
+    write(data, entry(3), entry(4), append(7, bob, PutTime(77)), *gone)
+    assert not caplog.records
+    shutil.copy(tmp_path / "copy", data / FILE)
+    with opened(data) as found:
+        (told,) = errors(caplog)
+        assert told["entries"] == "3 to 4"
+        assert told["events"] == "'alice' 300 to 402"
+        assert told["subscriptions"] == "bob/some"
+        assert found.load().waiting == {"alice/all": [1, 2, 5], "bob/some": [5]}
+        assert found.load().epoch == 2
+        assert found.load().time_us == 77
+
+
+def test_what_a_copy_has_not_forgotten_is_only_told_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = tmp_path / "data"
+    write(data, append(1, SUBSCRIPTION), entry(1))
+    shutil.copy(data / FILE, tmp_path / "copy")
+    write(data, append(2, SUBSCRIPTION))
+    shutil.copy(tmp_path / "copy", data / FILE)
+    with opened(data) as found:
+        assert [each["event"] for each in errors(caplog)] == ["the journal has lost transactions"]
+        assert found.load().waiting == {"alice/all": [1]}
+
+
+def test_a_journal_of_before_there_were_marks_is_taken_as_it_is(
+    crashed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (crashed / MARK).unlink()
+    with (crashed / LOG).open("r+b") as log:
+        log.truncate(log.seek(0, 2) // 2)
+    with opened(crashed) as found:
+        assert len(entries(found)) < ENTRIES
+    assert not caplog.records
+
+
+def test_the_mark_of_another_broker_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, entry(1))
+    (tmp_path / FILE).unlink()
+    with pytest.raises(InvalidConfiguration, match=r"journal\.mark is of .* 'b1', not of 'b2'"):
+        Journal(tmp_path, "b2")
+
+
+# --- brokers ---
+
+
+def cut(data: Path) -> None:
+    with (data / LOG).open("r+b") as log:
+        log.truncate(log.seek(0, 2) // 2)
+
+
+def empty(data: Path) -> None:
+    for name in (FILE, LOG, f"{FILE}-shm"):
+        (data / name).write_bytes(b"")
+
+
+@pytest.mark.parametrize("spoil", [cut, empty])
+async def test_whoever_waits_for_what_is_gone_hears_of_a_gap(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    gaps: list[Gap] = []
+    async with Fleet(("b1",), tmp_path) as fleet:
+        async with connect(fleet.url("b1"), name="alice") as alice:
+            await alice.subscribe("n >= 0", durable="d")
+        async with connect(fleet.url("b1"), name="bob") as bob:
+            for number in range(60):
+                await bob.publish({"n": number}, durable=True)
+        await fleet.kill("b1")
+        spoil(tmp_path / "b1")
+        await fleet.start("b1")
+        heard = []
+        async with (
+            asyncio.timeout(30),
+            connect(fleet.url("b1"), name="bob") as bob,
+            connect(fleet.url("b1"), name="alice") as alice,
+        ):
+            subscription = await alice.subscribe("n >= 0", durable="d", on_gap=gaps.append)
+            await bob.publish({"n": 60}, durable=True)
+            async for event in subscription:
+                heard.append(event["n"])
+                if event["n"] == 60:
+                    break
+    assert len(heard) < 61
+    assert heard == [*range(len(heard) - 1), 60]
+    assert gaps == [Gap("*", 0, 0, 0)]
+
+
+async def test_a_journal_that_was_removed_under_a_broker_takes_nothing_more(
+    tmp_path: Path,
+) -> None:
+    async with Fleet(("b1",), tmp_path) as fleet, connect(fleet.url("b1"), name="alice") as alice:
+        await alice.subscribe("n >= 0", durable="d")
+        await alice.publish({"n": 1}, durable=True)
+        (tmp_path / "b1" / FILE).unlink()
+        for _ in range(3):
+            with pytest.raises(NotStored, match=r"journal\.sqlite was removed or moved away"):
+                await alice.publish({"n": 2}, durable=True)
+        with pytest.raises(PalioError, match="removed"):
+            await alice.subscribe("n >= 0", durable="e")
+        await alice.publish({"n": 3})

@@ -1,0 +1,438 @@
+"""The real node behind real sockets, on a real disk."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ssl
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from palio.errors import InvalidConfiguration, InvalidInput
+from palio.node.authority import OpenAuthority
+from palio.node.effects import Moment
+from palio.protocol.messages import (
+    Accepted,
+    Acknowledge,
+    Advertise,
+    Answer,
+    Ask,
+    Bye,
+    Deliver,
+    Done,
+    Failed,
+    Refused,
+    Settle,
+    Subscribe,
+    Welcome,
+    unpack_mask,
+)
+from palio.routing import kernels
+from palio.server import run as run_module
+from palio.server import tokens
+from palio.server.limits import GC_THRESHOLDS
+from palio.server.run import Running, new_authority, new_router, run, running
+from palio.server.settings import Auth, Broker, Configuration, Grant, Limits, Listen, Peers, Tls
+from tests.server.helpers import PATIENCE_S, Peer, hello, publish
+
+HOST: Final = "127.0.0.1"
+
+
+def configured(name: str = "b1", **sections: Any) -> Configuration:
+    sections.setdefault("broker", Broker(name=name))
+    return Configuration(**{"listen": Listen(host=HOST, port=0)} | sections)
+
+
+@asynccontextmanager
+async def broker(
+    name: str = "b1", **sections: Any
+) -> AsyncIterator[tuple[Running, tuple[str, int]]]:
+    async with running(configured(name, **sections)) as found:
+        yield found, (found.host, found.port)
+
+
+def on_disk(directory: Path, name: str = "b1") -> Broker:
+    return Broker(name=name, data_dir=str(directory))
+
+
+def xs(delivered: Deliver) -> list[int]:
+    chosen = unpack_mask(delivered.rows, len(delivered.parcel))
+    return [int(x) for x in delivered.parcel.select(chosen).batch.column("x").to_numpy()]
+
+
+async def linked(peer: Peer, count: int) -> None:
+    """Wait until the broker of a client has so many neighbours."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            peer.send(Ask(900, "status"))
+            peers = (await peer.next(Answer)).data["peers"]
+            if sum(each["up"] for each in peers.values()) == count:
+                return
+            await asyncio.sleep(0.005)
+
+
+async def test_what_matches_is_delivered_and_nothing_else() -> None:
+    async with broker() as (found, address):
+        alice, bob = await Peer.client(address), await Peer.client(address, "bob")
+        await alice.subscribe("x > 1")
+        bob.send(publish(1, 1, 2, 3))
+        assert (await bob.next(Accepted)) == Accepted(3, "memory")
+        assert xs(await alice.next(Deliver)) == [2, 3]
+        assert found.server.traffic.node_s > 0
+        assert found.addresses == {"palio": f"palio://{HOST}:{found.port}"}
+        alice.close()
+        bob.close()
+
+
+async def test_without_a_disk_a_durable_subscription_is_refused() -> None:
+    async with broker() as (_, address):
+        alice = await Peer.client(address)
+        alice.send(Subscribe(1, 1, "x > 1", durable="all"))
+        assert "broker.data_dir" in (await alice.next(Failed)).failure.message
+        await alice.subscribe("x > 1", key=2)
+        alice.close()
+
+
+async def test_a_durable_event_outlives_its_broker(tmp_path: Path) -> None:
+    async with broker(broker=on_disk(tmp_path)) as (_, address):
+        alice, bob = await Peer.client(address), await Peer.client(address, "bob")
+        await alice.subscribe("x > 1", durable="all")
+        alice.close()
+        bob.send(publish(1, 1, 2, 3, durable=True))
+        assert (await bob.next(Accepted)) == Accepted(3, "durable")
+        bob.close()
+    async with broker(broker=on_disk(tmp_path)) as (_, address):
+        alice = await Peer.client(address)
+        await alice.subscribe("x > 1", durable="all")
+        delivered = await alice.next(Deliver)
+        assert delivered.entry > 0
+        assert xs(delivered) == [2, 3]
+        alice.send(Acknowledge(delivered.key, delivered.entry), Ask(7, "status"))
+        assert (await alice.next(Answer)).data["epoch"] == 1
+        alice.close()
+    async with broker(broker=on_disk(tmp_path)) as (_, address):
+        alice = await Peer.client(address)
+        await alice.subscribe("x > 1", durable="all")
+        alice.send(Ask(7, "status"))
+        assert (await alice.next(Answer)).data["custody_entries"] == 0
+        alice.close()
+
+
+@pytest.mark.parametrize("routing", ["general", "acyclic", "advertised", "flooded"])
+async def test_brokers_that_dial_each_other_are_one_network(routing: Any) -> None:
+    def named(name: str) -> Broker:
+        return Broker(name=name, routing=routing)
+
+    async with broker(broker=named("b1")) as (_, one):
+        peers = Peers(urls=(f"palio://{HOST}:{one[1]}",))
+        async with broker(broker=named("b2"), peers=peers) as (_, two):
+            alice, bob = await Peer.client(one), await Peer.client(two, "bob")
+            await linked(alice, 1)
+            await linked(bob, 1)
+            await alice.subscribe("x > 1")
+            alice.send(Settle(5))
+            assert (await alice.next(Done)) == Done(5)
+            if routing == "advertised":
+                bob.send(Advertise(6, 1, "x BETWEEN 0 AND 5 OR x = 9 AND z = 1"), Settle(7))
+                assert (await bob.next(Done)) == Done(6)
+                assert (await bob.next(Done)) == Done(7)
+                await alice.subscribe("x IS NOT NULL", key=2)
+                alice.send(Settle(8))
+                assert (await alice.next(Done)) == Done(8)
+                bob.send(publish(1, 1, 7, 2, 9))
+                assert xs(await alice.next(Deliver)) == [1, 2, 9]
+            else:
+                bob.send(publish(1, 1, 2))
+                assert xs(await alice.next(Deliver)) == [2]
+            alice.close()
+            bob.close()
+
+
+async def test_a_drained_broker_says_goodbye() -> None:
+    async with broker() as (_, address):
+        alice = await Peer.client(address)
+    assert (await alice.until_closed()) == [Bye("closed", "the broker is going down")]
+
+
+# --- TLS ---
+
+
+def certificate(directory: Path, name: str, issuer: Path | None = None) -> Path:
+    """`name.pem` and `name.key`, signed by another or by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    signer, signed_by = key, subject
+    if issuer is not None:
+        loaded = serialization.load_pem_private_key(issuer.with_suffix(".key").read_bytes(), None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        signer, signed_by = loaded, x509.load_pem_x509_certificate(issuer.read_bytes()).subject
+    now = datetime.now(UTC)
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(signed_by)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.DNSName(name)]),
+            critical=False,
+        )
+        .sign(signer, hashes.SHA256())
+    )
+    path = directory / f"{name}.pem"
+    path.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+    path.with_suffix(".key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certificates")
+    ca = certificate(directory, "ca")
+    for name in ("b1", "b2", "alice", "mallory"):
+        certificate(directory, name, ca)
+    return ca
+
+
+def tls(ca: Path, name: str) -> Tls:
+    cert = ca.with_name(f"{name}.pem")
+    return Tls(cert=str(cert), key=str(cert.with_suffix(".key")), ca=str(ca))
+
+
+def as_client(ca: Path, name: str = "") -> dict[str, Any]:
+    context = ssl.create_default_context(cafile=str(ca))
+    if name:
+        cert = ca.with_name(f"{name}.pem")
+        context.load_cert_chain(cert, cert.with_suffix(".key"))
+    return {"ssl": context, "server_hostname": "localhost"}
+
+
+ALL: Final = Grant(may_publish="TRUE", may_hear="TRUE", monitor=True, broker=True)
+
+
+async def test_a_certificate_shows_who_connects(authority: Path) -> None:
+    auth = Auth(grants={"alice": Grant(may_publish="x < 3", may_hear="TRUE")})
+    async with broker(tls=tls(authority, "b1"), auth=auth) as (_, address):
+        alice = await Peer.client(address, "anything", **as_client(authority, "alice"))
+        again = await Peer.client(address, "too", **as_client(authority, "alice"))
+        await again.subscribe("x > 0")
+        alice.send(publish(1, 1, 2, 3))
+        assert (await alice.next(Refused)).first_seq == 3
+        assert xs(await again.next(Deliver)) == [1, 2]
+        alice.close()
+        again.close()
+        for name in ("mallory", ""):
+            other = await Peer.connect(address, **as_client(authority, name))
+            other.send(hello("alice"))
+            (said,) = await other.until_closed()
+            assert isinstance(said, Bye)
+            assert said.code == "NotAuthenticated"
+
+
+async def test_a_token_shows_who_connects(tmp_path: Path) -> None:
+    tokens.create_key(tmp_path / "key")
+    now = int(datetime.now(UTC).timestamp())
+    claims = tokens.Claims("alice", "1", iat=now, exp=now + 60, may_hear="x = 1")
+    token = tokens.sign(claims, tokens.load_private_key(tmp_path / "key"))
+    async with broker(auth=Auth(keys=str(tmp_path / "key.pub"))) as (_, address):
+        alice = await Peer.connect(address)
+        alice.send(hello(token=token))
+        assert (await alice.next(Welcome)).publisher.startswith("alice/")
+        alice.close()
+        mallory = await Peer.connect(address)
+        mallory.send(hello(token=token[:-4] + "AAAA"))
+        (said,) = await mallory.until_closed()
+        assert isinstance(said, Bye)
+        assert said.code == "NotAuthenticated"
+
+
+@pytest.mark.parametrize("keys", [False, True], ids=["certificates", "keys too"])
+async def test_brokers_know_each_other_by_certificates(
+    authority: Path, tmp_path: Path, keys: bool
+) -> None:
+    """Also where clients may show tokens."""
+    tokens.create_key(tmp_path / "key")
+    named = {"b1": ALL, "b2": ALL, "alice": ALL}
+    auth = Auth(keys=str(tmp_path / "key.pub") if keys else "", grants=named)
+    disks = [on_disk(tmp_path / name, name) for name in ("b1", "b2")]
+    async with broker(broker=disks[0], tls=tls(authority, "b1"), auth=auth) as (_, one):
+        peers = Peers(urls=(f"palios://localhost:{one[1]}",))
+        second: dict[str, Any] = {"tls": tls(authority, "b2"), "auth": auth, "peers": peers}
+        async with broker(broker=disks[1], **second) as (_, two):
+            alice = await Peer.client(one, **as_client(authority, "alice"))
+            bob = await Peer.client(two, **as_client(authority, "alice"))
+            await linked(alice, 1)
+            await alice.subscribe("x > 1")
+            alice.send(Settle(5))
+            assert (await alice.next(Done)) == Done(5)
+            bob.send(publish(1, 1, 2))
+            assert xs(await alice.next(Deliver)) == [2]
+            await alice.subscribe("x > 5", key=2, durable="all")
+            alice.send(Settle(6))
+            assert (await alice.next(Done)) == Done(6)
+            bob.send(publish(3, 6, 7, durable=True))
+            while (delivered := await alice.next(Deliver)).key != 2:
+                pass
+            assert xs(delivered) == [6, 7]
+            alice.close()
+            bob.close()
+
+
+# --- what is found before anyone connects ---
+
+
+@pytest.mark.parametrize(
+    ("sections", "problem"),
+    [
+        ({"tls": Tls(cert="/none", key="/none")}, r"tls\.cert"),
+        ({"auth": Auth(token_file="/none", broker_key="/none")}, r"auth\.token_file"),
+        ({"auth": Auth(keys="/none")}, "/none"),
+        (
+            {"listen": Listen(host="192.0.2.1", port=0)},
+            r"listen\.host, listen\.port: 192\.0\.2\.1:0",
+        ),
+        ({"auth": Auth(grants={"b": Grant(may_hear="x >")}), "tls": Tls()}, "column 4"),
+    ],
+)
+async def test_what_cannot_be_run_with(sections: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        async with running(configured(**sections)):
+            pytest.fail("it ran")
+
+
+async def test_a_token_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("t")
+    token.chmod(0o644)
+    with pytest.raises(InvalidConfiguration, match=r"auth\.token_file: .* chmod 600"):
+        async with running(configured(auth=Auth(token_file=str(token)))):
+            pytest.fail("it ran")
+
+
+async def test_a_journal_that_is_in_use_is_told(tmp_path: Path) -> None:
+    async with broker(broker=on_disk(tmp_path)):
+        with pytest.raises(InvalidConfiguration, match="in use by another broker"):
+            async with broker(broker=on_disk(tmp_path)):
+                pytest.fail("it ran")
+
+
+async def test_a_port_in_use_is_told_and_the_journal_let_go(tmp_path: Path) -> None:
+    async with broker() as (_, address):
+        taken = configured(broker=on_disk(tmp_path), listen=Listen(port=address[1]))
+        with pytest.raises(InvalidConfiguration, match="address already in use"):
+            async with running(taken):
+                pytest.fail("it ran")
+    async with broker(broker=on_disk(tmp_path)):
+        pass
+
+
+async def test_limits_reach_the_server_and_the_node() -> None:
+    limits = Limits(connections=1, heartbeat_s=3.5)
+    async with broker(limits=limits) as (_, address):
+        alice = await Peer.connect(address)
+        alice.send(hello())
+        assert (await alice.next(Welcome)).heartbeat_s == 3.5
+        other = await Peer.connect(address)
+        (said,) = await other.until_closed()
+        assert isinstance(said, Bye)
+        assert said.code == "LimitExceeded"
+        alice.close()
+
+
+def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
+    assert isinstance(new_authority(Configuration()), OpenAuthority)
+    grants = {"b2": Grant(may_hear="x = 1"), "ops": Grant(monitor=True)}
+    named = new_authority(Configuration(auth=Auth(grants=grants)))
+    principal = named.authenticate("", "b2", Moment(0.0, 0))
+    assert str(principal.may_hear) == "x = 1"
+    assert str(principal.may_publish) == "FALSE"
+    assert not principal.may_monitor
+    assert named.authenticate("", "ops", Moment(0.0, 0)).may_monitor
+
+
+@pytest.mark.parametrize(
+    ("routing", "name"),
+    [
+        ("general", "General"),
+        ("acyclic", "Acyclic"),
+        ("advertised", "Advertised"),
+        ("hierarchical", "Hierarchical"),
+        ("flooded", "Flooded"),
+    ],
+)
+def test_the_routing_that_a_configuration_names(routing: Any, name: str) -> None:
+    router = new_router(Configuration(broker=Broker(name="b7", routing=routing)))
+    assert (type(router).__name__, router.name) == (name, "b7")
+
+
+# --- starting ---
+
+
+async def started(monkeypatch: pytest.MonkeyPatch, patience_s: float, load: Any) -> list[str]:
+    """What happens when a broker starts, as far as being ready: `load` is what loads kernels."""
+    order: list[str] = []
+    ready = asyncio.Event()
+
+    def announce(_found: Running) -> None:
+        order.append("ready")
+        ready.set()
+
+    def warm() -> None:
+        load()
+        order.append("loaded")
+
+    before = gc.get_threshold()
+    monkeypatch.setattr(run_module, "LOADING_S", patience_s)
+    monkeypatch.setattr(kernels, "warm", warm)
+    task = asyncio.create_task(run(configured(), announce))
+    async with asyncio.timeout(PATIENCE_S):
+        await ready.wait()
+    assert gc.get_threshold() == GC_THRESHOLDS
+    gc.set_threshold(*before)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return order
+
+
+async def test_a_broker_is_ready_once_its_kernels_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await started(monkeypatch, PATIENCE_S, lambda: None) == ["loaded", "ready"]
+
+
+async def test_a_broker_does_not_wait_long_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = threading.Event()
+    try:
+        order = await started(monkeypatch, 0.01, lambda: compiled.wait(PATIENCE_S))
+    finally:
+        compiled.set()
+    assert order[0] == "ready"
+
+
+async def test_a_broker_does_not_wait_for_kernels_to_be_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = threading.Event()
+    monkeypatch.setattr(kernels, "are_on_disk", lambda: False)
+    try:
+        order = await started(monkeypatch, PATIENCE_S, lambda: compiled.wait(PATIENCE_S))
+    finally:
+        compiled.set()
+    assert order[0] == "ready"
