@@ -10,6 +10,7 @@ import pytest
 from palio.client.events import Gap
 from palio.client.subscription import Subscription
 from palio.errors import IllegalMessage
+from palio.matching.protocol import RowMask
 from palio.node.settings import Settings
 from palio.protocol.limits import FRAME_TRIES
 from palio.protocol.messages import (
@@ -80,14 +81,14 @@ async def test_what_no_broker_may_say_is_told_to_it(monkeypatch: pytest.MonkeyPa
     async with Network("line:1") as net:
         client, publisher = await net.connect("b1"), await net.connect("b1")
         heard = await client.subscribe("x > 0")
-        right = client._deliver
+        right = client.deliver
 
-        def refuses(message: Deliver) -> None:
+        def refuses(message: Deliver, fresh: RowMask | None) -> None:
             if _is_bad(message):
                 raise IllegalMessage("the broker", "no")
-            right(message)
+            right(message, fresh)
 
-        monkeypatch.setattr(client, "_deliver", refuses)
+        monkeypatch.setattr(client, "deliver", refuses)
         await publisher.publish({"x": 666})
         await publisher.publish({"x": 1})
         assert dict(await heard.receive()) == {"x": 1}

@@ -76,7 +76,7 @@ class Mallory(Member):
         if link != self.link:
             return
         self.told.append(message)
-        if not isinstance(message, UNCOUNTED):
+        if type(message) not in UNCOUNTED:
             self.stream.arrive(message)
             word = self.stream.word(now=True)
             if word is not None:

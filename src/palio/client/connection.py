@@ -1,8 +1,8 @@
 """`connect` and `Client`: the verbs of the bus over a connection to a broker.
 
 ```
-  publish -> Publications -.                        .-> Receipts -> Acknowledge
-                            Session -> broker -> Deliver -> engine -> queues -> consumer
+  publish -> Outbox -------.                        .-> Receipts -> Acknowledge
+                            ClientCore -> broker -> Deliver -> engine -> queues -> consumer
   subscribe, update, ... ->'  (resumes, renews)     '-> Gaps -> on_gap
 ```
 
@@ -17,6 +17,7 @@ import asyncio
 import random
 import secrets
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -30,7 +31,7 @@ from palio.client.sequences import REORDER_S, check_reorder
 from palio.client.session import Session
 from palio.client.subscription import SETTLE_PATIENCE_S, Subscription, check_durable
 from palio.client.transport import Dial, tcp
-from palio.client.waiting import in_background
+from palio.client.waiting import answers, in_background
 from palio.errors import InvalidInput, Unreachable, Unsettled
 from palio.language.parsing import read_advertisement
 from palio.matching.protocol import Matcher
@@ -49,7 +50,6 @@ from palio.protocol.messages import (
     Retire,
     Unadvertise,
 )
-from palio.protocol.moving import OVERLAP_S, Crossing
 from palio.protocol.names import check_name
 from palio.protocol.receipts import Receipts
 
@@ -143,17 +143,17 @@ class Client(Remote):
     @property
     def publisher(self) -> str:
         """The name that its events bear; empty before it is connected."""
-        return self._session.publisher
+        return self._core.session.publisher
 
     @property
     def broker(self) -> str:
         """The name of the broker at the other end; empty before it is connected."""
-        return self._session.broker
+        return self._core.session.broker
 
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection now; one that broke is dialled again by itself."""
-        return self._session.is_connected
+        return self._core.session.is_connected
 
     async def open(self) -> None:
         """Connect; `Unreachable` if no broker answers. `async with` does it."""
@@ -174,7 +174,7 @@ class Client(Remote):
         What was published is answered first; what is published meanwhile waits.
         """
         self._check_open()
-        if self._session.is_connected:
+        if self.is_connected:
             await self._answered()
         self._session.pause()
         self._is_away = True
@@ -187,7 +187,7 @@ class Client(Remote):
         """
         self._check_usable()
         if urls:
-            self._session.urls[:] = urls
+            self._session.core.urls[:] = urls
         await self._session.open()
 
     async def move(self, *urls: str) -> None:
@@ -198,53 +198,46 @@ class Client(Remote):
         broker cannot be reached, nothing has changed.
         """
         self._check_open()
-        old = self._session
         await self._answered()
-        new = Session(self, self._dial, urls, self._hello, self._draw)
-        crossing = self._crossing = Crossing()
-        self._arriving = new
+        new = Session(self._core, self._dial, urls, self._hello, self._draw)
+        self._core.move(new.core)
         try:
             await new.open()
             await self._settled(0.0)
         except Unsettled:
             pass  # those brokers were not heard before either
         finally:
-            self._arriving = None
-            if self._session is new:
-                old.end()
-            asyncio.get_running_loop().call_later(OVERLAP_S, self._crossed, crossing)
+            if self._core.session is new.core:
+                self._session = new
+            self._core.moved(asyncio.get_running_loop().time())
 
     async def _answered(self) -> None:
         """Return when all that was published is answered."""
         seconds = self._deadlines.seconds
         try:
             async with asyncio.timeout(seconds):
-                await self._publications.idle()
+                await self._outbox.idle()
         except TimeoutError:
             raise Unreachable(
                 f"not all that was published was answered in {seconds:g} s ({self._state()}); "
                 "resume(url) goes to another broker without waiting for it"
             ) from None
 
-    def _crossed(self, crossing: Crossing) -> None:
-        if self._crossing is crossing:
-            self._crossing = None
-
     async def close(self) -> None:
         """Wait for the broker's answers to what was published, then leave it.
 
         Consumers receive what waits for them, then end.
         """
-        if self._is_open and not self._closed and self._session.is_connected:
+        if self._is_open and not self._closed and self.is_connected:
             try:
                 async with asyncio.timeout(FLUSH_S):
-                    await self._publications.idle()
+                    await self._outbox.idle()
             except TimeoutError:
                 pass  # told to those who wait for the answers, when the session ends
         try:
             await super().close()
         finally:
-            self._session.end()
+            self._core.end()
             await self._session.closed()
 
     async def __aexit__(
@@ -255,7 +248,7 @@ class Client(Remote):
     ) -> None:
         """`close`; but whoever is cancelled in the block is not made to wait for a broker."""
         if kind is not None and issubclass(kind, asyncio.CancelledError):
-            self._session.end()
+            self._core.end()
             await self._session.closed(CANCELLED_S)
         await super().__aexit__(kind, error, trace)
 
@@ -287,7 +280,7 @@ class Client(Remote):
         is given here.
         """
         self._check_open()
-        receipt = self._publications.offer(events, durable=durable)
+        receipt = self._outbox.offer(events, durable=durable)
         if timeout is not None:
             self._deadlines.watch(receipt, _UNRECEIPTED, check_timeout(timeout))
         return receipt
@@ -302,22 +295,22 @@ class Client(Remote):
         what = read_advertisement(text, parameters)
         key = self._next_advertised
         self._next_advertised += 1
-        self._advertised[key] = what
         try:
             await self._ask(Advertise(0, key, str(what)))
         except BaseException:
-            self._advertised.pop(key, None)
-            if self._is_open:  # it may be told of it yet
-                in_background(self._asked(Unadvertise(0, key)))
+            told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            if self._core.unadvertise(key, answers(told)):  # it may be told of it yet
+                in_background(told)
             raise
         return Offer(self, key, what)
 
     async def unadvertise(self, offer: Offer) -> None:
         """Withdraw an announcement."""
-        if self._advertised.pop(offer._key, None) is not None:
+        if self._core.advertises(offer._key):
             self._check_open()
-            request = Unadvertise(0, offer._key)
-            await self._while_connected(self._asked(request), unanswered(request))
+            withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self._core.unadvertise(offer._key, answers(withdrawn))
+            await self._while_connected(withdrawn, unanswered(Unadvertise(0, offer._key)))
 
     # --- hearing ---
 
@@ -369,7 +362,7 @@ class Client(Remote):
         check_durable(what)
         subscription = self._subscribe(what, given, Inbox(capacity), on_gap, durable)
         key = self._numbers[subscription]
-        subscription._receipts = Receipts(lambda entry: self._acknowledge(key, entry))
+        subscription._receipts = Receipts(partial(self._core.acknowledge, key))
         subscription._is_automatic = acknowledge == "automatic"
         self._leases[subscription] = lease_s
         return await self._announced(subscription)

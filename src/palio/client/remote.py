@@ -1,8 +1,8 @@
 """`Remote`: an audience at the end of a session: what the broker is told, and what it tells.
 
 Local first: a change is in force for what this client gives on before the broker knows of it, and a
-subscription that the broker refuses is as it was before. When a session is renewed, everything is
-said again from how things stand now; those who wait for an answer get that of the new question.
+subscription that the broker refuses is as it was before. What is under way between the two is known
+to `ClientCore`, which asks here how things stand when it has to say everything again.
 """
 
 from __future__ import annotations
@@ -19,38 +19,26 @@ import numpy as np
 from palio.client.audience import Audience, new_matcher
 from palio.client.deadlines import TIMEOUT_S, Deadlines
 from palio.client.events import ANY_PUBLISHER, Gap
-from palio.client.publications import Publications
-from palio.client.requests import Request, Requests
+from palio.client.outbox import Outbox
 from palio.client.sequences import REORDER_S
 from palio.client.session import Session
 from palio.client.subscription import Subscription
 from palio.client.transport import Dial
-from palio.client.waiting import DONE, in_background
-from palio.errors import Closed, IllegalMessage, PalioError, Unreachable, Unsettled
+from palio.client.waiting import DONE, answers, in_background
+from palio.errors import Closed, PalioError, Unreachable, Unsettled
 from palio.matching.index import Index
 from palio.matching.protocol import Matcher, Matches, RowMask
-from palio.model.advertisements import Advertisement
-from palio.model.events import SEQ, TIME
 from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol import messages
-from palio.protocol.failures import failure
+from palio.protocol.client import ClientCore
 from palio.protocol.messages import (
-    Accepted,
-    Acknowledge,
     Advertise,
-    Answer,
     Deliver,
-    Done,
-    Failed,
-    Gaps,
     Hello,
-    Message,
     Parcel,
-    Publish,
-    Refused,
     Replace,
     Retire,
     Settle,
@@ -60,7 +48,7 @@ from palio.protocol.messages import (
     Update,
     unpack_mask,
 )
-from palio.protocol.moving import Crossing
+from palio.protocol.requests import Request
 
 __all__ = ["Remote", "unanswered"]
 
@@ -92,21 +80,16 @@ class Remote(Audience):
         self._hello = hello
         self._dial = dial
         self._draw = draw
-        self._session = Session(self, dial, urls, hello, draw)
-        self._requests = Requests()
+        self._core = ClientCore(self)
+        self._session = Session(self._core, dial, urls, hello, draw)
+        self._core.session = self._session.core
+        self._outbox = Outbox(self._core.publications, self._core.may_publish)
         self._deadlines = Deadlines(timeout, self._state)
         self._leavers: set[asyncio.Future[None]] = set()
         """What those wait for who have unsubscribed."""
-        self._publications = Publications(self)
-        self._announced_keys: set[int] = set()
-        self._advertised: dict[int, Advertisement] = {}
         self._next_advertised = 0
         self._durable: dict[Subscription, Matcher] = {}
         self._leases: dict[Subscription, float] = {}
-        self._leaving: dict[int, Subscribe] = {}
-        """Durable subscriptions whose end the broker has not confirmed."""
-        self._crossing: Crossing | None = None
-        self._arriving: Session | None = None
         self._is_open = True
         self._has_been_connected = False
         self._is_away = False
@@ -117,15 +100,6 @@ class Remote(Audience):
         """Whether the broker is asked if they are; that is asked again in a new session."""
         self.spurious = 0
         """Events that came and were for no subscription any longer."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether events that are published leave at once (`publications.Line`)."""
-        return self._session.is_connected and self._session.stream.has_room
-
-    def send(self, message: Message) -> None:
-        """Send what is published (`publications.Line`)."""
-        self._session.send(message)
 
     def _check_open(self) -> None:
         if self._has_been_connected and self._is_open and not self._closed:
@@ -148,26 +122,24 @@ class Remote(Audience):
     def _ask(self, request: Request) -> asyncio.Future[Any]:
         """Send a request; what is returned is done with its answer."""
         self._check_open()
-        future = self._asked(request)
-        self._deadlines.watch(future, unanswered(request), self._deadlines.seconds)
-        return future
-
-    def _asked(self, request: Request) -> asyncio.Future[Any]:
-        """Send a request whose answer may take as long as it likes."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._session.send(self._requests.enter(request, [future]))
+        if isinstance(request, Subscribe):
+            self._core.subscribe(request, answers(future))
+        elif isinstance(request, Advertise):
+            self._core.advertise(request, answers(future))
+        else:
+            self._core.ask(request, answers(future))
+        self._deadlines.watch(future, unanswered(request), self._deadlines.seconds)
         return future
 
     def _state(self) -> str:
         """How it stands with the connection, for people."""
-        session = self._session
+        session = self._core.session
         is_there = "stands" if session.is_connected else "is lost and is dialled again"
         return f"the connection to {session.broker or session.urls[0]} {is_there}"
 
     def _announce(self, subscription: Subscription) -> Awaitable[None]:
-        key = self._numbers[subscription]
-        self._announced_keys.add(key)
-        return self._ask(self._description(key, subscription))
+        return self._ask(self._description(self._numbers[subscription], subscription))
 
     def _description(self, key: int, subscription: Subscription) -> Subscribe:
         """A subscription as it is now, as its broker must know it."""
@@ -196,23 +168,20 @@ class Remote(Audience):
 
     def _withdraw(self, subscription: Subscription, *, forget: bool) -> Awaitable[None]:
         key = self._numbers.get(subscription, -1)
-        if key not in self._announced_keys or not self._is_open or self._closed:
+        request = Unsubscribe(0, key, forget)
+        withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._closed or not self._core.unsubscribe(request, answers(withdrawn)):
             return DONE
-        self._announced_keys.discard(key)
-        if forget and subscription.durable:
-            self._leaving[key] = self._description(key, subscription)
-        withdrawn = self._asked(Unsubscribe(0, key, forget))
-        withdrawn.add_done_callback(lambda _: self._leaving.pop(key, None))
         if forget:
             in_background(withdrawn)
-        return self._while_connected(withdrawn, unanswered(Unsubscribe(0, key)))
+        return self._while_connected(withdrawn, unanswered(request))
 
     def _while_connected(self, change: asyncio.Future[Any], what: str) -> Awaitable[None]:
         """Done with a change that is in force here, or when the connection breaks: the broker is
         told of it in any case.
         """
         change.add_done_callback(_retrieved)
-        if not self._session.is_connected:
+        if not self._core.session.is_connected:
             return DONE
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leavers.add(told)
@@ -246,29 +215,26 @@ class Remote(Audience):
         self._durable.pop(subscription, None)
         self._leases.pop(subscription, None)
 
-    def _acknowledge(self, key: int, entry: int) -> None:
-        if self._is_open and key in self._announced_keys:
-            self._session.send(Acknowledge(key, entry))
+    # --- what the session tells (`client.Application`) ---
 
-    # --- what the session tells (`session.Owner`) ---
+    def described(self, key: int) -> Subscribe | None:
+        """A subscription as it is now."""
+        found = self._subscriptions.get(key)
+        return None if found is None else self._description(key, found)
 
-    def renewed(self, session: Session) -> None:
-        """The broker knows nothing of this client: say it all again."""
-        if session is not self._session:
-            if self._crossing is None or session is not self._arriving:
-                return
-            self._session = session
-        elif self._has_been_connected:
+    def renewed(self, *, may_have_missed: bool) -> None:
+        """The broker knew nothing of this client, and was told all of it again."""
+        if may_have_missed:
             self._missed.update(dict.fromkeys(self._numbers))
             _tell_unknown(self._missed)
         self._has_been_connected = True
         for subscription in self._durable:
             subscription._receipts.renew()
-        self._declare()
         if self._missed and not self._is_settling:
             self._is_settling = True
-            self._asked(Settle(0)).add_done_callback(self._is_whole)
-        self._publications.renew()
+            settled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            settled.add_done_callback(self._is_whole)
+            self._core.ask(Settle(0), answers(settled))
 
     def _is_whole(self, settled: asyncio.Future[Any]) -> None:
         """What was subscribed anew is in force everywhere; until now, events passed it by."""
@@ -278,124 +244,43 @@ class Remote(Audience):
         if self._is_open:
             _tell_unknown(each for each in missed if each in self._numbers)
 
-    def connected(self, session: Session) -> None:
+    def withdrawn(self, key: int, error: PalioError) -> None:
+        """The broker refuses a subscription that was in force before: it ends with the error."""
+        if key in self._subscriptions:
+            self._subscriptions[key]._finish(error)
+
+    def flow(self) -> None:
         """The session is back, or there is room again for what waits to be published."""
-        if session is not self._session:
-            return
         if self._is_away:
             self._is_away = False
             for subscription in self._numbers:
                 subscription._wait_anew()
-        if self._publications.waiting:
-            self._publications.flush()
+        self._outbox.go_on()
 
-    def lost(self, session: Session) -> None:
+    def lost(self) -> None:
         """Who has unsubscribed need not wait for the broker to be back."""
-        if session is self._session:
-            self._is_away = True
-            _finish(list(self._leavers))
+        self._is_away = True
+        _finish(list(self._leavers))
 
-    def handle(self, session: Session, message: Message) -> None:
-        """What a broker says to a client."""
-        match message:
-            case Deliver(key=-1):
-                self._deliver(message)
-            case Done() | Failed() | Answer():
-                self._requests.answered(message)
-            case Accepted() if session is self._session:
-                self._publications.accepted(message)
-            case Refused() if session is self._session:
-                self._publications.refused(message)
-            case Deliver() if session is self._session:
-                self._deliver_to_one(message)
-            case Gaps(gaps=gaps):
-                self._note(gaps)
-            case Accepted() | Refused() | Deliver():
-                pass  # of a broker that is being left
-            case _:
-                raise IllegalMessage(
-                    "the broker", f"{type(message).__name__}, which clients are not told"
-                )
-
-    def refused(self, session: Session, message: Message, error: IllegalMessage) -> None:
-        """A broker cannot take a message: whoever waits for its answer is told."""
-        if isinstance(message, Publish):
-            if session is self._session:
-                self._publications.give_up(message.first_seq, error)
-        elif isinstance(message, Acknowledge):
-            pass  # a later one says it too; else the events come again
-        else:
-            assert isinstance(message, Request)
-            self._requests.answered(Failed(message.id, failure(error)))
-
-    def ended(self, session: Session, error: PalioError) -> None:
+    def ended(self, error: PalioError) -> None:
         """There is no way back to a broker."""
-        if session is not self._session:
-            return
         self._is_open = False
         self._deadlines.close()
-        self._requests.end(error)
-        self._publications.end(error)
+        self._outbox.end(error)
         for subscription in list(self._numbers):
             subscription._finish(error)
 
-    def _declare(self) -> None:
-        """Subscribe and advertise all there is, and ask again what was not answered."""
-        subscribing: dict[int, list[asyncio.Future[Any]]] = {}
-        advertising: dict[int, list[asyncio.Future[Any]]] = {}
-        others: list[tuple[Request, list[asyncio.Future[Any]]]] = []
-        for request, waiting in self._requests.take_all():
-            match request:
-                case Subscribe(key=key) | Replace(key=key) | Update(key=key):
-                    subscribing.setdefault(key, []).extend(waiting)
-                case Advertise(key=key):
-                    advertising.setdefault(key, []).extend(waiting)
-                case Unsubscribe(key=key) if key in self._leaving:
-                    others += [(self._leaving[key], []), (request, waiting)]
-                case Unsubscribe() | Unadvertise():
-                    _finish(waiting)
-                case _:
-                    others.append((request, waiting))
-        for key, subscription in self._subscriptions.items():
-            if key in self._announced_keys:
-                watched = self._watched(subscription)
-                waiting = [*subscribing.pop(key, []), watched]
-                self._say(self._description(key, subscription), waiting)
-        for key, offered in self._advertised.items():
-            self._say(Advertise(0, key, str(offered)), advertising.pop(key, []))
-        for request, waiting in others:
-            self._say(request, waiting)
-        for waiting in (*subscribing.values(), *advertising.values()):
-            _finish(waiting)
-
-    def _say(self, request: Request, waiting: list[asyncio.Future[Any]]) -> None:
-        self._session.send(self._requests.enter(request, waiting))
-
-    def _watched(self, subscription: Subscription) -> asyncio.Future[Any]:
-        """Ends a subscription that the broker refuses although it was in force before."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def answered(done: asyncio.Future[Any]) -> None:
-            error = None if done.cancelled() else done.exception()
-            if isinstance(error, PalioError):
-                subscription._finish(error)
-
-        future.add_done_callback(answered)
-        return future
-
     # --- events ---
 
-    def _deliver(self, message: Deliver) -> None:
+    def deliver(self, message: Deliver, fresh: RowMask | None) -> None:
         """Events for whoever wants them."""
-        parcel = _numbered(message.parcel)
-        if parcel.event is not None and message.rows is None and self._crossing is None:
+        parcel = message.parcel
+        if parcel.event is not None and message.rows is None and fresh is None:
             wanting = self._wanting(parcel.event, parcel)
             self.spurious += not wanting
             self._hand_out_lone(parcel, wanting)
             return
-        mask = unpack_mask(message.rows, len(parcel))
-        if self._crossing is not None:
-            mask = self._crossing.first_time(parcel, mask)
+        mask = unpack_mask(message.rows, len(parcel)) if fresh is None else fresh
         matches = _within(mask, self._matcher.match(parcel.batch))
         self.spurious += int(mask.sum()) - _rows_of(matches, len(parcel))
         self._hand_out(parcel.publisher, [(parcel.batch, matches)])
@@ -416,12 +301,12 @@ class Remote(Audience):
         numbers: list[int] = np.unique(keys // MAX_PATTERN_STEPS).tolist()
         return numbers
 
-    def _deliver_to_one(self, message: Deliver) -> None:
+    def deliver_durable(self, message: Deliver) -> None:
         """Events for one durable subscription; what it wants no longer is acknowledged."""
         subscription = self._subscriptions.get(message.key)
         if subscription is None or not subscription.durable:
             return  # it was unsubscribed meanwhile
-        parcel = _numbered(message.parcel)
+        parcel = message.parcel
         mask = unpack_mask(message.rows, len(parcel))
         numbers = parcel.numbers
         receipts = subscription._receipts
@@ -437,7 +322,7 @@ class Remote(Audience):
             entry = receipts.expect(message.entry, parcel.publisher, numbers[mask], wanted)
         self._hand_out(parcel.publisher, [(parcel.batch, matches)], entry)
 
-    def _note(self, gaps: Sequence[messages.Gap]) -> None:
+    def lose(self, gaps: Sequence[messages.Gap]) -> None:
         """Events that the broker dropped because this client fell behind, or that may have been
         lost on their way to it.
         """
@@ -480,14 +365,6 @@ def unanswered(request: Request) -> str:
 def _text(what: Filter | Pattern) -> str:
     """What a broker is asked for: for a pattern whatever any of its steps wants."""
     return str(what if isinstance(what, Filter) else reduce(or_, what.steps))
-
-
-def _numbered(parcel: Parcel) -> Parcel:
-    """Events as brokers deliver them; anything else is illegal."""
-    named = parcel.shape.names if parcel.event is None else parcel.event
-    if SEQ not in named or TIME not in named:
-        raise IllegalMessage("the broker", f"events without {SEQ} and {TIME}")
-    return parcel
 
 
 def _within(mask: RowMask, matches: Matches) -> Matches:

@@ -5,11 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Generator
+from functools import partial
 from typing import Any, Final
 
-__all__ = ["DONE", "in_background"]
+from palio.errors import PalioError
+from palio.protocol.failures import error_of
+from palio.protocol.messages import Failed
+from palio.protocol.requests import Outcome, Waiter
+
+__all__ = ["DONE", "answers", "in_background"]
 
 _log: Final = logging.getLogger("palio")
+
+
+def answers(future: asyncio.Future[Any]) -> Waiter:
+    """Lets a future wait for what becomes of a request."""
+    return partial(_settle, future)
+
+
+def _settle(future: asyncio.Future[Any], outcome: Outcome) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Failed):
+        future.set_exception(error_of(outcome.failure))
+    elif isinstance(outcome, PalioError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
 
 
 class _Done:

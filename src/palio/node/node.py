@@ -189,7 +189,7 @@ class Node:
         if state is None:
             return []  # closed by us; it was on its way
         state.heard = at.now
-        if isinstance(message, UNCOUNTED):
+        if type(message) in UNCOUNTED:
             try:
                 self._about_connection(link, state, message)
             except PalioError as error:

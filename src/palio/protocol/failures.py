@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from palio import errors
-from palio.errors import PalioError
-from palio.protocol.messages import Failure
+from typing import TypeGuard
 
-__all__ = ["class_of", "error_of", "failure"]
+from palio import errors
+from palio.errors import (
+    DamagedFrame,
+    IllegalMessage,
+    InvalidInput,
+    LimitExceeded,
+    NotAuthenticated,
+    NotPermitted,
+    PalioError,
+    Unreachable,
+)
+from palio.protocol.messages import Bye, Failure
+
+__all__ = ["class_of", "error_of", "failure", "farewell", "is_final"]
 
 
 def failure(error: Exception) -> Failure:
@@ -41,3 +52,26 @@ def error_of(failure: Failure) -> PalioError:
     # Classes take different arguments, and the broker has put them into words already.
     error.args = (failure.message,)
     return error
+
+
+def farewell(bye: Bye) -> PalioError:
+    """Why the other end closed the connection.
+
+    >>> farewell(Bye("NotAuthenticated", "the token has expired"))
+    NotAuthenticated('the token has expired')
+    >>> farewell(Bye("closed", "the broker is going down"))
+    Unreachable('the broker said goodbye: the broker is going down')
+    """
+    if hasattr(errors, bye.code):
+        return error_of(Failure(bye.code, bye.reason))
+    return Unreachable(f"the broker said goodbye: {bye.reason or bye.code}")
+
+
+def is_final(error: Exception) -> TypeGuard[PalioError]:
+    """Whether the next attempt to connect would meet the same error.
+
+    >>> is_final(NotAuthenticated("who are you?")), is_final(ConnectionRefusedError())
+    (True, False)
+    """
+    final = NotAuthenticated | NotPermitted | IllegalMessage | InvalidInput
+    return isinstance(error, final) and not isinstance(error, DamagedFrame | LimitExceeded)

@@ -82,6 +82,22 @@ SEEN_EVERY_BYTES: Final = 256 << 10
 HEARTBEAT_S: Final = 5.0
 """A connection that says nothing for so long is asked; for three times as long, it is lost."""
 
+SILENT_BEATS: Final = 3
+"""A connection on which nothing came for this many heartbeats is lost."""
+
+SEEN_AFTER_S: Final = 0.01
+"""A client tells its broker what has arrived after this at the latest."""
+
+DIAL_S: Final = 5.0
+"""How long a client's attempt to connect may take, the broker's answer to the greeting included."""
+
+BACKOFF_MIN_S: Final = 0.05
+BACKOFF_MAX_S: Final = 5.0
+"""The pause between a client's attempts doubles from the one to the other."""
+
+OVERLAP_S: Final = 30.0
+"""What a client's old broker had delivered may come from the new one for so long after a move."""
+
 MAX_PUBLISHERS: Final = 100_000
 """Publishers whose numbers are remembered; beyond, the one heard of longest ago is forgotten."""
 

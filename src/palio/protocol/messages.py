@@ -2,30 +2,8 @@
 
 Each connection begins with `Hello` and `Welcome`. From then on both ends count the messages that
 the other sent in this *session*; one that is broken off is resumed by saying how many arrived, and
-the rest is sent again. Messages marked (*) are about the connection itself and not counted.
-
-| message | from | when legal |
-|---|---|---|
-| `Hello` * | who connects | first |
-| `Challenge` * | a broker | once, in answer to the `Hello` of a broker that shows a bound token |
-| `Welcome` * | a broker | in answer to `Hello` |
-| `Bye` * | both | last: why the connection ends |
-| `Seen` *, `Ping` *, `Pong` * | both | after the greeting |
-| `Subscribe`, `Replace`, `Update`, `Unsubscribe` | clients | after the greeting |
-| `Advertise`, `Unadvertise`, `Settle` | clients | after the greeting |
-| `Publish` | clients | numbers grow by one from event to event |
-| `Acknowledge` | clients | for an entry that was delivered to that durable subscription |
-| `Ask` | clients | after the greeting |
-| `Retire` | clients | of a broker that cannot be reached, by who may publish and hear all |
-| `Done`, `Failed`, `Answer` | a broker | once for each request that has an `id` |
-| `Accepted`, `Refused` | a broker | for what was published |
-| `Deliver`, `Gaps` | a broker | to clients |
-| `Route` | brokers | see `palio.routing.messages` |
-| `Forward` | brokers | events on the way to those who listen now |
-| `Carry` | brokers | durable events, given into the custody of the receiver |
-| `Took` | brokers | for what was carried and is on the sender's disk now |
-| `Facts`, `Known`, `Echo` | brokers | see `palio.node.registry` |
-| `Probe`, `Probed` | brokers | a question that goes along with an event, and its answer |
+the rest is sent again. `UNCOUNTED` messages are about the connection itself. Which message is legal
+from whom and when is a table, `palio.protocol.transitions`.
 
 A request with an `id` is answered by exactly one of `Done`, `Failed` and `Answer`. A refusal never
 ends the connection; a message that is not legal does, and changes nothing: it has not arrived. The
@@ -481,5 +459,5 @@ Message: TypeAlias = (
     | Probed
 )
 
-UNCOUNTED: Final = (Hello, Challenge, Welcome, Bye, Seen, Ping, Pong)
-"""Messages about the connection itself."""
+UNCOUNTED: Final = frozenset((Hello, Challenge, Welcome, Bye, Seen, Ping, Pong))
+"""The types of messages about the connection itself."""

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from palio.matching.protocol import RowMask
 from palio.protocol.messages import Parcel
 from palio.protocol.seen_numbers import SeenNumbers
 
-__all__ = ["OVERLAP_S", "Crossing"]
-
-OVERLAP_S: Final = 30.0
-"""How long after the old broker was left what it had delivered may still come from the new one."""
+__all__ = ["Crossing"]
 
 
 class Crossing:

@@ -94,7 +94,7 @@ class Stream:
 
     def arrive(self, message: Message) -> None:
         """Count a message that was read."""
-        if not isinstance(message, UNCOUNTED):
+        if type(message) not in UNCOUNTED:
             self.received += 1
             self._since_said += size_of(message)
 
@@ -115,6 +115,10 @@ class Stream:
             )
         for _ in range(fresh):
             self.unseen_bytes -= self._unseen.popleft()[1]
+
+    def take_up(self, sent: int) -> None:
+        """Go on with a session that another program began, and that sent so many messages."""
+        self.sent = sent
 
     def resume(self, count: int) -> list[Message]:
         """The messages to write again on a new connection, when so many had arrived."""

@@ -504,7 +504,7 @@ class Member:
         """A message came."""
         if link != self.link:
             return
-        if not isinstance(message, UNCOUNTED):
+        if type(message) not in UNCOUNTED:
             self._stream.arrive(message)
         self._take(link, message)
         word = self._stream.word(now=True)

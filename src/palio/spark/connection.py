@@ -225,7 +225,7 @@ class Connection:
         self._heard.put(end)
 
     def _take(self, message: Message) -> None:
-        if not isinstance(message, UNCOUNTED):
+        if type(message) not in UNCOUNTED:
             self._arrived.arrive(message)
         match message:
             case Ping():

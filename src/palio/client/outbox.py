@@ -1,33 +1,31 @@
-"""`Publications`: what a client publishes, from the call to the broker's answer.
+"""`Outbox`: what an application offers for publication, until it leaves.
 
 Everything offered in one turn of the loop leaves at its end, events of one form as one batch; so
 many publications at once cost little more than one, and a lone one waits for nothing. Numbers are
-given when a batch leaves. Offers wait while the connection is away or the broker is behind (no more
-than a window of bytes is unanswered).
-
-If the session is lost, durable publications that were not answered go again under their old
-numbers, by which brokers tell what came before. Others may or may not have been published; whoever
-waits for them is told so with `Unreachable`.
+given when a batch leaves (see `palio.protocol.publications`). Offers wait while the connection is
+away or the broker is behind.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 import pyarrow as pa
 
 from palio.client.events import Published
 from palio.client.outgoing import Publishable, batches
 from palio.client.rows import Form, Forms, Row
-from palio.errors import LimitExceeded, PalioError, Unreachable
+from palio.errors import LimitExceeded, PalioError
 from palio.protocol.batches import PART_BYTES, parts
 from palio.protocol.failures import error_of
-from palio.protocol.limits import MAX_BATCH_CELLS, WINDOW_BYTES
-from palio.protocol.messages import Accepted, Message, Parcel, Publish, Refused
+from palio.protocol.limits import MAX_BATCH_CELLS
+from palio.protocol.messages import Parcel, Refused
+from palio.protocol.publications import Publications
 
-__all__ = ["GATHERED_ROWS", "MAX_WAITING", "Line", "Publications"]
+__all__ = ["GATHERED_ROWS", "MAX_WAITING", "Outbox"]
 
 GATHERED_ROWS: Final = 4_096
 """Single events that leave as one batch: enough that the cost of a batch no longer counts."""
@@ -39,19 +37,8 @@ _UNFIT: Final = (pa.ArrowException, OverflowError, UnicodeError, TypeError, Valu
 """What gathering rows may raise for a value that does not fit."""
 
 
-class Line(Protocol):
-    """The way to the broker."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether more may be sent now."""
-
-    def send(self, message: Message) -> None:
-        """Send a counted message."""
-
-
 class _Offer:
-    """One call of `publish`, until it is answered."""
+    """One call of `publish`, until it is answered (see `publications.Receipt`)."""
 
     __slots__ = ("batches", "count", "durable", "error", "first", "form", "future", "last", "row")
 
@@ -68,7 +55,16 @@ class _Offer:
         self.error: PalioError | None = None
         self.future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
 
+    def refuse(self, refused: Refused) -> None:
+        """See `Receipt`."""
+        self.fail(error_of(refused.failure))
+
+    def fail(self, error: PalioError) -> None:
+        """See `Receipt`; the first error counts."""
+        self.error = self.error or error
+
     def answer(self, level: str) -> None:
+        """See `Receipt`."""
         if self.future.done():
             return
         if self.error is not None:
@@ -77,40 +73,22 @@ class _Offer:
             self.future.set_result(Published(self.first, self.last, level=level))
 
 
-class _Flight:
-    """A batch on its way, and the offers that it ends."""
-
-    __slots__ = ("first", "last", "nbytes", "offers", "parcel")
-
-    def __init__(self, parcel: Parcel, first: int, offers: list[_Offer]) -> None:
-        self.parcel = parcel
-        self.first = first
-        self.last = first + len(parcel) - 1
-        if parcel.values is None:
-            _ = parcel.payload  # to add up what a batch takes costs more than to write it
-        self.nbytes = parcel.nbytes
-        self.offers = offers
-
-
-class Publications:
-    """Offers that wait, and batches on their way."""
+class Outbox:
+    """Offers that wait to leave."""
 
     def __init__(
         self,
-        line: Line,
+        publications: Publications,
+        may_leave: Callable[[], bool],
         *,
-        window: int = WINDOW_BYTES,
         max_waiting: int = MAX_WAITING,
     ) -> None:
-        self._line = line
-        self._window = window
+        self._publications = publications
+        self._may_leave = may_leave
         self._max_waiting = max_waiting
         self._forms = Forms()
         self._offers: deque[_Offer] = deque()
         self._waiting = 0
-        self._next = 1
-        self._flights: dict[bool, deque[_Flight]] = {False: deque(), True: deque()}
-        self._unanswered_bytes = 0
         self._flush: asyncio.Handle | None = None
         self._idle: list[asyncio.Future[None]] = []
 
@@ -122,7 +100,7 @@ class Publications:
     @property
     def is_idle(self) -> bool:
         """Whether everything that was offered has been answered."""
-        return not (self._offers or self._flights[False] or self._flights[True])
+        return not self._offers and self._publications.is_idle
 
     def offer(self, events: Publishable, *, durable: bool = False) -> asyncio.Future[Published]:
         """Take events to be published; what is wrong with them is raised here or by the future."""
@@ -133,9 +111,9 @@ class Publications:
             offer.batches = [part for batch in listed for part in parts(batch)]
             offer.count = sum(batch.num_rows for batch in listed)
             if not offer.count:
-                offer.future.set_result(
-                    Published(self._next, self._next - 1, level="durable" if durable else "memory")
-                )
+                after = self._publications.next
+                level = "durable" if durable else "memory"
+                offer.future.set_result(Published(after, after - 1, level=level))
                 return offer.future
         else:
             offer = _Offer(durable)
@@ -157,7 +135,7 @@ class Publications:
         """Send what waits, as far as there is room."""
         self._flush = None
         offers = self._offers
-        while offers and self._line.is_open and self._unanswered_bytes < self._window:
+        while offers and self._may_leave():
             if offers[0].future.cancelled():
                 self._waiting -= offers.popleft().count
             elif offers[0].form is not None:
@@ -172,20 +150,19 @@ class Publications:
         assert form is not None
         most = min(GATHERED_ROWS, max(1, MAX_BATCH_CELLS // len(form.shape.names)))
         alike: list[_Offer] = []
-        while offers and len(alike) < most:
-            offer = offers[0]
-            if offer.form is not form or offer.durable != durable:
-                break
-            offers.popleft()
+        while (
+            offers and offers[0].form is form and offers[0].durable == durable and len(alike) < most
+        ):
+            offer = offers.popleft()
             if offer.future.cancelled():
                 self._waiting -= 1
             else:
                 alike.append(offer)
         lone = form.lone(alike[0].row) if len(alike) == 1 else None
         if lone is not None:
-            alike[0].first = alike[0].last = self._next
+            alike[0].first = alike[0].last = self._publications.next
             self._waiting -= 1
-            self._depart(lone, alike, durable=durable)
+            self._publications.publish(lone, alike, durable=durable)
             return
         try:
             batch = form.gather([offer.row for offer in alike])
@@ -195,10 +172,10 @@ class Publications:
         if batch.nbytes > PART_BYTES:
             self._send_one_by_one(form, alike)
             return
-        for number, offer in enumerate(alike, start=self._next):
+        for number, offer in enumerate(alike, start=self._publications.next):
             offer.first = offer.last = number
         self._waiting -= len(alike)
-        self._depart(_parcel(batch), alike, durable=durable)
+        self._publications.publish(_parcel(batch), alike, durable=durable)
 
     def _send_one_by_one(self, form: Form, alike: list[_Offer]) -> None:
         """Send each event by itself; the one that does not fit is told why."""
@@ -214,54 +191,15 @@ class Publications:
                 self._send_batches(offer)
 
     def _send_batches(self, offer: _Offer) -> None:
-        offer.first, offer.last = self._next, self._next + offer.count - 1
+        publications = self._publications
+        offer.first, offer.last = publications.next, publications.next + offer.count - 1
         self._waiting -= offer.count
         for batch in offer.batches[:-1]:
-            self._depart(_parcel(batch), [], durable=offer.durable)
-        self._depart(_parcel(offer.batches[-1]), [offer], durable=offer.durable)
+            publications.publish(_parcel(batch), (), durable=offer.durable)
+        publications.publish(_parcel(offer.batches[-1]), (offer,), durable=offer.durable)
 
-    def _depart(self, parcel: Parcel, offers: list[_Offer], *, durable: bool) -> None:
-        flight = _Flight(parcel, self._next, offers)
-        self._next = flight.last + 1
-        self._flights[durable].append(flight)
-        self._line.send(Publish(flight.parcel, flight.first, durable))
-        self._unanswered_bytes += flight.nbytes
-
-    # --- answers ---
-
-    def accepted(self, message: Accepted) -> None:
-        """The broker holds what was published at one level up to a number."""
-        flights = self._flights[message.level == "durable"]
-        while flights and flights[0].last <= message.seq:
-            self._land(flights.popleft(), message.level)
-        self._went_on()
-
-    def refused(self, message: Refused) -> None:
-        """The broker did not take some events; whoever offered them is told when they land."""
-        self._fail(message.first_seq, message.last_seq, error_of(message.failure))
-
-    def _fail(self, first_seq: int, last_seq: int, error: PalioError) -> None:
-        for flights in self._flights.values():
-            for flight in flights:
-                for offer in flight.offers:
-                    if offer.first <= last_seq and first_seq <= offer.last:
-                        offer.error = offer.error or error
-
-    def give_up(self, first_seq: int, error: PalioError) -> None:
-        """The broker cannot take a batch: it has not been published."""
-        for flights in self._flights.values():
-            for flight in [each for each in flights if each.first == first_seq]:
-                self._fail(flight.first, flight.last, error)
-                flights.remove(flight)
-                self._land(flight, "")
-        self._went_on()
-
-    def _land(self, flight: _Flight, level: str) -> None:
-        self._unanswered_bytes -= flight.nbytes
-        for offer in flight.offers:
-            offer.answer(level)
-
-    def _went_on(self) -> None:
+    def go_on(self) -> None:
+        """Answers came, or there is room: send what waits, and tell those who wait for the end."""
         if self._offers:
             self.flush()
         if self._idle and self.is_idle:
@@ -270,33 +208,15 @@ class Publications:
                 if not future.done():
                     future.set_result(None)
 
-    # --- the session ---
-
-    def renew(self) -> None:
-        """The broker has forgotten us: durable events go again, of others nobody knows."""
-        lost, self._flights[False] = self._flights[False], deque()
-        for flight in lost:
-            for offer in flight.offers:
-                offer.error = Unreachable(
-                    "the session was lost before the broker answered: the events may or may not "
-                    "have been published; publish them durably where that matters"
-                )
-            self._land(flight, "")
-        for flight in self._flights[True]:
-            self._line.send(Publish(flight.parcel, flight.first, True))
-        self._went_on()
-
     def end(self, error: PalioError) -> None:
-        """There will be no more answers."""
-        flights = [*self._flights[False], *self._flights[True]]
-        offers = [*(offer for flight in flights for offer in flight.offers), *self._offers]
-        self._flights = {False: deque(), True: deque()}
+        """Nothing leaves any more."""
+        offers = [*self._offers]
         self._offers.clear()
-        self._waiting = self._unanswered_bytes = 0
+        self._waiting = 0
         for offer in offers:
-            offer.error = offer.error or error
+            offer.fail(error)
             offer.answer("")
-        self._went_on()
+        self.go_on()
 
     async def idle(self) -> None:
         """Wait until everything that was offered has been answered."""

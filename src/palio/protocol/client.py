@@ -1,0 +1,326 @@
+"""`ClientCore`: what a client has under way with its broker, without I/O.
+
+```
+  shell --subscribe, ask, publish, acknowledge--> ClientCore --> ClientSession --> the shell's
+  shell <-deliver, outcomes, receipts, ended----- ClientCore <-- ClientSession <-- connection
+```
+
+A request is answered once, or fails; a publication too. When a session is renewed, everything is
+said again from how things stand now, and those who wait for an answer get that of the new question.
+While a client moves it has two sessions: what both brokers deliver is given on once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from palio.errors import IllegalMessage, PalioError
+from palio.matching.protocol import RowMask
+from palio.model.events import SEQ, TIME
+from palio.protocol.client_session import ClientSession
+from palio.protocol.failures import error_of, failure
+from palio.protocol.limits import OVERLAP_S, WINDOW_BYTES
+from palio.protocol.messages import (
+    Accepted,
+    Acknowledge,
+    Advertise,
+    Answer,
+    Deliver,
+    Done,
+    Failed,
+    Gap,
+    Gaps,
+    Message,
+    Parcel,
+    Publish,
+    Refused,
+    Replace,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+    unpack_mask,
+)
+from palio.protocol.moving import Crossing
+from palio.protocol.publications import Publications, Receipt
+from palio.protocol.requests import DONE, Outcome, Request, Requests, Waiter, tell
+
+__all__ = ["Application", "ClientCore"]
+
+
+class Application(Protocol):
+    """Whom a client serves: the shell's side of `ClientCore`."""
+
+    def described(self, key: int) -> Subscribe | None:
+        """A subscription as it is now, if there is one; its `id` does not matter."""
+
+    def deliver(self, message: Deliver, fresh: RowMask | None) -> None:
+        """Events for whoever wants them; `fresh`: only these rows, as others came before."""
+
+    def deliver_durable(self, message: Deliver) -> None:
+        """Events for one durable subscription, which may have come before: see `Receipts`."""
+
+    def lose(self, gaps: Sequence[Gap]) -> None:
+        """The broker dropped events, as this client fell behind."""
+
+    def renewed(self, *, may_have_missed: bool) -> None:
+        """A session began; what is published while there is none is not known."""
+
+    def withdrawn(self, key: int, error: PalioError) -> None:
+        """The broker refuses a subscription that was in force before."""
+
+    def flow(self) -> None:
+        """There may be room to publish more."""
+
+    def lost(self) -> None:
+        """The connection broke; it is dialled again."""
+
+    def ended(self, error: PalioError) -> None:
+        """There will be no further connection; all that was open has been told."""
+
+
+class ClientCore:
+    """A client's requests, publications and subscriptions, in one session or between two.
+
+    Set `session` before anything else is called.
+    """
+
+    session: ClientSession
+    """Where things are said."""
+
+    def __init__(self, application: Application, *, window: int = WINDOW_BYTES) -> None:
+        self.publications: Final = Publications(self._send, window=window)
+        self._application = application
+        self._requests = Requests()
+        self._subscribed: dict[int, None] = {}
+        """The keys of what the broker is to have subscribed."""
+        self._advertised: dict[int, Advertise] = {}
+        self._leaving: dict[int, Subscribe] = {}
+        """Durable subscriptions whose end the broker has not confirmed."""
+        self._arriving: ClientSession | None = None
+        """Of a client that moves, the session that no broker has welcomed yet..."""
+        self._left: ClientSession | None = None
+        """...or the one that will be left."""
+        self._crossing: Crossing | None = None
+        self._crossed_at: float | None = None
+        self._error: PalioError | None = None
+        """Why there will be no further connection, if that is so."""
+        self._hearers: Final[dict[type, Callable[[ClientSession, Any], None]]] = {
+            Deliver: self._delivered,
+            Accepted: self._accepted,
+            Refused: self._refused,
+            Done: self._answered,
+            Failed: self._answered,
+            Answer: self._answered,
+            Gaps: self._lost_events,
+        }
+
+    def _send(self, message: Message) -> None:
+        self.session.send(message)
+
+    def may_publish(self) -> bool:
+        """Whether what is published leaves now: there is a connection, and the broker keeps up."""
+        session = self.session
+        return session.is_connected and session.stream.has_room and self.publications.has_room
+
+    # --- verbs ---
+
+    def ask(self, request: Request, waiter: Waiter) -> None:
+        """Send a request whose answer is for one who waits."""
+        self._say(request, [waiter])
+
+    def subscribe(self, request: Subscribe, waiter: Waiter) -> None:
+        """Hear what matches: now, and in every session to come until `unsubscribe`."""
+        self._subscribed[request.key] = None
+        self._say(request, [waiter])
+
+    def unsubscribe(self, request: Unsubscribe, waiter: Waiter) -> bool:
+        """Hear it no more. Whether there was anything to say: else nobody is told."""
+        key = request.key
+        if key not in self._subscribed or self._error is not None:
+            return False
+        described = self._application.described(key) if request.forget else None
+        if described is not None and described.durable:
+            self._leaving[key] = described
+        del self._subscribed[key]
+        self._say(request, [partial(self._has_left, key), waiter])
+        return True
+
+    def _has_left(self, key: int, _outcome: Outcome) -> None:
+        self._leaving.pop(key, None)
+
+    def advertise(self, request: Advertise, waiter: Waiter) -> None:
+        """Announce what will be published, in every session to come until `unadvertise`."""
+        self._advertised[request.key] = request
+        self._say(request, [waiter])
+
+    def advertises(self, key: int) -> bool:
+        """Whether something is announced under this key."""
+        return key in self._advertised
+
+    def unadvertise(self, key: int, waiter: Waiter) -> bool:
+        """Withdraw an announcement. Whether there was anything to say."""
+        if self._advertised.pop(key, None) is None or self._error is not None:
+            return False
+        self._say(Unadvertise(0, key), [waiter])
+        return True
+
+    def publish(self, parcel: Parcel, receipts: Sequence[Receipt], *, durable: bool) -> None:
+        """Send events; `may_publish` says whether that is wise."""
+        self.publications.publish(parcel, receipts, durable=durable)
+
+    def acknowledge(self, key: int, entry: int) -> None:
+        """A durable subscription has dealt with everything up to an entry."""
+        if key in self._subscribed and self._error is None:
+            self.session.send(Acknowledge(key, entry))
+
+    def _say(self, request: Request, waiters: list[Waiter]) -> None:
+        if self._error is None:
+            self.session.send(self._requests.enter(request, waiters))
+        else:
+            tell(waiters, self._error)
+
+    # --- moving, and the end ---
+
+    def move(self, arriving: ClientSession) -> None:
+        """Go to another broker: once it welcomes us in this session, all is said there."""
+        self._arriving = arriving
+        self._crossing = Crossing()
+        self._crossed_at = None
+
+    def moved(self, now: float) -> None:
+        """All is in force at the new broker, or it could not be reached: leave one of the two."""
+        for other in (self._arriving, self._left):
+            if other is not None:
+                other.end()
+        self._arriving = self._left = None
+        self._crossed_at = now + OVERLAP_S
+
+    def end(self, error: PalioError | None = None) -> None:
+        """Leave for good."""
+        for session in (self._arriving, self._left, self.session):
+            if session is not None:
+                session.end(error)
+
+    # --- what the session tells (`client_session.Owner`) ---
+
+    def renewed(self, session: ClientSession, *, is_first: bool) -> None:
+        """The broker knows nothing of this client: say it all again."""
+        moves = session is self._arriving
+        if moves:
+            self._left, self.session, self._arriving = self.session, session, None
+        elif session is not self.session:
+            return
+        self._declare()
+        self._application.renewed(may_have_missed=not (is_first or moves))
+        if is_first and not moves:
+            self.publications.begin()
+        else:
+            self.publications.renew()
+            self._application.flow()
+
+    def flow(self, session: ClientSession) -> None:
+        """There may be room for what waits to be published."""
+        if session is self.session:
+            self._application.flow()
+
+    def lost(self, session: ClientSession) -> None:
+        """The connection broke."""
+        if session is self.session:
+            self._application.lost()
+
+    def hear(self, session: ClientSession, message: Message) -> None:
+        """What a broker says to a client."""
+        self._hearers[type(message)](session, message)
+
+    def left_out(self, session: ClientSession, message: Message, error: IllegalMessage) -> None:
+        """A broker cannot take a message: whoever waits for its answer is told."""
+        if isinstance(message, Publish):
+            if session is self.session:
+                self.publications.give_up(message.first_seq, error)
+                self._application.flow()
+        elif isinstance(message, Request):
+            self._requests.answered(Failed(message.id, failure(error)))
+        # Of acknowledgements a later one says it too; else the events come again.
+
+    def ended(self, session: ClientSession, error: PalioError) -> None:
+        """There is no way back to a broker."""
+        if session is self.session and self._error is None:
+            self._error = error
+            self._requests.end(error)
+            self.publications.end(error)
+            self._application.ended(error)
+
+    # --- what the broker says ---
+
+    def _delivered(self, session: ClientSession, message: Deliver) -> None:
+        parcel = message.parcel
+        named = parcel.shape.names if parcel.event is None else parcel.event
+        if SEQ not in named or TIME not in named:
+            raise IllegalMessage("the broker", f"events without {SEQ} and {TIME}")
+        if message.key != -1:
+            if session is self.session:  # another that is being left has its own numbers
+                self._application.deliver_durable(message)
+        elif self._crossing is None:
+            self._application.deliver(message, None)
+        else:
+            mask = unpack_mask(message.rows, len(parcel))
+            self._application.deliver(message, self._crossing.first_time(parcel, mask))
+            if self._crossed_at is not None and session.heard_at >= self._crossed_at:
+                self._crossing = None
+
+    def _accepted(self, session: ClientSession, message: Accepted) -> None:
+        if session is self.session:
+            self.publications.accepted(message)
+            self._application.flow()
+
+    def _refused(self, session: ClientSession, message: Refused) -> None:
+        if session is self.session:
+            self.publications.refused(message)
+
+    def _answered(self, _session: ClientSession, message: Done | Failed | Answer) -> None:
+        self._requests.answered(message)
+
+    def _lost_events(self, _session: ClientSession, message: Gaps) -> None:
+        self._application.lose(message.gaps)
+
+    # --- a renewed session ---
+
+    def _declare(self) -> None:
+        """Subscribe and advertise all there is, and ask again what was not answered."""
+        subscribing: dict[int, list[Waiter]] = {}
+        advertising: dict[int, list[Waiter]] = {}
+        others: list[tuple[Request, list[Waiter]]] = []
+        for request, waiters in self._requests.take_all():
+            match request:
+                case Subscribe(key=key) | Replace(key=key) | Update(key=key):
+                    subscribing.setdefault(key, []).extend(waiters)
+                case Advertise(key=key):
+                    advertising.setdefault(key, []).extend(waiters)
+                case Unsubscribe(key=key) if key in self._leaving:
+                    others += [(self._leaving[key], []), (request, waiters)]
+                case Unsubscribe() | Unadvertise():
+                    tell(waiters, DONE)
+                case _:
+                    others.append((request, waiters))
+        for key in list(self._subscribed):
+            described = self._application.described(key)
+            if described is None:
+                del self._subscribed[key]
+            else:
+                waiters = [*subscribing.pop(key, []), partial(self._declared, key)]
+                self._say(described, waiters)
+        for key, advertised in list(self._advertised.items()):
+            self._say(advertised, advertising.pop(key, []))
+        for request, waiters in others:
+            self._say(request, waiters)
+        for waiters in (*subscribing.values(), *advertising.values()):
+            tell(waiters, DONE)
+
+    def _declared(self, key: int, outcome: Outcome) -> None:
+        """End a subscription that the broker refuses although it was in force before."""
+        if isinstance(outcome, Failed) and key in self._subscribed:
+            del self._subscribed[key]
+            self._application.withdrawn(key, error_of(outcome.failure))

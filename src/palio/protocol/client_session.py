@@ -1,0 +1,449 @@
+"""`ClientSession`: a client's end of a session with a broker, across connections, without I/O.
+
+1. A connection that breaks is dialled again: the addresses in turn, beginning with the one that
+   answered last, with pauses that grow and are partly left to chance, so that a thousand clients of
+   a broker that comes back do not come at once.
+2. If the broker still knows the session, both go on where they were: what the other has not got is
+   sent again, nothing is lost or doubled.
+3. If not, the session is *renewed*: its owner says again all that must be known.
+4. What the other end cannot take is sent again, since a bit may have flipped on its way; in the end
+   it is left out, and the session goes on without it. Each end is told by the other's greeting.
+5. What no attempt can change (who we are is not accepted, or a greeting is illegal) ends it.
+
+The shell round it opens connections and hands in what comes, each time with the time of now, and
+calls `tick` when `wake_at` has come. The session calls its `Connector` and its `Owner` at once; its
+own state is complete before it does, so both may call back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from math import inf
+from typing import Final, Protocol
+
+from palio.errors import Closed, DamagedFrame, IllegalMessage, PalioError, Unreachable
+from palio.protocol.failures import farewell, is_final
+from palio.protocol.limits import (
+    BACKOFF_MAX_S,
+    BACKOFF_MIN_S,
+    DIAL_S,
+    FRAME_TRIES,
+    GREETING_S,
+    HEARTBEAT_S,
+    SEEN_AFTER_S,
+    SILENT_BEATS,
+)
+from palio.protocol.messages import UNCOUNTED, Bye, Hello, Message, Ping, Pong, Seen, Welcome
+from palio.protocol.streams import Stream
+from palio.protocol.transitions import ALLOWED, Speaker, State
+from palio.protocol.unreached import why_not
+
+__all__ = ["ClientSession", "Connector", "Owner", "Stage"]
+
+_GREETS: Final = ALLOWED[Speaker.BROKER, State.GREETING]
+_SAYS: Final = ALLOWED[Speaker.BROKER, State.ESTABLISHED]
+
+
+class Stage(Enum):
+    """What a session is doing about its connection."""
+
+    IDLE = "not connected, and nobody asked for it"
+    PAUSE = "waiting to dial again"
+    DIALLING = "waiting for a connection"
+    GREETING = "waiting for `Welcome`"
+    ESTABLISHED = "connected"
+    ENDED = "over for good"
+
+
+class Connector(Protocol):
+    """The shell's side: one connection at a time."""
+
+    def dial(self, url: str) -> None:
+        """Open a connection: `dialled` or `lost` tells what came of it."""
+
+    def send(self, message: Message) -> None:
+        """Write a message after those before it."""
+
+    def close(self) -> None:
+        """Close the connection once everything before is written, or stop dialling.
+
+        Nothing of that connection is handed in any more.
+        """
+
+    def opened(self, *, resumed: bool) -> None:
+        """The session is connected."""
+
+    def unopened(self, error: PalioError, *, again: bool) -> None:
+        """No broker welcomed us. That is tried again, or it was for `connect`, which has failed."""
+
+    def broke(self, error: Exception) -> None:
+        """The connection broke; it is dialled again."""
+
+    def left_out(self, message: Message, error: IllegalMessage) -> None:
+        """The broker cannot take a message, however often it is sent; it is sent no more."""
+
+
+class Owner(Protocol):
+    """Whose session it is: who says things in it and hears what the broker says."""
+
+    def renewed(self, session: ClientSession, *, is_first: bool) -> None:
+        """The broker knows nothing of us: say it all. `is_first`: nothing was ever said."""
+
+    def hear(self, session: ClientSession, message: Message) -> None:
+        """A counted message came. `IllegalMessage` if it cannot be taken."""
+
+    def flow(self, session: ClientSession) -> None:
+        """There may be room to send more."""
+
+    def lost(self, session: ClientSession) -> None:
+        """The connection broke."""
+
+    def left_out(self, session: ClientSession, message: Message, error: IllegalMessage) -> None:
+        """The broker cannot take a message; it is sent no more."""
+
+    def ended(self, session: ClientSession, error: PalioError) -> None:
+        """There will be no further connection."""
+
+
+class ClientSession:
+    """One session, over any number of connections."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        owner: Owner,
+        urls: Sequence[str],
+        hello: Hello,
+        draw: Callable[[], float],
+        *,
+        returns: bool = True,
+    ) -> None:
+        self.urls = list(urls)
+        """The brokers to try, the one that answered last first."""
+        self.stream = Stream()
+        self.stage = Stage.IDLE
+        self.broker = ""
+        """The name of the broker at the other end."""
+        self.publisher = ""
+        """The name that events published here bear."""
+        self.id = hello.session
+        self.wake_at = inf
+        """When `tick` is to be called."""
+        self.heard_at = 0.0
+        """When something came last."""
+        self.stream.received = hello.received
+        self._connector = connector
+        self._owner = owner
+        self._hello = hello
+        self._draw = draw
+        self._returns = returns
+        self._is_new = True
+        """Whether no broker has ever welcomed it."""
+        self._opens = False
+        """Whether this round of attempts is for `connect`: it is not repeated."""
+        self._untried = 0
+        self._reasons: list[str] = []
+        self._pause_s = BACKOFF_MIN_S
+        self._heartbeat_s = HEARTBEAT_S
+        self._attempt_ends_at = inf
+        self._beat_at = inf
+        self._seen_at = inf
+        self._unnamed = 0
+        """How often the broker could not take something that was not counted."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether messages go out at once."""
+        return self.stage is Stage.ESTABLISHED
+
+    # --- connections ---
+
+    def connect(self, now: float) -> None:
+        """Connect for the first time, or after `pause`: every address is tried once."""
+        if self.stage is Stage.ENDED:
+            raise Closed("the session has ended; connect anew")
+        if self.stage is Stage.ESTABLISHED or (self._opens and self._is_trying):
+            return
+        if self._is_trying:  # in a round that began before
+            self._connector.close()
+        self._opens = True
+        self._begin_round(now)
+
+    def pause(self) -> None:
+        """Leave the broker, which keeps the session for its grace. `connect` comes back."""
+        if self.stage is not Stage.ENDED:
+            self._leave(Stage.IDLE, Bye("suspended"))
+
+    def abandon(self) -> None:
+        """Nobody waits for `connect` any longer: leave without a word."""
+        if self.stage is not Stage.ENDED:
+            self._leave(Stage.IDLE)
+
+    def end(self, error: PalioError | None = None) -> None:
+        """Leave the broker for good."""
+        if self.stage is not Stage.ENDED:
+            error = error or Closed("the client is closed; connect anew")
+            opens = self._opens and self._is_trying
+            self._leave(Stage.ENDED, Bye("closed"))
+            if opens:
+                self._connector.unopened(error, again=False)
+            self._owner.ended(self, error)
+
+    @property
+    def _is_trying(self) -> bool:
+        return self.stage is Stage.DIALLING or self.stage is Stage.GREETING
+
+    def _begin_round(self, now: float) -> None:
+        self._untried = len(self.urls)
+        self._reasons = []
+        self._dial(now)
+
+    def _dial(self, now: float) -> None:
+        self._untried -= 1
+        self.stage = Stage.DIALLING
+        self._attempt_ends_at = self.wake_at = now + DIAL_S
+        self._connector.dial(self.urls[0])
+
+    def dialled(self, now: float) -> None:
+        """There is a connection to the address that was dialled: say who we are."""
+        if self.stage is not Stage.DIALLING:
+            return
+        self.stage = Stage.GREETING
+        self.wake_at = self._attempt_ends_at = min(self._attempt_ends_at, now + GREETING_S)
+        hello, stream = self._hello, self.stream
+        self._connector.send(
+            Hello(
+                hello.role,
+                hello.name,
+                hello.version,
+                token=hello.token,
+                incarnation=hello.incarnation,
+                session=self.id,
+                received=stream.received if self.id else 0,
+                refused=stream.refused if self.id else "",
+            )
+        )
+
+    def lost(self, error: Exception, now: float) -> None:
+        """The connection broke, or none could be made."""
+        if self._is_trying:
+            self._failed(error, now)
+        elif self.stage is Stage.ESTABLISHED:
+            self._break(error, now)
+
+    def illegal(self, error: IllegalMessage, now: float) -> None:
+        """Something came that cannot be read."""
+        if self._is_trying:
+            self._failed(error, now)
+        elif self.stage is Stage.ESTABLISHED:
+            self._cannot_take(error, now)
+
+    def _failed(self, error: Exception, now: float) -> None:
+        """An attempt came to nothing: try the next address, or all again later."""
+        self._connector.close()
+        if is_final(error):
+            self._give_up(error)
+            return
+        self._reasons.append(f"{self.urls[0]}: {why_not(error, self.urls[0])}")
+        self.urls.append(self.urls.pop(0))
+        if self._untried:
+            self._dial(now)
+            return
+        nobody = Unreachable(f"no broker answers: {'; '.join(self._reasons)}")
+        if self._opens:
+            self._give_up(nobody)
+        else:
+            self._pause(now)
+            self._connector.unopened(nobody, again=True)
+
+    def _give_up(self, error: PalioError) -> None:
+        """Whoever called `connect` is told; a session that comes back by itself ends."""
+        if self._opens:
+            self._leave(Stage.IDLE)
+            self._connector.unopened(error, again=False)
+        else:
+            self.end(error)
+
+    def _pause(self, now: float) -> None:
+        self.stage = Stage.PAUSE
+        self.wake_at = now + self._pause_s * (0.5 + self._draw())
+        self._pause_s = min(2 * self._pause_s, BACKOFF_MAX_S)
+
+    def _break(self, error: Exception, now: float) -> None:
+        """A connection is lost: close what is left of it, and come back later."""
+        self._leave(Stage.IDLE)
+        if not self._returns:
+            self.end(error if isinstance(error, PalioError) else Unreachable(str(error)))
+            return
+        self._opens = False
+        self._pause_s = BACKOFF_MIN_S
+        self._pause(now)
+        self._connector.broke(error)
+        self._owner.lost(self)
+
+    def _leave(self, stage: Stage, last: Bye | None = None) -> None:
+        """Close the connection, after a last word if there is one to hear it."""
+        before, self.stage = self.stage, stage
+        self.wake_at = self._beat_at = self._seen_at = inf
+        self._opens = False
+        if before is Stage.ESTABLISHED and last is not None:
+            self._connector.send(last)
+        if before in (Stage.DIALLING, Stage.GREETING, Stage.ESTABLISHED):
+            self._connector.close()
+
+    # --- the greeting ---
+
+    def _greeted(self, message: Message, now: float) -> None:
+        if type(message) not in _GREETS:
+            what = f"{type(message).__name__} before its Welcome"
+            self._failed(IllegalMessage("the broker", what), now)
+        elif isinstance(message, Bye):
+            self._failed(farewell(message), now)
+        elif isinstance(message, Welcome):
+            try:
+                again = self._welcomed(message)
+            except IllegalMessage as error:
+                self._failed(error, now)
+            else:
+                self._begin(message, again, now)
+
+    def _welcomed(self, welcome: Welcome) -> list[Message]:
+        """What to say first: what the broker has not got, if it knows the session."""
+        if not welcome.resumed:
+            self._unnamed = 0
+            self.stream = Stream()
+            return []
+        if not self.id or welcome.session != self.id:
+            raise IllegalMessage("the broker", "it resumes a session that is none")
+        stream = self.stream
+        if self._is_new:  # another program began it
+            stream.take_up(welcome.received)
+        stream.refused = ""
+        stream.seen(welcome.received)
+        if welcome.refused:
+            self._returned(welcome.refused)
+        return stream.resume(welcome.received)
+
+    def _begin(self, welcome: Welcome, again: list[Message], now: float) -> None:
+        is_first, self._is_new = self._is_new, False
+        self.stage = Stage.ESTABLISHED
+        self._opens = False
+        self.id, self.broker, self.publisher = welcome.session, welcome.name, welcome.publisher
+        self._heartbeat_s = welcome.heartbeat_s or HEARTBEAT_S
+        self.heard_at = now
+        self._beat_at = self.wake_at = now + self._heartbeat_s
+        for message in again:
+            self._connector.send(message)
+        if not welcome.resumed:
+            self._owner.renewed(self, is_first=is_first)
+        self._connector.opened(resumed=welcome.resumed)
+        self._owner.flow(self)
+
+    def _returned(self, reason: str) -> None:
+        """The broker could not take the first message that it has not seen."""
+        error = IllegalMessage("this client", f"the broker says: {reason}")
+        message = self.stream.returned()
+        if message is not None:
+            self.stream.replace(())
+            self._connector.left_out(message, error)
+            self._owner.left_out(self, message, error)
+        elif not any(True for _ in self.stream.unseen()):
+            self._unnamed += 1
+            if self._unnamed >= FRAME_TRIES:
+                raise error
+
+    # --- messages ---
+
+    def send(self, message: Message) -> None:
+        """Send a counted message now, or when there is a connection."""
+        self.stream.send(message)
+        if self.stage is Stage.ESTABLISHED:
+            self._connector.send(message)
+
+    def receive(self, message: Message, now: float) -> None:
+        """A message came over the connection."""
+        self.heard_at = now
+        if self.stage is Stage.ESTABLISHED:
+            try:
+                self._take(message, now)
+            except IllegalMessage as error:
+                self._cannot_take(error, now)
+        elif self.stage is Stage.GREETING:
+            self._greeted(message, now)
+
+    def _take(self, message: Message, now: float) -> None:
+        kind = type(message)
+        if kind not in _SAYS:
+            raise IllegalMessage("the broker", f"{kind.__name__}, which no client is told")
+        if kind not in UNCOUNTED:
+            self._owner.hear(self, message)
+            self.stream.arrive(message)
+            if self.stage is Stage.ESTABLISHED:
+                self._acknowledge(now)
+        elif isinstance(message, Seen):
+            self.stream.seen(message.count)
+            self._owner.flow(self)
+        elif isinstance(message, Ping):
+            self._connector.send(Pong())
+        elif isinstance(message, Bye):
+            self._dismissed(message, now)
+
+    def _acknowledge(self, now: float) -> None:
+        """Say what arrived: at once when it is much, else a moment later.
+
+        Events that come one by one are not each answered: that would cost as much again as they do.
+        """
+        word = self.stream.word()
+        if word is not None:
+            self._connector.send(word)
+        elif self._seen_at == inf:
+            self._seen_at = now + SEEN_AFTER_S
+            self.wake_at = min(self._seen_at, self._beat_at)
+
+    def _cannot_take(self, error: IllegalMessage, now: float) -> None:
+        """Something came that cannot be read or taken: it has not arrived."""
+        if self.stage is not Stage.ESTABLISHED:
+            return
+        if not isinstance(error, DamagedFrame) or self.stream.damaged():
+            self.stream.refuse(str(error))
+        self._break(error, now)
+
+    def _dismissed(self, bye: Bye, now: float) -> None:
+        error = farewell(bye)
+        if is_final(error) and not isinstance(error, IllegalMessage):  # which has its own limit
+            self._leave(Stage.IDLE)
+            self.end(error)
+        else:
+            self._break(error, now)
+
+    # --- time ---
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        if now < self.wake_at:
+            return
+        if self.stage is Stage.PAUSE:
+            self._begin_round(now)
+        elif self._is_trying:
+            self._failed(TimeoutError(), now)
+        elif self.stage is Stage.ESTABLISHED:
+            if now >= self._seen_at:
+                self._seen_at = inf
+                word = self.stream.word(now=True)
+                if word is not None:
+                    self._connector.send(word)
+            if now >= self._beat_at:
+                self._beat(now)
+            if self.stage is Stage.ESTABLISHED:
+                self.wake_at = min(self._seen_at, self._beat_at)
+
+    def _beat(self, now: float) -> None:
+        """Ask a silent broker whether it is there, and give up one that does not answer."""
+        silent_s = now - self.heard_at
+        if silent_s >= SILENT_BEATS * self._heartbeat_s:
+            self._break(Unreachable(f"nothing came for {silent_s:.0f} s"), now)
+            return
+        if silent_s >= self._heartbeat_s:
+            self._connector.send(Ping())
+        self._beat_at = now + self._heartbeat_s

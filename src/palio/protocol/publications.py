@@ -1,0 +1,160 @@
+"""`Publications`: what a client has published and its broker has not answered.
+
+Each publication has numbers that follow those before it. The broker answers by number: `Accepted`
+for everything of one level (`memory` or `durable`) up to a number, `Refused` for a range of events,
+before they are accepted. If the session is lost, durable publications go again under their old
+numbers, by which brokers tell what came before; of others nobody knows whether they were published.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from palio.errors import PalioError, Unreachable
+from palio.protocol.limits import WINDOW_BYTES
+from palio.protocol.messages import Accepted, Message, Parcel, Publish, Refused
+
+__all__ = ["Publications", "Receipt"]
+
+
+class Receipt(Protocol):
+    """Whoever waits for the answer to events that were published together."""
+
+    first: int
+    last: int
+
+    def refuse(self, refused: Refused) -> None:
+        """The broker does not take some of these events; the others are answered later."""
+
+    def fail(self, error: PalioError) -> None:
+        """Nothing is known of these events, or they cannot be published; told before `answer`."""
+
+    def answer(self, level: str) -> None:
+        """The end: the broker holds what was not refused, or `fail` has said why not."""
+
+
+class _Flight:
+    """A parcel on its way, and the receipts of which it is the last part."""
+
+    __slots__ = ("durable", "first", "last", "nbytes", "parcel", "receipts")
+
+    def __init__(
+        self, parcel: Parcel, first: int, receipts: Sequence[Receipt], *, durable: bool
+    ) -> None:
+        self.parcel = parcel
+        self.durable = durable
+        self.first = first
+        self.last = first + len(parcel) - 1
+        if parcel.values is None:
+            _ = parcel.payload  # to add up what a batch takes costs more than to write it
+        self.nbytes = parcel.nbytes
+        self.receipts = receipts
+
+
+class Publications:
+    """Parcels on their way, in the order of their numbers.
+
+    >>> sent = []
+    >>> publications = Publications(sent.append)
+    >>> publications.next
+    1
+    """
+
+    def __init__(self, send: Callable[[Message], None], *, window: int = WINDOW_BYTES) -> None:
+        self.next = 1
+        """The number of the next event."""
+        self._send = send
+        self._window = window
+        self._flights: dict[bool, deque[_Flight]] = {False: deque(), True: deque()}
+        self._unanswered_bytes = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be sent before the broker answers."""
+        return self._unanswered_bytes < self._window
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was sent has been answered."""
+        return not (self._flights[False] or self._flights[True])
+
+    def publish(self, parcel: Parcel, receipts: Sequence[Receipt], *, durable: bool) -> None:
+        """Send events under the next numbers; their answer is the end of these receipts."""
+        flight = _Flight(parcel, self.next, receipts, durable=durable)
+        self.next = flight.last + 1
+        self._flights[durable].append(flight)
+        self._unanswered_bytes += flight.nbytes
+        self._send(Publish(parcel, flight.first, durable))
+
+    # --- answers ---
+
+    def accepted(self, message: Accepted) -> None:
+        """The broker holds what was published at one level up to a number."""
+        flights = self._flights[message.level == "durable"]
+        while flights and flights[0].last <= message.seq:
+            self._land(flights.popleft(), message.level)
+
+    def refused(self, message: Refused) -> None:
+        """The broker does not take some events; whoever offered them is told when they land."""
+        for receipt in self._between(message.first_seq, message.last_seq):
+            receipt.refuse(message)
+
+    def give_up(self, first_seq: int, error: PalioError) -> None:
+        """The broker cannot take a parcel: it has not been published."""
+        for flights in self._flights.values():
+            for flight in [each for each in flights if each.first == first_seq]:
+                for receipt in self._between(flight.first, flight.last):
+                    receipt.fail(error)
+                flights.remove(flight)
+                self._land(flight, "")
+
+    def _between(self, first_seq: int, last_seq: int) -> list[Receipt]:
+        """The receipts for some of these numbers."""
+        return [
+            receipt
+            for flights in self._flights.values()
+            for flight in flights
+            if flight.last >= first_seq
+            for receipt in flight.receipts
+            if receipt.first <= last_seq and first_seq <= receipt.last
+        ]
+
+    def _land(self, flight: _Flight, level: str) -> None:
+        self._unanswered_bytes -= flight.nbytes
+        for receipt in flight.receipts:
+            receipt.answer(level)
+
+    # --- the session ---
+
+    def begin(self) -> None:
+        """The first session stands: what was published before it goes now."""
+        waiting = (*self._flights[False], *self._flights[True])
+        for flight in sorted(waiting, key=lambda each: each.first):
+            self._send(Publish(flight.parcel, flight.first, flight.durable))
+
+    def renew(self) -> None:
+        """The broker has forgotten us: durable events go again, of others nobody knows."""
+        lost, self._flights[False] = self._flights[False], deque()
+        for flight in self._flights[True]:
+            self._send(Publish(flight.parcel, flight.first, True))
+        for flight in lost:
+            for receipt in flight.receipts:
+                receipt.fail(
+                    Unreachable(
+                        "the session was lost before the broker answered: the events may or may "
+                        "not have been published; publish them durably where that matters"
+                    )
+                )
+            self._land(flight, "")
+
+    def end(self, error: PalioError) -> None:
+        """There will be no more answers."""
+        flights = [*self._flights[False], *self._flights[True]]
+        self._flights = {False: deque(), True: deque()}
+        self._unanswered_bytes = 0
+        for flight in flights:
+            for receipt in flight.receipts:
+                receipt.fail(error)
+                receipt.answer("")

@@ -1,0 +1,142 @@
+"""Who may say what in which state of a connection: a table, which both ends check.
+
+A connection is in its *greeting* until `Welcome`, and *established* from then on. `ALLOWED` holds
+for each speaker and state the types of messages that are legal; a `Node` and a `ClientSession` look
+there before they look into a message. docs/protocol.md shows the same table (`as_markdown`), and a
+test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from palio.protocol.messages import (
+    UNCOUNTED,
+    Accepted,
+    Acknowledge,
+    Advertise,
+    Answer,
+    Ask,
+    Bye,
+    Carry,
+    Challenge,
+    Deliver,
+    Done,
+    Echo,
+    Facts,
+    Failed,
+    Forward,
+    Gaps,
+    Hello,
+    Known,
+    Ping,
+    Pong,
+    Probe,
+    Probed,
+    Publish,
+    Refused,
+    Replace,
+    Retire,
+    Route,
+    Seen,
+    Settle,
+    Subscribe,
+    Took,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+    Welcome,
+)
+
+__all__ = ["ALLOWED", "RULES", "Rule", "Speaker", "State", "as_markdown"]
+
+
+class State(Enum):
+    """How far a connection is."""
+
+    GREETING = "greeting"
+    ESTABLISHED = "established"
+
+
+class Speaker(Enum):
+    """Who says something, and to whom."""
+
+    CALLER = "whoever connects"
+    CLIENT = "a client"
+    BROKER = "a broker, to a client"
+    NEIGHBOUR = "a broker, to a broker"
+
+
+class Rule(NamedTuple):
+    """Messages that the same speakers may say in the same states."""
+
+    messages: tuple[type, ...]
+    speakers: tuple[Speaker, ...]
+    states: tuple[State, ...]
+    when: str
+    """What else must hold; whoever receives the message checks it."""
+
+
+_GREETING: Final = (State.GREETING,)
+_ESTABLISHED: Final = (State.ESTABLISHED,)
+_CLIENT: Final = (Speaker.CLIENT,)
+_BROKER: Final = (Speaker.BROKER,)
+_NEIGHBOUR: Final = (Speaker.NEIGHBOUR,)
+_KNOWN: Final = (Speaker.CLIENT, Speaker.BROKER, Speaker.NEIGHBOUR)
+
+RULES: Final = (
+    Rule((Hello,), (Speaker.CALLER,), _GREETING, "first; again with a proof after `Challenge`"),
+    Rule((Challenge,), _NEIGHBOUR, _GREETING, "once, if the `Hello` shows a bound token"),
+    Rule((Welcome,), (*_BROKER, *_NEIGHBOUR), _GREETING, "in answer to `Hello`"),
+    Rule((Bye,), tuple(Speaker), tuple(State), "last: why the connection ends"),
+    Rule((Seen, Ping, Pong), _KNOWN, _ESTABLISHED, "at any time"),
+    Rule((Subscribe,), _CLIENT, _ESTABLISHED, "under a key that is not in use"),
+    Rule((Replace, Update), _CLIENT, _ESTABLISHED, "for a key that is subscribed"),
+    Rule((Unsubscribe, Advertise, Unadvertise), _CLIENT, _ESTABLISHED, "at any time"),
+    Rule((Settle, Ask), _CLIENT, _ESTABLISHED, "at any time"),
+    Rule((Publish,), _CLIENT, _ESTABLISHED, "numbers grow from event to event"),
+    Rule((Acknowledge,), _CLIENT, _ESTABLISHED, "for an entry that was delivered"),
+    Rule((Retire,), _CLIENT, _ESTABLISHED, "of a broker that is gone, by who may do everything"),
+    Rule((Done, Failed, Answer), _BROKER, _ESTABLISHED, "once for each request with an `id`"),
+    Rule((Accepted, Refused), _BROKER, _ESTABLISHED, "for what was published"),
+    Rule((Deliver, Gaps), _BROKER, _ESTABLISHED, "at any time"),
+    Rule((Route,), _NEIGHBOUR, _ESTABLISHED, "see `palio.routing.messages`"),
+    Rule((Forward,), _NEIGHBOUR, _ESTABLISHED, "for those who listen beyond the receiver"),
+    Rule((Carry,), _NEIGHBOUR, _ESTABLISHED, "gives durable events into the receiver's custody"),
+    Rule((Took,), _NEIGHBOUR, _ESTABLISHED, "for what was carried and is on the disk"),
+    Rule((Facts, Known, Echo), _NEIGHBOUR, _ESTABLISHED, "see `palio.node.registry`"),
+    Rule((Probe, Probed), _NEIGHBOUR, _ESTABLISHED, "a question about an event, and its answer"),
+)
+
+ALLOWED: Final[Mapping[tuple[Speaker, State], frozenset[type]]] = {
+    (speaker, state): frozenset(
+        message
+        for rule in RULES
+        if speaker in rule.speakers and state in rule.states
+        for message in rule.messages
+    )
+    for speaker in Speaker
+    for state in State
+}
+"""What each speaker may say in each state.
+
+>>> sorted(each.__name__ for each in ALLOWED[Speaker.BROKER, State.GREETING])
+['Bye', 'Welcome']
+"""
+
+
+def as_markdown() -> str:
+    """The table as docs/protocol.md shows it; messages marked * are not counted."""
+    lines = ["| message | said by | state | when |", "|---|---|---|---|"]
+    for rule in RULES:
+        names = (f"`{each.__name__}`{' *' * (each in UNCOUNTED)}" for each in rule.messages)
+        speakers = "anybody" if len(rule.speakers) == len(Speaker) else _listed(rule.speakers)
+        states = "any" if len(rule.states) == len(State) else _listed(rule.states)
+        lines.append(f"| {', '.join(names)} | {speakers} | {states} | {rule.when} |")
+    return "\n".join(lines)
+
+
+def _listed(members: tuple[Enum, ...]) -> str:
+    return "; ".join(str(each.value) for each in members)
