@@ -11,9 +11,10 @@ from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
 from palio.routing.messages import Batch
 from palio.simulation.doors import Doors
+from palio.simulation.member import Member
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, line, random_tree, ring
-from palio.simulation.world import Member, World
+from palio.simulation.world import World
 
 QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 

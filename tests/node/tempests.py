@@ -28,9 +28,10 @@ from palio.protocol.messages import (
 from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
 from palio.simulation.agenda import TIMER
+from palio.simulation.member import Member
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, connected_random, grid, line, random_tree, ring
-from palio.simulation.world import US, Member, World
+from palio.simulation.world import US, World
 
 __all__ = ["Tempest"]
 

@@ -37,8 +37,9 @@ from palio.protocol.messages import (
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
 from palio.simulation.doors import Doors
+from palio.simulation.member import Member
 from palio.simulation.topologies import line
-from palio.simulation.world import EPOCH_US, Member, World
+from palio.simulation.world import EPOCH_US, World
 from tests.matching.test_index import parsed
 from tests.node.events import parcel
 

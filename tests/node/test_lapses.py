@@ -37,9 +37,10 @@ from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Router
 from palio.simulation.disks import Disk
+from palio.simulation.member import Member
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import connected_random, line, random_tree, ring
-from palio.simulation.world import Member, World
+from palio.simulation.world import World
 
 QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 

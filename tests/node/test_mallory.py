@@ -34,8 +34,9 @@ from palio.protocol.messages import (
 from palio.protocol.streams import Stream
 from palio.routing import messages as routing
 from palio.routing.general import General
+from palio.simulation.member import Member
 from palio.simulation.topologies import line
-from palio.simulation.world import EPOCH_US, Member, World
+from palio.simulation.world import EPOCH_US, World
 from tests.node.events import parcel
 from tests.node.signing import Keyring
 

@@ -42,8 +42,9 @@ from palio.protocol.messages import (
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
+from palio.simulation.member import Member
 from palio.simulation.topologies import line, ring
-from palio.simulation.world import Member, World
+from palio.simulation.world import World
 from tests.node.events import parcel
 
 QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)

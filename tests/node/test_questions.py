@@ -17,8 +17,9 @@ from palio.node import questions
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Moment
 from palio.protocol.messages import Answer, Ask, Failed, Message, Retire
+from palio.simulation.member import Member
 from palio.simulation.topologies import line
-from palio.simulation.world import Member, World
+from palio.simulation.world import World
 from tests.strategies import SEEDS, examples
 
 
@@ -134,9 +135,9 @@ def test_a_filter_that_is_larger_than_a_page_comes_by_itself(
 # --- what waits ---
 
 
-def waits(member: Member, key: Any) -> Message:
+def waits(world: World, member: Member, key: Any) -> Message:
     id = member.ask(lambda id: Ask(id, "waiting", key))
-    member.world.run(1.0)
+    world.run(1.0)
     return member.answers[id]
 
 
@@ -144,11 +145,11 @@ def test_what_waits_is_told_to_whom_it_waits_for(world: World) -> None:
     one, other = member(world, "all"), member(world, "part")
     key = one.subscribe("x = 1", durable="d")
     world.run(1.0)
-    answer = waits(one, key)
+    answer = waits(world, one, key)
     assert isinstance(answer, Answer)
     assert answer.data == {"entries": 0, "sent": 0, "last": 0}
     for asker, wrong in ((other, key), (one, key + 1), (one, "d"), (one, None)):
-        refused = waits(asker, wrong)
+        refused = waits(world, asker, wrong)
         assert isinstance(refused, Failed)
         assert "no durable subscription under the key" in refused.failure.message
 

@@ -41,8 +41,9 @@ from palio.routing.flooded import Flooded
 from palio.routing.general import General
 from palio.routing.messages import Batch, Flood, LinkState, Subscribe
 from palio.routing.protocol import Router
+from palio.simulation.member import Member
 from palio.simulation.topologies import line
-from palio.simulation.world import Member, World
+from palio.simulation.world import World
 from palio.testing import Network
 
 QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
