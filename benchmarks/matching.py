@@ -2,8 +2,8 @@
 
     python -m benchmarks.matching                    small sizes, about two minutes
     python -m benchmarks.matching --full             up to a million filters
-    python -m benchmarks.matching --full --docs docs    and renew docs/matching.md with it
-    python -m benchmarks.matching --read docs/matching.json    the tables of a run that was
+    python -m benchmarks.matching --full --docs docs    and renew docs/concepts/matching.md with it
+    python -m benchmarks.matching --read docs/measured/matching.json    the tables of a run that was
 
 Prints tables and JSON. Batches are 4,096 events; "times" compares with vectors of bits by hand in
 numpy, in the same run and in turns. Every figure says whether it is CPU time or wall time.

@@ -173,7 +173,7 @@ def text(results: Results) -> str:
 
 
 def markdown(results: Results) -> str:
-    """The same for docs/matching.md."""
+    """The same for docs/concepts/matching.md."""
     blocks = [_about(results)]
     for heads, rows in _tables(results):
         lines = [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]

@@ -1,7 +1,7 @@
 """How fast brokers are on loopback, each figure beside a raw framed echo in the same run.
 
     python -m benchmarks.network [--json] [--seconds 3] [--filters 10000]
-    python -m benchmarks.network --docs docs    and renew the tables of docs/server.md with it
+    python -m benchmarks.network --docs docs    and renew the tables of docs/reference/server.md with it
 
 Brokers are processes of their own (`palio serve`); this process is publisher and subscriber.
 Throughput is measured with a client of bare frames, so that it is the broker's; single publishes

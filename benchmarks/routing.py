@@ -1,7 +1,7 @@
 """What routing costs: covering, simulator steps, many subscriptions, updates and re-subscription.
 
     python -m benchmarks.routing [--size 100000] [--only index,steps]
-    python -m benchmarks.routing --only parameters [--quick] --images docs/images
+    python -m benchmarks.routing --only parameters [--quick] --images docs/measured/images
 
 Fixed seeds; CPU seconds of this process, because other work on the machine should not count. With
 `--json` the parts that ran replace their like in that file; `--quick` is for the sweep of

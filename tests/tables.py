@@ -1,11 +1,11 @@
-"""The tables of docs/model.md, so that tests check the very rows that people read."""
+"""The tables of docs/reference/model.md, so that tests check the very rows that people read."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
-DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "model.md"
+DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "reference" / "model.md"
 
 
 def table(heading: str) -> list[dict[str, str]]:

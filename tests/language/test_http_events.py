@@ -25,12 +25,12 @@ from palio.language.http_events import (
 from palio.model.events import SEQ, TIME, rows, to_batch
 
 BASE: dict[str, Any] = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
-DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def table(heading: str) -> list[tuple[Any, Any]]:
-    """The rows of a table of docs/http.md, both cells read as JSON."""
+    """The rows of a table of docs/reference/http.md, both cells read as JSON."""
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
     start = lines.index(heading) + 2
     found = []

@@ -171,7 +171,7 @@ class Counts:
 
 
 def test_what_the_relations_miss_is_counted() -> None:
-    """Sound always; docs/model.md has these numbers, which may only get better."""
+    """Sound always; docs/reference/model.md has these numbers, which may only get better."""
     rng = random.Random(7)
     covered, apart = Counts(), Counts()
     events = every_event()
@@ -257,7 +257,7 @@ def test_the_table_of_the_document(row: dict[str, str]) -> None:
     ],
 )
 def test_a_listed_gap_is_still_one(general: str, specific: str) -> None:
-    """When this fails because the relation sees it, strike the row from docs/model.md."""
+    """When this fails because the relation sees it, strike the row from docs/reference/model.md."""
     wide, narrow = parse_advertisement(general), parse_advertisement(specific)
     assert not covers_advertisement(wide, narrow)
     for seed in range(20):

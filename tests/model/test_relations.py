@@ -213,7 +213,7 @@ class Gaps:
 def test_what_covers_misses_of_strings_is_counted(
     sizes: tuple[int, int], covered_least: int, missed_most: int
 ) -> None:
-    """The kinds of gaps are listed in docs/model.md; the numbers are those measured, and may only
+    """The kinds of gaps are listed in docs/reference/model.md; the numbers are those measured, and may only
     fall.
 
     Covers is checked for soundness on the way: the universe refutes it where it is wrong.
@@ -228,7 +228,7 @@ def test_what_covers_misses_of_strings_is_counted(
     [(code(row["general"]), code(row["specific"])) for row in table("What covers does not see")],
 )
 def test_a_listed_gap_is_still_one(general: str, specific: str) -> None:
-    """When this fails because `covers` sees it, strike the row from docs/model.md."""
+    """When this fails because `covers` sees it, strike the row from docs/reference/model.md."""
     wide, narrow = our.fresh(general), our.fresh(specific)
     assert not covers(wide, narrow)
     for seed in range(40):

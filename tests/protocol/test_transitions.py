@@ -9,7 +9,7 @@ from palio.protocol import messages
 from palio.protocol.messages import UNCOUNTED, Message
 from palio.protocol.transitions import ALLOWED, RULES, Speaker, State, as_markdown
 
-PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
+PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "protocol.md"
 
 
 def test_the_page_shows_the_table() -> None:

@@ -13,7 +13,7 @@ from palio.server.settings import Broker, Configuration, Listen
 from tests.server.helpers import Peer, publish
 from tests.tables import code
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "server.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "server.md"
 
 
 async def test_what_happened_is_shown(tmp_path: Path) -> None:

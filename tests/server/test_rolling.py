@@ -1,7 +1,7 @@
 """Three brokers in a line are restarted one after the other while events are published.
 
 Whoever is next to the brokers loses live events of the moments in which one is away, and is told.
-What is durable is not lost. docs/operations.md has the figures that this prints.
+What is durable is not lost. docs/howto/operations.md has the figures that this prints.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def test_addresses_that_others_reach(host: str) -> None:
 
 
 def test_the_documentation_lists_every_setting_with_its_default() -> None:
-    page = Path(__file__).parents[2] / "docs" / "server.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "server.md"
     rows = [
         line.strip("| ").split(" | ")
         for line in page.read_text(encoding="utf-8").splitlines()

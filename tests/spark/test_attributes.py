@@ -12,7 +12,7 @@ import pytest
 from palio.spark.attributes import EXACT_DIGITS, attributes_of, fit, is_attribute
 from tests.strategies import shown
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "spark.md"
+DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "reference" / "spark.md"
 UTC: Final = dt.UTC
 NOON: Final = dt.datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -288,7 +288,7 @@ class Client(Remote):
     async def advertise(self, text: str | Advertisement, /, **parameters: Any) -> Offer:
         """Announce what will be published, so that brokers need not ask everybody.
 
-        Takes the text: what it announces is read from it as written (docs/model.md), and a `Filter`
+        Takes the text: what it announces is read from it as written (docs/reference/model.md), and a `Filter`
         no longer has it.
         """
         self._check_open()

@@ -5,7 +5,7 @@ hold, all fields must hold, and `$or` takes alternatives. Nested names become do
 `palio.model.flatten` makes them of an event: `{"detail": {"state": ["on"]}}` tests `detail.state`.
 
 What event-ruler refuses is refused here, so that a mistake does not wait for the move to it.
-docs/dialects.md lists where the two read a pattern differently.
+docs/reference/dialects.md lists where the two read a pattern differently.
 """
 
 from __future__ import annotations

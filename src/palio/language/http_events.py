@@ -1,4 +1,4 @@
-"""CloudEvents to events and back; docs/http.md has the table that a test reads.
+"""CloudEvents to events and back; docs/reference/http.md has the table that a test reads.
 
 A CloudEvent's context attributes are attributes of the same names, and JSON data is flattened as
 `data.x.y`. An event that is no CloudEvent (it lacks `id`, `source` or `type`, or has attributes

@@ -9,7 +9,7 @@ All three are sound. `covers` and `covers_advertisement` may err to False, `over
 - residuals are compared by structure, and `overlaps` ignores them;
 - what takes more effort than a limit is not compared to its end (`palio.model.effort`).
 
-docs/model.md lists these gaps, and a test counts them.
+docs/reference/model.md lists these gaps, and a test counts them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A domain keeps them beside its intervals as a set of `TextTest`s, all of which must hold. What one
 test says about another (`implies`, `excludes`) is what covering knows about text. Both answers may
 only err to False; where they do is counted by `tests/model/test_relations.py` and listed in
-docs/model.md.
+docs/reference/model.md.
 """
 
 from __future__ import annotations

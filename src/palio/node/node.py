@@ -1,4 +1,4 @@
-"""`Node`: one broker as a state machine (docs/node.md).
+"""`Node`: one broker as a state machine (docs/concepts/node.md).
 
 It is handed what happened and when, and answers with effects. It knows no clock, no socket and no
 disk, and whatever it answers depends only on the calls made so far, in their order.

@@ -2,7 +2,7 @@
 
 A connection is in its *greeting* until `Welcome`, and *established* from then on. `ALLOWED` holds
 for each speaker and state the types of messages that are legal; a `Node` and a `ClientSession` look
-there before they look into a message. docs/protocol.md shows the same table (`as_markdown`), and a
+there before they look into a message. docs/concepts/protocol.md shows the same table (`as_markdown`), and a
 test compares the two.
 """
 
@@ -128,7 +128,7 @@ ALLOWED: Final[Mapping[tuple[Speaker, State], frozenset[type]]] = {
 
 
 def as_markdown() -> str:
-    """The table as docs/protocol.md shows it; messages marked * are not counted."""
+    """The table as docs/concepts/protocol.md shows it; messages marked * are not counted."""
     lines = ["| message | said by | state | when |", "|---|---|---|---|"]
     for rule in RULES:
         names = (f"`{each.__name__}`{' *' * (each in UNCOUNTED)}" for each in rule.messages)

@@ -1,6 +1,6 @@
 """What a broker shows to Prometheus. Numbers are read when someone asks, and cost nothing else.
 
-`METRICS` is the whole list; docs/server.md shows it, and a test compares them.
+`METRICS` is the whole list; docs/reference/server.md shows it, and a test compares them.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ _LEVELS: Final = {
 
 
 class Machine(Protocol):
-    """A node, as its shell sees it (`palio.node.node.Node`; docs/node.md)."""
+    """A node, as its shell sees it (`palio.node.node.Node`; docs/concepts/node.md)."""
 
     @property
     def name(self) -> str:

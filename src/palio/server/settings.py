@@ -1,7 +1,7 @@
 """What a broker can be told, where it was told it, and what is wrong with it.
 
 Flags win over the environment (`PALIO__LISTEN__PORT=7400`), that over the file (TOML), that over
-the defaults below. docs/server.md shows the same table; a test compares them.
+the defaults below. docs/reference/server.md shows the same table; a test compares them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Columns as attributes: which types of Spark, Arrow and Parquet are attributes, and how.
 
-The table of docs/spark.md, in code. A column is an attribute of its own name, spelled exactly so;
+The table of docs/reference/spark.md, in code. A column is an attribute of its own name, spelled exactly so;
 a field of a struct is one with a dotted name. What is no single value (arrays, maps, intervals,
 times of day, variants) is no attribute: for filters it is absent, as `palio.model.flatten` leaves
 arrays out.

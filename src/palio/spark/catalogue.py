@@ -4,7 +4,7 @@
     with standing.follow("palio://broker:7400"):
         palio.spark.match(stream, standing, ...)
 
-A broker tells its subscriptions to whoever has the grant `monitor` (docs/authority.md), each filter
+A broker tells its subscriptions to whoever has the grant `monitor` (docs/howto/authority.md), each filter
 as it runs it: with what its owner may hear. The asker's own are left out, such as the durable
 subscription that a pipeline reads its events from.
 """

@@ -137,7 +137,7 @@ def rejects(events: EventSource, columns: Sequence[str] | None = None) -> DataFr
     """Values of events that no attribute can hold, which make their events match nothing.
 
     One row for each: the event's `columns` (by default all), then `attribute`, `value` as text and
-    `reason`. docs/spark.md lists what is exact, and so never rejected.
+    `reason`. docs/reference/spark.md lists what is exact, and so never rejected.
     """
     from pyspark.sql.types import StringType, StructField
 

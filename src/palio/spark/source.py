@@ -5,7 +5,7 @@
         .option("filter", "price < :limit").option("param.limit", 10).schema("symbol STRING, ...")
     frame.writeStream.format("palio").option("url", "palio://localhost").option("publisher", "me")
 
-docs/spark.md lists the options. `palio.spark.session()` knows this source; other sessions learn it
+docs/reference/spark.md lists the options. `palio.spark.session()` knows this source; other sessions learn it
 from `palio.spark.register`.
 """
 

@@ -30,7 +30,9 @@ ELSEWHERE: dict[str, type[PalioError]] = {
 
 
 def test_the_table_of_the_page_holds() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "http.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text(
+        encoding="utf-8"
+    )
     rows = page.split("| status | `type` |\n|---|---|\n")[1].split("\n\n")[0].splitlines()
     assert len(rows) == 9
     for row in rows:

@@ -15,7 +15,7 @@ so that no occurrence is lost or doubled:
            where to go on; unsubscribe the steps
 
 Since a link keeps order, whoever takes over has collected, or is told, each event that the other
-one has not yet let go. docs/routing-patterns.md has the proof, and why no shorter part of
+one has not yet let go. docs/concepts/routing-patterns.md has the proof, and why no shorter part of
 a sequence is delegated.
 """
 
