@@ -2,7 +2,7 @@
 
     python -m benchmarks.matching                    small sizes, about two minutes
     python -m benchmarks.matching --full             up to a million filters
-    python -m benchmarks.matching --full --docs docs    and renew docs/concepts/matching.md with it
+    python -m benchmarks.matching --full --docs docs/measured    and renew its matching.md
     python -m benchmarks.matching --read docs/measured/matching.json    the tables of a run that was
 
 Prints tables and JSON. Batches are 4,096 events; "times" compares with vectors of bits by hand in

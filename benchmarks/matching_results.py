@@ -9,7 +9,7 @@ import msgspec
 
 __all__ = ["Bar", "Other", "Results", "Throughput", "markdown", "plot", "rewrite", "text"]
 
-BEGIN: Final = "<!-- measured: python -m benchmarks.matching --full --docs docs -->"
+BEGIN: Final = "<!-- measured: python -m benchmarks.matching --full --docs docs/measured -->"
 END: Final = "<!-- end of measured -->"
 
 
@@ -173,7 +173,7 @@ def text(results: Results) -> str:
 
 
 def markdown(results: Results) -> str:
-    """The same for docs/concepts/matching.md."""
+    """The same for docs/measured/matching.md."""
     blocks = [_about(results)]
     for heads, rows in _tables(results):
         lines = [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]

@@ -1,7 +1,7 @@
 """How fast brokers are on loopback, each figure beside a raw framed echo in the same run.
 
     python -m benchmarks.network [--json] [--seconds 3] [--filters 10000]
-    python -m benchmarks.network --docs docs    and renew the tables of docs/reference/server.md with it
+    python -m benchmarks.network --docs docs/measured    and renew the page network.md with it
 
 Brokers are processes of their own (`palio serve`); this process is publisher and subscriber.
 Throughput is measured with a client of bare frames, so that it is the broker's; single publishes
@@ -30,7 +30,7 @@ from benchmarks.matching_results import Bar, Results, rewrite, text
 from benchmarks.network_ends import EchoClient, Wire, broker, echo
 from palio.client.connection import connect
 
-BEGIN: Final = "<!-- measured: python -m benchmarks.network --docs docs -->"
+BEGIN: Final = "<!-- measured: python -m benchmarks.network --docs docs/measured -->"
 
 NOT_COMPARED: Final = "RabbitMQ, NATS: no comparison has been written yet"
 
@@ -249,7 +249,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--full", action="store_true", help="longer")
-    parser.add_argument("--docs", type=Path, help="renew server.md and network.json in a folder")
+    parser.add_argument("--docs", type=Path, help="renew network.md and network.json in a folder")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--filters", type=int, default=10_000)
     options = parser.parse_args()
@@ -264,7 +264,7 @@ def main() -> None:
         runner.run(measure(results, seconds, options.filters))
     document = msgspec.json.encode(results)
     if options.docs:
-        rewrite(results, options.docs / "server.md", BEGIN)
+        rewrite(results, options.docs / "network.md", BEGIN)
         formatted = msgspec.json.format(document, indent=1)
         (options.docs / "network.json").write_bytes(formatted + b"\n")
     print(document.decode() if options.json else text(results))

@@ -1,6 +1,7 @@
 """The matching tree's study (SEMANTICS 4): space and work against the number of subscriptions.
 
-    python -m benchmarks.tree_study [--heavy] [--values V] [--plot docs/measured/images/tree.png] [--json]
+    python -m benchmarks.tree_study [--heavy] [--values V] [--json]
+        [--plot docs/measured/images/tree.png]
 
 Workload podc is the paper's, with the numbers it lost filled in: 30 attributes of 10 values,
 attribute i (from 0) tested with probability 0.98 * 0.85**i, values Zipf, events uniform. Measured

@@ -166,7 +166,7 @@ NAMES = {"nan": math.nan, "inf": math.inf, "at": datetime.fromisoformat, "float"
     "row", table("Edge values"), ids=lambda row: f"{code(row['filter'])} on {code(row['event'])}"
 )
 def test_the_table_of_edge_values(row: dict[str, str]) -> None:
-    """Every row of docs/reference/model.md, for the text as written, the reduced filter and its domains."""
+    """Every row of docs/reference/model.md, as written, as a reduced filter and as its domains."""
     text, event = code(row["filter"]), eval(code(row["event"]), {"__builtins__": {}}, NAMES)
     expected = SPOKEN[row["verdict"]]
     (condition,) = our.trees(text)

@@ -213,7 +213,7 @@ class Gaps:
 def test_what_covers_misses_of_strings_is_counted(
     sizes: tuple[int, int], covered_least: int, missed_most: int
 ) -> None:
-    """The kinds of gaps are listed in docs/reference/model.md; the numbers are those measured, and may only
+    """docs/reference/model.md lists the kinds of gaps; the numbers are those measured, and may only
     fall.
 
     Covers is checked for soundness on the way: the universe refutes it where it is wrong.

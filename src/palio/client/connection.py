@@ -288,8 +288,8 @@ class Client(Remote):
     async def advertise(self, text: str | Advertisement, /, **parameters: Any) -> Offer:
         """Announce what will be published, so that brokers need not ask everybody.
 
-        Takes the text: what it announces is read from it as written (docs/reference/model.md), and a `Filter`
-        no longer has it.
+        Takes the text: what it announces is read from it as written, and a `Filter` no longer has
+        it (docs/reference/model.md).
         """
         self._check_open()
         what = read_advertisement(text, parameters)

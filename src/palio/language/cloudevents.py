@@ -1,7 +1,8 @@
 """CloudEvents Subscriptions API filters: exact, prefix, suffix, all, any, not and sql.
 
 A CloudEvents filter is either true or false of an event; ours may also be unknown. So `not` is
-pushed to the leaves while reading, where twovalued.py negates it. docs/reference/dialects.md has the tables.
+pushed to the leaves while reading, where twovalued.py negates it.
+docs/reference/dialects.md has the tables.
 """
 
 from __future__ import annotations

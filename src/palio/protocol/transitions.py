@@ -2,8 +2,8 @@
 
 A connection is in its *greeting* until `Welcome`, and *established* from then on. `ALLOWED` holds
 for each speaker and state the types of messages that are legal; a `Node` and a `ClientSession` look
-there before they look into a message. docs/concepts/protocol.md shows the same table (`as_markdown`), and a
-test compares the two.
+there before they look into a message. docs/concepts/protocol.md shows the same table
+(`as_markdown`), and a test compares the two.
 """
 
 from __future__ import annotations

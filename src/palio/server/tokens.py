@@ -2,7 +2,8 @@
 
 A token is a JSON Web Token with one algorithm, Ed25519 (`alg: EdDSA`), so that ordinary tools read
 it: `header.payload.signature`, each in base64url. The header names the key (`kid`), so that several
-keys may be in use while one replaces another. docs/howto/authority.md has the claims and an example.
+keys may be in use while one replaces another. docs/howto/authority.md has the claims and an
+example.
 
 A token with the claim `broker` is bound to a key of its own: `BoundToken` is that token and its
 key, and proves by signatures that it has both. Such a token may be seen by everybody.

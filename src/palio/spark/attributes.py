@@ -1,9 +1,9 @@
 """Columns as attributes: which types of Spark, Arrow and Parquet are attributes, and how.
 
-The table of docs/reference/spark.md, in code. A column is an attribute of its own name, spelled exactly so;
-a field of a struct is one with a dotted name. What is no single value (arrays, maps, intervals,
-times of day, variants) is no attribute: for filters it is absent, as `palio.model.flatten` leaves
-arrays out.
+The table of docs/reference/spark.md, in code. A column is an attribute of its own name, spelled
+exactly so; a field of a struct is one with a dotted name. What is no single value (arrays, maps,
+intervals, times of day, variants) is no attribute: for filters it is absent, as
+`palio.model.flatten` leaves arrays out.
 
 Nothing is rounded on the way. A value that the model cannot hold exactly makes its row a *misfit*:
 it matches nothing, and `palio.spark.rejects` lists it with the reason.

@@ -4,9 +4,9 @@
     with standing.follow("palio://broker:7400"):
         palio.spark.match(stream, standing, ...)
 
-A broker tells its subscriptions to whoever has the grant `monitor` (docs/howto/authority.md), each filter
-as it runs it: with what its owner may hear. The asker's own are left out, such as the durable
-subscription that a pipeline reads its events from.
+A broker tells its subscriptions to principals with the grant `monitor` (docs/howto/authority.md),
+each filter as it runs it: with what its owner may hear. The asker's own are left out, such as the
+durable subscription that a pipeline reads its events from.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
         .option("filter", "price < :limit").option("param.limit", 10).schema("symbol STRING, ...")
     frame.writeStream.format("palio").option("url", "palio://localhost").option("publisher", "me")
 
-docs/reference/spark.md lists the options. `palio.spark.session()` knows this source; other sessions learn it
-from `palio.spark.register`.
+docs/howto/pipeline.md lists the options. `palio.spark.session()` knows this source; other sessions
+learn it from `palio.spark.register`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The paper tells the rules as reactions to messages. Here they are stated as what every neighbour
 must have been told, given the table; the router compares that with what it has told and says the
-difference. The paper's cases come out of it (docs/concepts/routing-proxies.md goes through them one by
-one), and so does what the paper leaves out: narrowing, crossing messages, peers that come back.
+difference. The paper's cases come out of it (docs/concepts/routing-proxies.md goes through them one
+by one), and so does what the paper leaves out: narrowing, crossing messages, peers that come back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""HTTP beside the broker: CloudEvents in and out, subscriptions, health, metrics (docs/reference/http.md).
+"""HTTP beside the broker: CloudEvents in and out, subscriptions, health, metrics.
+
+docs/reference/http.md is the page for users.
 
 A front is a client of the node like any other (`palio.server.local_client`). What it keeps of its
 own are the subscriptions made by HTTP, with their sinks, and a session for each publisher.

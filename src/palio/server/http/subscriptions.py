@@ -59,7 +59,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease_s: float = 0.0
     """How long they wait while nobody takes them; 0 for as long as the broker says."""
     acknowledge: Literal["sent", "explicit"] = "sent"
-    """What counts as taken: to be sent, or to be acknowledged by its cursor (see docs/reference/http.md)."""
+    """What counts as taken: to be sent, or to be acknowledged by its cursor."""
     attempts: int = 10
     """How often a webhook is called for one event before it goes to the dead letters."""
     batch: int = 1

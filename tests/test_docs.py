@@ -1,0 +1,72 @@
+"""The pages of docs/ lead somewhere: every link, every anchor, every path that a source names.
+
+Anchors are those that GitHub makes: a heading in lower case, its punctuation left out, its blanks
+as hyphens.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+DOCS: Final = ROOT / "docs"
+PAGES: Final = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
+SOURCES: Final = [
+    path
+    for room in ("src", "tests", "benchmarks", "examples")
+    for path in (ROOT / room).rglob("*.py")
+]
+
+FENCED: Final = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.MULTILINE | re.DOTALL)
+LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
+PATH: Final = re.compile(r"(?<![\w/.-])docs/[\w/-]+\.(?:md|json|png|svg)")
+
+
+def prose_of(path: Path) -> str:
+    """A page without its blocks of code."""
+    return FENCED.sub("", path.read_text(encoding="utf-8"))
+
+
+def links_of(path: Path) -> list[tuple[Path, str]]:
+    """File and anchor of every link of a page that does not leave the repository."""
+    targets = [target for target in LINK.findall(prose_of(path)) if "://" not in target]
+    parted = [target.partition("#") for target in targets]
+    return [((path.parent / file).resolve() if file else path, at) for file, _, at in parted]
+
+
+def anchors_of(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ +(.*?) *$", prose_of(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(path: Path) -> None:
+    for target, anchor in links_of(path):
+        assert target.exists(), f"{path.relative_to(ROOT)}: {target} is not there"
+        if anchor:
+            assert anchor in anchors_of(target), f"{path.relative_to(ROOT)}: {target}#{anchor}"
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = DOCS / "index.md"
+    linked = {target for target, _ in links_of(index)}
+    assert {page for page in DOCS.rglob("*.md") if page != index} <= linked
+
+
+@pytest.mark.parametrize("path", [*PAGES, *SOURCES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_path_into_docs_exists(path: Path) -> None:
+    named = set(PATH.findall(path.read_text(encoding="utf-8")))
+    assert not {name for name in named if not (ROOT / name).exists()}
+
+
+def test_anchors_are_those_of_github(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# How far? `a.b`, really\n\n```\n# no heading\n```\n## Two-way\n", "utf-8")
+    assert anchors_of(page) == {"how-far-ab-really", "two-way"}
