@@ -22,8 +22,8 @@ from palio.errors import (
     Unreachable,
     Unsettled,
 )
+from palio.model.limits import MAX_LONE_BYTES
 from palio.node.settings import Settings
-from palio.protocol.limits import MAX_LONE_BYTES
 from palio.routing.advertised import Advertised
 from palio.testing import Network
 from tests.client.helpers import drain, plain, seqs

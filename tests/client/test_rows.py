@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from palio.client.rows import MAX_FORMS, Forms
 from palio.errors import InvalidEvent
 from palio.model.events import to_batch
-from palio.protocol.limits import MAX_LONE_BYTES
+from palio.model.limits import MAX_LONE_BYTES
 from tests.strategies import shown, values
 
 

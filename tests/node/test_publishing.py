@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from palio.errors import IllegalMessage
 from palio.matching.index import Index
-from palio.model.events import to_batch
+from palio.model.events import STAMP_BYTES, to_batch
 from palio.model.filters import Filter
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment, Send
@@ -20,7 +20,7 @@ from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.publishing import check_numbered
 from palio.node.sessions import Budget, Neighbour
-from palio.protocol.batches import STAMP_BYTES, check_size
+from palio.protocol.batches import check_size
 from palio.protocol.limits import (
     MAX_BATCH_BYTES,
     MAX_BATCH_CELLS,

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 
 from palio.errors import LimitExceeded
-from palio.model.events import conform
+from palio.model.events import STAMP_BYTES, conform
 from palio.protocol.batches import (
     PART_BYTES,
-    STAMP_BYTES,
     check_chunk,
     check_size,
     decoded_bytes,

@@ -32,9 +32,9 @@ from palio.model.events import rows
 from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.parameters import check_given
+from palio.model.parcels import Parcel
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
-from palio.protocol.parcels import Parcel
 from palio.protocol.receipts import Entry
 
 __all__ = ["Audience", "new_matcher"]

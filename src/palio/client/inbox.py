@@ -21,7 +21,7 @@ import pyarrow as pa
 from palio.client.events import Event, Gap
 from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded, PalioError
 from palio.model.events import SEQ, TIME, rows
-from palio.protocol.parcels import Parcel
+from palio.model.parcels import Parcel
 from palio.protocol.receipts import Entry, Receipt
 
 if TYPE_CHECKING:

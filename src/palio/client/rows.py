@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from palio.client.outgoing import batches
-from palio.protocol.limits import MAX_LONE_BYTES
-from palio.protocol.parcels import Parcel, Shape
+from palio.model.limits import MAX_LONE_BYTES
+from palio.model.parcels import Parcel, Shape
 
 __all__ = ["MAX_FORMS", "Form", "Forms", "Row"]
 

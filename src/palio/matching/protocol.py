@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from palio.model.events import RowMask
 from palio.model.explaining import Explanation
 from palio.model.filters import Filter
 from palio.model.values import NO_VALUES, Bindings
 
 __all__ = ["Matcher", "Matches", "RowMask"]
-
-RowMask: TypeAlias = npt.NDArray[np.bool_]
-"""One flag for each row of a batch."""
 
 
 class Matches(NamedTuple):

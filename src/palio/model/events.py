@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,9 @@ from palio.model.values import FIRST_TIME, LAST_TIME, Value, check_name, checked
 
 __all__ = [
     "SEQ",
+    "STAMP_BYTES",
     "TIME",
+    "RowMask",
     "check_times",
     "conform",
     "conform_values",
@@ -40,6 +42,12 @@ SEQ: Final = "$seq"
 
 TIME: Final = "$time"
 """System column: when the event was published."""
+
+STAMP_BYTES: Final = 16
+"""What number and time add to an event."""
+
+RowMask: TypeAlias = npt.NDArray[np.bool_]
+"""One flag for each row of a batch."""
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _PLAIN_TIMESTAMP: Final = pa.timestamp("us")

@@ -61,3 +61,7 @@ nobody else is served meanwhile."""
 MAX_ATTRIBUTES: Final = 4_096
 """Attributes of one event after flattening; `$seq` and `$time`, which a broker adds, do not
 count."""
+
+MAX_LONE_BYTES: Final = 64 << 10
+"""An event that travels as its values; a larger one does as a batch, whose bytes nobody looks at on
+their way."""

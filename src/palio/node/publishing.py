@@ -13,6 +13,7 @@ import numpy.typing as npt
 from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, NotStored, PalioError
 from palio.matching.protocol import RowMask
 from palio.model.events import SEQ, TIME, check_times, conform
+from palio.model.parcels import Shape
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.core import Core
 from palio.node.effects import Entry
@@ -34,7 +35,6 @@ from palio.protocol.messages import (
     pack_mask,
     unpack_mask,
 )
-from palio.protocol.parcels import Shape
 from palio.routing.protocol import Events, Peer
 
 __all__ = ["Publishing", "check_numbered"]

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from palio.errors import LimitExceeded
+from palio.model.events import STAMP_BYTES
 from palio.protocol.limits import (
     MAX_BATCH_BYTES,
     MAX_BATCH_CELLS,
@@ -23,13 +24,10 @@ from palio.protocol.limits import (
     MAX_FRAME_BYTES,
 )
 
-__all__ = ["PART_BYTES", "STAMP_BYTES", "check_chunk", "check_size", "decoded_bytes", "parts"]
+__all__ = ["PART_BYTES", "check_chunk", "check_size", "decoded_bytes", "parts"]
 
 PART_BYTES: Final = MAX_FRAME_BYTES // 4
 """A batch of more leaves in parts, so that one message does not fill a frame."""
-
-STAMP_BYTES: Final = 16
-"""What number and time add to an event."""
 
 _WORD_BYTES: Final = 8
 """A number, a time, a boolean; and of a text where it is, in the largest of Arrow's forms."""

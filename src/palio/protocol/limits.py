@@ -43,10 +43,6 @@ MAX_GREETING_BYTES: Final = 16 << 10
 GREETING_S: Final = 2.0
 """How long a connection may take to show who it is."""
 
-MAX_LONE_BYTES: Final = 64 << 10
-"""An event that travels as its values; a larger one does as a batch, whose bytes nobody looks at on
-their way."""
-
 MAX_NUMBER: Final = 1 << 62
 """A number in a message. Added to another it is an int64 still."""
 

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from palio.model.hiding import shown_without
+from palio.model.parcels import Parcel, pack_mask, unpack_mask
 from palio.model.values import NO_VALUES
 from palio.protocol.limits import MAX_NUMBER, MAX_SECONDS
-from palio.protocol.parcels import Parcel, pack_mask, unpack_mask
 from palio.routing.messages import PORTION, Control, Values
 
 __all__ = [

@@ -33,6 +33,7 @@ from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.advertisements import Advertisement
 from palio.model.events import conform
 from palio.model.filters import Filter
+from palio.model.parcels import Shape
 from palio.protocol.ipc import check_batch_message
 from palio.protocol.limits import (
     MAX_BATCH_CELLS,
@@ -42,7 +43,6 @@ from palio.protocol.limits import (
     PORTION_BYTES,
 )
 from palio.protocol.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
-from palio.protocol.parcels import Shape
 
 __all__ = ["CONTROL", "EVENTS", "HEAD", "SHAPE", "UNREADABLE", "Decoder", "Encoder", "framed"]
 

@@ -16,11 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.matching.protocol import RowMask
-from palio.model.events import SEQ, TIME, TIMESTAMP, in_python, stamped
+from palio.model.events import SEQ, STAMP_BYTES, TIME, TIMESTAMP, RowMask, in_python, stamped
+from palio.model.limits import MAX_LONE_BYTES
 from palio.model.values import INT64_MAX, INT64_MIN
-from palio.protocol.batches import STAMP_BYTES
-from palio.protocol.limits import MAX_LONE_BYTES
 
 __all__ = ["Parcel", "Shape", "pack_mask", "unpack_mask"]
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.model.events import SEQ, TIMESTAMP, stamped, to_batch
-from palio.protocol.limits import MAX_LONE_BYTES
-from palio.protocol.parcels import Parcel, Shape
+from palio.model.limits import MAX_LONE_BYTES
+from palio.model.parcels import Parcel, Shape
 from tests.strategies import shown, values
 
 EVENTS = st.dictionaries(st.sampled_from("abcd"), values(), min_size=1)
