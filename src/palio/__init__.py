@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from palio import client, errors, language, matching, model, spark, testing
-    from palio.client.blocking import SyncBus, SyncClient
+    from palio.client.blocking import SyncBus, SyncClient, SyncOffer, SyncSubscription
     from palio.client.bus import Bus
-    from palio.client.connection import Client, connect
+    from palio.client.connection import Client, Offer, connect
     from palio.client.events import Event, Gap, Late, Published
     from palio.client.subscriber import Parameter, Subscriber, on
     from palio.client.subscription import Subscription
     from palio.language.fluent import attr, param
     from palio.language.parsing import parse, parse_advertisement, parse_filter, parse_pattern
     from palio.model.advertisements import Advertisement
+    from palio.model.explaining import Explanation
     from palio.model.filters import Filter
     from palio.model.merging import merge
     from palio.model.patterns import Pattern
@@ -42,12 +43,15 @@ _HOMES: Final = {
     "Event": "palio.client.events",
     "Gap": "palio.client.events",
     "Late": "palio.client.events",
+    "Offer": "palio.client.connection",
     "Parameter": "palio.client.subscriber",
     "Published": "palio.client.events",
     "Subscriber": "palio.client.subscriber",
     "Subscription": "palio.client.subscription",
     "SyncBus": "palio.client.blocking",
     "SyncClient": "palio.client.blocking",
+    "SyncOffer": "palio.client.blocking",
+    "SyncSubscription": "palio.client.blocking",
     "connect": "palio.client.connection",
     "on": "palio.client.subscriber",
     "client": "palio.client",
@@ -56,6 +60,7 @@ _HOMES: Final = {
     "model": "palio.model",
     "spark": "palio.spark",
     "testing": "palio.testing",
+    "Explanation": "palio.model.explaining",
     "Filter": "palio.model.filters",
     "Pattern": "palio.model.patterns",
     "attr": "palio.language.fluent",
@@ -76,9 +81,11 @@ __all__ = [
     "Bus",
     "Client",
     "Event",
+    "Explanation",
     "Filter",
     "Gap",
     "Late",
+    "Offer",
     "Parameter",
     "Pattern",
     "Published",
@@ -86,6 +93,8 @@ __all__ = [
     "Subscription",
     "SyncBus",
     "SyncClient",
+    "SyncOffer",
+    "SyncSubscription",
     "attr",
     "client",
     "connect",

@@ -251,7 +251,7 @@ def test_a_broker_that_does_not_answer_is_waited_for_so_long() -> None:
     class Silent:
         broker = "b1"
 
-        async def ask(self, _what: str) -> None:
+        async def status(self) -> None:
             await asyncio.Event().wait()
 
     client: Any = Silent()

@@ -31,7 +31,7 @@ def test_the_verbs_without_await() -> None:
         sub.settled()
         assert bus.publish([{"price": 5}, {"price": 15}]) == Published(1, 2, 1)
         assert sub.receive() == {"price": 5}
-        sub.update(limit=20)
+        sub.update({"limit": 20})
         assert sub.values == {"limit": 20}
         bus.publish([{"price": 5}, {"price": 15}], publisher="other")
         assert sub.waiting == 2
@@ -352,6 +352,23 @@ def test_a_client_may_be_closed_twice() -> None:
     with broker("b1") as url, palio.SyncClient(url) as client:
         client.close()
         client.close()
+
+
+def test_an_offer_and_questions_without_await() -> None:
+    with broker("b1") as url, palio.SyncClient(url, name="ann") as client:
+        offer = client.advertise("x < :most", {"most": 5})
+        assert repr(offer) == "<SyncOffer of x < 5>"
+        client.settled()
+        heard = client.subscribe("x > 1")
+        assert client.status()["subscriptions"] == 1
+        assert client.topology()["asked"] == "b1"
+        assert client.trace({"x": 2})["hops"][0]["matched"][0]["subscriber"] == "ann"
+        assert [entry["filter"] for entry in client.catalogue()] == ["x > 1"]
+        assert client.ask("topology") == client.topology()
+        heard.unsubscribe()
+        offer.withdraw()
+        client.unadvertise(offer)  # again: it is withdrawn already
+        client.settled()
 
 
 def test_what_is_not_closed_is_told_and_leaves_no_thread() -> None:

@@ -257,6 +257,29 @@ async def test_parameters_by_name_and_in_values() -> None:
         assert sub._inbox.capacity != 9
 
 
+async def test_parameters_with_the_names_of_options() -> None:
+    async with palio.Bus() as bus:
+        text = "a = :values AND b = :capacity AND c = :durable AND d = :on_gap AND e = :filter"
+        given = {"values": 1, "capacity": 2, "durable": 3, "on_gap": 4, "filter": 5}
+        sub = await bus.subscribe(text, given, capacity=9)
+        assert (sub.values, sub._inbox.capacity) == (given, 9)
+        await sub.update({"values": 6}, durable=7)
+        assert sub.values == given | {"values": 6, "durable": 7}
+        await sub.replace("a = :values AND f = :self", {"self": 8})
+        assert sub.values == {"values": 6, "self": 8}
+
+
+async def test_parameters_that_are_no_mapping_or_given_twice() -> None:
+    async with palio.Bus() as bus:
+        with pytest.raises(InvalidInput, match=r"a mapping, such as \{'values': 7\}, not int"):
+            await bus.subscribe("a = :values", values=7)  # type: ignore[arg-type]  # the mistake
+        sub = await bus.subscribe("a = :x", {"x": 1})
+        for call in (bus.subscribe("a = :x", {"x": 1}, x=1), sub.update({"x": 2}, x=2)):
+            with pytest.raises(InvalidBinding, match=":x is given by name and in the mapping"):
+                await call
+        assert sub.values == {"x": 1}
+
+
 async def test_the_matcher_forgets_with_the_subscription() -> None:
     matcher = Reference()
     bus = palio.Bus(matcher=matcher)
@@ -430,7 +453,7 @@ class Rig:
         sub, expected = self.pairs[place]
         if len(expected.steps) > 1:
             return
-        task = asyncio.ensure_future(sub._receive_batch())
+        task = asyncio.ensure_future(sub.receive_batch())
         await turns(2)
         if not task.done():
             assert expected.receive() is None

@@ -284,6 +284,8 @@ async def test_advertising() -> None:
         client = await net.connect("b1")
         offer = await client.advertise("x < :most", most=5)
         assert str(offer.advertisement) == "x < 5"
+        other = await client.advertise("x < :most", {"most": 6})
+        assert str(other.advertisement) == "x < 6"
         await client.settled()
         await offer.withdraw()
         await offer.withdraw()  # again: it is withdrawn already
@@ -300,10 +302,32 @@ async def test_advertising() -> None:
 @in_virtual_time
 async def test_a_question() -> None:
     async with Network("line:2") as net:
-        client = await net.connect("b1")
-        assert "b1" in str(await client.ask("topology"))
+        client = await net.connect("b1", name="ann")
+        topology = await client.topology()
+        assert topology == await client.ask("topology")
+        assert topology["asked"] == "b1"
+        assert topology["brokers"]["b1"]["links"] == ["b2"]
+        async with await client.subscribe("x > :low", low=3) as heard:
+            await heard.settled()
+            assert (await client.status())["subscriptions"] == 1
+            (here,) = (await client.trace({"x": 4}))["hops"]
+            assert (here["broker"], here["sessions"]) == ("b1", ["ann"])
+            for own in (False, True):
+                (entry,) = await client.catalogue(own=own)
+                assert (entry["subscriber"], entry["parameters"]) == ("ann", {"low": 3})
         with pytest.raises(InvalidInput, match="the way"):
             await client.ask("the way")
+
+
+@in_virtual_time
+async def test_the_whole_catalogue_is_read_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palio.node.questions.CATALOGUE_ROWS", 3)
+    async with Network("line:1") as net:
+        client = await net.connect("b1")
+        for x in range(10):
+            await client.subscribe("x = :x", x=x)
+        found = await client.catalogue()
+        assert sorted(entry["parameters"]["x"] for entry in found) == list(range(10))
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ class NetworkDemo:
     async def _archived(self, exchange: Client) -> None:
         """Wait until the archive has all; it is written when the fleet stops."""
         async with asyncio.timeout(PATIENCE_S):
-            while (await exchange.ask("status"))["custody_entries"]:  # noqa: ASYNC110  # elsewhere
+            while (await exchange.status())["custody_entries"]:  # noqa: ASYNC110  # elsewhere
                 await asyncio.sleep(0.05)
 
     async def _trade_and_move(self, exchange: Client) -> None:

@@ -124,7 +124,7 @@ class Fleet:
             stderr=asyncio.subprocess.DEVNULL,
         )
         async with asyncio.timeout(READY_S), connect(self.url(name)) as client:
-            while not (await client.ask("status"))["durable_subscriptions"]:  # noqa: ASYNC110  # elsewhere
+            while not (await client.status())["durable_subscriptions"]:  # noqa: ASYNC110  # elsewhere
                 await asyncio.sleep(0.05)
 
     async def kill(self, name: str) -> None:

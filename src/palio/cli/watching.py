@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from palio.cli import inputs
 from palio.cli.networking import Door
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Sample", "Screen", "figures", "retire", "top", "topology", "trace"]
 
+Answer = TypeVar("Answer")
+
 PATIENCE_S: Final = 5.0
 """How long a broker may take to answer before that is shown."""
 
@@ -33,7 +35,7 @@ RATES: Final = ("published", "routed", "delivered", "dropped")
 
 def topology(door: Door, *, as_json: bool) -> int:
     """Print the brokers that one of them knows of, as a tree from that one."""
-    found = asyncio.run(_asked(door, "topology", None))
+    found = asyncio.run(_asked(door, Client.topology))
     if as_json:
         show(found)
     else:
@@ -54,9 +56,9 @@ def retire(broker: str, door: Door) -> int:
     return 0
 
 
-async def _asked(door: Door, what: str, about: Any) -> Any:
+async def _asked(door: Door, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
     async with door.connect() as client:
-        return await client.ask(what, about)
+        return await question(client)
 
 
 def _tree(root: str, brokers: Mapping[str, Any]) -> Iterator[str]:
@@ -115,7 +117,7 @@ def trace(event: str, door: Door, *, as_json: bool) -> int:
     listed = list(inputs.events(event))
     if len(listed) != 1:
         raise InvalidInput(f"trace takes one event, not {len(listed)}")
-    found = asyncio.run(_asked(door, "trace", listed[0][1]))
+    found = asyncio.run(_asked(door, lambda client: client.trace(listed[0][1])))
     hops = found["hops"]
     limited = {"limited": found["limited"]} if "limited" in found else {}
     hops.sort(key=lambda hop: hop.get("path", [hop["broker"]]))
@@ -221,7 +223,7 @@ async def _watch(door: Door, interval_s: float, *, once: bool, as_json: bool) ->
 async def _sample(client: Client) -> Sample:
     try:
         async with asyncio.timeout(PATIENCE_S):
-            status = await client.ask("status")
+            status = await client.status()
     except TimeoutError:
         raise Unreachable(f"no answer from {client.broker} for {PATIENCE_S:.0f} s") from None
     if "limited" in status:

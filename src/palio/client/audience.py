@@ -22,7 +22,7 @@ import pyarrow as pa
 from palio.client.events import Gap
 from palio.client.inbox import DEFAULT_CAPACITY, Chunk, Inbox
 from palio.client.subscriber import Subscriber
-from palio.client.subscription import Subscription, check_on_gap, frozen
+from palio.client.subscription import Subscription, check_on_gap, frozen, given_values
 from palio.client.waiting import DONE
 from palio.errors import Closed, InvalidBinding, InvalidFilter, InvalidInput, PalioError
 from palio.language.parsing import parse
@@ -74,20 +74,20 @@ class Audience:
     async def subscribe(
         self,
         filter: str | Filter | Pattern,
+        values: Bindings | None = None,
         *,
         capacity: int = DEFAULT_CAPACITY,
         on_gap: Callable[[Gap], None] | None = None,
-        values: Bindings | None = None,
         **parameters: Any,
     ) -> Subscription:
         """Hear what matches from now on.
 
-        Parameters are given by name (`limit=10.0`), or in `values` where an argument has taken the
-        name. `capacity` bounds the events that wait; what a slow consumer loses is told to
-        `on_gap`.
+        Parameters are given by name (`limit=10.0`), in a mapping (`{"limit": 10.0}`), or both: the
+        mapping takes those with the name of an option. `capacity` bounds the events that wait; what
+        a slow consumer loses is told to `on_gap`.
         """
         inbox = Inbox(capacity)
-        given = {**(values or {}), **parameters}
+        given = given_values(values, parameters)
         return await self._announced(self._subscribe(filter, given, inbox, on_gap))
 
     def _subscribe(

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from palio.client.answers import CatalogueEntry, Topology, Trace
 from palio.client.audience import Audience
 from palio.client.bus import Bus
 from palio.client.connection import Offer, connect
@@ -29,7 +30,7 @@ from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 
-__all__ = ["SyncBus", "SyncClient", "SyncSubscription"]
+__all__ = ["SyncBus", "SyncClient", "SyncOffer", "SyncSubscription"]
 
 Result = TypeVar("Result")
 AnySubscriber = TypeVar("AnySubscriber", bound=Subscriber)
@@ -154,13 +155,15 @@ class SyncSubscription:
         self._inner = inner
         self._portal = portal
 
-    def update(self, /, **values: Any) -> None:
+    def update(self, values: Bindings | None = None, /, **named: Any) -> None:
         """Change parameters, all of them at once; if one is refused, none is changed."""
-        self._portal.call(self._inner.update(**values))
+        self._portal.call(self._inner.update(values, **named))
 
-    def replace(self, filter: str | Filter | Pattern, /, **values: Any) -> None:
+    def replace(
+        self, filter: str | Filter | Pattern, values: Bindings | None = None, /, **named: Any
+    ) -> None:
         """Hear something else from now on, under the same identity."""
-        self._portal.call(self._inner.replace(filter, **values))
+        self._portal.call(self._inner.replace(filter, values, **named))
 
     def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when the subscription is in force wherever events are published."""
@@ -181,7 +184,7 @@ class SyncSubscription:
         """Events as record batches, with `$seq` and `$time` beside their attributes."""
         while True:
             try:
-                yield self._portal.call(self._inner._receive_batch())
+                yield self._portal.call(self._inner.receive_batch())
             except Closed:
                 return
 
@@ -248,6 +251,26 @@ class SyncSubscription:
         return f"<SyncSubscription to {self._inner.filter}, {self._inner.waiting} waiting>"
 
 
+class SyncOffer:
+    """What `SyncClient.advertise` returns: an advertisement in force, which `withdraw` ends."""
+
+    def __init__(self, inner: Offer, portal: Portal) -> None:
+        self._inner = inner
+        self._portal = portal
+
+    @property
+    def advertisement(self) -> Advertisement:
+        """What is announced."""
+        return self._inner.advertisement
+
+    def withdraw(self) -> None:
+        """Announce no longer that such events will be published."""
+        self._portal.call(self._inner.withdraw())
+
+    def __repr__(self) -> str:
+        return f"<SyncOffer of {self.advertisement}>"
+
+
 class SyncAudience:
     """What `SyncBus` and `SyncClient` have in common: calls are handed to a loop and waited for."""
 
@@ -259,17 +282,15 @@ class SyncAudience:
     def subscribe(
         self,
         filter: str | Filter | Pattern,
+        values: Bindings | None = None,
         *,
         capacity: int = DEFAULT_CAPACITY,
         on_gap: Callable[[Gap], None] | None = None,
-        values: Bindings | None = None,
         **options: Any,
     ) -> SyncSubscription:
         """Hear what matches from now on; see `subscribe` of the asynchronous class."""
         inner = self._portal.call(
-            self._audience.subscribe(
-                filter, capacity=capacity, on_gap=on_gap, values=values, **options
-            )
+            self._audience.subscribe(filter, values, capacity=capacity, on_gap=on_gap, **options)
         )
         return SyncSubscription(inner, self._portal)
 
@@ -362,20 +383,39 @@ class SyncClient(SyncAudience):
         """
         return self._portal.call(self._client.publish(events, durable=durable, timeout=timeout))
 
-    def advertise(self, text: str | Advertisement, /, **parameters: Any) -> Offer:
+    def advertise(
+        self, text: str | Advertisement, values: Bindings | None = None, /, **parameters: Any
+    ) -> SyncOffer:
         """Announce what will be published."""
-        return self._portal.call(self._client.advertise(text, **parameters))
+        offer = self._portal.call(self._client.advertise(text, values, **parameters))
+        return SyncOffer(offer, self._portal)
 
-    def unadvertise(self, offer: Offer) -> None:
+    def unadvertise(self, offer: SyncOffer) -> None:
         """Withdraw an announcement."""
-        self._portal.call(self._client.unadvertise(offer))
+        offer.withdraw()
 
     def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when all that was subscribed and advertised is in force everywhere."""
         self._portal.call(self._client.settled(patience))
 
+    def topology(self) -> Topology:
+        """The brokers that this one knows of, and how they are linked."""
+        return self._portal.call(self._client.topology())
+
+    def status(self) -> dict[str, Any]:
+        """Counts of the broker by name, or of what is this client's own (`limited` says so)."""
+        return self._portal.call(self._client.status())
+
+    def trace(self, event: Mapping[str, Any]) -> Trace:
+        """Where an event would go, broker by broker. Nobody receives it."""
+        return self._portal.call(self._client.trace(event))
+
+    def catalogue(self, *, own: bool = False) -> list[CatalogueEntry]:
+        """The subscriptions of the broker's clients, or of this one's principal only (`own`)."""
+        return self._portal.call(self._client.catalogue(own=own))
+
     def ask(self, what: str, about: Any = None) -> Any:
-        """A question about the broker: `topology`, `status`, `trace`, `catalogue`."""
+        """A question by its name, as `Client.ask` takes it."""
         return self._portal.call(self._client.ask(what, about))
 
     def retire(self, broker: str) -> None:

@@ -67,26 +67,24 @@ class Bus(Audience):
     async def subscribe(
         self,
         filter: str | Filter | Pattern,
+        values: Bindings | None = None,
         *,
         capacity: int = DEFAULT_CAPACITY,
         on_gap: Callable[[Gap], None] | None = None,
-        values: Bindings | None = None,
         **parameters: Any,
     ) -> Subscription:
         """Hear what matches from now on.
 
-        Parameters are given by name (`limit=10.0`), or in `values` where an argument has taken the
-        name. `capacity` bounds the events that wait; what a slow consumer loses is told to
-        `on_gap`.
+        Parameters are given by name (`limit=10.0`), in a mapping (`{"limit": 10.0}`), or both: the
+        mapping takes those with the name of an option. `capacity` bounds the events that wait; what
+        a slow consumer loses is told to `on_gap`.
         """
         what = self._understood(filter)
         for name in sorted((_DURABLE_OPTIONS - what.variables) & parameters.keys()):
             raise InvalidInput(f"{name}= is for brokers: {_NOTHING_KEPT}")
         if "reorder_s" in parameters and "reorder_s" not in what.variables:
             raise InvalidInput(f"reorder_s= is for brokers: {_IN_ORDER}")
-        return await super().subscribe(
-            what, capacity=capacity, on_gap=on_gap, values=values, **parameters
-        )
+        return await super().subscribe(what, values, capacity=capacity, on_gap=on_gap, **parameters)
 
     async def publish(
         self, events: Publishable, *, publisher: str = "bus", durable: bool = False

@@ -16,11 +16,12 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, Self
 
+from palio.client.answers import CatalogueEntry, Topology, Trace
 from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.events import Gap, Published
 from palio.client.inbox import DEFAULT_CAPACITY, Inbox
@@ -29,7 +30,7 @@ from palio.client.remote import Remote, unanswered
 from palio.client.securing import TLS
 from palio.client.sequences import REORDER_S, check_reorder
 from palio.client.session import Session
-from palio.client.subscription import SETTLE_PATIENCE_S, Subscription, check_durable
+from palio.client.subscription import SETTLE_PATIENCE_S, Subscription, check_durable, given_values
 from palio.client.transport import Dial, tcp
 from palio.client.waiting import answers, in_background
 from palio.errors import InvalidInput, Unreachable, Unsettled
@@ -285,14 +286,16 @@ class Client(Remote):
             self._deadlines.watch(receipt, _UNRECEIPTED, check_timeout(timeout))
         return receipt
 
-    async def advertise(self, text: str | Advertisement, /, **parameters: Any) -> Offer:
+    async def advertise(
+        self, text: str | Advertisement, values: Bindings | None = None, /, **parameters: Any
+    ) -> Offer:
         """Announce what will be published, so that brokers need not ask everybody.
 
         Takes the text: what it announces is read from it as written, and a `Filter` no longer has
         it (docs/reference/model.md).
         """
         self._check_open()
-        what = read_advertisement(text, parameters)
+        what = read_advertisement(text, given_values(values, parameters))
         key = self._next_advertised
         self._next_advertised += 1
         try:
@@ -317,10 +320,10 @@ class Client(Remote):
     async def subscribe(
         self,
         filter: str | Filter | Pattern,
+        values: Bindings | None = None,
         *,
         capacity: int = DEFAULT_CAPACITY,
         on_gap: Callable[[Gap], None] | None = None,
-        values: Bindings | None = None,
         durable: str = "",
         lease_s: float = 0.0,
         acknowledge: Literal["automatic", "explicit"] = "automatic",
@@ -329,6 +332,9 @@ class Client(Remote):
     ) -> Subscription:
         """Hear what matches from now on; return when it is in force at this broker.
 
+        Parameters are given by name (`limit=10.0`), in a mapping (`{"limit": 10.0}`), or both: the
+        mapping takes those with the name of an option.
+
         `durable` names a subscription that outlives this session: its broker keeps events for it
         until they are acknowledged, for `lease_s` seconds at least (0: as long as the broker
         likes). Whoever subscribes under the same name takes it up where it was.
@@ -336,7 +342,7 @@ class Client(Remote):
         `reorder_s` is how long a pattern waits for events that were overtaken on their way, if not
         as long as `connect` says. What comes later still is counted in `late` and told as `Late`.
         """
-        given = {**(values or {}), **parameters}
+        given = given_values(values, parameters)
         what = self._understood(filter)
         if reorder_s is not None:
             reorder_s = check_reorder(reorder_s)
@@ -375,8 +381,36 @@ class Client(Remote):
         self._check_open()
         await self._settled(check_seconds(patience, "patience"))
 
+    async def topology(self) -> Topology:
+        """The brokers that this one knows of, and how they are linked."""
+        found: Topology = await self.ask("topology")
+        return found
+
+    async def status(self) -> dict[str, Any]:
+        """Counts of the broker by name, or of what is this client's own (`limited` says so)."""
+        found: dict[str, Any] = await self.ask("status")
+        return found
+
+    async def trace(self, event: Mapping[str, Any]) -> Trace:
+        """Where an event would go, broker by broker. Nobody receives it."""
+        found: Trace = await self.ask("trace", event)
+        return found
+
+    async def catalogue(self, *, own: bool = False) -> list[CatalogueEntry]:
+        """The subscriptions of the broker's clients, or of this one's principal only (`own`)."""
+        entries: list[CatalogueEntry] = []
+        start = ""
+        while True:
+            page = await self.ask("catalogue", {"own": own, "from": start})
+            entries += page["subscriptions"]
+            start = page["next"]
+            if not start:
+                return entries
+
     async def ask(self, what: str, about: Any = None) -> Any:
-        """A question about the broker: `topology`, `status`, `trace`, `catalogue`."""
+        """A question by its name, such as a newer broker may answer; else see `topology`,
+        `status`, `trace` and `catalogue`.
+        """
         self._check_open()
         answer: Answer = await self._ask(Ask(0, what, about))
         return answer.data

@@ -17,7 +17,14 @@ from palio.client.events import Event, Gap, Late
 from palio.client.inbox import Chunk, Inbox
 from palio.client.sequences import Sequences
 from palio.client.waiting import DONE, in_background
-from palio.errors import Closed, HandlerFailed, InvalidFilter, InvalidInput, PalioError
+from palio.errors import (
+    Closed,
+    HandlerFailed,
+    InvalidBinding,
+    InvalidFilter,
+    InvalidInput,
+    PalioError,
+)
 from palio.model.events import SEQ, TIME
 from palio.model.filters import Filter
 from palio.model.parameters import check_kept
@@ -29,7 +36,14 @@ from palio.protocol.receipts import NO_RECEIPTS
 if TYPE_CHECKING:
     from palio.client.audience import Audience
 
-__all__ = ["SETTLE_PATIENCE_S", "Subscription", "check_durable", "check_on_gap", "frozen"]
+__all__ = [
+    "SETTLE_PATIENCE_S",
+    "Subscription",
+    "check_durable",
+    "check_on_gap",
+    "frozen",
+    "given_values",
+]
 
 _log: Final = logging.getLogger("palio")
 
@@ -110,13 +124,14 @@ class Subscription:
         """Events in its queue."""
         return self._inbox.waiting
 
-    async def update(self, /, **values: Any) -> None:
+    async def update(self, values: Bindings | None = None, /, **named: Any) -> None:
         """Change parameters, all of them at once: `await sub.update(limit=20.0)`.
 
         A value that the filter cannot use, or of another kind than before, is refused, and then
         none is changed.
         """
         self._check_open()
+        values = given_values(values, named)
         before = {name: self._values[name] for name in values if name in self._values}
         in_force = self._put_in_force(self._changed(values))
         try:
@@ -161,7 +176,9 @@ class Subscription:
         self.version += 1
         return in_force
 
-    async def replace(self, filter: str | Filter | Pattern, /, **values: Any) -> None:
+    async def replace(
+        self, filter: str | Filter | Pattern, values: Bindings | None = None, /, **named: Any
+    ) -> None:
         """Hear something else from now on, under the same identity.
 
         Parameters that the new filter has too keep their values unless they are given. A pattern
@@ -171,7 +188,7 @@ class Subscription:
         audience = self._audience
         what = audience._understood(filter)
         kept = {name: value for name, value in self._values.items() if name in what.variables}
-        changed = {**kept, **frozen(values)}
+        changed = {**kept, **frozen(given_values(values, named))}
         audience._check(what, changed)
         if self.durable:
             check_durable(what)
@@ -298,7 +315,7 @@ class Subscription:
         """Events as record batches, with `$seq` and `$time` beside their attributes."""
         while True:
             try:
-                batch = await self._receive_batch()
+                batch = await self.receive_batch()
             except Closed:
                 return
             yield batch
@@ -313,7 +330,7 @@ class Subscription:
                 return
             yield Parcel(publisher, batch)
 
-    async def _receive_batch(self) -> pa.RecordBatch:
+    async def receive_batch(self) -> pa.RecordBatch:
         """The next batch; `Closed` when there will be none."""
         self._next_asked()
         _, batch = await self._inbox.take_batch()
@@ -446,3 +463,25 @@ def frozen(values: Bindings) -> dict[str, Any]:
         name: tuple(value) if isinstance(value, list | set) else value
         for name, value in values.items()
     }
+
+
+def given_values(values: Bindings | None, named: Bindings) -> Bindings:
+    """The values of parameters that were given in a mapping, by name, or both; each of them once.
+
+    >>> given_values({"values": 1}, {"limit": 10})
+    {'values': 1, 'limit': 10}
+    """
+    if values is None:
+        return named
+    if not isinstance(values, Mapping):
+        raise InvalidInput(
+            f"values of parameters are a mapping, such as {{'values': {values!r:.40}}}, "
+            f"not {type(values).__name__}"
+        )
+    twice = sorted(values.keys() & named.keys())
+    if twice:
+        raise InvalidBinding(
+            f"parameter :{twice[0]} is given by name and in the mapping; give it once",
+            name=twice[0],
+        )
+    return {**values, **named}
