@@ -23,8 +23,8 @@ __all__ = ["FILE", "RESERVE_BYTES", "SLACK_BYTES", "Room"]
 FILE: Final = "journal.reserve"
 """The name of the reserve in the data directory."""
 
-RESERVE_BYTES: Final = 24 << 20
-"""Enough to move a log of full length (16 MiB) into the file, and to go on meanwhile."""
+RESERVE_BYTES: Final = 32 << 20
+"""Room to move a log of full length (16 MiB) into the file, and to write another one meanwhile."""
 
 SHARE: Final = 8
 """On a small disk the reserve is one part in so many of it."""
