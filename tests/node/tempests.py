@@ -9,12 +9,13 @@ matches one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from palio.errors import PalioError
 from palio.language.parsing import parse_filter
-from palio.model.events import rows
+from palio.matching.protocol import RowMask
 from palio.node.settings import Settings
 from palio.protocol.messages import (
     Deliver,
@@ -25,6 +26,7 @@ from palio.protocol.messages import (
     Subscribe,
     unpack_mask,
 )
+from palio.protocol.requests import Outcome
 from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
 from palio.simulation.agenda import TIMER
@@ -63,21 +65,14 @@ class Listener(Member):
 
     def __init__(self, world: World, name: str, broker: str) -> None:
         super().__init__(world, name, broker)
-        self.standing: list[Standing] = []
+        self.durables: list[Standing] = []
         self.by_key: dict[int, list[tuple[str, int]]] = {}
         self.live: list[tuple[str, int, dict[str, Any]]] = []
         self.doubled: list[tuple[int, str, int]] = []
         """What came in a second entry, though it was dealt with; a client lets it pass once."""
-        self.away_until_us = 0
         self._held: list[tuple[int, Message]] = []
+        self._newest: dict[int, int] = {}
         self.is_stalled = False
-
-    def connect(self) -> None:
-        """Not while it wants to be away."""
-        if self.world.agenda.now_us < self.away_until_us:
-            self._later()
-        else:
-            super().connect()
 
     def receive(self, link: int, message: Message) -> None:
         """A stalled client reads nothing."""
@@ -100,17 +95,18 @@ class Listener(Member):
 
     def stay_away(self, seconds: float) -> None:
         """Break the connection and come back later."""
-        self.away_until_us = self.world.agenda.now_us + round(seconds * US)
-        self.cut()
+        self.vanish()
+        until = self.world.agenda.now_us + round(seconds * US)
+        self.world.agenda.at(until, TIMER, self.connect)
 
     def listen(self, name: str, text: str) -> None:
         """Make a durable subscription."""
-        self.standing.append(Standing(name, self.subscribe(text, durable=name), text))
+        self.durables.append(Standing(name, self.subscribe(text, durable=name), text))
 
     def replace(self, standing: Standing, text: str) -> None:
         """Change its filter."""
-        known = self._standing[standing.key]
-        self._standing[standing.key] = Subscribe(known.id, standing.key, text, {}, standing.name)
+        known = self.standing[standing.key]
+        self.standing[standing.key] = Subscribe(known.id, standing.key, text, {}, standing.name)
         standing.filters.append(text)
         standing.change = self.ask(lambda id: Replace(id, standing.key, text))
         standing.question = None
@@ -135,42 +131,50 @@ class Listener(Member):
         standing.ended = published
         self.unsubscribe(standing.key, forget=True)
 
-    def _take(self, link: int, message: Message) -> None:
+    def answered(self, id: int, outcome: Outcome) -> None:
         """What a full disk refused is asked for again."""
-        super()._take(link, message)
-        if isinstance(message, Failed):
-            again = self.world.agenda.now_us + US
-            for request in self._standing.values():
-                if request.id == message.id:
-                    self.world.agenda.at(again, TIMER, partial(self._subscribe_again, request))
-            for standing in self.standing:
-                if standing.change == message.id and standing.ended is None:
-                    self.world.agenda.at(again, TIMER, partial(self._replace_again, standing))
+        super().answered(id, outcome)
+        if isinstance(outcome, Failed):
+            for request in self.standing.values():
+                if request.id == id:
+                    self._later(partial(self._subscribe_again, request.key))
+            for standing in self.durables:
+                if standing.change == id and standing.ended is None:
+                    self._later(partial(self._replace_again, standing))
 
-    def _subscribe_again(self, request: Subscribe) -> None:
-        if self._standing.get(request.key) is request:
-            self._say(request)
+    def withdrawn(self, key: int, error: PalioError) -> None:
+        """Likewise when a session was renewed."""
+        super().withdrawn(key, error)
+        self._later(partial(self._subscribe_again, key))
+
+    def _later(self, action: Callable[[], None]) -> None:
+        self.world.agenda.at(self.world.agenda.now_us + US, TIMER, action)
+
+    def _subscribe_again(self, key: int) -> None:
+        if key in self.standing:
+            self.subscribe_again(self.standing[key])
 
     def _replace_again(self, standing: Standing) -> None:
         if standing.ended is None and isinstance(self.answers.get(standing.change), Failed):
             self.replace(standing, standing.filters[-1])
 
-    def _delivered(self, message: Deliver) -> None:
-        if not message.entry:
-            mask = unpack_mask(message.rows, len(message.parcel))
-            for row in rows(message.parcel.select(mask).batch):
-                self.live.append((message.parcel.publisher, row["$seq"], row))
-            return
-        if message.entry > self._entries.get(message.key, 0):
-            mask = unpack_mask(message.rows, len(message.parcel))
-            for seq in message.parcel.select(mask).batch.column("$seq").to_pylist():
-                each = (message.key, message.parcel.publisher, seq)
-                if each in self._had:
-                    self.doubled.append(each)
+    def deliver_durable(self, message: Deliver) -> None:
+        key, parcel = message.key, message.parcel
+        if message.entry > self._newest.get(key, 0) and key in self.receipts:
+            self._newest[key] = message.entry
+            numbers = parcel.numbers[unpack_mask(message.rows, len(parcel))]
+            known = ~self.receipts[key].fresh(parcel.publisher, numbers)
+            self.doubled += [(key, parcel.publisher, seq) for seq in numbers[known].tolist()]
+        super().deliver_durable(message)
+
+    def hear(self, message: Deliver, mask: RowMask) -> None:
         before = len(self.heard)
-        super()._delivered(message)
-        for publisher, seq, _ in self.heard[before:]:
-            self.by_key.setdefault(message.key, []).append((publisher, seq))
+        super().hear(message, mask)
+        for publisher, seq, row in self.heard[before:]:
+            if message.entry:
+                self.by_key.setdefault(message.key, []).append((publisher, seq))
+            else:
+                self.live.append((publisher, seq, row))
 
 
 class Tempest:
@@ -231,7 +235,7 @@ class Tempest:
         ]
         world.run(2.0)
         for listener in self.listeners:
-            for standing in listener.standing:
+            for standing in listener.durables:
                 listener.ask_settled(standing)
         world.run(4.0)
         for _ in range(steps):
@@ -258,7 +262,7 @@ class Tempest:
 
     def _look(self) -> None:
         for listener in self.listeners:
-            for standing in listener.standing:
+            for standing in listener.durables:
                 listener.look(standing)
 
     def _step(self) -> None:  # noqa: C901, PLR0912  # one case for each thing that can happen
@@ -301,13 +305,13 @@ class Tempest:
 
     def _change(self) -> None:
         listener = self.random.choice(self.listeners)
-        standing = self.random.choice(listener.standing)
+        standing = self.random.choice(listener.durables)
         if standing.ended is not None:
             return
         if self.random.chance(0.25):
             listener.forget(standing, len(self.published))
             listener.listen(standing.name, self._text())
-            standing = listener.standing[-1]
+            standing = listener.durables[-1]
         else:
             listener.replace(standing, self._text())
         listener.ask_settled(standing)
@@ -332,7 +336,7 @@ class Tempest:
         for seq, event in enumerate(events, last - len(events) + 1):
             self.published.append((f"{publisher.name}/1", seq, event))
             for listener in self.listeners:
-                for standing in listener.standing:
+                for standing in listener.durables:
                     if len(standing.since) < len(self.published):
                         missing = len(self.published) - 1 - len(standing.since)
                         standing.since += [-1] * missing
@@ -369,7 +373,7 @@ class Tempest:
         for listener in self.listeners:
             if listener.doubled and not self.moves:
                 self._fail(f"{listener.name} was sent twice {listener.doubled}")
-            for standing in listener.standing:
+            for standing in listener.durables:
                 self._check_standing(listener, standing, excused)
         for name, node in self.world.nodes.items():
             status = node.status()
@@ -392,7 +396,7 @@ class Tempest:
         # The word that it ended may be lost with a session; then its successor takes it over.
         ever = [
             parse_filter(text)
-            for each in listener.standing
+            for each in listener.durables
             if each.name == standing.name
             for text in each.filters
         ]
@@ -427,9 +431,7 @@ class Tempest:
         self.world.run(10.0)
         for listener in self.listeners:
             wanted = [
-                parse_filter(each.filter)
-                for each in listener._standing.values()
-                if not each.durable
+                parse_filter(each.filter) for each in listener.standing.values() if not each.durable
             ]
             expected = [
                 (name, seq)
@@ -437,7 +439,7 @@ class Tempest:
                 if any(filter.matches(event) for filter in wanted)
             ]
             durable = [
-                parse_filter(each.filter) for each in listener._standing.values() if each.durable
+                parse_filter(each.filter) for each in listener.standing.values() if each.durable
             ]
             expected += [
                 (name, seq)

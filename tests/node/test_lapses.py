@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
 import pytest
 
+from palio.matching.protocol import RowMask
 from palio.model.events import rows
 from palio.node.lapses import WAVES, Lapses
 from palio.node.settings import Settings
 from palio.node.vouching import LAPSE
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
-    Accepted,
     Advertise,
     Deliver,
-    Done,
     Fact,
     Facts,
     Forward,
     Gap,
     Gaps,
     Hello,
-    Message,
-    Welcome,
-    unpack_mask,
+    Settle,
 )
+from palio.protocol.requests import Outcome
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.flooded import Flooded
@@ -61,42 +59,31 @@ class Listener(Member):
         self.told: list[float] = []
         """When a gap was told."""
         self.got: dict[tuple[str, int], None] = {}
-        self._asked = -1
 
-    def _take(self, link: int, message: Message) -> None:
-        super()._take(link, message)
-        match message:
-            case Gaps():
-                self.told.append(self.world.now)
-            case Welcome(resumed=False):
-                self.told.append(self.world.now)
-                self._asked = self.settle()
-            case Done(id) if id == self._asked:
-                self.told.append(self.world.now)
-            case Deliver(parcel, chosen):
-                taken = parcel.select(unpack_mask(chosen, len(parcel)))
-                for row in rows(taken.batch):
-                    self.got[parcel.publisher, row["$seq"]] = None
-            case _:
-                pass
+    def renewed(self, *, may_have_missed: bool) -> None:
+        super().renewed(may_have_missed=may_have_missed)
+        self.told.append(self.world.now)
+        self.core.ask(Settle(0), self._is_whole)
+
+    def _is_whole(self, _outcome: Outcome) -> None:
+        self.told.append(self.world.now)
+
+    def lose(self, gaps: Sequence[Gap]) -> None:
+        super().lose(gaps)
+        self.told.append(self.world.now)
+
+    def hear(self, message: Deliver, mask: RowMask) -> None:
+        super().hear(message, mask)
+        for row in rows(message.parcel.select(mask).batch):
+            self.got[message.parcel.publisher, row["$seq"]] = None
 
 
 class Publisher(Member):
     """A client that says again what it announces, and notes what its broker has taken."""
 
-    def __init__(self, world: World, name: str, broker: str) -> None:
-        super().__init__(world, name, broker)
-        self.taken: set[int] = set()
-
-    def _take(self, link: int, message: Message) -> None:
-        super()._take(link, message)
-        match message:
-            case Accepted(seq):
-                self.taken.add(seq)
-            case Welcome(resumed=False):
-                self.ask(lambda id: Advertise(id, 1, "x >= 0"))
-            case _:
-                pass
+    @property
+    def taken(self) -> set[int]:
+        return {each.last for each in self.publications if "memory" in each.levels}
 
 
 class Life:
@@ -121,6 +108,7 @@ class Life:
         member = Publisher(self.world, f"publisher at {broker}", broker)
         self.world.clients[member.name] = member
         member.connect()
+        member.core.ask(Advertise(0, 1, "x >= 0"), lambda _outcome: None)
         return member
 
     def pass_time(self, seconds: float, every_s: float = 0.1) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from palio.errors import PalioError
 from palio.language.parsing import parse_filter
 from palio.model.events import rows
 from palio.node.identity import Identity, fact_text, introduction_text
@@ -45,11 +46,12 @@ MAY_HEAR, MAY_PUBLISH = "kind = 'public'", "kind = 'noise'"
 BROKERS = ("b1", "b2", "b3")
 
 
-class Mallory(Member):
+class Mallory:
     """Speaks to b2 as a broker, with whatever token there is, and remembers what it is told."""
 
     def __init__(self, world: World, identity: Identity) -> None:
-        super().__init__(world, "mallory", "b2")
+        self.world = world
+        self.link: int | None = None
         self.identity = identity
         self.is_neighbour = False
         self.told: list[Message] = []
@@ -65,6 +67,9 @@ class Mallory(Member):
 
     def lost(self, link: int) -> None:  # noqa: ARG002  # it has but one
         self.link = None
+
+    def illegal(self, link: int, error: PalioError) -> None:  # noqa: ARG002  # it reads all it can
+        self.world.cut_off(link)
 
     def say(self, message: Message) -> None:
         if self.link is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -39,6 +41,7 @@ from palio.protocol.messages import (
     Unsubscribe,
     Update,
 )
+from palio.protocol.receipts import Receipts
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
@@ -207,7 +210,7 @@ def test_numbers_of_publications_grow() -> None:
     member = world.client("a", "b1")
     world.run(1.0)
     member.publish({"x": 1})
-    member._next_seq = 1
+    member.core.publications.next = 1
     member.publish({"x": 1})
     world.run(1.0)
     refused, *_ = (each for _, each in world.reports if each.event == "refused")
@@ -281,14 +284,18 @@ def test_a_slow_receiver_is_told_what_it_lost_and_costs_no_more_than_its_budget(
     slow, publisher = world.client("slow", "b1"), world.client("p", "b1")
     slow.subscribe("x >= 0")
     world.run(1.0)
-    slow._stream.word = lambda *, now=False: None  # type: ignore[method-assign]  # says nothing
+    held: list[Message] = []
+    stalled = patch.object(slow.core.session, "receive", lambda message, _now: held.append(message))
+    stalled.start()
     for number in range(300):
         publisher.publish({"x": number})
     world.run(0.5)
     node = world.nodes["b1"]
     assert 0 < node.status()["queued_bytes"] <= settings.queue_bytes
     assert node.status()["dropped"] > 0
-    del slow._stream.word
+    stalled.stop()
+    for message in held:
+        slow.core.session.receive(message, world.now)
     world.run(5.0)
     assert heard(slow)[-1] == 299
     lost = sum(gap.count for gap in slow.gaps)
@@ -308,7 +315,7 @@ def test_all_queues_together_have_a_budget() -> None:
         each.subscribe("x >= 0")
     world.run(1.0)
     for each in slow:
-        each._stream.word = lambda *, now=False: None  # type: ignore[method-assign]  # likewise
+        patch.object(each.core.session, "receive", lambda _message, _now: None).start()
     for number in range(200):
         publisher.publish({"x": number})
     world.run(0.5)
@@ -339,15 +346,14 @@ def test_a_durable_subscription_waits_for_its_owner() -> None:
 def test_what_is_not_acknowledged_comes_again() -> None:
     world = world_of(1)
     owner, publisher = world.client("a", "b1"), world.client("p", "b1")
-    owner.subscribe("x > 0", durable="d")
+    key = owner.subscribe("x > 0", durable="d")
     owner.acknowledges = False
     world.run(1.0)
     publisher.publish({"x": 1}, durable=True)
     world.run(1.0)
     assert heard(owner) == [1]
     world.kill("b1")
-    owner._entries.clear()
-    owner._had.clear()
+    owner.receipts[key] = Receipts(partial(owner.core.acknowledge, key))  # as a new process
     world.run(0.5)
     world.start("b1")
     world.run(2.0)

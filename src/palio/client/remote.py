@@ -123,12 +123,7 @@ class Remote(Audience):
         """Send a request; what is returned is done with its answer."""
         self._check_open()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if isinstance(request, Subscribe):
-            self._core.subscribe(request, answers(future))
-        elif isinstance(request, Advertise):
-            self._core.advertise(request, answers(future))
-        else:
-            self._core.ask(request, answers(future))
+        self._core.ask(request, answers(future))
         self._deadlines.watch(future, unanswered(request), self._deadlines.seconds)
         return future
 
@@ -257,7 +252,7 @@ class Remote(Audience):
                 subscription._wait_anew()
         self._outbox.go_on()
 
-    def lost(self) -> None:
+    def disconnected(self) -> None:
         """Who has unsubscribed need not wait for the broker to be back."""
         self._is_away = True
         _finish(list(self._leavers))

@@ -1,8 +1,8 @@
 """`ClientCore`: what a client has under way with its broker, without I/O.
 
 ```
-  shell --subscribe, ask, publish, acknowledge--> ClientCore --> ClientSession --> the shell's
-  shell <-deliver, outcomes, receipts, ended----- ClientCore <-- ClientSession <-- connection
+  shell --ask, publish, acknowledge, move------> ClientCore --> ClientSession --> the shell's
+  shell <-deliver, outcomes, receipts, ended---- ClientCore <-- ClientSession <-- connection
 ```
 
 A request is answered once, or fails; a publication too. When a session is renewed, everything is
@@ -74,7 +74,7 @@ class Application(Protocol):
     def flow(self) -> None:
         """There may be room to publish more."""
 
-    def lost(self) -> None:
+    def disconnected(self) -> None:
         """The connection broke; it is dialled again."""
 
     def ended(self, error: PalioError) -> None:
@@ -128,12 +128,15 @@ class ClientCore:
     # --- verbs ---
 
     def ask(self, request: Request, waiter: Waiter) -> None:
-        """Send a request whose answer is for one who waits."""
-        self._say(request, [waiter])
+        """Send a request whose answer is for one who waits.
 
-    def subscribe(self, request: Subscribe, waiter: Waiter) -> None:
-        """Hear what matches: now, and in every session to come until `unsubscribe`."""
-        self._subscribed[request.key] = None
+        What is subscribed or advertised holds in every session to come, until `unsubscribe` or
+        `unadvertise`.
+        """
+        if isinstance(request, Subscribe):
+            self._subscribed[request.key] = None
+        elif isinstance(request, Advertise):
+            self._advertised[request.key] = request
         self._say(request, [waiter])
 
     def unsubscribe(self, request: Unsubscribe, waiter: Waiter) -> bool:
@@ -150,11 +153,6 @@ class ClientCore:
 
     def _has_left(self, key: int, _outcome: Outcome) -> None:
         self._leaving.pop(key, None)
-
-    def advertise(self, request: Advertise, waiter: Waiter) -> None:
-        """Announce what will be published, in every session to come until `unadvertise`."""
-        self._advertised[request.key] = request
-        self._say(request, [waiter])
 
     def advertises(self, key: int) -> bool:
         """Whether something is announced under this key."""
@@ -229,7 +227,7 @@ class ClientCore:
     def lost(self, session: ClientSession) -> None:
         """The connection broke."""
         if session is self.session:
-            self._application.lost()
+            self._application.disconnected()
 
     def hear(self, session: ClientSession, message: Message) -> None:
         """What a broker says to a client."""

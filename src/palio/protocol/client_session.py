@@ -135,7 +135,8 @@ class ClientSession:
         self.stream.received = hello.received
         self._connector = connector
         self._owner = owner
-        self._hello = hello
+        self.hello = hello
+        """How it says who it is; a token that runs out may be replaced."""
         self._draw = draw
         self._returns = returns
         self._is_new = True
@@ -211,7 +212,7 @@ class ClientSession:
             return
         self.stage = Stage.GREETING
         self.wake_at = self._attempt_ends_at = min(self._attempt_ends_at, now + GREETING_S)
-        hello, stream = self._hello, self.stream
+        hello, stream = self.hello, self.stream
         self._connector.send(
             Hello(
                 hello.role,

@@ -1,51 +1,52 @@
-"""`Member`: a simulated client of whole brokers (`World`), which remembers what it heard."""
+"""`Member`: a client of a world: the client's end that all clients have, and what it heard."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import ceil, inf
 from typing import Any, Final, Protocol
 
-from palio.errors import IllegalMessage
+import msgspec
+
+from palio.errors import IllegalMessage, PalioError, Unreachable
+from palio.matching.protocol import RowMask
 from palio.model.events import rows, to_batches
+from palio.protocol.client import ClientCore
+from palio.protocol.client_session import ClientSession
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
-    UNCOUNTED,
-    Accepted,
-    Acknowledge,
-    Bye,
+    Answer,
     Deliver,
     Done,
     Failed,
     Gap,
-    Gaps,
     Hello,
     Message,
     Parcel,
-    Ping,
-    Pong,
-    Publish,
     Refused,
-    Seen,
     Settle,
     Subscribe,
     Unsubscribe,
     Update,
-    Welcome,
     unpack_mask,
 )
-from palio.protocol.streams import Stream
+from palio.protocol.receipts import Receipts
+from palio.protocol.requests import Outcome, Request
 from palio.simulation.agenda import TIMER, Agenda
 from palio.simulation.doors import Doors
 from palio.simulation.randomness import Randomness
 
-__all__ = ["Member", "Surroundings"]
+__all__ = ["Member", "Publication", "Surroundings"]
 
-AGAIN_US: Final = 100_000
-"""How long a client waits before it dials its broker again."""
+US: Final = 1_000_000
+
+AGAIN_US: Final = US // 10
+"""How long a member waits before it tries again to connect for the first time."""
 
 
 class Surroundings(Protocol):
-    """What a client needs of its world."""
+    """What a member needs of its world."""
 
     agenda: Agenda
     doors: Doors
@@ -56,7 +57,7 @@ class Surroundings(Protocol):
         """The time, in seconds."""
 
     def open_client(self, name: str, broker: str) -> int | None:
-        """A connection to a broker, if that is running."""
+        """A connection of a client to a broker, if that is running."""
 
     def send(self, who: str, link: int, message: Message) -> None:
         """Write a message to a connection."""
@@ -65,37 +66,181 @@ class Surroundings(Protocol):
         """Close a connection, after what was written to it."""
 
     def cut_off(self, link: int) -> None:
-        """Break a connection."""
+        """A connection breaks."""
+
+
+class Publication:
+    """Events that were published together, and what became of them (see `Receipt`)."""
+
+    def __init__(self, first: int, last: int, *, durable: bool) -> None:
+        self.first = first
+        self.last = last
+        self.durable = durable
+        self.refused: list[Refused] = []
+        self.error: PalioError | None = None
+        self.levels: list[str] = []
+        """How it was answered: once, if all is well."""
+
+    def refuse(self, refused: Refused) -> None:
+        """See `Receipt`."""
+        self.refused.append(refused)
+
+    def fail(self, error: PalioError) -> None:
+        """See `Receipt`."""
+        self.error = error
+
+    def answer(self, level: str) -> None:
+        """See `Receipt`."""
+        self.levels.append(level)
+
+
+class _Line:
+    """One session of a member, with its connection and its timer (see `Connector`)."""
+
+    def __init__(
+        self, member: Member, broker: str, hello: Hello, draw: Callable[[], float]
+    ) -> None:
+        self.member = member
+        self.link: int | None = None
+        self.session = ClientSession(self, member.core, [broker], hello, draw)
+        self.is_wanted = True
+        self._timer_at = inf
+
+    def connect(self) -> None:
+        """Connect, or try again in a moment."""
+        self.is_wanted = True
+        self.session.connect(self.member.world.now)
+        self.look()
+
+    def look(self) -> None:
+        """See to it that `tick` is called in time."""
+        agenda, at = self.member.world.agenda, self.session.wake_at
+        if at < self._timer_at:
+            self._timer_at = at
+            agenda.at(max(agenda.now_us, ceil(at * US)), TIMER, partial(self._tick, at))
+
+    def _tick(self, at: float) -> None:
+        if at == self._timer_at:
+            self._timer_at = inf
+            self.session.tick(max(at, self.member.world.now))
+            self.look()
+
+    # --- `Connector` ---
+
+    def dial(self, url: str) -> None:
+        world = self.member.world
+        self.link = world.open_client(self.member.name, url)
+        if self.link is None:
+            self.session.lost(ConnectionRefusedError(), world.now)
+        else:
+            self.session.dialled(world.now)
+
+    def send(self, message: Message) -> None:
+        if self.link is not None:
+            self.member.world.send(self.member.name, self.link, message)
+
+    def close(self) -> None:
+        link, self.link = self.link, None
+        if link is not None:
+            self.member.world.hang_up(self.member.name, link)
+
+    def opened(self, *, resumed: bool) -> None:
+        del resumed
+        self.member.opened(self.session)
+
+    def unopened(self, error: PalioError, *, again: bool) -> None:
+        self.member.errors.append(error)
+        if self.session is not self.member.core.session:
+            self.member.moved()
+        elif not again and self.is_wanted:
+            agenda = self.member.world.agenda
+            agenda.at(agenda.now_us + AGAIN_US, TIMER, self._connect_again)
+
+    def _connect_again(self) -> None:
+        if self.is_wanted and self.link is None:
+            self.connect()
+
+    def broke(self, error: Exception) -> None:
+        """Nothing that anybody must be told."""
+
+    def left_out(self, message: Message, error: IllegalMessage) -> None:
+        del message
+        self.member.errors.append(error)
 
 
 class Member:
-    """A client: a small one, that does what the protocol asks and remembers what it heard."""
+    """A client that remembers what it heard, and how all it asked for was answered."""
 
     def __init__(self, world: Surroundings, name: str, broker: str) -> None:
         self.world = world
         self.name = name
-        self.broker = broker
-        self.token = world.doors.token(name)
-        self.link: int | None = None
-        self.is_connected = False
+        self.core = ClientCore(self)
         self.heard: list[tuple[str, int, dict[str, Any]]] = []
         """Publisher, number and attributes of what came, in order."""
         self.gaps: list[Gap] = []
-        self.answers: dict[int, Message] = {}
-        self.accepted = 0
-        self.accepted_durable = 0
-        self.refused: list[Refused] = []
+        self.answers: dict[int, Done | Failed | Answer] = {}
+        self.outcomes: dict[int, list[Outcome]] = {}
+        """All that was said of each request; it is one thing, if all is well."""
+        self.publications: list[Publication] = []
+        self.errors: list[PalioError] = []
         self.acknowledges = True
-        self._session = ""
-        self._stream = Stream()
+        self.standing: dict[int, Subscribe] = {}
+        """What is subscribed, by key."""
+        self.receipts: dict[int, Receipts] = {}
+        """Of each durable subscription, what it has not acknowledged."""
+        self._draw = world.random.branch().uniform
+        self._hello = Hello(
+            "client", name, PROTOCOL_VERSION, world.doors.token(name), incarnation="1"
+        )
+        self._line = _Line(self, broker, self._hello, self._draw)
+        self._other: _Line | None = None
+        """While it moves, the session at the other broker."""
+        self.core.session = self._line.session
         self._next_id = 1
         self._next_key = 1
-        self._standing: dict[int, Subscribe] = {}
-        self._next_seq = 1
-        self._unaccepted: list[Publish] = []
-        self._early: list[Message] = []
-        self._entries: dict[int, int] = {}
-        self._had: dict[tuple[int, str, int], None] = {}
+
+    @property
+    def token(self) -> str:
+        """What it shows at the door."""
+        return self._hello.token
+
+    @token.setter
+    def token(self, token: str) -> None:
+        self._hello = self._line.session.hello = msgspec.structs.replace(self._hello, token=token)
+
+    @property
+    def broker(self) -> str:
+        """The broker that it dials."""
+        return self._line.session.urls[0]
+
+    @broker.setter
+    def broker(self, broker: str) -> None:
+        self._line.session.urls[:] = [broker]
+        if not self.is_connected and self._line.is_wanted:
+            self.connect()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether what it says goes out at once."""
+        return self.core.session.is_connected
+
+    @property
+    def accepted(self) -> int:
+        """The last event that its broker holds in memory."""
+        return self._last_at("memory")
+
+    @property
+    def accepted_durable(self) -> int:
+        """The last event that its broker has on its disk."""
+        return self._last_at("durable")
+
+    @property
+    def refused(self) -> list[Refused]:
+        """What its broker did not take of its publications."""
+        return [refused for each in self.publications for refused in each.refused]
+
+    def _last_at(self, level: str) -> int:
+        return max((each.last for each in self.publications if level in each.levels), default=0)
 
     # --- verbs ---
 
@@ -105,190 +250,196 @@ class Member:
         """Hear something; the key."""
         key = self._next_key
         self._next_key += 1
-        request = Subscribe(self._id(), key, filter, values or {}, durable)
-        self._standing[key] = request
-        self._say(request)
+        id = self._id()
+        request = self.standing[key] = Subscribe(id, key, filter, values or {}, durable)
+        if durable:
+            self.receipts[key] = Receipts(partial(self.core.acknowledge, key))
+        self.core.ask(request, partial(self.answered, id))
         return key
+
+    def subscribe_again(self, request: Subscribe) -> None:
+        """Ask anew for what was refused."""
+        self.core.ask(request, partial(self.answered, request.id))
 
     def update(self, key: int, **values: Any) -> int:
         """Change parameters."""
-        known = self._standing[key]
-        merged = {**known.values, **values}
-        self._standing[key] = Subscribe(known.id, key, known.filter, merged, known.durable)
-        id = self._id()
-        self._say(Update(id, key, values))
-        return id
+        known = self.standing[key]
+        self.standing[key] = msgspec.structs.replace(known, values={**known.values, **values})
+        return self.ask(lambda id: Update(id, key, values))
 
     def unsubscribe(self, key: int, *, forget: bool = False) -> None:
         """Hear it no more."""
-        del self._standing[key]
-        self._say(Unsubscribe(self._id(), key, forget))
+        id = self._id()
+        self.core.unsubscribe(Unsubscribe(id, key, forget), partial(self.answered, id))
+        del self.standing[key]
+        self.receipts.pop(key, None)
 
     def settle(self) -> int:
         """Ask whether all is in force everywhere; the number of the answer."""
-        id = self._id()
-        self._say(Settle(id))
-        return id
+        return self.ask(Settle)
 
     def publish(self, *events: Mapping[str, Any], durable: bool = False) -> int:
         """Publish events; the number of the last."""
         for batch in to_batches(events):
-            message = Publish(Parcel.of("", batch), self._next_seq, durable)
-            self._next_seq += batch.num_rows
-            if durable:
-                self._unaccepted.append(message)
-            self._say(message)
-        return self._next_seq - 1
+            first = self.core.publications.next
+            last = first + batch.num_rows - 1
+            publication = Publication(first, last, durable=durable)
+            self.publications.append(publication)
+            self.core.publish(Parcel.of("", batch), [publication], durable=durable)
+        return self.core.publications.next - 1
 
-    def ask(self, request: Callable[[int], Message]) -> int:
+    def ask(self, request: Callable[[int], Request]) -> int:
         """Send any request with an id; the id."""
         id = self._id()
-        self._say(request(id))
+        self.core.ask(request(id), partial(self.answered, id))
         return id
 
-    def move(self, broker: str) -> None:
-        """Leave for another broker."""
-        if self.link is not None:
-            self.world.send(self.name, self.link, Bye("closed"))
-        self.broker, self._session = broker, ""
-        self._entries.clear()  # another broker counts its own
-        self._lose()
-        self.connect()
-
-    # --- the connection ---
-
-    def connect(self) -> None:
-        """Connect, or try again in a moment."""
-        if self.link is not None:
-            return
-        self.link = self.world.open_client(self.name, self.broker)
-        if self.link is None:
-            self._later()
-            return
-        hello = Hello(
-            "client",
-            self.name,
-            PROTOCOL_VERSION,
-            self.token,
-            incarnation="1",
-            session=self._session,
-            received=self._stream.received,
-            refused=self._stream.refused,
-        )
-        self.world.send(self.name, self.link, hello)
-
-    def cut(self) -> None:
-        """The connection breaks."""
-        if self.link is not None:
-            self.world.cut_off(self.link)
-
-    def lost(self, link: int) -> None:
-        """The connection broke."""
-        if link == self.link:
-            self._lose()
-            self._later()
-
-    def illegal(self, link: int, error: IllegalMessage) -> None:
-        """Something came that cannot be read: it is told when the session is resumed."""
-        if link == self.link:
-            self._stream.refuse(str(error))
-            self.cut()
-
-    def _lose(self) -> None:
-        self.link, self.is_connected = None, False
-
-    def _later(self) -> None:
-        self.world.agenda.at(self.world.agenda.now_us + AGAIN_US, TIMER, self.connect)
-
-    def receive(self, link: int, message: Message) -> None:
-        """A message came."""
-        if link != self.link:
-            return
-        if type(message) not in UNCOUNTED:
-            self._stream.arrive(message)
-        self._take(link, message)
-        word = self._stream.word(now=True)
-        if word is not None and self.link is not None:
-            self.world.send(self.name, self.link, word)
-
-    def _take(self, link: int, message: Message) -> None:
-        match message:
-            case Welcome():
-                self._welcomed(link, message)
-            case Ping():
-                self.world.send(self.name, link, Pong())
-            case Seen(count):
-                self._stream.seen(count)
-            case Deliver():
-                self._delivered(message)
-            case Done() | Failed():
-                self.answers[message.id] = message
-            case Gaps(gaps):
-                self.gaps += gaps
-            case Refused():
-                self.refused.append(message)
-            case Accepted(seq, "durable"):
-                self.accepted_durable = max(seq, self.accepted_durable)
-                self._unaccepted = [
-                    each
-                    for each in self._unaccepted
-                    if each.first_seq + len(each.parcel) - 1 > self.accepted_durable
-                ]
-            case Accepted(seq):
-                self.accepted = max(seq, self.accepted)
-            case Bye():
-                self.world.hang_up(self.name, link)
-            case _ if "id" in message.__struct_fields__:
-                self.answers[message.id] = message  # type: ignore[union-attr]  # as was asked
-            case _:
-                raise IllegalMessage(self.broker, f"{type(message).__name__} to a client")
-
-    def _welcomed(self, link: int, welcome: Welcome) -> None:
-        self.is_connected = True
-        if welcome.resumed:
-            self._stream.refused = ""
-            self._stream.seen(welcome.received)
-            if welcome.refused and self._stream.returned() is not None:
-                self._stream.replace(())
-            for each in self._stream.resume(welcome.received):
-                self.world.send(self.name, link, each)
-            return
-        self._session = welcome.session
-        self._stream = Stream()
-        for request in self._standing.values():
-            self._say(request)
-        early, self._early = self._early, []
-        for message in [*self._unaccepted, *early]:
-            self._say(message)
-
-    def _delivered(self, message: Deliver) -> None:
-        if message.entry and message.entry <= self._entries.get(message.key, 0):
-            self._say(Acknowledge(message.key, message.entry))  # that word was lost
-            return
-        mask = unpack_mask(message.rows, len(message.parcel))
-        publisher = message.parcel.publisher
-        for row in rows(message.parcel.select(mask).batch):
-            seq = row.pop("$seq")
-            row.pop("$time")
-            if message.entry:  # what was dealt with before a move may come again at the new home
-                if (message.key, publisher, seq) in self._had:
-                    continue
-                self._had[message.key, publisher, seq] = None
-            self.heard.append((publisher, seq, row))
-        if message.entry:
-            self._entries[message.key] = message.entry
-            if self.acknowledges:
-                self._say(Acknowledge(message.key, message.entry))
-
-    def _say(self, message: Message) -> None:
-        if self.is_connected and self.link is not None:
-            self._stream.send(message)
-            self.world.send(self.name, self.link, message)
-        elif self._session:
-            self._stream.send(message)  # it goes when the session is resumed
-        elif not isinstance(message, Subscribe) and message not in self._unaccepted:
-            self._early.append(message)
+    def answered(self, id: int, outcome: Outcome) -> None:
+        """Note what became of a request."""
+        self.outcomes.setdefault(id, []).append(outcome)
+        if not isinstance(outcome, PalioError):
+            self.answers[id] = msgspec.structs.replace(outcome, id=id)
 
     def _id(self) -> int:
         self._next_id += 1
         return self._next_id - 1
+
+    # --- connections ---
+
+    def connect(self) -> None:
+        """Connect, or try again in a moment."""
+        self._line.connect()
+
+    def cut(self) -> None:
+        """The connection breaks."""
+        link = self._line.link
+        if link is not None:
+            self.world.cut_off(link)
+
+    def vanish(self) -> None:
+        """Break off without a word, and stay away."""
+        self._line.is_wanted = False
+        self._line.session.abandon()
+
+    def suspend(self) -> None:
+        """Leave for a while."""
+        self._line.is_wanted = False
+        self._line.session.pause()
+
+    def resume(self, broker: str) -> None:
+        """Come back, perhaps elsewhere."""
+        self._line.is_wanted = True
+        self.broker = broker
+
+    def move(self, broker: str) -> None:
+        """Leave for another broker at once."""
+        if self._other is None:
+            self.suspend()
+            self.resume(broker)
+
+    def move_over(self, broker: str) -> None:
+        """Go to another broker and leave the old one when all is in force there."""
+        if self._other is None:
+            self._other = _Line(self, broker, self._hello, self._draw)
+            self.core.move(self._other.session)
+            self._other.connect()
+
+    def opened(self, session: ClientSession) -> None:
+        """A session is connected."""
+        other = self._other
+        if other is not None and session is other.session:
+            self._line, self._other = other, self._line
+            self.core.ask(Settle(0), lambda _outcome: self.moved())
+
+    def moved(self) -> None:
+        """All is in force at the new broker, or it was not reached."""
+        if self._other is not None:
+            self._other.is_wanted = False
+            self._other = None
+            self.core.moved(self.world.now)
+
+    def _lines(self, link: int) -> list[_Line]:
+        lines = (self._line, self._other)
+        return [each for each in lines if each is not None and each.link == link]
+
+    def receive(self, link: int, message: Message) -> None:
+        """A message came."""
+        for line in self._lines(link):
+            line.session.receive(message, self.world.now)
+            line.look()
+
+    def lost(self, link: int) -> None:
+        """The connection broke."""
+        for line in self._lines(link):
+            line.link = None
+            line.session.lost(Unreachable("the connection was cut"), self.world.now)
+            line.look()
+
+    def illegal(self, link: int, error: IllegalMessage) -> None:
+        """Something came that cannot be read."""
+        for line in self._lines(link):
+            line.session.illegal(error, self.world.now)
+            line.look()
+
+    # --- what its core tells (`client.Application`) ---
+
+    def described(self, key: int) -> Subscribe | None:
+        """A subscription as it is now."""
+        return self.standing.get(key)
+
+    def deliver(self, message: Deliver, fresh: RowMask | None) -> None:
+        """Events for whoever wants them."""
+        parcel = message.parcel
+        self.hear(message, unpack_mask(message.rows, len(parcel)) if fresh is None else fresh)
+
+    def deliver_durable(self, message: Deliver) -> None:
+        """Events for one durable subscription."""
+        receipts = self.receipts.get(message.key)
+        if receipts is None:
+            return
+        parcel = message.parcel
+        mask = unpack_mask(message.rows, len(parcel))
+        if not message.entry:
+            self.hear(message, mask)
+            return
+        if receipts.again(message.entry, parcel.publisher, parcel.numbers[mask]):
+            return
+        mask &= receipts.fresh(parcel.publisher, parcel.numbers)
+        self.hear(message, mask)
+        count = int(mask.sum())
+        entry = receipts.expect(message.entry, parcel.publisher, parcel.numbers[mask], count)
+        if self.acknowledges:
+            receipts.make(entry, count).give()
+
+    def hear(self, message: Deliver, mask: RowMask) -> None:
+        """Note some of the events of a message."""
+        parcel = message.parcel
+        for row in rows(parcel.select(mask).batch):
+            seq = row.pop("$seq")
+            row.pop("$time")
+            self.heard.append((parcel.publisher, seq, row))
+
+    def lose(self, gaps: Sequence[Gap]) -> None:
+        """Its broker dropped events."""
+        self.gaps += gaps
+
+    def renewed(self, *, may_have_missed: bool) -> None:
+        """A session began: what was not acknowledged comes again."""
+        del may_have_missed
+        for receipts in self.receipts.values():
+            receipts.renew()
+
+    def withdrawn(self, key: int, error: PalioError) -> None:
+        """Its broker refuses what was in force."""
+        del key
+        self.errors.append(error)
+
+    def flow(self) -> None:
+        """A member publishes whether there is room or not."""
+
+    def disconnected(self) -> None:
+        """It comes back by itself."""
+
+    def ended(self, error: PalioError) -> None:
+        """There is no way back to a broker."""
+        self.errors.append(error)

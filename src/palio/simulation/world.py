@@ -8,7 +8,7 @@ heal, brokers are killed and start again with what is on their disks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from palio.errors import IllegalMessage, InvalidInput
 from palio.matching.protocol import Matcher
@@ -27,7 +27,7 @@ from palio.simulation.member import Member
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology
 
-__all__ = ["World"]
+__all__ = ["Visitor", "World"]
 
 NodeRouter: TypeAlias = Callable[[str], Router]
 
@@ -61,6 +61,19 @@ class _End:
         self.decoder = Decoder("the other end")
 
 
+class Visitor(Protocol):
+    """Whoever connects to a broker and is none of its world: a client, or worse."""
+
+    def receive(self, link: int, message: Message) -> None:
+        """A message came."""
+
+    def lost(self, link: int) -> None:
+        """A connection broke."""
+
+    def illegal(self, link: int, error: IllegalMessage) -> None:
+        """Something came that cannot be read."""
+
+
 class World:
     """Brokers, links and clients. The same calls with the same seed do the same.
 
@@ -92,7 +105,7 @@ class World:
         self.sync_us = round(sync_s * US)
         self.nodes: dict[str, Node] = {}
         self.disks: dict[str, Disk] = {}
-        self.clients: dict[str, Member] = {}
+        self.clients: dict[str, Visitor] = {}
         self.reports: list[tuple[str, Report]] = []
         self.spoils: Callable[[str, Message], bool] = lambda _who, _message: False
         """Which messages of whom nobody can read."""
@@ -330,7 +343,8 @@ class World:
         """A client of a broker, which reconnects by itself."""
         if name in self.clients or name in self._lives:
             raise InvalidInput(f"there is a {name!r} already; choose another name")
-        member = self.clients[name] = Member(self, name, at)
+        member = Member(self, name, at)
+        self.clients[name] = member
         member.connect()
         return member
 
