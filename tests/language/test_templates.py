@@ -11,7 +11,7 @@ from hypothesis import given, note
 from palio.errors import InvalidInput, LimitExceeded, ParseError
 from palio.language import templates
 from palio.language.lexer import tokens
-from palio.language.parsing import parse, parse_tokens
+from palio.language.parsing import conditions_of, parse, parse_tokens
 from palio.language.templates import Lifted, Template, lift, make_template
 from palio.model.filters import Filter
 from palio.model.limits import MAX_IN_VALUES, MAX_STRING_CHARS
@@ -28,7 +28,7 @@ def lifted(text: str) -> Lifted:
 def template(text: str) -> Template | None:
     meaning = parse_tokens(text, tokens(text))
     assert isinstance(meaning, Filter)
-    return make_template(lifted(text), meaning)
+    return make_template(lifted(text), meaning, conditions_of)
 
 
 @our.examples(150)

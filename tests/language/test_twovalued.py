@@ -7,8 +7,7 @@ from typing import Final
 
 from palio.language.twovalued import not_true
 from palio.model.expressions import Boolean
-from palio.model.filters import Constraint
-from palio.model.normal_form import reduce
+from palio.model.filters import Constraint, reduce
 
 
 def test_not_true_is_never_unknown() -> None:

@@ -7,7 +7,6 @@ from typing import Final
 import pytest
 
 import palio
-from palio.model import relations
 from palio.model.constraints import Constraint, domain_of
 from palio.model.domains import Domain, KindSet
 from palio.model.effort import Effort
@@ -37,13 +36,13 @@ def test_large_filters_are_compared_no_longer_than_the_limit_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared: list[float] = []
-    compare = relations.conjunction_covers
+    compare = Conjunction.covers
 
     def counted(general: Conjunction, specific: Conjunction) -> bool:
         compared.append(general.weight + specific.weight)
         return compare(general, specific)
 
-    monkeypatch.setattr(relations, "conjunction_covers", counted)
+    monkeypatch.setattr(Conjunction, "covers", counted)
     assert not palio.covers(likes(0), likes(1_000))
     assert 0 < sum(compared) <= MAX_COMPARISONS
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import palio
 from palio.model.domains import of_spans
 from palio.model.filters import FALSE, TRUE, Conjunction, Filter
-from palio.model.merging import constraints_of, merge, merged, roots
-from palio.model.relations import covers
+from palio.model.merging import constraints_of, merge, merged
+from palio.model.relations import covers, roots
 from palio.model.values import TOP, Kind
 from tests import strategies as our
 

@@ -22,6 +22,7 @@ from palio.server.http.app import application, serve
 from palio.server.http.subscribers import Delivery
 from palio.server.http.subscriptions import Directory
 from palio.server.journal.journal import Diskless, Journal
+from palio.server.run import new_authority
 from palio.server.server import Server
 from palio.server.settings import Configuration
 
@@ -96,7 +97,9 @@ async def listening(
         | sections,
         Configuration,
     )
-    front = await serve(server, configuration, lambda: b"palio_up 1\n")
+    front = await serve(
+        server, configuration, new_authority(configuration), lambda: b"palio_up 1\n"
+    )
     try:
         async with httpx.AsyncClient(base_url=front.address, timeout=WAIT_S) as client:
             yield client

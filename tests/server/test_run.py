@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from palio.errors import InvalidConfiguration, InvalidInput
-from palio.node.authority import OpenAuthority
+from palio.node.authority import Authority, OpenAuthority
 from palio.node.effects import Moment
 from palio.protocol.messages import (
     Accepted,
@@ -342,6 +342,19 @@ async def test_a_port_in_use_is_told_and_the_journal_let_go(tmp_path: Path) -> N
                 pytest.fail("it ran")
     async with broker(broker=on_disk(tmp_path)):
         pass
+
+
+async def test_all_doors_of_a_broker_share_one_authority(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Authority] = []
+
+    def counted(configuration: Configuration) -> Authority:
+        made.append(new_authority(configuration))
+        return made[-1]
+
+    monkeypatch.setattr(run_module, "new_authority", counted)
+    async with running(configured(listen=Listen(port=0, http_port=0, flight_port=0))) as found:
+        assert found.fronts.keys() == {"http", "flight"}
+    assert len(made) == 1
 
 
 async def test_limits_reach_the_server_and_the_node() -> None:

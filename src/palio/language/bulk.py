@@ -17,7 +17,7 @@ import msgspec
 
 from palio.errors import InvalidFilter, InvalidInput, LimitExceeded
 from palio.language.lexer import tokens
-from palio.language.parsing import parse_filter, parse_tokens
+from palio.language.parsing import conditions_of, parse_filter, parse_tokens
 from palio.language.templates import Template, lift, make_template
 from palio.model.filters import Filter
 from palio.model.limits import MAX_STRING_CHARS, MAX_TEXT_CHARS
@@ -210,7 +210,7 @@ def _members(text: str, values: list[Value]) -> _Members | None:
     meaning = parse_tokens(text, found)
     if not isinstance(meaning, Filter):
         return None
-    template = make_template(lifted, meaning)
+    template = make_template(lifted, meaning, conditions_of)
     return None if template is None else _Members(template)
 
 

@@ -26,9 +26,8 @@ from palio.language.documents import (
 )
 from palio.language.twovalued import not_true
 from palio.model.expressions import All, AnyOf, Attribute, Boolean, Literal, Test, test
-from palio.model.filters import Filter
+from palio.model.filters import Filter, reduce
 from palio.model.limits import MAX_IN_VALUES
-from palio.model.normal_form import reduce
 from palio.model.operators import Op
 from palio.model.values import Kind
 

@@ -26,10 +26,9 @@ from palio.model.expressions import (
     literal,
     test,
 )
-from palio.model.filters import Filter
+from palio.model.filters import Filter, reduce
 from palio.model.functions import FUNCTIONS
 from palio.model.limits import MAX_IN_VALUES
-from palio.model.normal_form import reduce
 from palio.model.operators import Op
 from palio.model.values import Kind, check_name
 

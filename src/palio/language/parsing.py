@@ -13,8 +13,8 @@ from palio.language import hints
 from palio.language.lexer import Token, error_at, tokens
 from palio.language.templates import learn, lift, template_of
 from palio.model.advertisements import Advertisement, advertisement_of, checked_advertisement
-from palio.model.filters import Filter
-from palio.model.normal_form import reduce
+from palio.model.expressions import Boolean
+from palio.model.filters import Filter, reduce
 from palio.model.patterns import Pattern
 from palio.model.values import NO_VALUES, Bindings
 
@@ -50,7 +50,7 @@ def parse(text: str) -> Filter | Pattern:
         except InvalidInput:
             pass  # a constant that does not fit: parsing says where it stands
     meaning = parse_tokens(text, found)
-    learn(lifted, meaning)
+    learn(lifted, meaning, conditions_of)
     return meaning
 
 
@@ -126,6 +126,12 @@ def _located(text: str, found: Sequence[Token]) -> Iterator[None]:
     except InvalidFilter as error:
         place = found[0].start if found else 0
         raise error_at(text, place, str(error), offending=text[:40]) from None
+
+
+def conditions_of(found: Sequence[Token]) -> Sequence[Boolean]:
+    """The conditions that tokens stand for: one of a filter, several of a pattern."""
+    conditions, _ = syntax_tree("", found)
+    return conditions
 
 
 def syntax_tree(text: str, found: Sequence[Token]) -> Whole:

@@ -12,7 +12,7 @@ otherwise its texts are parsed one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -29,7 +29,7 @@ from palio.model.expressions import (
     Variable,
     walk,
 )
-from palio.model.filters import Filter
+from palio.model.filters import Filter, reduce
 from palio.model.operators import Op, like_shape
 from palio.model.patterns import Pattern
 from palio.model.values import Kind, Value, kind_of
@@ -37,6 +37,9 @@ from palio.model.values import Kind, Value, kind_of
 __all__ = ["Lifted", "Template", "learn", "lift", "make_template", "template_of"]
 
 Key: TypeAlias = tuple[Any, ...]
+
+ConditionsOf: TypeAlias = Callable[[Sequence[Token]], Sequence[Boolean]]
+"""Reads the conditions that tokens stand for; the parser, which learns templates, hands it over."""
 
 MAX_TEMPLATES: Final = 4_096
 """Templates kept; when there are more, the texts are not of a few shapes and all are forgotten."""
@@ -136,10 +139,10 @@ def template_of(lifted: Lifted) -> Template | None:
     return _known.get(lifted.key)
 
 
-def learn(lifted: Lifted, meaning: Filter | Pattern) -> None:
+def learn(lifted: Lifted, meaning: Filter | Pattern, conditions_of: ConditionsOf) -> None:
     """Note a text that was parsed; at the second of a shape, make the template.
 
-    Making one costs another parse, which shapes that occur once are spared.
+    Making one costs another parse (`conditions_of`), which shapes that occur once are spared.
     """
     key = lifted.key
     if key in _known or isinstance(meaning, Pattern):
@@ -151,19 +154,17 @@ def learn(lifted: Lifted, meaning: Filter | Pattern) -> None:
         return
     if len(_known) >= MAX_TEMPLATES:
         _known.clear()
-    _known[key] = make_template(lifted, meaning)
+    _known[key] = make_template(lifted, meaning, conditions_of)
 
 
-def make_template(lifted: Lifted, meaning: Filter) -> Template | None:
+def make_template(lifted: Lifted, meaning: Filter, conditions_of: ConditionsOf) -> Template | None:
     """The template of a text whose meaning is known; None if filling it gives anything else."""
-    from palio.language.parsing import parse_tokens, syntax_tree
-
     try:
-        conditions, _ = syntax_tree("", lifted.tokens)
+        conditions = conditions_of(lifted.tokens)
         if any(_computes(condition) for condition in conditions):
             return None
-        skeleton = parse_tokens("", lifted.tokens)
-        assert isinstance(skeleton, Filter)
+        (condition,) = conditions  # a pattern has several, and is no Filter
+        skeleton = reduce(condition)
         template = Template(skeleton, tuple(kind_of(value) for value in lifted.values))
         return template if template.fill(lifted.values) == meaning else None
     except InvalidInput:

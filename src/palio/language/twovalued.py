@@ -41,7 +41,7 @@ def not_true(name: str, checks: Iterable[Test], *, present: bool = False) -> Boo
     has to be `present`. (NaN, which neither JSON nor CloudEvents has, passes no test of numbers and
     no negation of one.)
 
-    >>> from palio.model.normal_form import reduce
+    >>> from palio.model.filters import reduce
     >>> str(reduce(not_true("x", [test(Attribute("x"), Op.EQ, literal("a"))])))
     "CONCAT(x) IS NULL OR x != 'a'"
     """

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from palio.model.advertisements import Advertisement
 from palio.model.expressions import Attribute, Literal, Variable
 from palio.model.filters import FALSE, TRUE, Conjunction, Constraint, Filter, Residual
-from palio.model.merging import merge, roots
+from palio.model.merging import merge
 from palio.model.operators import Op
 from palio.model.patterns import Monitor, Occurrence, Pattern
-from palio.model.relations import covers, covers_advertisement, overlaps
+from palio.model.relations import covers, covers_advertisement, overlaps, roots
 from palio.model.values import NO_VALUES, Bindings, Kind, Value
 
 if TYPE_CHECKING:

@@ -38,8 +38,8 @@ from palio.model.expressions import (
     variables_of,
     walk,
 )
-from palio.model.filters import Conjunction, Filter
-from palio.model.normal_form import leaf_of, reduce, settled
+from palio.model.filters import Conjunction, Filter, reduce
+from palio.model.leaves import leaf_of, settled
 from palio.model.operators import Op
 from palio.model.printing import show_name, show_scalar
 from palio.model.sizes import check_growth, check_size

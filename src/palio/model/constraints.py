@@ -26,7 +26,7 @@ from palio.model.expressions import (
     variables_of,
 )
 from palio.model.operators import MEMBERSHIP, Op
-from palio.model.printing import show_constraint, show_test
+from palio.model.printing import show_comparison, show_name, show_test
 from palio.model.values import NO_VALUES, Bindings, check_name, checked
 
 __all__ = ["Constraint", "Residual", "domain_of"]
@@ -103,7 +103,7 @@ class Constraint(msgspec.Struct, frozen=True, cache_hash=True):
         return Constraint.from_test(test(Attribute(self.name), self.op, operand, self.ignore_case))
 
     def __str__(self) -> str:
-        return show_constraint(self)
+        return show_comparison(show_name(self.name), self.op, self.operand, self.ignore_case)
 
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()

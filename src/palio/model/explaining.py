@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from palio.model.conjunctions import Conjunction
+from palio.model.constraints import Constraint, Residual
 from palio.model.expressions import Literal
-from palio.model.filters import Conjunction, Constraint, Filter, Residual
 from palio.model.operators import Op
 from palio.model.printing import show_value
 from palio.model.values import Bindings, checked, is_nan, kind_of
@@ -66,18 +67,20 @@ _WORDS = {True: "true", False: "false", None: "unknown"}
 _MARKS = {True: "+", False: "-", None: "?"}
 
 
-def explain(filter_: Filter, event: Mapping[str, Any], values: Bindings) -> Explanation:
-    """The verdict of a filter on an event, with reasons.
+def explain(
+    conjunctions: Iterable[Conjunction],
+    truth: bool | None,
+    event: Mapping[str, Any],
+    values: Bindings,
+) -> Explanation:
+    """The verdict of a filter's alternatives on an event, with reasons.
 
     >>> import palio
     >>> print(palio.parse("price < 5").explain({"price": 7}))
     no match (false)
         - price < 5: price is 7
     """
-    alternatives = tuple(
-        _alternative(conjunction, event, values) for conjunction in filter_.conjunctions
-    )
-    truth = filter_.truth(event, values)
+    alternatives = tuple(_alternative(each, event, values) for each in conjunctions)
     return Explanation(truth is True, truth, alternatives)
 
 

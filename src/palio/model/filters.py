@@ -16,154 +16,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from palio.model.binding import unbound
-from palio.model.canonical import (
-    Leaf,
-    absorbed,
-    conjunction_key,
-    constraint_key,
-    gathered,
-    spread,
-)
+from palio.model.canonical import Clause, absorbed, conjunction_key, gathered, spread
+from palio.model.conjunctions import Conjunction
 from palio.model.constraints import Constraint, Residual, domain_of
-from palio.model.domains import Domain
+from palio.model.explaining import Explanation, explain
+from palio.model.expressions import Boolean
+from palio.model.normal_form import clauses_of, product
 from palio.model.operators import Op
-from palio.model.printing import show_conjunction, show_filter
-from palio.model.sizes import Meter, check_growth, longest
+from palio.model.sizes import Meter, check_growth, check_size, longest
 from palio.model.values import NO_VALUES, Bindings
 
-if TYPE_CHECKING:
-    from palio.model.explaining import Explanation
-
-__all__ = ["FALSE", "TRUE", "Conjunction", "Constraint", "Filter", "Residual", "domain_of"]
+__all__ = [
+    "FALSE",
+    "TRUE",
+    "Conjunction",
+    "Constraint",
+    "Filter",
+    "Residual",
+    "domain_of",
+    "reduce",
+]
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
-
-
-class Conjunction:
-    """Constraints and residuals that must all hold. Build it with `Conjunction.of`."""
-
-    __slots__ = ("__dict__", "_hash", "constraints", "residuals")
-
-    def __init__(
-        self, constraints: tuple[Constraint, ...], residuals: tuple[Residual, ...] = ()
-    ) -> None:
-        self.constraints = constraints
-        self.residuals = residuals
-        self._hash = hash((constraints, residuals))
-
-    @classmethod
-    def of(cls, parts: Iterable[Constraint | Residual]) -> Conjunction:
-        """The canonical conjunction of some parts.
-
-        >>> a, b = Constraint.of("x", "!=", 2), Constraint.of("x", "!=", 1)
-        >>> str(Conjunction.of([a, b]))
-        'x NOT IN (1, 2)'
-        """
-        constraints: list[Constraint] = []
-        residuals: list[Residual] = []
-        for part in parts:
-            if isinstance(part, Residual):
-                residuals.append(part)
-            else:
-                constraints.append(part)
-        if len(constraints) > 1:
-            constraints = gathered(constraints, Op.NE, Op.NOT_IN)
-            constraints.sort(key=constraint_key)
-        if len(residuals) > 1:
-            residuals = sorted(set(residuals), key=str)
-        return cls(tuple(constraints), tuple(residuals))
-
-    @property
-    def parts(self) -> tuple[Leaf, ...]:
-        """Constraints and residuals together."""
-        return (*self.constraints, *self.residuals)
-
-    @cached_property
-    def variables(self) -> frozenset[str]:
-        """Names of its variables."""
-        return _NO_NAMES.union(*(part.variables for part in self.parts))
-
-    @cached_property
-    def domains(self) -> dict[str, Domain]:
-        """What the constraints admit, attribute by attribute (no entry: anything).
-
-        Only for a conjunction without variables in its constraints: bind them first.
-        """
-        found: dict[str, Domain] = {}
-        for constraint in self.constraints:
-            domain = domain_of(constraint)
-            known = found.get(constraint.name)
-            found[constraint.name] = domain if known is None else known.intersect(domain)
-        return found
-
-    @cached_property
-    def is_contradiction(self) -> bool:
-        """Whether its constraints certainly admit no event."""
-        return any(domain.is_empty for domain in self.domains.values())
-
-    @cached_property
-    def intervals(self) -> int:
-        """How many intervals of values its constraints come to."""
-        return sum(each.intervals for each in self.domains.values())
-
-    @cached_property
-    def text_tests(self) -> int:
-        """How many tests of texts that are no intervals."""
-        return sum(each.text_tests for each in self.domains.values())
-
-    @cached_property
-    def weight(self) -> float:
-        """What it adds to a comparison (`palio.model.effort`)."""
-        return 1 + sum(each.weight for each in self.domains.values())
-
-    def truth(self, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:
-        """True, False, or None for unknown: the AND of all parts."""
-        known = True
-        for part in self.parts:
-            result = part.truth(event, values)
-            if result is False:
-                return False
-            if result is None:
-                known = False
-        return True if known else None
-
-    def substitute(self, values: Bindings) -> Conjunction | None:
-        """With those variables that have a value replaced by it; None if that makes it false."""
-        if not self.variables:
-            return self
-        from palio.model.normal_form import settled
-
-        parts: list[Leaf] = [each.substitute(values) for each in self.constraints]
-        for residual in self.residuals:
-            part = settled(residual, values) if residual.variables else residual
-            if part is False:
-                return None
-            if part is not True:
-                parts.append(part)
-        return Conjunction.of(parts)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Conjunction)
-            and self._hash == other._hash
-            and self.constraints == other.constraints
-            and self.residuals == other.residuals
-        )
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Conjunction, (self.constraints, self.residuals)
-
-    def __str__(self) -> str:
-        return show_conjunction(self)
-
-    def __repr__(self) -> str:
-        return f"Conjunction({self})"
 
 
 class Filter:
@@ -227,9 +104,8 @@ class Filter:
 
     def explain(self, event: Mapping[str, Any], values: Bindings | None = None) -> Explanation:
         """Why an event matches or not: every constraint with its verdict and the reason."""
-        from palio.model.explaining import explain
-
-        return explain(self, event, NO_VALUES if values is None else values)
+        values = NO_VALUES if values is None else values
+        return explain(self.conjunctions, self.truth(event, values), event, values)
 
     def bind(self, values: Bindings) -> Filter:
         """The filter with all its variables replaced by constants.
@@ -280,21 +156,23 @@ class Filter:
     def __and__(self, other: Filter) -> Filter:
         if not isinstance(other, Filter):
             return NotImplemented
-        from palio.model.normal_form import conjoin
-
-        return conjoin(self, other)
+        return _built(product([self._clauses(), other._clauses()]))
 
     def __or__(self, other: Filter) -> Filter:
         if not isinstance(other, Filter):
             return NotImplemented
-        from palio.model.normal_form import disjoin
-
-        return disjoin(self, other)
+        return _checked(Filter.of((*self.conjunctions, *other.conjunctions)))
 
     def __invert__(self) -> Filter:
-        from palio.model.normal_form import negate
+        """Matches where this one is false: neither true nor unknown."""
+        return _built(
+            product(
+                [frozenset((leaf.inverted(),)) for leaf in each.parts] for each in self.conjunctions
+            )
+        )
 
-        return negate(self)
+    def _clauses(self) -> list[Clause]:
+        return [frozenset(each.parts) for each in self.conjunctions]
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -316,7 +194,7 @@ class Filter:
         return Filter, (self.conjunctions,)
 
     def __str__(self) -> str:
-        return show_filter(self)
+        return " OR ".join(map(str, self.conjunctions)) or "FALSE"
 
     def __repr__(self) -> str:
         return f"palio.parse({str(self)!r})"
@@ -327,6 +205,25 @@ TRUE: Final = Filter((Conjunction(()),))
 
 FALSE: Final = Filter(())
 """Matches no event."""
+
+
+def reduce(expression: Boolean) -> Filter:
+    """The filter that a condition is.
+
+    >>> from palio.model.expressions import Attribute, Not, literal, test
+    >>> str(reduce(Not(test(Attribute("price"), Op.LT, literal(5)))))
+    'price >= 5'
+    """
+    return _built(clauses_of(expression))
+
+
+def _built(clauses: Iterable[Clause]) -> Filter:
+    return _checked(Filter.of(Conjunction.of(clause) for clause in clauses))
+
+
+def _checked(filter_: Filter) -> Filter:
+    check_size(filter_.conjunctions)
+    return filter_
 
 
 def _with_lists(conjunctions: list[Conjunction]) -> list[Conjunction]:

@@ -2,7 +2,6 @@
 
 Two conjunctions that differ in one attribute merge perfectly when the union of their domains there
 is again expressible by constraints: an interval, a list, an interval without some points, a prefix.
-The summary of a set is its roots (what no other covers), merged as far as that goes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from palio.model.limits import MAX_IN_VALUES
 from palio.model.operators import Op
 from palio.model.values import TOP, Kind, from_coordinate, lowest, successor
 
-__all__ = ["merge", "merged", "roots"]
+__all__ = ["merge", "merged"]
 
 
 def merge(filters: Iterable[Filter]) -> Filter:
@@ -40,24 +39,6 @@ def merge(filters: Iterable[Filter]) -> Filter:
     'a = 1 AND p < 9'
     """
     return Filter.of(merged([each for one in filters for each in one.conjunctions]))
-
-
-def roots(filters: Sequence[Filter]) -> list[Filter]:
-    """The filters that no other one covers; of equals the first (the summary of siena 5).
-
-    >>> import palio
-    >>> [str(f) for f in roots([palio.parse("a > 3"), palio.parse("a > 1"), palio.parse("b = 1")])]
-    ['a > 1', 'b = 1']
-    """
-    from palio.model.relations import covers
-
-    kept: list[Filter] = []
-    for candidate in filters:
-        if any(covers(known, candidate) for known in kept):
-            continue
-        kept = [known for known in kept if not covers(candidate, known)]
-        kept.append(candidate)
-    return kept
 
 
 def merged(conjunctions: Iterable[Conjunction], effort: Effort | None = None) -> list[Conjunction]:
@@ -100,11 +81,9 @@ def _partner(
 
 def _perfect(one: Conjunction, other: Conjunction) -> Conjunction | None:
     """The conjunction that is exactly the union of two, if there is one."""
-    from palio.model.relations import conjunction_covers
-
-    if conjunction_covers(one, other):
+    if one.covers(other):
         return one
-    if conjunction_covers(other, one):
+    if other.covers(one):
         return other
     if one.residuals != other.residuals:
         return None

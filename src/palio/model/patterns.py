@@ -14,7 +14,7 @@ is dropped, and the event at hand may start a new one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from itertools import takewhile
@@ -24,9 +24,14 @@ import msgspec
 
 from palio.errors import InvalidFilter, LimitExceeded
 from palio.model.filters import Filter
-from palio.model.limits import MAX_PATTERN_PENDING, MAX_PATTERN_STEPS
-from palio.model.printing import show_duration, show_filter
-from palio.model.sizes import check_pattern
+from palio.model.limits import (
+    MAX_CONSTANTS,
+    MAX_PATTERN_PENDING,
+    MAX_PATTERN_STEPS,
+    MAX_TEXT_CHARS,
+    MAX_TOKENS,
+)
+from palio.model.printing import show_duration
 from palio.model.values import NO_VALUES, Bindings
 
 __all__ = ["Monitor", "Occurrence", "Pattern"]
@@ -56,7 +61,7 @@ class Pattern(msgspec.Struct, frozen=True, cache_hash=True):
                 maximum=MAX_PATTERN_STEPS,
                 actual=len(self.steps),
             )
-        check_pattern(self.steps)
+        _check_size(self.steps)
         if self.within is not None and self.within <= timedelta(0):
             raise InvalidFilter("WITHIN takes a positive duration, such as 30s")
 
@@ -70,7 +75,7 @@ class Pattern(msgspec.Struct, frozen=True, cache_hash=True):
         return Pattern(tuple(step.bind(values) for step in self.steps), self.within)
 
     def __str__(self) -> str:
-        text = " THEN ".join(show_filter(step) for step in self.steps)
+        text = " THEN ".join(map(str, self.steps))
         return text if self.within is None else f"{text} WITHIN {show_duration(self.within)}"
 
     def __repr__(self) -> str:
@@ -214,3 +219,25 @@ class Monitor:
         if len(self._progress) == len(self.pattern.steps):
             complete.append(tuple(self._progress))
             self._progress.clear()
+
+
+def _check_size(steps: Sequence[Filter]) -> None:
+    """Refuse filters that are too much for the text of one pattern, though not each by itself."""
+    meters = [each.size for each in steps]
+    tokens = sum(meter.tokens for meter in meters) + _WITHIN_TOKENS
+    chars = sum(meter.chars for meter in meters)
+    constants = sum(meter.constants for meter in meters)
+    if chars > MAX_TEXT_CHARS:
+        chars = sum(len(str(each)) + len(" THEN ") for each in steps) + _WITHIN_CHARS
+    for what, limit, maximum, actual in (
+        ("number of words and signs", "MAX_TOKENS", MAX_TOKENS, tokens),
+        ("number of listed constants", "MAX_CONSTANTS", MAX_CONSTANTS, constants),
+        ("text", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, chars),
+    ):
+        if actual > maximum:
+            raise LimitExceeded(f"a pattern's {what}", limit=limit, maximum=maximum, actual=actual)
+
+
+_WITHIN_TOKENS: Final = 2
+_WITHIN_CHARS: Final = 40
+"""` WITHIN 999999999d` has 19."""

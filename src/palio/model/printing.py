@@ -16,7 +16,6 @@ from palio.model.words import RESERVED
 
 if TYPE_CHECKING:
     from palio.model.expressions import Scalar, Test
-    from palio.model.filters import Conjunction, Constraint, Filter
 
 __all__ = ["show_name", "show_value"]
 
@@ -74,19 +73,13 @@ def show_duration(duration: timedelta) -> str:
     raise AssertionError("a timedelta is a whole number of microseconds")
 
 
-def show_constraint(constraint: Constraint) -> str:
-    """`price < 5`."""
-    return _comparison(
-        show_name(constraint.name), constraint.op, constraint.operand, constraint.ignore_case
-    )
-
-
 def show_test(check: Test) -> str:
     """A test of any expression: `bid > ask * 1.01`."""
-    return _comparison(show_scalar(check.subject), check.op, check.operand, check.ignore_case)
+    return show_comparison(show_scalar(check.subject), check.op, check.operand, check.ignore_case)
 
 
-def _comparison(subject: str, op: Op, operand: Any, ignore_case: bool) -> str:
+def show_comparison(subject: str, op: Op, operand: Any, ignore_case: bool) -> str:
+    """A test of something that is printed already: `price < 5`."""
     if operand is None:
         return f"{subject} {op.value}"
     if isinstance(operand, tuple):
@@ -127,14 +120,3 @@ def _scalar(expression: Scalar) -> tuple[str, int]:
             if right_level <= own:  # operators of one level associate to the left
                 right_text = f"({right_text})"
             return f"{left_text} {operator} {right_text}", own
-
-
-def show_conjunction(conjunction: Conjunction) -> str:
-    """Parts joined by AND; the empty conjunction is TRUE."""
-    parts = [str(each) for each in (*conjunction.constraints, *conjunction.residuals)]
-    return " AND ".join(parts) if parts else "TRUE"
-
-
-def show_filter(filter_: Filter) -> str:
-    """Conjunctions joined by OR; the empty disjunction is FALSE."""
-    return " OR ".join(show_conjunction(each) for each in filter_.conjunctions) or "FALSE"

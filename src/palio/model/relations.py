@@ -24,7 +24,7 @@ from palio.model.filters import Conjunction, Filter
 from palio.model.merging import merged
 from palio.model.values import NO_VALUES, Bindings
 
-__all__ = ["covers", "covers_advertisement", "overlaps"]
+__all__ = ["covers", "covers_advertisement", "overlaps", "roots"]
 
 
 def covers(
@@ -60,21 +60,25 @@ def _is_covered(one: Conjunction, by: Sequence[Conjunction], effort: Effort) -> 
     for wide in by:
         if not effort.compare(wide, one):
             return False
-        if conjunction_covers(wide, one):
+        if wide.covers(one):
             return True
     return False
 
 
-def conjunction_covers(general: Conjunction, specific: Conjunction) -> bool:
-    """`covers` for conjunctions without variables."""
-    inner = specific.domains
-    for name, domain in general.domains.items():
-        known = inner.get(name)
-        if known is None or not domain.includes(known):
-            return specific.is_contradiction
-    if general.residuals and not set(general.residuals) <= set(specific.residuals):
-        return specific.is_contradiction
-    return True
+def roots(filters: Sequence[Filter]) -> list[Filter]:
+    """The filters that no other one covers; of equals the first (the summary of siena 5).
+
+    >>> import palio
+    >>> [str(f) for f in roots([palio.parse("a > 3"), palio.parse("a > 1"), palio.parse("b = 1")])]
+    ['a > 1', 'b = 1']
+    """
+    kept: list[Filter] = []
+    for candidate in filters:
+        if any(covers(known, candidate) for known in kept):
+            continue
+        kept = [known for known in kept if not covers(candidate, known)]
+        kept.append(candidate)
+    return kept
 
 
 def covers_advertisement(

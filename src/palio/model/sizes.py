@@ -10,11 +10,13 @@ text of each distinct part measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from numbers import Real
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from palio.errors import LimitExceeded
+from palio.model.conjunctions import Conjunction
+from palio.model.constraints import Constraint, Residual
 from palio.model.expressions import (
     Arithmetic,
     Call,
@@ -37,11 +39,7 @@ from palio.model.limits import (
 from palio.model.operators import AFFIX, NEGATIVE, STRING_ONLY, Op
 from palio.model.values import Bindings
 
-if TYPE_CHECKING:
-    from palio.model.constraints import Constraint, Residual
-    from palio.model.filters import Conjunction, Filter
-
-__all__ = ["LONG_LIST", "Meter", "check_growth", "check_pattern", "check_size", "longest"]
+__all__ = ["LONG_LIST", "Meter", "check_growth", "check_size", "longest"]
 
 LONG_LIST: Final = 32
 """Constants of a list beyond which the lexer takes the list as one token."""
@@ -58,28 +56,6 @@ def check_size(conjunctions: Iterable[Conjunction]) -> None:
     meter = Meter()
     for each in conjunctions:
         meter.add(each)
-
-
-def check_pattern(steps: Sequence[Filter]) -> None:
-    """Refuse filters that are too much for the text of one pattern, though not each by itself."""
-    meters = [each.size for each in steps]
-    tokens = sum(meter.tokens for meter in meters) + _WITHIN_TOKENS
-    chars = sum(meter.chars for meter in meters)
-    constants = sum(meter.constants for meter in meters)
-    if chars > MAX_TEXT_CHARS:
-        chars = sum(len(str(each)) + len(" THEN ") for each in steps) + _WITHIN_CHARS
-    for what, limit, maximum, actual in (
-        ("number of words and signs", "MAX_TOKENS", MAX_TOKENS, tokens),
-        ("number of listed constants", "MAX_CONSTANTS", MAX_CONSTANTS, constants),
-        ("text", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, chars),
-    ):
-        if actual > maximum:
-            raise LimitExceeded(f"a pattern's {what}", limit=limit, maximum=maximum, actual=actual)
-
-
-_WITHIN_TOKENS: Final = 2
-_WITHIN_CHARS: Final = 40
-"""` WITHIN 999999999d` has 19."""
 
 
 def longest(values: Bindings) -> int | None:

@@ -33,9 +33,8 @@ from palio.matching.protocol import RowMask
 from palio.model.advertisements import Advertisement
 from palio.model.constraints import Constraint
 from palio.model.expressions import All, AnyOf, Boolean, Not
-from palio.model.filters import FALSE, TRUE, Conjunction, Filter
-from palio.model.normal_form import conjoin, reduce
-from palio.model.relations import conjunction_covers, overlaps
+from palio.model.filters import FALSE, TRUE, Conjunction, Filter, reduce
+from palio.model.relations import overlaps
 from palio.model.sizes import Meter
 from palio.model.values import Bindings
 from palio.node.effects import Moment
@@ -302,10 +301,10 @@ def narrow(filter: Filter, values: Bindings, principal: Principal) -> Filter:
     for asked in filter.conjunctions if may.conjunctions else ():
         fixed = _fixed(asked)
         near = [one for one in may.conjunctions if _meet(one, fixed)]
-        if fixed.is_contradiction or any(conjunction_covers(one, fixed) for one in near):
+        if fixed.is_contradiction or any(one.covers(fixed) for one in near):
             permitted = [asked]
         else:
-            permitted = _possible(conjoin(Filter((asked,)), Filter(tuple(near))))
+            permitted = _possible(Filter((asked,)) & Filter(tuple(near)))
         for each in permitted:
             for rest in _less(each, denied):
                 size.add(rest)
@@ -348,7 +347,7 @@ def _less(permitted: Conjunction, denied: Filter) -> list[Conjunction]:
     met = [each for each in denied.conjunctions if _meet(each, fixed)]
     if not met:
         return [permitted]
-    if any(conjunction_covers(each, fixed) for each in met):
+    if any(each.covers(fixed) for each in met):
         return []
     return _possible(Filter((permitted,)) & reduce(All(tuple(map(_fails, met)))))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib
 import logging
 import secrets
 import signal
@@ -117,7 +116,7 @@ async def running(configuration: Configuration) -> AsyncIterator[Running]:
     fronts: dict[str, Front] = {}
     try:
         host, port = await _listening(server, listen.host, listen.port, accepting)
-        await _open_fronts(fronts, server, configuration, journal)
+        await _open_fronts(fronts, server, configuration, authority, journal)
         for url in configuration.peers.urls:
             server.dial(url, dialling)
         yield Running(server, host, port, fronts)
@@ -310,23 +309,24 @@ async def _open_fronts(
     fronts: dict[str, Front],
     server: Server,
     configuration: Configuration,
+    authority: Authority,
     journal: Journal | Diskless,
 ) -> None:
     listen = configuration.listen
     if listen.http_port is not None:
         try:
-            http = importlib.import_module("palio.server.http.app")
-            metrics = importlib.import_module("palio.server.metrics")
+            from palio.server import metrics
+            from palio.server.http import app
         except ImportError as error:
             raise _missing("listen.http_port", error) from None
         exposition = metrics.exposition(server, journal.counters)
-        fronts["http"] = await http.serve(server, configuration, exposition)
+        fronts["http"] = await app.serve(server, configuration, authority, exposition)
     if listen.flight_port is not None:
         try:
-            flight = importlib.import_module("palio.server.flight.service")
+            from palio.server.flight import service
         except ImportError as error:
             raise _missing("listen.flight_port", error) from None
-        fronts["flight"] = await flight.serve(server, configuration)
+        fronts["flight"] = await service.serve(server, configuration)
 
 
 def _missing(setting: str, error: ImportError) -> InvalidConfiguration:

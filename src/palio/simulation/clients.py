@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from palio.errors import InvalidInput
 from palio.language.parsing import parse, parse_filter, read_advertisement
@@ -35,9 +35,6 @@ from palio.routing.patterns.messages import (
 from palio.routing.patterns.standing import covers_pattern
 from palio.routing.protocol import Events, Peer
 
-if TYPE_CHECKING:
-    from palio.simulation.network import Network
-
 __all__ = ["Client", "Delivery", "Found"]
 
 
@@ -58,6 +55,16 @@ class Found(NamedTuple):
     parts: tuple[Occurrence, ...]
 
 
+class Sending(Protocol):
+    """What a client does with the network that it is in."""
+
+    def control(self, client: Client, message: Batch | PatternControl) -> None:
+        """Send a request to the client's broker."""
+
+    def publish(self, client: Client, events: Events) -> None:
+        """Send events to the client's broker."""
+
+
 class Client:
     """One identity at one broker. Make it with `Network.client`.
 
@@ -65,7 +72,7 @@ class Client:
     what makes STRICTNESS immediate (parametric 4.3); what fails is counted as spurious.
     """
 
-    def __init__(self, network: Network, name: str, broker: str, epoch: int = 0) -> None:
+    def __init__(self, network: Sending, name: str, broker: str, epoch: int = 0) -> None:
         self.name = name
         self.broker = broker
         self.peer = Peer.client(name)

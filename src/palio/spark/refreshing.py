@@ -8,26 +8,35 @@ read the set stays as it was: a broker that is away has changed nothing.
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from palio.errors import InvalidInput, PalioError
 from palio.spark.java import cache_directory
 
 if TYPE_CHECKING:
     from palio.spark.reading import Source
-    from palio.spark.sets import SubscriptionSet
 
 __all__ = ["Refreshing"]
 
 logger: Final = logging.getLogger("palio.spark")
 
 
+class Refreshable(Protocol):
+    """What keeps up with a source: a `SubscriptionSet`."""
+
+    path: Path
+
+    def refresh(self, source: Source) -> bool:
+        """Read the source; whether another version is in force now."""
+
+
 class Refreshing:
     """Refreshes a set until it is closed; a context manager. Made by `SubscriptionSet.follow`."""
 
-    def __init__(self, standing: SubscriptionSet, source: Source, every_s: float) -> None:
+    def __init__(self, standing: Refreshable, source: Source, every_s: float) -> None:
         if not every_s > 0:
             raise InvalidInput(f"a source is read every so many seconds, above 0, not {every_s}")
         if standing.path.is_relative_to(cache_directory()):

@@ -14,9 +14,8 @@ from palio.language.cesql.conditions import Condition
 from palio.language.parsing import parse
 from palio.model.evaluation import truth
 from palio.model.expressions import Test
-from palio.model.filters import TRUE, Filter
+from palio.model.filters import TRUE, Filter, reduce
 from palio.model.limits import MAX_IN_VALUES, MAX_LIKE_CHARS, MAX_RESIDUAL_COST, MAX_STRING_CHARS
-from palio.model.normal_form import reduce
 from palio.model.relations import covers
 from tests.language.cesql.strategies import events, expressions
 from tests.language.cesql.test_grammar import FRAGMENTS

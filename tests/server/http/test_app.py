@@ -24,7 +24,7 @@ import palio
 from palio.errors import InvalidConfiguration
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.model.filters import FALSE, TRUE
-from palio.node.authority import NamedAuthority, Principal
+from palio.node.authority import NamedAuthority, OpenAuthority, Principal
 from palio.node.effects import Moment
 from palio.server.http.access import MAX_BODY_BYTES
 from palio.server.http.app import serve
@@ -460,4 +460,4 @@ async def test_an_address_in_use_or_a_bad_certificate_is_told(tmp_path: Path) ->
     paths = {"cert": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem")}
     async with broker() as server:
         with pytest.raises(InvalidConfiguration, match=r"tls\.cert, tls\.key"):
-            await serve(server, configured(tls=paths), bytes)
+            await serve(server, configured(tls=paths), OpenAuthority(), bytes)

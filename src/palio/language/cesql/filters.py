@@ -11,8 +11,7 @@ from palio.language.cesql.syntax import Attribute, Call, Expression, Like, Liter
 from palio.language.cesql.values import STRING_ATTRIBUTES
 from palio.model import expressions as model
 from palio.model.expressions import Boolean, Test
-from palio.model.filters import Filter
-from palio.model.normal_form import reduce
+from palio.model.filters import Filter, reduce
 from palio.model.operators import Op, check_like_size
 
 __all__ = ["condition", "loads"]

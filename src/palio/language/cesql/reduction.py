@@ -87,7 +87,7 @@ def reduced(expression: Expression) -> Reduced:
     """When an expression, used as a Boolean, is true and when it is false.
 
     >>> from palio.language.cesql import parse
-    >>> from palio.model.normal_form import reduce
+    >>> from palio.model.filters import reduce
     >>> either = reduced(parse("source LIKE '%.example' OR subject = 'a'"))
     >>> print(reduce(either.true.condition))
     source STARTS WITH '' AND subject = 'a' OR source ENDS WITH '.example'

@@ -17,7 +17,6 @@ from palio.model.filters import FALSE, TRUE, Conjunction, Filter
 from palio.model.limits import MAX_CONJUNCTIONS
 from palio.model.merging import merged
 from palio.model.operators import Op
-from palio.model.relations import conjunction_covers
 from palio.routing.proxies.messages import Wish
 
 __all__ = [
@@ -152,11 +151,11 @@ def _may_merge(one: Conjunction, other: Conjunction) -> bool:
         return mine.keys() <= theirs.keys() or theirs.keys() <= mine.keys()
     if sum(domain != theirs[name] for name, domain in mine.items()) < 2:
         return True
-    return conjunction_covers(one, other) or conjunction_covers(other, one)
+    return one.covers(other) or other.covers(one)
 
 
 def _covers(general: Conjunction, specific: Conjunction) -> bool:
-    return not _clash(general, specific) and conjunction_covers(general, specific)
+    return not _clash(general, specific) and general.covers(specific)
 
 
 def _clash(one: Conjunction, other: Conjunction) -> bool:

@@ -26,6 +26,7 @@ from starlette.routing import Match, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from palio.errors import InvalidConfiguration, PalioError
+from palio.node.authority import Authority
 from palio.node.limits import FEW_RECEIVERS
 from palio.server.hosts import Hosts
 from palio.server.http.access import MAX_BODY_BYTES, Access
@@ -37,7 +38,6 @@ from palio.server.http.publishing import Publishing
 from palio.server.http.subscribers import Delivery
 from palio.server.http.subscriptions import Directory
 from palio.server.local_client import RESUME_BYTES, Connect
-from palio.server.run import new_authority
 from palio.server.server import Server
 from palio.server.settings import Configuration
 from palio.server.webhooks.network import allowed_client
@@ -213,13 +213,15 @@ class _Uvicorn(uvicorn.Server):
 
 
 async def serve(
-    server: Server, configuration: Configuration, metrics: Callable[[], bytes]
+    server: Server,
+    configuration: Configuration,
+    authority: Authority,
+    metrics: Callable[[], bytes],
 ) -> Front:
-    """Open the front that a configuration asks for."""
+    """Open the front that a configuration asks for, under the authority of the broker."""
     listen, tls = configuration.listen, configuration.tls
     data_dir = configuration.broker.data_dir
     directory = Directory(Path(data_dir) / SUBSCRIPTIONS_FILE if data_dir else None)
-    authority = new_authority(configuration)
     access = Access(authority, server.moment)
     # What is kept for resuming is not yet said to be seen, and must not fill the window.
     limits = configuration.limits

@@ -1,0 +1,154 @@
+"""Conjunctions: constraints and residuals that must all hold, the alternatives of a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from palio.model.canonical import Leaf, constraint_key, gathered
+from palio.model.constraints import Constraint, Residual, domain_of
+from palio.model.domains import Domain
+from palio.model.leaves import settled
+from palio.model.operators import Op
+from palio.model.values import NO_VALUES, Bindings
+
+__all__ = ["Conjunction"]
+
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+
+
+class Conjunction:
+    """Constraints and residuals that must all hold. Build it with `Conjunction.of`."""
+
+    __slots__ = ("__dict__", "_hash", "constraints", "residuals")
+
+    def __init__(
+        self, constraints: tuple[Constraint, ...], residuals: tuple[Residual, ...] = ()
+    ) -> None:
+        self.constraints = constraints
+        self.residuals = residuals
+        self._hash = hash((constraints, residuals))
+
+    @classmethod
+    def of(cls, parts: Iterable[Constraint | Residual]) -> Conjunction:
+        """The canonical conjunction of some parts.
+
+        >>> a, b = Constraint.of("x", "!=", 2), Constraint.of("x", "!=", 1)
+        >>> str(Conjunction.of([a, b]))
+        'x NOT IN (1, 2)'
+        """
+        constraints: list[Constraint] = []
+        residuals: list[Residual] = []
+        for part in parts:
+            if isinstance(part, Residual):
+                residuals.append(part)
+            else:
+                constraints.append(part)
+        if len(constraints) > 1:
+            constraints = gathered(constraints, Op.NE, Op.NOT_IN)
+            constraints.sort(key=constraint_key)
+        if len(residuals) > 1:
+            residuals = sorted(set(residuals), key=str)
+        return cls(tuple(constraints), tuple(residuals))
+
+    @property
+    def parts(self) -> tuple[Leaf, ...]:
+        """Constraints and residuals together."""
+        return (*self.constraints, *self.residuals)
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Names of its variables."""
+        return _NO_NAMES.union(*(part.variables for part in self.parts))
+
+    @cached_property
+    def domains(self) -> dict[str, Domain]:
+        """What the constraints admit, attribute by attribute (no entry: anything).
+
+        Only for a conjunction without variables in its constraints: bind them first.
+        """
+        found: dict[str, Domain] = {}
+        for constraint in self.constraints:
+            domain = domain_of(constraint)
+            known = found.get(constraint.name)
+            found[constraint.name] = domain if known is None else known.intersect(domain)
+        return found
+
+    @cached_property
+    def is_contradiction(self) -> bool:
+        """Whether its constraints certainly admit no event."""
+        return any(domain.is_empty for domain in self.domains.values())
+
+    @cached_property
+    def intervals(self) -> int:
+        """How many intervals of values its constraints come to."""
+        return sum(each.intervals for each in self.domains.values())
+
+    @cached_property
+    def text_tests(self) -> int:
+        """How many tests of texts that are no intervals."""
+        return sum(each.text_tests for each in self.domains.values())
+
+    @cached_property
+    def weight(self) -> float:
+        """What it adds to a comparison (`palio.model.effort`)."""
+        return 1 + sum(each.weight for each in self.domains.values())
+
+    def truth(self, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:
+        """True, False, or None for unknown: the AND of all parts."""
+        known = True
+        for part in self.parts:
+            result = part.truth(event, values)
+            if result is False:
+                return False
+            if result is None:
+                known = False
+        return True if known else None
+
+    def covers(self, other: Conjunction) -> bool:
+        """Whether all events that satisfy the other one certainly satisfy this one.
+
+        Only for conjunctions without variables.
+        """
+        inner = other.domains
+        for name, domain in self.domains.items():
+            known = inner.get(name)
+            if known is None or not domain.includes(known):
+                return other.is_contradiction
+        if self.residuals and not set(self.residuals) <= set(other.residuals):
+            return other.is_contradiction
+        return True
+
+    def substitute(self, values: Bindings) -> Conjunction | None:
+        """With those variables that have a value replaced by it; None if that makes it false."""
+        if not self.variables:
+            return self
+        parts: list[Leaf] = [each.substitute(values) for each in self.constraints]
+        for residual in self.residuals:
+            part = settled(residual, values) if residual.variables else residual
+            if part is False:
+                return None
+            if part is not True:
+                parts.append(part)
+        return Conjunction.of(parts)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Conjunction)
+            and self._hash == other._hash
+            and self.constraints == other.constraints
+            and self.residuals == other.residuals
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Conjunction, (self.constraints, self.residuals)
+
+    def __str__(self) -> str:
+        return " AND ".join(map(str, self.parts)) or "TRUE"
+
+    def __repr__(self) -> str:
+        return f"Conjunction({self})"
