@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks import matching_bars as bars
 from benchmarks.matching_results import Bar, Results, Throughput, markdown, plot, rewrite, text
 from benchmarks.workloads import WORKLOADS, workload
-from palio.matching import kernels
+from palio.matching import warming
 
 TIMES: Final = {
     ("podc10", 100_000): 50.0,
@@ -91,7 +91,7 @@ FULL: Final = Size(
 def run(name: str, size: Size) -> Results:
     """Everything, telling on stderr what is being measured."""
     results = Results(name, _machine(), os.getloadavg()[0])
-    kernels.warm()
+    warming.warm()
     for each, sizes in size.sizes.items():
         for filters in sizes:
             _tell(f"{each}, {filters:,} filters")

@@ -311,7 +311,7 @@ _WORKER: Final = """
 import json, sys, time
 from pathlib import Path
 import numpy as np, pyarrow as pa
-from palio.matching import kernels
+from palio.matching import warming
 from palio.spark.workers import _shard, mapped
 
 def own():
@@ -319,7 +319,7 @@ def own():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) / 1024
 
-kernels.warm()
+warming.warm()
 home = Path(sys.argv[1])
 before, start = own(), time.perf_counter()
 version = mapped(home)

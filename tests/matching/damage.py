@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from palio.errors import PalioError
 from palio.language.parsing import parse_filter
-from palio.matching import kernels
+from palio.matching import warming
 from palio.matching.index import Index
 from palio.model.events import to_batches
 from palio.model.filters import Filter
@@ -193,7 +193,7 @@ def twist(home: Path, *, every: bool) -> None:
 
 def main(home: Path, *, how: str, every: bool) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    kernels.warm()
+    warming.warm()
     if how == "twist":
         twist(home, every=every)
     else:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from palio.errors import LimitExceeded
-from palio.matching import combining, kernels
+from palio.matching import combining, warming
 from palio.matching.admission import MAX_SCANS
 from palio.matching.index import Index
 from palio.matching.reference import Reference
@@ -83,7 +83,7 @@ def rows_and_intervals(index: Index) -> tuple[int, int]:
 
 def test_many_overlapping_ranges_stay_linear() -> None:
     """Every pair of ranges overlaps: two predicates a filter, cuts by the number of ends."""
-    kernels.warm()
+    warming.warm()
     count = 20_000
     index = Index()
     lows, highs = np.arange(count) * 0.5, 1e6 - np.arange(count)
@@ -97,7 +97,7 @@ def test_many_overlapping_ranges_stay_linear() -> None:
 
 
 def test_one_attribute_with_very_many_values() -> None:
-    kernels.warm()
+    warming.warm()
     count = 100_000
     index = Index()
     index.add_many(np.arange(count), parsed("x = :x"), {"x": np.arange(count) * 7919})

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from palio.errors import InvalidEvent, LimitExceeded
-from palio.matching import coding, kernels
+from palio.matching import coding, warming
 from palio.matching.coding import Coder
 from palio.matching.compile.ranges import Draft, Listed, compile_drafts
 from palio.matching.index import Index
@@ -51,7 +51,7 @@ def some_segment() -> Segment:
         for op in (("=",) if isinstance(constant, bool) else ("=", "<", ">="))
     ]
     rows = np.arange(len(domains))
-    return Segment(compile_drafts([Draft(rows, [Listed("x", domains, rows)])]), kernels.warm())
+    return Segment(compile_drafts([Draft(rows, [Listed("x", domains, rows)])]), warming.warm())
 
 
 @pytest.mark.parametrize("value", VALUES, ids=shown)
@@ -69,13 +69,13 @@ def test_a_boolean_is_not_the_number_that_equals_it() -> None:
     index = Index()
     for key, text in enumerate(("x = 1", "x = TRUE", "x = 1.0")):
         index.add(key, parsed(text))
-    kernels.warm()
+    warming.warm()
     found = [index.match_event({"x": value}).tolist() for value in (1, True, 1.0, True, 1)]
     assert found == [[0, 2], [1], [0, 2], [1], [0, 2]]
 
 
 def test_text_tests_hold_on_texts_of_their_kind() -> None:
-    kernels.warm()
+    warming.warm()
     index = Index()
     index.add(1, parsed("x ENDS WITH 'ed'"))
     index.add(2, parsed("NOT x LIKE '%e%'"))

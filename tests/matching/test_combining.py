@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from palio.matching import combining, kernels, snapshots
+from palio.matching import combining, snapshots, warming
 from palio.matching.index import Index
 from palio.matching.reference import Reference
 from palio.matching.segment import Segment
@@ -40,7 +40,7 @@ def filled(rng: np.random.Generator, *, known: bool) -> tuple[Index, Reference]:
 def test_parts_answer_together(
     seed: int, monkeypatch: pytest.MonkeyPatch, known: bool, events: int, together: bool
 ) -> None:
-    kernels.warm()
+    warming.warm()
     monkeypatch.setattr(Segment, "costs", lambda *_: {"few": 1.0, "many": 0.5})
     if not together:
         monkeypatch.setattr(snapshots, "FEW_CHANGES", 0)

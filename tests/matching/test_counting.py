@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from palio.matching import counting, kernels
+from palio.matching import counting, warming
 from palio.matching.compile.ranges import Draft, Range, compile_drafts, ranges_of
 from palio.matching.compile.rows import Compiled
-from palio.matching.counting import CHUNK, Counting
+from palio.matching.counting import Counting
 from palio.matching.index import Index
 from palio.matching.kernels import fallback
+from palio.matching.kernels.records import CHUNK
 from palio.matching.segment import Segment
 from palio.model.operators import Op
 from tests.matching.test_index import parsed
@@ -48,14 +49,14 @@ def events_of(draw: np.random.Generator, count: int) -> pa.RecordBatch:
 @pytest.mark.parametrize("events", [1, 31, 32, 33, 700, CHUNK, CHUNK + 1, 2 * CHUNK + 77])
 def test_the_plan_counts_what_the_twin_finds(events: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
-    segment = Segment(intervals(draw, 60), kernels.warm())
+    segment = Segment(intervals(draw, 60), warming.warm())
     codes = segment.codes_of(events_of(draw, events))
     dead = segment.no_dead()
     dead[0] = draw.integers(0, 2**60, dtype=np.uint64) & np.uint64(0x0F0F0F0F0F0F0F0F)
     plan = segment.counting
     assert plan is not None
     found = np.zeros(len(segment.keys), np.int64)
-    plan.count(kernels.warm(), codes, dead, found)
+    plan.count(warming.warm(), codes, dead, found)
     living = ~np.unpackbits(dead.view(np.uint8), bitorder="little").astype(np.bool_)
     pairs = fallback.match_rows(
         segment.compiled, segment.row_ranks, codes, living[segment.row_ranks]
@@ -69,7 +70,7 @@ def test_an_index_counts_the_same_either_way(
     seed: int, monkeypatch: pytest.MonkeyPatch, *, is_planned: bool
 ) -> None:
     draw = np.random.default_rng(seed)
-    kernels.warm()
+    warming.warm()
     if not is_planned:
         monkeypatch.setattr(Counting, "of", lambda *_: None)
     index = Index()
@@ -91,7 +92,7 @@ def compiled(*filters: str) -> Compiled:
     index = Index()
     for key, text in enumerate(filters):
         index.add(key, parsed(text))
-    kernels.warm()
+    warming.warm()
     index.merge()
     (part,) = index._seen(1).parts
     found: Compiled = part.segment.compiled
@@ -126,12 +127,12 @@ def test_few_slots_lead() -> None:
 
 
 def test_a_much_narrower_predicate_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "MOST_JOINING", 0)
+    monkeypatch.setattr(counting, "MOST_MOVED", 0)
     rows = compiled(*(f"a < 500 AND b = {at}" for at in range(9)), "a < 1 AND b < 9")
     plan = Counting.of(rows, np.arange(10))
     assert plan is not None
-    slots = np.repeat(plan.leads.slots, np.diff(plan.leads.row_offsets))
-    led = dict(zip(plan.leads.ranks.tolist(), slots.tolist(), strict=True))
+    slots = np.repeat(plan.pivots.slots, np.diff(plan.pivots.row_offsets))
+    led = dict(zip(plan.pivots.ranks.tolist(), slots.tolist(), strict=True))
     assert [led[rank] == rows.universe.slot_of["b"] for rank in range(10)] == [True] * 9 + [False]
 
 
@@ -141,17 +142,17 @@ def test_a_slot_is_not_sorted_by_for_a_few_rows_that_another_could_lead(
     filters = [*(f"a < {at} AND b < {at}" for at in range(1, 40)), "a < 40 AND c = 1"]
     assert led_by(*filters) == {"a"}
     assert led_by(*filters, "c = 2 AND d = 1") == {"a", "c"}, "there is one that no other could"
-    monkeypatch.setattr(counting, "MOST_JOINING", 0)
+    monkeypatch.setattr(counting, "MOST_MOVED", 0)
     assert led_by(*filters) == {"a", "c"}
 
 
 def led_by(*filters: str) -> set[str]:
-    """The names of the slots that lead any row."""
+    """The names of the slots that pivot any row."""
     rows = compiled(*filters)
     plan = Counting.of(rows, np.arange(rows.rows))
     assert plan is not None
     names = {slot: name for name, slot in rows.universe.slot_of.items()}
-    return {names[slot] for slot in plan.leads.slots.tolist()}
+    return {names[slot] for slot in plan.pivots.slots.tolist()}
 
 
 def test_what_it_takes_is_learnt_from_what_it_took() -> None:
@@ -161,12 +162,12 @@ def test_what_it_takes_is_learnt_from_what_it_took() -> None:
         for each in (ranges_of(name, Op.LE, np.arange(200), np.arange(200)),)
         if each is not None
     ]
-    segment = Segment(compile_drafts([Draft(np.arange(200), terms)]), kernels.warm())
+    segment = Segment(compile_drafts([Draft(np.arange(200), terms)]), warming.warm())
     zeros = pa.record_batch({name: np.zeros(CHUNK, np.int64) for name in ("x", "y")})
     plan = segment.counting
     assert plan is not None
     before = plan.ns(CHUNK)
     totals = np.zeros(200, np.int64)
-    plan.count(kernels.warm(), segment.codes_of(zeros), segment.no_dead(), totals)
+    plan.count(warming.warm(), segment.codes_of(zeros), segment.no_dead(), totals)
     assert totals.tolist() == [CHUNK] * 200
     assert plan.ns(CHUNK) > before

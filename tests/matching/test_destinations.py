@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from palio.matching import destinations, kernels
+from palio.matching import destinations, warming
 from palio.matching.destinations import routed
 from palio.matching.index import Index
 from palio.matching.layers import Part
@@ -40,7 +40,7 @@ def test_masks_are_those_of_the_pairs(
 ) -> None:
     monkeypatch.setattr(destinations, "MASK_BYTES", mask_bytes)
     draw = np.random.default_rng(seed)
-    segment = Segment(some_rows(draw, 500), kernels.warm())
+    segment = Segment(some_rows(draw, 500), warming.warm())
     goals = draw.integers(-count, count, len(segment.keys)) * 3
     dead = segment.no_dead()
     dead[0] = 0b1010110
@@ -63,7 +63,7 @@ def test_events_that_nobody_wants_go_nowhere(
 ) -> None:
     monkeypatch.setattr(destinations, "MASK_BYTES", mask_bytes)
     index = Index()
-    kernels.warm()
+    warming.warm()
     for key in range(100):
         index.add(key, parsed(f"x = {key}"), destination=key % 3)
     assert index.route(pa.record_batch({"x": np.full(events, 100)})) == {}
@@ -71,7 +71,7 @@ def test_events_that_nobody_wants_go_nowhere(
 
 def test_programs_are_made_once_and_again_for_other_destinations(seed: int) -> None:
     draw = np.random.default_rng(seed)
-    segment = Segment(some_rows(draw, 200), kernels.warm())
+    segment = Segment(some_rows(draw, 200), warming.warm())
     batch = some_batch(draw, 3)
     codes = segment.codes_of(batch)
     part = Part(segment, segment.no_dead(), np.arange(len(segment.keys)) % 2)
@@ -88,7 +88,7 @@ def test_programs_are_made_once_and_again_for_other_destinations(seed: int) -> N
 @pytest.mark.parametrize("filters", [1, 20], ids=["a filter each", "twenty filters each"])
 def test_many_destinations_take_memory_only_if_hit(filters: int) -> None:
     """A mask for each of them would take 400 MB (a filter each) or 20 MB."""
-    kernels.warm()
+    warming.warm()
     count = 100_000
     index = Index()
     index.add_many(
@@ -113,7 +113,7 @@ def test_one_event_goes_to_each_destination_once() -> None:
     index = Index()
     for key in range(6):
         index.add(key, parsed(f"x > {key}"), destination=key % 2 - 1)
-    kernels.warm()
+    warming.warm()
     assert index.route_event({"x": 4}) == [-1, 0]
     assert index.route_event({"x": 1}) == [-1]
     assert index.route_event({"x": 0}) == []

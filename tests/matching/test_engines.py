@@ -11,8 +11,9 @@ import pytest
 
 from palio.errors import InvalidInput, LimitExceeded
 from palio.matching import index as index_module
-from palio.matching import kernels, snapshots
+from palio.matching import snapshots, warming
 from palio.matching.index import Index
+from palio.matching.kernels import registry
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.matching.segment import Segment
@@ -121,9 +122,9 @@ def live(rng: random.Random, monkeypatch: pytest.MonkeyPatch, plan: str, pairs: 
     monkeypatch.setattr(index_module, "MERGE_ROWS", 60)
     monkeypatch.setattr(snapshots, "FAN_OUT", 2)
     if plan == "twin":
-        monkeypatch.setattr(kernels, "_loaded", [])
+        monkeypatch.setattr(registry, "_loaded", [])
     else:
-        kernels.warm()
+        warming.warm()
         costs = {"few": 0.0 if plan == "few" else 1.0, "many": 0.5}
         monkeypatch.setattr(Segment, "costs", lambda *_: costs)
     campaign = Campaign(rng, min(FILTERS, pairs // 50))

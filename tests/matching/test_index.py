@@ -17,8 +17,9 @@ import pytest
 import palio
 from palio.errors import InvalidBinding, InvalidInput
 from palio.matching import index as index_module
-from palio.matching import kernels, snapshots
+from palio.matching import snapshots, warming
 from palio.matching.index import Index
+from palio.matching.kernels import registry
 from palio.matching.reference import Reference
 from palio.matching.segment import Segment
 from palio.model import Filter, to_batch, to_batches
@@ -33,9 +34,9 @@ def plan(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     chosen = str(request.param)
     monkeypatch.setattr(index_module, "TWIN_PAIRS", 1 << 62)
     if chosen == "twin":
-        monkeypatch.setattr(kernels, "_loaded", [])
+        monkeypatch.setattr(registry, "_loaded", [])
     else:
-        kernels.warm()
+        warming.warm()
         costs = {"few": 0.0 if chosen == "few" else 1.0, "many": 0.5}
         monkeypatch.setattr(Segment, "costs", lambda *_: costs)
     return chosen
@@ -276,7 +277,7 @@ def test_what_is_no_saved_index_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_set_that_stands_still_becomes_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels.warm()
+    warming.warm()
     jobs: list[Any] = []
     index, reference = Index(jobs.append), Reference()
     index.add_many(range(2_000), parsed("x = :v"), {"v": [key % 50 for key in range(2_000)]})
@@ -320,7 +321,7 @@ def test_readers_never_see_half_a_change(
 ) -> None:
     """Every filter matches exactly one row under any value, so that a torn read would show."""
     monkeypatch.setattr(index_module, "REST_PAIRS", 2_000)
-    kernels.warm()
+    warming.warm()
     values, filters = 20, 300
     with ThreadPoolExecutor(3) as pool:
         index = Index(pool.submit)
@@ -364,7 +365,7 @@ def test_a_change_during_a_read_is_neither_lost_nor_repeated(
     batch = pa.record_batch({"x": range(10)})
     with monkeypatch.context() as patched:
         patched.setattr(snapshots, "_changed", interrupted)
-        patched.setattr(kernels, "_loaded", [])
+        patched.setattr(registry, "_loaded", [])
         index.match(batch)
     for engine in (index, reference):
         engine.bind(0, {"v": 9})
@@ -374,7 +375,7 @@ def test_a_change_during_a_read_is_neither_lost_nor_repeated(
 
 
 def test_a_small_script_never_starts_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_loaded", [])
+    monkeypatch.setattr(registry, "_loaded", [])
     jobs: list[Any] = []
     index = Index(jobs.append)
     index.add(1, parsed("x = 1"))
@@ -385,7 +386,7 @@ def test_a_small_script_never_starts_a_compiler(monkeypatch: pytest.MonkeyPatch)
     assert jobs == []
     index.match(batch)
     index.match(batch)
-    assert jobs == [kernels.warm]
+    assert jobs == [warming.warm]
 
 
 def test_empty_batches_and_empty_indexes(plan: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from palio.matching import kernels, snapshots
+from palio.matching import snapshots, warming
 from palio.matching.change_log import Tape
 from palio.matching.compile.cuts import Numbers, number_cuts, past_numbers
 from palio.matching.index import Index
@@ -109,7 +109,7 @@ class Life:
 def test_equals_the_reference_after_any_changes(
     rng: random.Random, monkeypatch: pytest.MonkeyPatch, large: int, plan: str, most: int
 ) -> None:
-    kernels.warm()
+    warming.warm()
     costs = {"few": 0.0 if plan == "few" else 1.0, "many": 0.5}
     monkeypatch.setattr(Segment, "costs", lambda *_: costs)
     monkeypatch.setattr(snapshots, "MAX_FRESH_ROWS", most)
@@ -128,7 +128,7 @@ def test_cuts_are_those_of_whole_columns(op: str) -> None:
     tape = Tape()
     for key, each in enumerate(NUMBERS):
         tape.note(key, Subscription(parsed(f"x {op} :p"), {"p": each}, key))
-    overlay, keys = Overlay.empty(kernels.warm()).advanced(tape, 0, len(NUMBERS))
+    overlay, keys = Overlay.empty(warming.warm()).advanced(tape, 0, len(NUMBERS))
     assert keys.tolist() == list(range(len(NUMBERS)))
     expected = set()
     for kind in (int, float):
@@ -148,7 +148,7 @@ def test_cuts_are_those_of_whole_columns(op: str) -> None:
 
 
 def test_many_changes_of_few_keys_leave_few_rows() -> None:
-    kernels.warm()
+    warming.warm()
     index = Index()
     for step in range(400):
         index.add(step % 5, parsed("x >= :p"), {"p": step})
@@ -164,7 +164,7 @@ def test_many_changes_of_few_keys_leave_few_rows() -> None:
 
 def test_slots_with_many_cuts_and_with_few() -> None:
     """Running vectors are made by code or by event, and both are read alike."""
-    kernels.warm()
+    warming.warm()
     index, reference = Index(), Reference()
     filters = parsed("x >= :p AND x < :q"), parsed("y >= :p AND y <= :q")
     for key in range(500):
@@ -179,7 +179,7 @@ def test_slots_with_many_cuts_and_with_few() -> None:
 
 
 def test_what_is_added_in_bulk_is_compiled() -> None:
-    kernels.warm()
+    warming.warm()
     index = Index()
     for key in range(snapshots.FEW_CHANGES + 1):
         index.add(key, parsed("x >= :p"), {"p": key})
@@ -189,7 +189,7 @@ def test_what_is_added_in_bulk_is_compiled() -> None:
 
 
 def test_a_row_in_the_overlay_is_accounted_for() -> None:
-    kernels.warm()
+    warming.warm()
     index = Index()
     before = index.memory()["changes"]
     index.add(1, parsed("x >= :p"), {"p": 1})

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from palio.matching import index as index_module
-from palio.matching import kernels, snapshots
 from palio.matching import layers as parts_module
+from palio.matching import snapshots, warming
 from palio.matching.index import Index
 from palio.matching.layers import Part
 from palio.matching.reference import Reference
@@ -114,7 +114,7 @@ def test_with_a_spare_thread_filters_of_any_shape_are_compiled_in_slices(
     """Whatever was added, nobody compiles or joins more at once than a slice; the rest is left to
     jobs, whenever these are done.
     """
-    kernels.warm()
+    warming.warm()
     compiled: list[int] = []
     sizes: list[int] = []
     compile_, join = snapshots._compile_fresh, parts_module.joined

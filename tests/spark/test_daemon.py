@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from palio.matching import kernels
+from palio.matching import warming
+from palio.matching.kernels import registry
 from palio.spark import daemon
 
 
@@ -12,7 +13,7 @@ def test_what_was_never_compiled_is_left_alone(
 ) -> None:
     """Spark waits for this process; compiling takes a minute."""
     asked: list[bool] = []
-    monkeypatch.setattr(kernels, "warm", lambda: asked.append(True))
-    monkeypatch.setattr(kernels, "are_on_disk", lambda: is_there)
+    monkeypatch.setattr(warming, "warm", lambda: asked.append(True))
+    monkeypatch.setattr(registry, "are_on_disk", lambda: is_there)
     assert daemon.prepare() is is_there
     assert asked == [True] * is_there

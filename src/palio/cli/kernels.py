@@ -15,7 +15,7 @@ IS_DONE: Final = "The kernels are compiled and cached"
 
 def warm(*, as_json: bool) -> int:
     """Compile the kernels, or find them compiled, and say how long it took."""
-    from palio.matching import kernels as matching_kernels
+    from palio.matching import warming
     from palio.routing import kernels
 
     def tell(done: int, of: int) -> None:
@@ -25,7 +25,7 @@ def warm(*, as_json: bool) -> int:
     is_told = not (as_json or kernels.are_on_disk())
     if is_told:
         show("compiling them takes about a minute, once; until then engines run in plain Python")
-    if matching_kernels.warm_unless_busy(tell if is_told else None) is None and is_told:
+    if warming.warm_unless_busy(tell if is_told else None) is None and is_told:
         show("another process compiles them; this one waits for it")
     kernels.warm()
     seconds = perf_counter() - start

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.matching.kernels import ARROW_WORDS, Kernels
+from palio.matching.kernels.records import ARROW_WORDS
+from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Part, united
 from palio.matching.recent import NOTHING_FRESH, Overlay
 from palio.matching.segment import Codes, Found, Segment
@@ -170,7 +171,7 @@ class Joiner:
         alternatives = any(each.alternatives for each in (large, *small))
         widened = scratch._replace(results=room.own_results, notes=room.own_notes, spare=room.spare)
         while True:
-            done = kernels.match_joint(
+            done = kernels.match_with_notes(
                 codes, done, large.predicates, large.program, part.dead, alternatives,
                 widened, numbering.ranks[0], ends, room.results, room.notes, lately,
                 numbering.keys, offsets, found,

@@ -1,4 +1,4 @@
-"""The counting plan: which predicate leads each row, and what counting by leads would take.
+"""The counting plan: the pivot of each row, its most selective predicate, and the cost of counting.
 
 Only counts can be had this way, for it never says which events a row admits. It is for rows all of
 whose predicates are intervals of codes, and for filters that are one row each: of two rows that
@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.matching.compile.rows import Compiled
-from palio.matching.kernels import Kernels, Leads
+from palio.matching.kernels.records import CHUNK, Pivots
+from palio.matching.kernels.registry import Kernels
 
-__all__ = ["CHUNK", "Counting"]
+__all__ = ["Counting"]
 
 Longs = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -27,15 +28,12 @@ MOST_ROWS: Final = 1 << 18
 MOST_CODES: Final = 1 << 16
 """Codes of a slot: kernels compare them as short words."""
 
-ALIKE: Final = 2.0
-"""A predicate may lead that is so much wider than the narrowest of its row: the fewer slots lead,
-the less is to be sorted."""
+PIVOT_SLACK: Final = 2.0
+"""A pivot may be this many times wider than the narrowest predicate of its row: where fewer slots
+have pivots, less is sorted."""
 
-MOST_JOINING: Final = 256
-"""Rows of a slot that might as well be led by others: of more the expense would be greater."""
-
-CHUNK: Final = 8_192
-"""Events that kernels sort at once; fewer are not worth a plan."""
+MOST_MOVED: Final = 256
+"""A slot that is the pivot of more rows than this keeps them: moving more would cost too much."""
 
 # Nanoseconds, of the same kind as those of segments: an event sorted, a code put in that order, a
 # row begun with a chunk of events, 32 codes tested.
@@ -48,11 +46,11 @@ NS_VECTOR: Final = 0.9
 class Counting:
     """How the rows of a segment are counted."""
 
-    def __init__(self, leads: Leads, vectors: float) -> None:
-        self.leads = leads
+    def __init__(self, pivots: Pivots, vectors: float) -> None:
+        self.pivots = pivots
         self._vectors = vectors
         """Vectors of 32 codes that are looked at for an event: as many as it were so far, or what
-        the widths of leads make one expect at first."""
+        the widths of pivots make one expect at first."""
 
     @classmethod
     def of(cls, compiled: Compiled, ranks: npt.NDArray[Any]) -> Counting | None:
@@ -68,95 +66,95 @@ class Counting:
             return None
         slots = compiled.predicate_slots[items]
         share = widths / counts[slots]
-        lead = _leading(compiled.row_offsets, slots, share, len(counts))
-        leads = _arranged(compiled, lead, ranks)
-        return cls(leads, float(share[lead] @ (sizes - 1)) / 32)
+        pivot = _chosen_pivots(compiled.row_offsets, slots, share, len(counts))
+        pivots = _arranged(compiled, pivot, ranks)
+        return cls(pivots, float(share[pivot] @ (sizes - 1)) / 32)
 
     def ns(self, events: int) -> float:
         """What it takes to count so many events, in nanoseconds."""
-        leads = self.leads
-        event_ns = NS_SORTED * len(leads.slots) + NS_ARRANGED * len(leads.columns)
+        pivots = self.pivots
+        event_ns = NS_SORTED * len(pivots.slots) + NS_ARRANGED * len(pivots.columns)
         event_ns += NS_VECTOR * self._vectors
         chunks = (events + CHUNK - 1) // CHUNK
-        return events * event_ns + chunks * NS_COUNTED * len(leads.ranks)
+        return events * event_ns + chunks * NS_COUNTED * len(pivots.ranks)
 
     def count(self, kernels: Kernels, codes: Codes, dead: Words, totals: Longs) -> None:
         """Add to `totals[rank]` how many events match each filter."""
-        looked = kernels.count_ranges(codes, self.leads, dead, totals)
+        looked = kernels.count_ranges(codes, self.pivots, dead, totals)
         self._vectors = (self._vectors + looked / codes.shape[1]) / 2
 
     @property
     def nbytes(self) -> int:
         """How large it is."""
-        return sum(array.nbytes for array in self.leads)
+        return sum(array.nbytes for array in self.pivots)
 
 
-def _leading(
+def _chosen_pivots(
     offsets: npt.NDArray[Any], slots: npt.NDArray[Any], share: npt.NDArray[Any], slot_count: int
 ) -> Longs:
-    """Of each row the item that leads it: of its narrow ones that of the slot which leads most.
+    """The pivot of each row, as an item: a narrow one, of a slot that many rows have in common.
 
-    The slot that could lead most rows leads these; of the others again, until none is left.
+    The slot with a narrow item in most rows is taken first; then again for the rows that are left.
     """
     rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     narrowest = np.minimum.reduceat(share, offsets[:-1])
-    open_items = np.flatnonzero(share <= ALIKE * narrowest[rows])
-    lead = np.full(len(offsets) - 1, -1, np.int64)
+    open_items = np.flatnonzero(share <= PIVOT_SLACK * narrowest[rows])
+    pivot = np.full(len(offsets) - 1, -1, np.int64)
     while len(open_items):
         slot = np.bincount(slots[open_items], minlength=slot_count).argmax()
         taken = open_items[slots[open_items] == slot]
-        lead[rows[taken]] = taken
-        open_items = open_items[lead[rows[open_items]] < 0]
-    return _joined(offsets, slots, share, lead, slot_count)
+        pivot[rows[taken]] = taken
+        open_items = open_items[pivot[rows[open_items]] < 0]
+    return _with_fewer_slots(offsets, slots, share, pivot, slot_count)
 
 
-def _joined(
+def _with_fewer_slots(
     offsets: npt.NDArray[Any],
     slots: npt.NDArray[Any],
     share: npt.NDArray[Any],
-    lead: Longs,
+    pivot: Longs,
     slot_count: int,
 ) -> Longs:
-    """The same without slots that lead a few rows which others could lead at less expense.
+    """The same, with the few rows of a slot moved to pivots of other slots where that costs less.
 
-    A slot is to be sorted by and arranged for; a row costs the more the wider its lead is.
+    A slot is to be sorted by and arranged for; a row costs the more the wider its pivot is.
     """
-    sizes = np.bincount(slots[lead], minlength=slot_count)
-    leading = sizes > 0
+    sizes = np.bincount(slots[pivot], minlength=slot_count)
+    used = sizes > 0
     for slot in np.argsort(sizes, kind="stable").tolist():
-        if not 0 < sizes[slot] <= MOST_JOINING:
+        if not 0 < sizes[slot] <= MOST_MOVED:
             continue
-        rows = np.flatnonzero(slots[lead] == slot)
+        rows = np.flatnonzero(slots[pivot] == slot)
         counts = np.diff(offsets)[rows]
         firsts = np.cumsum(counts) - counts
         items = np.arange(counts.sum()) + np.repeat(offsets[rows] - firsts, counts)
-        could_lead = leading[slots[items]] & (slots[items] != slot)
-        shares = np.where(could_lead, share[items], np.inf)
+        could_serve = used[slots[items]] & (slots[items] != slot)
+        shares = np.where(could_serve, share[items], np.inf)
         narrowest = np.minimum.reduceat(shares, firsts)
         if np.isinf(narrowest).any():
             continue
-        expense = (narrowest - share[lead[rows]]) @ (counts - 1) * NS_VECTOR / 32
+        expense = (narrowest - share[pivot[rows]]) @ (counts - 1) * NS_VECTOR / 32
         if expense < NS_SORTED + NS_ARRANGED:
             is_best = shares == np.repeat(narrowest, counts)
             owners = np.repeat(rows, counts)[is_best]
-            lead[owners] = items[is_best]  # of several that are as narrow the last
-            leading[slot] = False
-    return lead
+            pivot[owners] = items[is_best]  # of several that are as narrow the last
+            used[slot] = False
+    return pivot
 
 
-def _arranged(compiled: Compiled, lead: Longs, ranks: npt.NDArray[Any]) -> Leads:
-    """Rows, their leads and their other predicates, group by group."""
+def _arranged(compiled: Compiled, pivot: Longs, ranks: npt.NDArray[Any]) -> Pivots:
+    """Rows, their pivots and their other predicates, group by group."""
     items, slots_of = compiled.row_predicates, compiled.predicate_slots
     offsets, counts = compiled.row_offsets, compiled.universe.code_counts
-    order = np.argsort(slots_of[items[lead]], kind="stable")
-    slots, first_rows = np.unique(slots_of[items[lead[order]]], return_index=True)
-    group_of = np.empty(len(lead), np.int64)
-    group_of[order] = np.repeat(np.arange(len(slots)), np.diff(np.append(first_rows, len(lead))))
+    order = np.argsort(slots_of[items[pivot]], kind="stable")
+    slots, first_rows = np.unique(slots_of[items[pivot[order]]], return_index=True)
+    group_of = np.empty(len(pivot), np.int64)
+    group_of[order] = np.repeat(np.arange(len(slots)), np.diff(np.append(first_rows, len(pivot))))
 
-    rows = np.repeat(np.arange(len(lead)), np.diff(offsets))
-    others = np.flatnonzero(lead[rows] != np.arange(len(items)))
-    place_of = np.empty(len(lead), np.int64)
-    place_of[order] = np.arange(len(lead))
+    rows = np.repeat(np.arange(len(pivot)), np.diff(offsets))
+    others = np.flatnonzero(pivot[rows] != np.arange(len(items)))
+    place_of = np.empty(len(pivot), np.int64)
+    place_of[order] = np.arange(len(pivot))
     others = others[np.argsort(place_of[rows[others]], kind="stable")]
     tests = items[others]
     # A column for each slot that rows of a group test: (group, slot), each once.
@@ -168,15 +166,15 @@ def _arranged(compiled: Compiled, lead: Longs, ranks: npt.NDArray[Any]) -> Leads
     arrays = (
         slots,
         counts[slots],
-        np.append(first_rows, len(lead)),
+        np.append(first_rows, len(pivot)),
         column_offsets,
         pairs % len(counts),
         ranks[order],
-        compiled.lows[items[lead[order]]],
-        compiled.highs[items[lead[order]]],
+        compiled.lows[items[pivot[order]]],
+        compiled.highs[items[pivot[order]]],
         np.concatenate([[0], np.cumsum(np.diff(offsets)[order] - 1)]),
         which - column_offsets[group_of[rows[others]]],
         compiled.lows[tests],
         (compiled.highs - compiled.lows)[tests] - 1,
     )
-    return Leads(*(np.ascontiguousarray(array, np.int32) for array in arrays))
+    return Pivots(*(np.ascontiguousarray(array, np.int32) for array in arrays))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.matching.compile.rows import Compiled
-from palio.matching.kernels import Kernels
+from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Part
 from palio.matching.recent import Overlay
 from palio.matching.segment import Codes, Found, Segment
@@ -86,12 +86,14 @@ def _by_programs(
     routes: Routes, segment: Segment, dead: npt.NDArray[np.uint64], codes: Codes
 ) -> tuple[Masks, Longs]:
     assert segment.kernels is not None
+    assert routes.programs is not None
+    programs, program_offsets = routes.programs, routes.program_offsets
     route_blocks = segment.kernels.route_blocks
     scratch = segment.take_scratch()
 
     def fill(first: int, words: Words) -> None:
         route_blocks(
-            codes, first, segment.predicates, routes.programs, routes.program_offsets, dead,
+            codes, first, segment.predicates, programs, program_offsets, dead,
             scratch, words,
         )  # fmt: skip
 
@@ -106,7 +108,7 @@ def routed_lately(overlay: Overlay, codes: Codes) -> tuple[Masks, Longs]:
     names, numbers = np.unique(rows.destinations, return_inverse=True)
 
     def fill(first: int, words: Words) -> None:
-        overlay.kernels.route_fresh(codes, first, rows, cuts.offsets, numbers, words)
+        overlay.kernels.route_recent(codes, first, rows, cuts.offsets, numbers, words)
 
     return _piece_by_piece(names, codes.shape[1], fill)
 

@@ -28,14 +28,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidInput
-from palio.matching import kernels as compiled_code
-from palio.matching import storage
+from palio.matching import storage, warming
 from palio.matching.admission import Admission, Scan, Scans, admission_of, scans_of
 from palio.matching.combining import Joiner, coded_by
 from palio.matching.compile.ranges import Draft
 from palio.matching.compile.terms import Guard, draft_table
 from palio.matching.destinations import routed, routed_lately
-from palio.matching.kernels import Kernels
+from palio.matching.kernels.registry import Kernels, ready
 from palio.matching.layers import Part, part_of
 from palio.matching.plans import PartPlan, Plan
 from palio.matching.protocol import Matches, RowMask
@@ -265,7 +264,7 @@ class Index:
 
     def _catch_up(self) -> None:
         """Take in what was noted, if it is much."""
-        state, engine = self._state, compiled_code.ready()
+        state, engine = self._state, ready()
         if engine is None:
             return
         seen = state.seen
@@ -277,7 +276,7 @@ class Index:
     def merge(self) -> None:
         """Join everything into one part, in this thread, and put it in place."""
         self._job = None
-        engine = compiled_code.ready()
+        engine = ready()
         parts = self._state.seen_by(engine).all_parts()
         self._state = self._new_state(merged_parts(parts, engine))
 
@@ -291,7 +290,7 @@ class Index:
         if self._submit is None:
             self.merge()
         elif self._job is None:
-            self._job = MergeJob(state, compiled_code.ready())
+            self._job = MergeJob(state, ready())
             self._submit(self._job)
 
     def _collect(self) -> None:
@@ -314,7 +313,7 @@ class Index:
                 keys = part.segment.match_one(events, part.dead)
                 return Matches(np.zeros(len(keys), np.int64), keys)
         offsets, keys = self._found(events)
-        engine = compiled_code.ready()
+        engine = ready()
         if engine is not None:
             return Matches(engine.rows_of(offsets), keys)
         return Matches(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), keys)
@@ -383,7 +382,7 @@ class Index:
         if any(part.guards is not None for part in seen.parts):
             keys, counts = np.unique(self._found(events)[1], return_counts=True)
             return keys, counts
-        coded, fresh = coded_by(seen, events, compiled_code.ready())
+        coded, fresh = coded_by(seen, events, ready())
         found = [(part.segment.keys, part.segment.count(codes, part.dead)) for part, codes in coded]
         if seen.overlay is not None and fresh is not None:
             found.append((seen.overlay.rows.keys, seen.overlay.count(fresh)))
@@ -399,7 +398,7 @@ class Index:
         """For each destination with any match, which rows go there."""
         events = self._conform(events)
         seen = self._seen(events.num_rows)
-        coded, fresh = coded_by(seen, events, compiled_code.ready())
+        coded, fresh = coded_by(seen, events, ready())
         answers = [routed(part, codes, events) for part, codes in coded]
         if seen.overlay is not None and fresh is not None:
             answers.append(routed_lately(seen.overlay, fresh))
@@ -410,7 +409,7 @@ class Index:
         return dict(sorted(masks.items()))
 
     def _found(self, events: pa.RecordBatch) -> Found:
-        return self._joiner.match(self._seen(events.num_rows), events, compiled_code.ready())
+        return self._joiner.match(self._seen(events.num_rows), events, ready())
 
     def _conform(self, events: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the model's types; a schema seen just before needs no second look."""
@@ -443,10 +442,10 @@ class Index:
         before = self._rested_pairs
         self._rested_pairs = before + pairs
         if before <= REST_PAIRS < self._rested_pairs:
-            (self._submit or _at_once)(partial(state.rest, seen, compiled_code.ready()))
+            (self._submit or _at_once)(partial(state.rest, seen, ready()))
 
     def _kernels(self, state: State, events: int) -> Kernels | None:
-        engine = compiled_code.ready()
+        engine = ready()
         if engine is not None:
             return engine
         rows = state.rows + len(state.changes)
@@ -455,17 +454,17 @@ class Index:
             if self._twin_pairs <= TWIN_PAIRS:
                 return None
             self._twin_pairs = 0
-            return compiled_code.warm_unless_busy()
+            return warming.warm_unless_busy()
         if self._twin_pairs > WARM_PAIRS and not self._asked_to_warm:
             self._asked_to_warm = True
-            self._submit(compiled_code.warm)
+            self._submit(warming.warm)
         return None
 
     def _kernels_for_bulk(self, count: int) -> Kernels | None:
         """Kernels for laying out many filters at once, if they are there or worth waiting for."""
-        engine = compiled_code.ready()
+        engine = ready()
         if engine is None and self._submit is None and count > MERGE_ROWS:
-            return compiled_code.warm_unless_busy()
+            return warming.warm_unless_busy()
         return engine
 
     # -- files ------------------------------------------------------------------------------------
@@ -501,7 +500,7 @@ class Index:
 
     def explain_plan(self, events: int) -> Plan:
         """How a batch of so many events would be matched, part by part, and what decides it."""
-        seen = self._state.seen_by(compiled_code.ready())
+        seen = self._state.seen_by(ready())
         fresh = 0 if seen.overlay is None else len(seen.overlay)
         return Plan(events, tuple(PartPlan.of(part, events) for part in seen.parts), fresh)
 

@@ -18,7 +18,7 @@ from palio.matching.compile.merge import merged
 from palio.matching.compile.ranges import Draft, compile_drafts
 from palio.matching.compile.rows import Compiled
 from palio.matching.compile.terms import Guard
-from palio.matching.kernels import Kernels
+from palio.matching.kernels.registry import Kernels
 from palio.matching.residuals import holds_on
 from palio.matching.segment import Codes, Found, Segment
 from palio.model.values import NO_VALUES
@@ -64,7 +64,7 @@ class Part:
         """The same part with some filters dead (those that it has)."""
         owners, kernels = self.owners, self.segment.kernels
         if kernels is not None:
-            bits, count = kernels.kill(owners, self.dead, keys)
+            bits, count = kernels.mark_tombstones(owners, self.dead, keys)
             return replace(self, dead=bits, died=self.died + count) if count else self
         first, end = np.searchsorted(owners, keys), np.searchsorted(owners, keys, "right")
         hit = first < end

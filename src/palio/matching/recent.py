@@ -20,15 +20,15 @@ from palio.matching.change_log import Tape
 from palio.matching.coding import Columns
 from palio.matching.compile.cuts import Numbers, SlotCuts, Universe, ordered
 from palio.matching.compile.rows import Entries, assembled
-from palio.matching.kernels import (
+from palio.matching.kernels.records import (
     ARROW_WORDS,
-    Fresh,
-    FreshRows,
-    Kernels,
     NumberCuts,
     NumberTables,
+    RecentBatch,
+    RecentRows,
     addresses_of,
 )
+from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Part, plain_part
 from palio.model.events import attribute
 from palio.model.values import Kind
@@ -47,14 +47,14 @@ BLOCK: Final = 512
 
 _NO_INTEGERS: Final = np.zeros(0, np.int32)
 _NO_LONGS: Final = np.zeros(0, np.int64)
-_NO_ROWS: Final = FreshRows(
+_NO_ROWS: Final = RecentRows(
     _NO_LONGS, _NO_LONGS, np.zeros(1, np.int32), _NO_INTEGERS, _NO_INTEGERS, _NO_INTEGERS
 )
 _NO_CUTS: Final = NumberCuts(np.zeros(1, np.int32), _NO_LONGS, _NO_LONGS, np.zeros(0, np.bool_))
 _NO_TABLES: Final = NumberTables(
     np.zeros((0, 5), np.int32), _NO_INTEGERS, np.zeros(1, np.int32), _NO_LONGS, _NO_INTEGERS
 )
-NOTHING_FRESH: Final = Fresh(
+NOTHING_FRESH: Final = RecentBatch(
     np.zeros((0, 0), np.int32), _NO_ROWS, _NO_INTEGERS, np.zeros(1, np.int32)
 )
 
@@ -66,7 +66,7 @@ class Overlay:
         self,
         kernels: Kernels,
         columns: Columns,
-        rows: FreshRows,
+        rows: RecentRows,
         cuts: NumberCuts,
         tables: NumberTables,
     ) -> None:
@@ -112,9 +112,9 @@ class Overlay:
         )  # fmt: skip
         return codes
 
-    def fresh(self, codes: Codes, ranks: npt.NDArray[np.int32]) -> Fresh:
-        """What `kernels.combine.match_joint` takes in."""
-        return Fresh(codes, self.rows, ranks, self.cuts.offsets)
+    def fresh(self, codes: Codes, ranks: npt.NDArray[np.int32]) -> RecentBatch:
+        """What `kernels.combine.match_with_notes` takes in."""
+        return RecentBatch(codes, self.rows, ranks, self.cuts.offsets)
 
     def match(self, codes: Codes) -> Found:
         """The keys that each event matches, ascending."""
@@ -122,11 +122,11 @@ class Overlay:
         offsets = np.zeros(events + 1, np.int64)
         if events <= FEW_EVENTS:
             ranks = np.empty(max(1, events * len(self)), np.int32)
-            total = self.kernels.scan_fresh(codes, self.rows, self.cuts.offsets, offsets, ranks)
+            total = self.kernels.scan_recent(codes, self.rows, self.cuts.offsets, offsets, ranks)
             return offsets, self.rows.keys[ranks[:total]]
         found, done = np.empty(1024, np.int64), 0
         while True:
-            done = self.kernels.match_fresh(
+            done = self.kernels.match_recent(
                 codes, done, self.rows, self.cuts.offsets, offsets, found
             )
             if done >= events:
@@ -157,7 +157,7 @@ class Overlay:
 
     def count(self, codes: Codes) -> Longs:
         """How many events match each row."""
-        totals: Longs = self.kernels.count_fresh(codes, self.rows, self.cuts.offsets)
+        totals: Longs = self.kernels.count_recent(codes, self.rows, self.cuts.offsets)
         return totals
 
     # -- as a part --------------------------------------------------------------------------------

@@ -17,8 +17,10 @@ import pyarrow as pa
 
 from palio.matching.coding import Coder, Columns
 from palio.matching.compile.rows import Compiled, prefixes_of, ranked_owners, shared_prefixes
-from palio.matching.counting import CHUNK, Counting
-from palio.matching.kernels import ARROW_WORDS, Kernels, Predicates, Scratch, addresses_of, fallback
+from palio.matching.counting import Counting
+from palio.matching.kernels import fallback
+from palio.matching.kernels.records import ARROW_WORDS, CHUNK, Predicates, Scratch, addresses_of
+from palio.matching.kernels.registry import Kernels
 from palio.matching.texts import TextTests
 
 if TYPE_CHECKING:
@@ -53,6 +55,12 @@ LAYOUT: Final = (
 """The names of the arrays of `Segment.laid_out`."""
 
 
+Level: TypeAlias = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], Words]
+
+NO_PROGRAM: Final = np.zeros(0, np.uint32)
+"""What a segment has until it is laid out."""
+
+
 class _Single:
     """Working arrays for one event at a time."""
 
@@ -68,6 +76,9 @@ class _Single:
 
 class Segment:
     """Rows of filters, each filter known by its rank in the ascending list of keys."""
+
+    lower: Level
+    upper: Level
 
     def __init__(self, compiled: Compiled, kernels: Kernels | None) -> None:
         self.keys, self.row_ranks = ranked_owners(compiled.row_owners)
@@ -87,19 +98,24 @@ class Segment:
         segment._prepare(compiled)
         segment.depth = depth
         segment.program = layout["program"]
-        segment.lower = tuple(layout[name] for name in LAYOUT[3:6])
-        segment.upper = tuple(layout[name] for name in LAYOUT[6:9])
+        segment.lower = (
+            layout["lower_offsets"], layout["lower_entries"], layout["lower_vectors"],
+        )  # fmt: skip
+        segment.upper = (
+            layout["upper_offsets"], layout["upper_entries"], layout["upper_vectors"],
+        )  # fmt: skip
         return segment
 
     def laid_out(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save besides the compiled rows."""
-        arrays = (self.keys, self.row_ranks, self.program, *self.lower, *self.upper)
+        arrays: list[npt.NDArray[Any]] = [self.keys, self.row_ranks, self.program]
+        arrays += [*self.lower, *self.upper]
         return dict(zip(LAYOUT, arrays, strict=True))
 
     def _prepare(self, compiled: Compiled) -> None:
         self.compiled = compiled
         self.texts = TextTests(compiled.universe)
-        self.program: npt.NDArray[np.uint32] | None = None
+        self.program: npt.NDArray[np.uint32] = NO_PROGRAM
         self.alternatives = len(self.keys) < compiled.rows
         self.predicate_count = len(compiled.predicate_slots)
         by_slot = np.argsort(compiled.predicate_slots, kind="stable")
@@ -124,7 +140,7 @@ class Segment:
 
     def lay_out(self, kernels: Kernels) -> None:
         """Build what the kernels walk through, unless it was loaded, and use them from now on."""
-        if self.program is None:
+        if self.program is NO_PROGRAM:
             self._build(kernels)
         compiled = self.compiled
         first = compiled.span_offsets[:-1]
@@ -408,7 +424,7 @@ class Segment:
         }  # fmt: skip
         if self.kernels is not None:
             parts["predicates"] += self.tests.nbytes
-            parts["program"] = 0 if self.program is None else self.program.nbytes
+            parts["program"] = self.program.nbytes
             parts["bitmaps"] = sum(array.nbytes for array in (*self.lower, *self.upper))
         parts["scratch"] = sum(array.nbytes for each in self._scratch for array in each)
         counting = self.__dict__.get("counting")

@@ -17,7 +17,7 @@ import numpy as np
 
 from palio.matching.change_log import Tape, is_fresh
 from palio.matching.compile.terms import Guard, draft_singles
-from palio.matching.kernels import Kernels
+from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Part, joined, part_of
 from palio.matching.recent import Overlay
 from palio.matching.subscriptions import Subscription

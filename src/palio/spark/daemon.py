@@ -13,11 +13,12 @@ __all__ = ["prepare"]
 
 def prepare() -> bool:
     """Load the kernels if they are compiled and on disk; whether they are loaded."""
-    from palio.matching import kernels
+    from palio.matching import warming
+    from palio.matching.kernels import registry
 
-    if not kernels.are_on_disk():
+    if not registry.are_on_disk():
         return False
-    kernels.warm()
+    warming.warm()
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -13,9 +14,9 @@ import pytest
 
 from palio import files
 from palio.matching import index as index_module
-from palio.matching import kernels
+from palio.matching import warming
 from palio.matching.index import Index
-from palio.matching.kernels import jit
+from palio.matching.kernels import jit, registry
 from palio.matching.kernels.cache import LOCK, KernelCache
 from palio.model import to_batch
 from tests.matching.test_index import parsed
@@ -141,28 +142,13 @@ def test_the_mark_depends_on_the_sources_and_the_processor(
     assert not is_whole()
 
 
-def test_kernels_that_are_loaded_are_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels.warm()
-    monkeypatch.setattr(kernels, "_loaded", [])
-    assert kernels.are_on_disk()
-
-
-def test_warming_tries_every_kernel_and_tells_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None is left for a caller to compile: each is called at least once."""
-    monkeypatch.setattr(kernels, "_loaded", [])
-    told: list[tuple[int, int]] = []
-    kernels.warm(lambda done, of: told.append((done, of)))
-    assert told == [(done, len(told)) for done in range(1, len(told) + 1)]
-    assert len(told) == len(kernels.Kernels.__dataclass_fields__)
-
-
 def test_an_index_goes_on_in_python_while_another_process_compiles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    loaded = kernels.warm()
-    answers: list[kernels.Kernels | None] = [None, loaded]
-    monkeypatch.setattr(kernels, "_loaded", [])
-    monkeypatch.setattr(kernels, "warm_unless_busy", lambda: answers.pop(0))
+    loaded = warming.warm()
+    answers: list[registry.Kernels | None] = [None, loaded]
+    monkeypatch.setattr(registry, "_loaded", [])
+    monkeypatch.setattr(warming, "warm_unless_busy", lambda: answers.pop(0))
     monkeypatch.setattr(index_module, "TWIN_PAIRS", 15)  # each match looks twice
     monkeypatch.setattr(index_module, "MERGE_ROWS", 4)
     index = Index()
@@ -179,9 +165,9 @@ def test_an_index_goes_on_in_python_while_another_process_compiles(
 def test_bulk_does_not_wait_for_another_process(
     monkeypatch: pytest.MonkeyPatch, is_busy: bool
 ) -> None:
-    loaded = kernels.warm()
-    monkeypatch.setattr(kernels, "_loaded", [])
-    monkeypatch.setattr(kernels, "warm_unless_busy", lambda: None if is_busy else loaded)
+    loaded = warming.warm()
+    monkeypatch.setattr(registry, "_loaded", [])
+    monkeypatch.setattr(warming, "warm_unless_busy", lambda: None if is_busy else loaded)
     monkeypatch.setattr(index_module, "MERGE_ROWS", 4)
     index = Index()
     index.add_many(np.arange(10), parsed("x = :y"), {"y": list(range(10))})
@@ -198,3 +184,20 @@ def test_without_a_directory_to_write_to_kernels_are_compiled_all_the_same() -> 
     )
     done = subprocess.run([sys.executable, "-c", program], check=False)
     assert done.returncode == 0
+
+
+class Gone:
+    """A type that later sources have no more, or elsewhere."""
+
+
+def test_lists_of_functions_that_name_types_which_are_gone_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """numba fails where it reads such a list: nobody could load kernels after an upgrade."""
+    content = {"of-today": (1, int), "of-yesterday": (1, Gone)}
+    for name, each in content.items():
+        (tmp_path / f"{name}.nbi").write_bytes(pickle.dumps("0.60") + pickle.dumps(each))
+    (tmp_path / "cut-off.nbi").write_bytes(pickle.dumps("0.60"))
+    monkeypatch.delattr(sys.modules[__name__], "Gone")
+    assert cache(tmp_path).load(lambda: 7) == 7
+    assert [path.name for path in tmp_path.glob("*.nbi")] == ["of-today.nbi"]

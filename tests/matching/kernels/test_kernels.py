@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from palio.matching import index as index_module
-from palio.matching import kernels
+from palio.matching import warming
 from palio.matching.compile.ranges import Draft, Listed, Range, compile_drafts, ranges_of
 from palio.matching.compile.rows import Compiled
 from palio.matching.destinations import routed
 from palio.matching.index import Index
-from palio.matching.kernels import fallback
+from palio.matching.kernels import fallback, registry
 from palio.matching.layers import Part
 from palio.matching.segment import Segment
 from palio.model import to_batch
@@ -46,7 +46,7 @@ def some_rows(draw: np.random.Generator, rows: int) -> Compiled:
 @pytest.mark.parametrize("events", [1, 511, 513])
 def test_plans_equal_the_twin(rows: int, events: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
-    segment = Segment(some_rows(draw, rows), kernels.warm())
+    segment = Segment(some_rows(draw, rows), warming.warm())
     batch = pa.record_batch({f"a{at}": draw.integers(0, 40, events) for at in range(8)})
     codes = segment.codes_of(batch)
     assert (codes == fallback.code_batch(segment.compiled.universe, batch)).all()
@@ -74,8 +74,8 @@ def test_plans_equal_the_twin(rows: int, events: int, seed: int) -> None:
 
 
 def test_a_spare_thread_compiles_and_merges(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = kernels.warm()
-    monkeypatch.setattr(kernels, "_loaded", [])
+    loaded = warming.warm()
+    monkeypatch.setattr(registry, "_loaded", [])
     monkeypatch.setattr(index_module, "WARM_PAIRS", 7)
     monkeypatch.setattr(index_module, "MERGE_ROWS", 4)
     jobs: list[Callable[[], Any]] = []
@@ -86,9 +86,9 @@ def test_a_spare_thread_compiles_and_merges(monkeypatch: pytest.MonkeyPatch) -> 
     assert index.match(event).keys.tolist() == list(range(8))
     assert {part.plan for part in index.explain_plan(1).parts} == {"twin"}
     merge, warm = jobs
-    assert warm is kernels.warm
+    assert warm is warming.warm
 
-    kernels._loaded.append(loaded)
+    registry._loaded.append(loaded)
     for key in range(8, 20):
         index.add(key, parsed("x = 1"))
     assert index.match(event).keys.tolist() == list(range(20))

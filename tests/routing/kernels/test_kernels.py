@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palio.matching import kernels as matching_kernels
+from palio.matching.kernels import registry
 from palio.routing import kernels
 
 
@@ -14,4 +14,4 @@ def test_kernels_are_ready_once_somebody_asked_for_them(monkeypatch: pytest.Monk
     found = kernels.warm()
     assert kernels.ready() is found
     assert kernels.warm() is found
-    assert matching_kernels.ready() is not None
+    assert registry.ready() is not None

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import uint64 as word
 
-from palio.matching.kernels import Predicates, Scratch
 from palio.matching.kernels.emit import emit, order, tally, unite
 from palio.matching.kernels.jit import compiled, inlined
+from palio.matching.kernels.records import Predicates, Scratch
 from palio.matching.kernels.simd import (
     and_into,
     and_not_into,
@@ -196,13 +196,13 @@ def _and_row(program: Any, entry: Any, mine: Any, places: Any, vectors: Any, res
 
 
 @inlined
-def _lives(rank: Any, dead: Any) -> Any:
-    """1 if the filter of a rank is not dead, else 0."""
-    return ~(dead[rank >> _SHIFT] >> (rank & word(63))) & _ONE
+def _is_alive(rank: Any, tombstones: Any) -> Any:
+    """1 if the filter of a rank has no tombstone, else 0."""
+    return ~(tombstones[rank >> _SHIFT] >> (rank & word(63))) & _ONE
 
 
 @compiled
-def walk(program: Program, dead: Words, scratch: Scratch) -> int:
+def walk(program: Program, tombstones: Words, scratch: Scratch) -> int:
     """Note `rank << 32 | place` for every living row that some event satisfies; return how many.
 
     The events of the k-th are `results[k]`. `inherited[depth]` holds the events that satisfy all
@@ -231,7 +231,7 @@ def walk(program: Program, dead: Words, scratch: Scratch) -> int:
                 rest = _and_row(program, entry, mine, places, source, vector_at(target, noted))
                 rank = word(program[word(program[entry + _ONE])])
                 notes[noted] = (rank << _HALF) | noted
-                noted += _lives(rank, dead) & word(rest != _ZERO)
+                noted += _is_alive(rank, tombstones) & word(rest != _ZERO)
             at += count + count
         limit[depth] = last + word(program[node + _ONE]) * _TWO
         cursor[depth] = last - stride
@@ -282,12 +282,12 @@ def all_events(vector: Words, events: int) -> None:
 
 @compiled
 def _matched_rows(
-    program: Program, dead: Words, alternatives: bool, rank_bits: int, scratch: Scratch
+    program: Program, tombstones: Words, alternatives: bool, rank_bits: int, scratch: Scratch
 ) -> tuple[int, int]:
     """Notes of the rows that events of the block satisfy, by rank: how many vectors, how many
     notes.
     """
-    count = walk(program, dead, scratch)
+    count = walk(program, tombstones, scratch)
     order(scratch.notes, scratch.spare, count, rank_bits)
     noted = unite(scratch.notes, scratch.results, count) if alternatives else count
     return count, noted
@@ -308,7 +308,7 @@ def match_blocks(
     start: int,
     predicates: Predicates,
     program: Program,
-    dead: Words,
+    tombstones: Words,
     alternatives: bool,
     scratch: Scratch,
     keys: Longs,
@@ -326,7 +326,7 @@ def match_blocks(
     rank_bits = bits_of(len(keys))
     for first in range(start, codes.shape[1], EVENTS):
         size = begin_block(codes, first, predicates, scratch)
-        count, noted = _matched_rows(program, dead, alternatives, rank_bits, scratch)
+        count, noted = _matched_rows(program, tombstones, alternatives, rank_bits, scratch)
         tally(scratch.results, count, cursors)
         total = offsets[first]
         for event in range(EVENTS):
@@ -345,7 +345,7 @@ def count_blocks(
     codes: Integers,
     predicates: Predicates,
     program: Program,
-    dead: Words,
+    tombstones: Words,
     alternatives: bool,
     scratch: Scratch,
     totals: Longs,
@@ -355,9 +355,9 @@ def count_blocks(
     for first in range(0, codes.shape[1], EVENTS):
         begin_block(codes, first, predicates, scratch)
         if alternatives:
-            _, noted = _matched_rows(program, dead, alternatives, rank_bits, scratch)
+            _, noted = _matched_rows(program, tombstones, alternatives, rank_bits, scratch)
         else:  # in any order
-            noted = walk(program, dead, scratch)
+            noted = walk(program, tombstones, scratch)
         for at in range(word(noted)):
             rank, row = scratch.notes[at] >> _HALF, scratch.notes[at] & _LOW_HALF
             for place in range(word(8)):
@@ -371,7 +371,7 @@ def route_blocks(
     predicates: Predicates,
     programs: Program,
     program_offsets: Longs,
-    dead: Words,
+    tombstones: Words,
     scratch: Scratch,
     masks: Words,
 ) -> None:
@@ -386,13 +386,13 @@ def route_blocks(
             all_events(scratch.inherited[0], size)
             all_events(masks[destination, block], size)
             program = programs[program_offsets[destination] : program_offsets[destination + 1]]
-            reach(program, dead, scratch)
+            reach(program, tombstones, scratch)
             for place in range(8):
                 masks[destination, block, place] &= ~scratch.inherited[0, place]
 
 
 @compiled
-def reach(program: Program, dead: Words, scratch: Scratch) -> None:
+def reach(program: Program, tombstones: Words, scratch: Scratch) -> None:
     """Take the events that some living row admits out of `inherited[0]`; stop when none is left.
 
     The program has one node, whose rows stand with those first that admit most. `inherited[1]` is
@@ -411,7 +411,7 @@ def reach(program: Program, dead: Words, scratch: Scratch) -> None:
             bits &= bits - _ONE
             entry = at + place + place
             rest = _and_row(program, entry, left, places, source, result)
-            if rest and _lives(word(program[word(program[entry + _ONE])]), dead):
+            if rest and _is_alive(word(program[word(program[entry + _ONE])]), tombstones):
                 and_not_into(left, result, left)
         if not and_into(left, left, left):
             return

@@ -12,9 +12,11 @@ all of them takes a second or compiling takes a minute, so whoever has compiled 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar
@@ -78,9 +80,20 @@ class KernelCache:
             if self.is_whole():
                 turn.close()  # another process has compiled meanwhile; all may load at once
                 return everything()
+            self._remove_unreadable()
             loaded = everything()
             self._leave_mark()
             return loaded
+
+    def _remove_unreadable(self) -> None:
+        """Remove the lists of compiled functions that name a type which is no more: numba would
+        fail where it reads one, such as after an upgrade.
+        """
+        assert self._directory is not None
+        with suppress(*NO_FILES):
+            for path in self._directory.glob("*.nbi"):
+                if not _is_readable(path.read_bytes()):
+                    path.unlink()
 
     def _leave_mark(self) -> None:
         assert self._path is not None
@@ -89,3 +102,16 @@ class KernelCache:
                 file.write(self._mark)
         except NO_FILES:
             return  # the next process looks at every file, and finds it
+
+
+def _is_readable(index: bytes) -> bool:
+    """Whether numba can read one of its lists: two pickles, its version and the content."""
+    stream = BytesIO(index)
+    try:
+        pickle.load(stream)
+        pickle.load(stream)
+    except (ArithmeticError, AttributeError, EOFError, ImportError, LookupError, TypeError):
+        return False
+    except (ValueError, pickle.PickleError):
+        return False
+    return True

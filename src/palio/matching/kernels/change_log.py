@@ -1,9 +1,9 @@
-"""Kernels that keep fresh comparisons with numbers up to date: from a tape of changes to flat rows.
+"""Kernels that keep recent comparisons with numbers up to date: from a log of changes to flat rows.
 
 Compiling afresh at each match after a change takes dozens of small steps, between any two of which
 another thread may hold the interpreter's lock. `advance` is one call without the lock: it copies
-the rows that stay, takes in what the tape says, and gives both a common set of cuts. What a cut is
-is said in `cuts.py`, what stands on a tape in `tape.py`.
+the rows that stay, takes in what the log says, and gives both a common set of cuts. `cuts.py` says
+what a cut is, `matching/change_log.py` what a record of the log holds.
 """
 
 # A kernel is one loop over flat arrays: in pieces it would be slower, and they are its parameters.
@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from palio.matching.kernels import FIRST_NUMBER, OPEN, FreshRows, NumberCuts, NumberTables
 from palio.matching.kernels.jit import compiled
+from palio.matching.kernels.records import FIRST_NUMBER, OPEN, NumberCuts, NumberTables, RecentRows
 
-__all__ = ["advance", "code_numbers", "common_ranks", "kill"]
+__all__ = ["advance", "code_numbers", "common_ranks", "mark_tombstones"]
 
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -113,7 +113,7 @@ def _place_of(
 
 @compiled
 def _latest(words: Longs, start: int, end: int) -> tuple[Longs, Longs, int]:
-    """The keys on a piece of tape, ascending, the place of the last record of each, and how many
+    """The keys in a piece of the log, ascending, the place of the last record of each, and how many
     comparisons these have.
     """
     count, at = 0, start
@@ -266,9 +266,9 @@ def _copy(
 
 @compiled
 def advance(
-    rows: FreshRows, cuts: NumberCuts, words: Longs, start: int, end: int, slots: int
-) -> tuple[FreshRows, NumberCuts, NumberTables, Longs]:
-    """Rows and cuts after what stands on a piece of tape, and the keys that it names, ascending.
+    rows: RecentRows, cuts: NumberCuts, words: Longs, start: int, end: int, slots: int
+) -> tuple[RecentRows, NumberCuts, NumberTables, Longs]:
+    """Rows and cuts after the changes in a piece of the log, and the keys that it names, ascending.
 
     Rows stay in the order of their keys. Nothing given is changed: other readers may use it.
     """
@@ -292,7 +292,7 @@ def advance(
 
 
 @compiled
-def _renumbered(rows: FreshRows, before: Integers, after: Integers, moved: Longs) -> FreshRows:
+def _renumbered(rows: RecentRows, before: Integers, after: Integers, moved: Longs) -> RecentRows:
     """Rows whose cuts have other places, in slots that begin at others."""
     slots, old_lows, old_highs = rows.slots, rows.lows, rows.highs
     lows, highs = np.empty_like(old_lows), np.empty_like(old_highs)
@@ -300,15 +300,15 @@ def _renumbered(rows: FreshRows, before: Integers, after: Integers, moved: Longs
         slot, low, high = slots[at], old_lows[at], old_highs[at]
         lows[at] = moved[before[slot] + low - 1] + 1 - after[slot] if low else 0
         highs[at] = moved[before[slot] + high - 1] + 1 - after[slot] if high != OPEN else OPEN
-    return FreshRows(rows.keys, rows.destinations, rows.offsets, slots, lows, highs)
+    return RecentRows(rows.keys, rows.destinations, rows.offsets, slots, lows, highs)
 
 
 @compiled
 def _with_changes(
-    rows: FreshRows, words: Longs, changed: Longs, records: Longs, ends: _Ends
-) -> FreshRows:
+    rows: RecentRows, words: Longs, changed: Longs, records: Longs, ends: _Ends
+) -> RecentRows:
     """The rows that stay and the new ones, by key."""
-    old_keys, old_goals, old_offsets = rows.keys, rows.destinations, rows.offsets
+    old_keys, old_destinations, old_offsets = rows.keys, rows.destinations, rows.offsets
     most, size = len(old_keys) + len(changed), len(rows.slots) + len(ends.slots) // 2
     keys, destinations = np.empty(most, np.int64), np.empty(most, np.int64)
     offsets, slots = np.zeros(most + 1, np.int32), np.empty(size, np.int32)
@@ -322,7 +322,7 @@ def _with_changes(
             until += 1
         first, last = old_offsets[row], old_offsets[until]
         keys[made : made + until - row] = old_keys[row:until]
-        destinations[made : made + until - row] = old_goals[row:until]
+        destinations[made : made + until - row] = old_destinations[row:until]
         slots[filled : filled + last - first] = rows.slots[first:last]
         lows[filled : filled + last - first] = rows.lows[first:last]
         highs[filled : filled + last - first] = rows.highs[first:last]
@@ -346,7 +346,7 @@ def _with_changes(
             filled, interval = filled + 1, interval + 1
         made += 1
         offsets[made] = filled
-    return FreshRows(
+    return RecentRows(
         keys[:made],
         destinations[:made],
         offsets[: made + 1],
@@ -461,18 +461,18 @@ def _reach(keys: Longs, first: int, key: int) -> int:
 
 
 @compiled
-def kill(owners: Longs, dead: Words, keys: Longs) -> tuple[Words, int]:
-    """The bits of the dead with those of some keys (both ascending) among them, and how many more
-    they are; no bits if there are none.
+def mark_tombstones(owners: Longs, tombstones: Words, keys: Longs) -> tuple[Words, int]:
+    """The tombstones with those of some keys added (`owners` and `keys` ascend), and the number of
+    new ones; no bits if there are none.
     """
-    more, bits, at = 0, dead[:0], 0
+    more, bits, at = 0, tombstones[:0], 0
     for key in keys:
         at = _reach(owners, at, key)
         while at < len(owners) and owners[at] == key:
             word, bit = at >> 6, np.uint64(1) << np.uint64(at & 63)
-            if not dead[word] & bit:
+            if not tombstones[word] & bit:
                 if not len(bits):
-                    bits = dead.copy()
+                    bits = tombstones.copy()
                 bits[word] |= bit
                 more += 1
             at += 1

@@ -1,11 +1,11 @@
-"""Kernels of the batch plan for several parts at once: their rows are noted part by part, ordered
-and written together.
+"""Kernels of the batch plan for several layers: rows are noted layer by layer, ordered and written
+together.
 
-An index that changes has one large part and a few small ones. Written one by one, their answers
+An index that changes has one large layer and a few small ones. Written one by one, their answers
 would have to be merged pair by pair, which takes longer than finding what the small ones add. Here
-each small part leaves *notes*, as `kernels.bits.walk` makes them, with ranks that all parts have
-in common; the large part takes those of each block in among its own, and notes the rows that
-changed lately behind them.
+each small layer leaves *notes*, as `kernels.bits.walk` makes them, with ranks that all layers have
+in common; the large layer takes those of each block in among its own, and notes the recent rows
+behind them.
 """
 
 # ruff: noqa: PLR0913, PLR0917
@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from numba import uint64 as word
 
-from palio.matching.kernels import Fresh, Predicates, Scratch
 from palio.matching.kernels.bits import EVENTS, begin_block, bits_of, walk
 from palio.matching.kernels.emit import emit, order, tally, unite
 from palio.matching.kernels.jit import compiled
-from palio.matching.kernels.recent import ladders_of, note_fresh, steps_of
+from palio.matching.kernels.recent import note_recent, padded_rows_of, prefix_vectors_of
+from palio.matching.kernels.records import Predicates, RecentBatch, Scratch
 
-__all__ = ["match_joint", "note_blocks"]
+__all__ = ["match_with_notes", "note_blocks"]
 
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ def note_blocks(
     codes: Integers,
     predicates: Predicates,
     program: Program,
-    dead: Words,
+    tombstones: Words,
     scratch: Scratch,
     ranks: Integers,
     begin: int,
@@ -47,13 +47,13 @@ def note_blocks(
     notes: Words,
     ends: Longs,
 ) -> int:
-    """Note the rows of a small part, from the place `begin` on; returns the place after the last.
+    """Note the rows of a small layer, from the place `begin` on; returns the place after the last.
 
-    The notes of block b end at `ends[b]`; `ranks` gives the common rank for each of the part's.
+    The notes of block b end at `ends[b]`; `ranks` gives the common rank for each of the layer's.
     """
     for block in range(len(ends)):
         begin_block(codes, block * EVENTS, predicates, scratch)
-        count = walk(program, dead, scratch)
+        count = walk(program, tombstones, scratch)
         _renumber(scratch.notes, count, ranks)
         results[begin : begin + count] = scratch.results[:count]
         notes[begin : begin + count] = scratch.notes[:count]
@@ -70,42 +70,42 @@ def _renumber(notes: Words, count: int, ranks: Integers) -> None:
 
 
 @compiled
-def match_joint(
+def match_with_notes(
     codes: Integers,
     start: int,
     predicates: Predicates,
     program: Program,
-    dead: Words,
+    tombstones: Words,
     alternatives: bool,
     scratch: Scratch,
     ranks: Integers,
     other_ends: Longs,
     other_results: Words,
     other_notes: Words,
-    fresh: Fresh,
+    recent: RecentBatch,
     keys: Longs,
     offsets: Longs,
     found: Longs,
 ) -> int:
-    """Like `kernels.bits.match_blocks`, with the notes of other parts and fresh rows taken in.
+    """Like `kernels.bits.match_blocks`, with the notes of other layers and recent rows taken in.
 
-    `keys` are by common rank, which `ranks` gives for each of this part's; no ranks, and they are
-    the same. The notes of part p for block b end at `other_ends[p, b]`.
+    `keys` are by common rank, which `ranks` gives for each rank of this layer; no ranks, and they
+    are the same. The notes of layer l for block b end at `other_ends[l, b]`.
     """
     events: int = codes.shape[1]
     cursors = np.zeros(EVENTS + 1, np.int64)
-    ladders = ladders_of(fresh.cut_offsets)
-    steps = steps_of(fresh.rows, ladders)
+    prefixes = prefix_vectors_of(recent.cut_offsets)
+    padded = padded_rows_of(recent.rows, prefixes)
     rank_bits = bits_of(len(keys))
     for first in range(start, events, EVENTS):
         size = begin_block(codes, first, predicates, scratch)
-        count = walk(program, dead, scratch)
+        count = walk(program, tombstones, scratch)
         if len(ranks):
             _renumber(scratch.notes, count, ranks)
         count = _take_in(first // EVENTS, other_ends, other_results, other_notes, scratch, count)
-        if len(fresh.ranks):
-            count = note_fresh(
-                fresh.codes, first, fresh.ranks, steps, ladders,
+        if len(recent.ranks):
+            count = note_recent(
+                recent.codes, first, recent.ranks, padded, prefixes,
                 scratch.results, scratch.notes, count,
             )  # fmt: skip
         order(scratch.notes, scratch.spare, count, rank_bits)
@@ -132,13 +132,13 @@ def _take_in(
     scratch: Scratch,
     count: int,
 ) -> int:
-    """Copy the other parts' notes of a block behind the first `count`; returns how many there are.
+    """Copy the other layers' notes of a block behind the first `count`; returns the new count.
 
-    Parts follow each other, and in each part the blocks.
+    Layers follow each other, and in each layer the blocks.
     """
     ends = other_ends.reshape(-1)
-    for part in range(len(other_ends)):
-        place = part * other_ends.shape[1] + block
+    for layer in range(len(other_ends)):
+        place = layer * other_ends.shape[1] + block
         begin = ends[place - 1] if place else 0
         for at in range(word(begin), word(ends[place])):
             scratch.results[word(count)] = other_results[at]

@@ -1,9 +1,9 @@
 """Kernels of the counting plan: how many events each row admits, without saying which.
 
-Every row has a *lead*, a narrow predicate of its. Events are sorted by the code of the lead's slot,
-so those that satisfy the lead stand together, and the row's other predicates are tested on those
-alone, 32 codes at a time. Rows whose leads are of one slot share the sorting, and the columns of
-codes that stand in its order.
+Every row has a *pivot*: the most selective of its predicates, or nearly. Events are sorted by the
+code of the pivot's slot, so those that satisfy the pivot stand together, and the row's other
+predicates are tested on those alone, 32 codes at a time. Rows whose pivots are of one slot share
+the sorting, and the columns of codes that stand in its order.
 
 Unsigned words are used as indices throughout, as in `kernels.bits`.
 """
@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import uint64 as word
 
-from palio.matching.counting import CHUNK
-from palio.matching.kernels import Leads
 from palio.matching.kernels.jit import compiled, inlined
+from palio.matching.kernels.records import CHUNK, Pivots
 from palio.matching.kernels.simd import ones_in, within
 
 __all__ = ["LANES", "count_ranges"]
@@ -39,24 +38,24 @@ _LANES = np.uint64(LANES)
 
 
 @compiled
-def count_ranges(codes: Integers, leads: Leads, dead: Words, totals: Longs) -> int:
+def count_ranges(codes: Integers, pivots: Pivots, tombstones: Words, totals: Longs) -> int:
     """Add to `totals[rank]` how many events each row admits; returns how many vectors of codes
     were looked at.
     """
     order = np.zeros(CHUNK, np.uint16)
-    ends = np.zeros(leads.code_counts.max() + 2, np.int32)
-    columns = np.zeros((np.diff(leads.column_offsets).max(), CHUNK + LANES), np.uint16)
+    ends = np.zeros(pivots.code_counts.max() + 2, np.int32)
+    columns = np.zeros((np.diff(pivots.column_offsets).max(), CHUNK + LANES), np.uint16)
     looked = 0
     for first in range(0, codes.shape[1], CHUNK):
         last = min(first + CHUNK, codes.shape[1])
-        for group in range(len(leads.slots)):
-            _sort(codes[leads.slots[group], first:last], leads.code_counts[group], ends, order)
-            slots = leads.columns[leads.column_offsets[group] : leads.column_offsets[group + 1]]
+        for group in range(len(pivots.slots)):
+            _sort(codes[pivots.slots[group], first:last], pivots.code_counts[group], ends, order)
+            slots = pivots.columns[pivots.column_offsets[group] : pivots.column_offsets[group + 1]]
             for place, slot in enumerate(slots):
                 _arrange(codes[slot, first:last], order, columns[place])
             looked += _count_rows(
-                leads, leads.row_offsets[group], leads.row_offsets[group + 1], ends, columns, dead,
-                totals,
+                pivots, pivots.row_offsets[group], pivots.row_offsets[group + 1], ends, columns,
+                tombstones, totals,
             )  # fmt: skip
     return looked
 
@@ -83,20 +82,20 @@ def _arrange(coded: Integers, order: Halves, column: Halves) -> None:
 
 
 @inlined
-def _test(leads: Any, test: Any, base: Any, stride: Any) -> Any:
+def _test(pivots: Any, test: Any, base: Any, stride: Any) -> Any:
     """The address of a test's column, its first code, and one less than how many it admits."""
-    column = base + word(leads.test_columns[test]) * stride
-    return column, word(leads.test_lows[test]), word(leads.test_widths[test])
+    column = base + word(pivots.test_columns[test]) * stride
+    return column, word(pivots.test_lows[test]), word(pivots.test_widths[test])
 
 
 @inlined
-def _met(one: Any, two: Any, more: Any, place: Any, leads: Any, base: Any, stride: Any) -> Any:
+def _met(one: Any, two: Any, more: Any, place: Any, pivots: Any, base: Any, stride: Any) -> Any:
     """Which of 32 events satisfy two tests, and where there are more those too, a bit for each."""
     at = place + place
     bits = within(one[0] + at, one[1], one[2]) & within(two[0] + at, two[1], two[2])
     test, last = more
     while bits and test < last:
-        column, low, width = _test(leads, test, base, stride)
+        column, low, width = _test(pivots, test, base, stride)
         bits &= within(column + at, low, width)
         test += _ONE
     return bits
@@ -104,36 +103,36 @@ def _met(one: Any, two: Any, more: Any, place: Any, leads: Any, base: Any, strid
 
 @compiled
 def _count_rows(
-    leads: Leads,
+    pivots: Pivots,
     first_row: int,
     last_row: int,
     ends: Integers,
     columns: Halves,
-    dead: Words,
+    tombstones: Words,
     totals: Longs,
 ) -> int:
     """Count the rows of a group; how many vectors of codes were looked at."""
     base, stride = word(columns.ctypes.data), word(2 * columns.shape[1])
     looked = _ZERO
     for row in range(word(first_row), word(last_row)):
-        rank = word(leads.ranks[row])
-        place, end = word(ends[word(leads.lows[row])]), word(ends[word(leads.highs[row])])
-        if dead[rank >> _SHIFT] >> (rank & word(63)) & _ONE or place >= end:
+        rank = word(pivots.ranks[row])
+        place, end = word(ends[word(pivots.lows[row])]), word(ends[word(pivots.highs[row])])
+        if tombstones[rank >> _SHIFT] >> (rank & word(63)) & _ONE or place >= end:
             continue
-        first, last = word(leads.test_offsets[row]), word(leads.test_offsets[row + _ONE])
+        first, last = word(pivots.test_offsets[row]), word(pivots.test_offsets[row + _ONE])
         if first == last:
             totals[rank] += end - place
             continue
         looked += ((end - place + _LANES - _ONE) // _LANES) * (last - first)
-        one = _test(leads, first, base, stride)
-        two = _test(leads, min(first + _ONE, last - _ONE), base, stride)
+        one = _test(pivots, first, base, stride)
+        two = _test(pivots, min(first + _ONE, last - _ONE), base, stride)
         more = (first + _TWO, last)
         count = _ZERO
         while place + _LANES <= end:
-            count += ones_in(_met(one, two, more, place, leads, base, stride))
+            count += ones_in(_met(one, two, more, place, pivots, base, stride))
             place += _LANES
         if place < end:
             some = (_ONE << (end - place)) - _ONE
-            count += ones_in(_met(one, two, more, place, leads, base, stride) & some)
+            count += ones_in(_met(one, two, more, place, pivots, base, stride) & some)
         totals[rank] += count
     return int(looked)

@@ -2,7 +2,7 @@
 
 Only the modules of `kernels` import this module, and those are imported when a first
 engine is ready to use compiled code: importing numba takes half a second, compiling takes many
-(`kernels.py`).
+(`registry.py`).
 """
 
 from __future__ import annotations

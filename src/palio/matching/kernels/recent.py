@@ -1,4 +1,4 @@
-"""Kernels that match the rows that changed lately (`overlay.py`), straight from their intervals.
+"""Kernels that match recent rows (`matching/recent.py`), straight from their intervals.
 
 Rows that change thousands of times a second are not worth a program. In a block of events every
 slot gets its running vectors, as in `kernels.bits.evaluate`; an interval is the difference of two
@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from numba import uint64 as word
 
-from palio.matching.kernels import FIRST_NUMBER, FreshRows
 from palio.matching.kernels.bits import (
     EVENTS,
     FEW_CODES,
@@ -25,6 +24,7 @@ from palio.matching.kernels.bits import (
 )
 from palio.matching.kernels.emit import emit, tally
 from palio.matching.kernels.jit import compiled, inlined
+from palio.matching.kernels.records import FIRST_NUMBER, RecentRows
 from palio.matching.kernels.simd import (
     and_differences_into,
     and_into,
@@ -34,13 +34,13 @@ from palio.matching.kernels.simd import (
 )
 
 __all__ = [
-    "count_fresh",
-    "ladders_of",
-    "match_fresh",
-    "note_fresh",
-    "route_fresh",
-    "scan_fresh",
-    "steps_of",
+    "count_recent",
+    "match_recent",
+    "note_recent",
+    "padded_rows_of",
+    "prefix_vectors_of",
+    "route_recent",
+    "scan_recent",
 ]
 
 Integers = npt.NDArray[np.int32]
@@ -57,11 +57,11 @@ _TWO = np.uint64(2)
 _THREE = np.uint64(3)
 
 WIDTH = 4
-"""Intervals of a row that are ANDed at a time: what one waits for, the others wait for too."""
+"""Intervals of a row that are ANDed together: the processor loads all four at once."""
 
 
-class Ladders(NamedTuple):
-    """The running vectors of all slots for one block of events.
+class PrefixVectors(NamedTuple):
+    """The prefix vectors of all slots for a block of events: vector c has the events below code c.
 
     In slot s `before[starts[s] + c]` is the place of the vector of the events whose code is less
     than c; the slot's vectors begin at `firsts[s]`. Behind all slots stand the places of no events,
@@ -76,11 +76,11 @@ class Ladders(NamedTuple):
     ordered: Integers
 
 
-class Steps(NamedTuple):
-    """Rows as steps of `WIDTH` intervals: the places of their ends in `Ladders.before`.
+class PaddedRows(NamedTuple):
+    """Rows as groups of `WIDTH` intervals: the places of their ends in `PrefixVectors.before`.
 
-    Row r takes the steps `offsets[r] : offsets[r + 1]`; what is left of the last is filled up with
-    the interval of all events.
+    Row r takes the groups `offsets[r] : offsets[r + 1]`; the last group is padded with the interval
+    of all events.
     """
 
     offsets: Integers
@@ -89,28 +89,28 @@ class Steps(NamedTuple):
 
 
 @compiled
-def ladders_of(cut_offsets: Integers) -> Ladders:
-    """Room for slots with so many cuts."""
+def prefix_vectors_of(cut_offsets: Integers) -> PrefixVectors:
+    """Room for the slots whose cuts have these offsets."""
     slots = len(cut_offsets) - 1
     counts = np.empty(slots, np.int32)
     starts, firsts = np.zeros(slots + 1, np.int64), np.zeros(slots + 1, np.int64)
     for slot in range(slots):
         counts[slot] = cut_offsets[slot + 1] - cut_offsets[slot] + FIRST_NUMBER + 1 + AFTER_NUMBERS
         starts[slot + 1] = starts[slot] + counts[slot] + 1
-        rungs = counts[slot] if counts[slot] <= FEW_CODES else EVENTS
-        firsts[slot + 1] = firsts[slot] + rungs + 1
+        held = counts[slot] if counts[slot] <= FEW_CODES else EVENTS
+        firsts[slot + 1] = firsts[slot] + held + 1
     before = np.empty(starts[slots] + 2, np.int32)
     before[starts[slots]], before[starts[slots] + 1] = firsts[slots], firsts[slots] + 1
     vectors = np.empty((firsts[slots] + 2, 8), np.uint64)
     vectors[firsts[slots]] = word(0)
-    return Ladders(counts, starts, before, firsts, vectors, np.empty(EVENTS, np.int32))
+    return PrefixVectors(counts, starts, before, firsts, vectors, np.empty(EVENTS, np.int32))
 
 
 @compiled
-def steps_of(rows: FreshRows, ladders: Ladders) -> Steps:
-    """The steps of some rows."""
+def padded_rows_of(rows: RecentRows, prefixes: PrefixVectors) -> PaddedRows:
+    """Rows, padded."""
     row_offsets, slots, row_lows, row_highs = rows.offsets, rows.slots, rows.lows, rows.highs
-    counts, starts = ladders.counts, ladders.starts
+    counts, starts = prefixes.counts, prefixes.starts
     offsets = np.zeros(len(rows.keys) + 1, np.int32)
     for row in range(len(rows.keys)):
         length = row_offsets[row + 1] - row_offsets[row]
@@ -124,34 +124,34 @@ def steps_of(rows: FreshRows, ladders: Ladders) -> Steps:
             lows[place] = first + row_lows[at] + FIRST_NUMBER
             highs[place] = first + min(row_highs[at] + FIRST_NUMBER, top)
             place += 1
-    return Steps(offsets, lows, highs)
+    return PaddedRows(offsets, lows, highs)
 
 
 @compiled
-def _climb(codes: Integers, first: int, ladders: Ladders) -> None:
-    """Fill the ladders in for the block that begins at an event."""
+def _fill_in(codes: Integers, first: int, prefixes: PrefixVectors) -> None:
+    """Fill in the prefix vectors for the block that begins at an event."""
     size = min(EVENTS, codes.shape[1] - first)
-    all_events(ladders.vectors[ladders.firsts[-1] + 1], size)
-    for slot in range(len(ladders.counts)):
+    all_events(prefixes.vectors[prefixes.firsts[-1] + 1], size)
+    for slot in range(len(prefixes.counts)):
         coded = codes[slot, first : first + size]
-        before = ladders.before[ladders.starts[slot] : ladders.starts[slot + 1]]
-        running = ladders.vectors[ladders.firsts[slot] : ladders.firsts[slot + 1]]
-        if ladders.counts[slot] <= FEW_CODES:
-            run_by_code(coded, ladders.counts[slot], before, running)
+        before = prefixes.before[prefixes.starts[slot] : prefixes.starts[slot + 1]]
+        running = prefixes.vectors[prefixes.firsts[slot] : prefixes.firsts[slot + 1]]
+        if prefixes.counts[slot] <= FEW_CODES:
+            run_by_code(coded, prefixes.counts[slot], before, running)
         else:
-            run_by_event(coded, ladders.counts[slot], before, ladders.ordered, running)
-        base = ladders.firsts[slot]
+            run_by_event(coded, prefixes.counts[slot], before, prefixes.ordered, running)
+        base = prefixes.firsts[slot]
         for at in range(len(before)):
             before[at] += base
 
 
 @compiled
-def note_fresh(
+def note_recent(
     codes: Integers,
     first: int,
     ranks: Integers,
-    steps: Steps,
-    ladders: Ladders,
+    padded: PaddedRows,
+    prefixes: PrefixVectors,
     results: Words,
     notes: Words,
     noted: int,
@@ -161,28 +161,28 @@ def note_fresh(
 
     No branch depends on what is found, so that the next rows are on their way meanwhile.
     """
-    _climb(codes, first, ladders)
-    offsets, lows, highs, before = steps.offsets, steps.lows, steps.highs, ladders.before
-    base, target = word(ladders.vectors.ctypes.data), word(results.ctypes.data)
+    _fill_in(codes, first, prefixes)
+    offsets, lows, highs, before = padded.offsets, padded.lows, padded.highs, prefixes.before
+    base, target = word(prefixes.vectors.ctypes.data), word(results.ctypes.data)
     made = word(noted)
     for row in range(word(len(ranks))):
         result = vector_at(target, made)
-        step, last = word(offsets[row]), word(offsets[row + _ONE])
-        rest = _and_step(step, lows, highs, before, base, result)
-        step += _ONE
-        while step < last:
-            _and_step(step, lows, highs, before, base, vector_at(target, made + _ONE))
+        group, last = word(offsets[row]), word(offsets[row + _ONE])
+        rest = _and_group(group, lows, highs, before, base, result)
+        group += _ONE
+        while group < last:
+            _and_group(group, lows, highs, before, base, vector_at(target, made + _ONE))
             rest = and_into(result, vector_at(target, made + _ONE), result)
-            step += _ONE
+            group += _ONE
         notes[made] = (word(ranks[row]) << _HALF) | made
         made += word(rest != word(0))
     return int(made)
 
 
 @inlined
-def _and_step(step: Any, lows: Any, highs: Any, before: Any, base: Any, result: Any) -> Any:
-    """`result` = the events in all intervals of a step; zero if there are none."""
-    at = step << _TWO
+def _and_group(group: Any, lows: Any, highs: Any, before: Any, base: Any, result: Any) -> Any:
+    """`result` = the events in all intervals of a group; zero if there are none."""
+    at = group << _TWO
     return and_differences_into(
         vector_at(base, word(before[word(highs[at])])),
         vector_at(base, word(before[word(lows[at])])),
@@ -199,30 +199,30 @@ def _and_step(step: Any, lows: Any, highs: Any, before: Any, base: Any, result: 
 class Room(NamedTuple):
     """What the kernels below work with, for all blocks of a batch."""
 
-    ladders: Ladders
-    steps: Steps
+    prefixes: PrefixVectors
+    padded: PaddedRows
     results: Words
     notes: Words
 
 
 @compiled
-def _room_of(rows: FreshRows, cut_offsets: Integers) -> Room:
-    ladders, count = ladders_of(cut_offsets), len(rows.keys)
+def _room_of(rows: RecentRows, cut_offsets: Integers) -> Room:
+    prefixes, count = prefix_vectors_of(cut_offsets), len(rows.keys)
     results, notes = np.empty((count + 16, 8), np.uint64), np.empty(count + 1, np.uint64)
-    return Room(ladders, steps_of(rows, ladders), results, notes)
+    return Room(prefixes, padded_rows_of(rows, prefixes), results, notes)
 
 
 @compiled
 def _note_block(codes: Integers, first: int, ranks: Integers, room: Room) -> int:
     """The notes of one block, from the first place on."""
-    return note_fresh(codes, first, ranks, room.steps, room.ladders, room.results, room.notes, 0)
+    return note_recent(codes, first, ranks, room.padded, room.prefixes, room.results, room.notes, 0)
 
 
 @compiled
-def match_fresh(
+def match_recent(
     codes: Integers,
     start: int,
-    rows: FreshRows,
+    rows: RecentRows,
     cut_offsets: Integers,
     offsets: Longs,
     found: Longs,
@@ -247,7 +247,7 @@ def match_fresh(
 
 
 @compiled
-def count_fresh(codes: Integers, rows: FreshRows, cut_offsets: Integers) -> Longs:
+def count_recent(codes: Integers, rows: RecentRows, cut_offsets: Integers) -> Longs:
     """How many events match each row."""
     room, ranks = _room_of(rows, cut_offsets), np.arange(len(rows.keys)).astype(np.int32)
     notes, results = room.notes, room.results
@@ -261,10 +261,10 @@ def count_fresh(codes: Integers, rows: FreshRows, cut_offsets: Integers) -> Long
 
 
 @compiled
-def route_fresh(
+def route_recent(
     codes: Integers,
     start: int,
-    rows: FreshRows,
+    rows: RecentRows,
     cut_offsets: Integers,
     numbers: Longs,
     masks: Words,
@@ -282,8 +282,8 @@ def route_fresh(
 
 
 @compiled
-def scan_fresh(
-    codes: Integers, rows: FreshRows, cut_offsets: Integers, offsets: Longs, found: Integers
+def scan_recent(
+    codes: Integers, rows: RecentRows, cut_offsets: Integers, offsets: Longs, found: Integers
 ) -> int:
     """The rows that each event matches, tried one by one: for few events.
 

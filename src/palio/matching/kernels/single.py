@@ -127,7 +127,12 @@ def _passes(row: Any, codes: Any, event: Any, rows: Any) -> Any:
 
 @compiled
 def match_events(
-    codes: Integers, tables: Longs, dead: Words, offsets: Longs, found: Integers, work: Longs
+    codes: Integers,
+    tables: Longs,
+    tombstones: Words,
+    offsets: Longs,
+    found: Integers,
+    work: Longs,
 ) -> int:
     """The ranks that each event matches, in no order and repeated if several rows of one match.
 
@@ -161,7 +166,15 @@ def match_events(
                     if total + _BLOCK > len(found):
                         return NO_ROOM
                     total = _test_block(
-                        both[1], word(block * _BLOCK), codes, event, rows, dead, found, total, work
+                        both[1],
+                        word(block * _BLOCK),
+                        codes,
+                        event,
+                        rows,
+                        tombstones,
+                        found,
+                        total,
+                        work,
                     )
         offsets[event + _ONE] = total
     return total
@@ -174,7 +187,7 @@ def _test_block(
     codes: Any,
     event: Any,
     rows: Any,
-    dead: Any,
+    tombstones: Any,
     found: Any,
     total: Any,
     work: Any,
@@ -189,7 +202,7 @@ def _test_block(
             if _passes(row, codes, event, rows):
                 rank = word(rows.ranks[row])
                 found[total] = rank
-                total += np.int64(~(dead[rank >> word(6)] >> (rank & word(63))) & _ONE)
+                total += np.int64(~(tombstones[rank >> word(6)] >> (rank & word(63))) & _ONE)
     return total
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from palio.matching import kernels as matching_kernels
+from palio.matching import warming
+from palio.matching.kernels import registry
 from palio.matching.kernels.cache import KernelCache
 
 __all__ = ["Kernels", "are_on_disk", "ready", "warm"]
@@ -27,9 +28,9 @@ def ready() -> Kernels | None:
     return _loaded[0] if _loaded else None
 
 
-def warm(tell: matching_kernels.Tell | None = None) -> Kernels:
+def warm(tell: registry.Tell | None = None) -> Kernels:
     """Compile the kernels of matching and of routing, or take them from the cache on disk."""
-    matching_kernels.warm(tell)
+    warming.warm(tell)
     if not _loaded:
         _cache().load(_try_all)
     return _loaded[0]
@@ -37,7 +38,7 @@ def warm(tell: matching_kernels.Tell | None = None) -> Kernels:
 
 def are_on_disk() -> bool:
     """Whether all of them are compiled, so that `warm` takes a second."""
-    return matching_kernels.are_on_disk() and (bool(_loaded) or _cache().is_whole())
+    return registry.are_on_disk() and (bool(_loaded) or _cache().is_whole())
 
 
 def _cache() -> KernelCache:

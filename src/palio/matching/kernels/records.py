@@ -1,0 +1,157 @@
+"""What kernels and their callers share: constants, and arrays with names. Imports neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "ARROW_WORDS",
+    "CHUNK",
+    "FIRST_NUMBER",
+    "OPEN",
+    "NumberCuts",
+    "NumberTables",
+    "Pivots",
+    "Predicates",
+    "RecentBatch",
+    "RecentRows",
+    "Scratch",
+    "addresses_of",
+]
+
+Integers: TypeAlias = npt.NDArray[np.int32]
+Words: TypeAlias = npt.NDArray[np.uint64]
+
+
+def addresses_of(arrays: Iterable[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    """Address and size of each array, as one array: what kernels for single events are given.
+
+    To hand over an array costs a third of a microsecond, and these take two dozen. The caller keeps
+    the arrays alive.
+    """
+    listed = list(arrays)
+    assert all(array.flags.c_contiguous for array in listed)
+    return np.array([[array.ctypes.data, array.size] for array in listed], np.int64)
+
+
+class Predicates(NamedTuple):
+    """The predicates of each slot and their intervals of codes: what a batch is evaluated by."""
+
+    code_counts: Integers
+    slot_offsets: Integers
+    slot_predicates: Integers
+    span_offsets: Integers
+    lows: Integers
+    highs: Integers
+
+
+class Pivots(NamedTuple):
+    """Rows by the slots of their pivots (`kernels.count`): a group for each such slot."""
+
+    slots: Integers
+    """The slot of each group."""
+    code_counts: Integers
+    """The number of codes of that slot."""
+    row_offsets: Integers
+    """Group g has the rows `row_offsets[g] : row_offsets[g + 1]`..."""
+    column_offsets: Integers
+    """...and the columns `column_offsets[g] : column_offsets[g + 1]`."""
+    columns: Integers
+    """The slot of each column: its group's rows test it, too."""
+    ranks: Integers
+    """The rank of each row's filter."""
+    lows: Integers
+    """The first code that a row's pivot admits..."""
+    highs: Integers
+    """...and the code after the last."""
+    test_offsets: Integers
+    """Row r has the tests `test_offsets[r] : test_offsets[r + 1]`."""
+    test_columns: Integers
+    """The column of each test, from its group's first on."""
+    test_lows: Integers
+    """The first code that a test admits."""
+    test_widths: Integers
+    """The number of codes that a test admits, less one."""
+
+
+class Scratch(NamedTuple):
+    """What the plan of vectors works with in one thread, for one block of events at a time."""
+
+    vectors: Words
+    places: npt.NDArray[np.uint32]
+    inherited: Words
+    results: Words
+    notes: Words
+    spare: Words
+
+    @classmethod
+    def of(cls, predicates: int, rows: int, depth: int) -> Scratch:
+        """Room for a segment of that size; `depth` is that of its longest shared prefix."""
+        return cls(
+            np.empty((predicates + 3, 8), np.uint64),
+            np.empty(predicates + 1, np.uint32),
+            np.zeros((depth + 2, 8), np.uint64),
+            np.empty((rows + 16, 8), np.uint64),
+            np.empty(rows + 1, np.uint64),
+            np.empty(rows + 1, np.uint64),
+        )
+
+
+ARROW_WORDS: Final = 10
+"""The size of `struct ArrowArray` in words."""
+
+OPEN: Final = (1 << 31) - 1
+"""The end of an interval that has none."""
+
+CHUNK: Final = 8_192
+"""Events that the counting kernel sorts at once; fewer are not worth a plan."""
+
+FIRST_NUMBER: Final = 3
+"""The code of a number below all cuts, where booleans have none (`cuts.py`)."""
+
+
+class RecentRows(NamedTuple):
+    """Rows of comparisons with numbers, one a key, ascending by key.
+
+    An interval holds the numbers that are not below `low` cuts of its slot (0: any number) and not
+    above `high` of them (`OPEN`: any number).
+    """
+
+    keys: npt.NDArray[np.int64]
+    destinations: npt.NDArray[np.int64]
+    offsets: Integers
+    slots: Integers
+    lows: Integers
+    highs: Integers
+
+
+class NumberCuts(NamedTuple):
+    """The cuts of such rows: those of slot s are `offsets[s] : offsets[s + 1]` (`cuts.Numbers`)."""
+
+    offsets: Integers
+    ints: npt.NDArray[np.int64]
+    floats: npt.NDArray[np.int64]
+    beyond: npt.NDArray[np.bool_]
+
+
+class NumberTables(NamedTuple):
+    """What codes numbers beside their cuts, as in `cuts.Universe`."""
+
+    bases: Integers
+    reachable: Integers
+    offsets: Integers
+    lows: npt.NDArray[np.int64]
+    table: Integers
+
+
+class RecentBatch(NamedTuple):
+    """Recent rows for one batch: its codes in their slots, and the rank of each row's key."""
+
+    codes: Integers
+    rows: RecentRows
+    ranks: Integers
+    cut_offsets: Integers

@@ -1,0 +1,118 @@
+"""The kernels, once they are loaded; engines run in plain Python until then.
+
+To load them is to import numba and to compile every kernel, or to take it from the cache on disk.
+`palio.matching.warming` does that. One process at a time compiles (`cache.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any, TypeAlias
+
+from palio.matching.kernels.cache import KernelCache
+
+__all__ = ["Kernels", "Tell", "are_on_disk", "load", "ready"]
+
+Tell: TypeAlias = Callable[[int, int], None]
+"""Is called with the number of kernels that are compiled or loaded, and the number of all."""
+
+
+class Kernels:
+    """The compiled functions that engines call, by name. To make one imports numba."""
+
+    def __init__(self) -> None:
+        # The only imports of kernels: numba takes half a second, which small programs never spend.
+        from palio.matching.kernels import (
+            arrow,
+            bits,
+            build,
+            change_log,
+            combine,
+            count,
+            emit,
+            recent,
+            simd,
+            single,
+        )
+
+        self.cache = KernelCache.of(
+            "matching",
+            [arrow, bits, build, change_log, combine, count, emit, recent, simd, single],
+            arrow.code_batch,
+        )
+        self.code_batch = arrow.code_batch
+        self.release_batch = arrow.release_batch
+        self.program_of = build.program_of
+        self.blocks_of = build.blocks_of
+        self.level_of = build.level_of
+        self.match_blocks = bits.match_blocks
+        self.count_blocks = bits.count_blocks
+        self.route_blocks = bits.route_blocks
+        self.match_events = single.match_events
+        self.count_ranges = count.count_ranges
+        self.note_blocks = combine.note_blocks
+        self.match_with_notes = combine.match_with_notes
+        self.rows_of = emit.rows_of
+        self.merge_found = emit.merge_found
+        self.advance = change_log.advance
+        self.code_numbers = change_log.code_numbers
+        self.common_ranks = change_log.common_ranks
+        self.mark_tombstones = change_log.mark_tombstones
+        self.match_recent = recent.match_recent
+        self.count_recent = recent.count_recent
+        self.route_recent = recent.route_recent
+        self.scan_recent = recent.scan_recent
+
+    def telling(self, tell: Tell) -> Kernels:
+        """The same functions; `tell` is called when one returns that never did before."""
+        functions = {name: each for name, each in vars(self).items() if callable(each)}
+        returned: set[str] = set()
+
+        def counted(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                result = kernel(*arguments)
+                if name not in returned:
+                    returned.add(name)
+                    tell(len(returned), len(functions))
+                return result
+
+            return call
+
+        told = copy(self)
+        for name, kernel in functions.items():
+            setattr(told, name, counted(name, kernel))
+        return told
+
+
+_loaded: list[Kernels] = []
+
+
+def ready() -> Kernels | None:
+    """The kernels if they are loaded, else None."""
+    return _loaded[0] if _loaded else None
+
+
+def are_on_disk() -> bool:
+    """Whether all kernels are compiled, so that loading them takes a second."""
+    return bool(_loaded) or Kernels().cache.is_whole()
+
+
+def load(
+    try_all: Callable[[Kernels], None], *, wait: bool, tell: Tell | None = None
+) -> Kernels | None:
+    """All kernels, each of them called once by `try_all`, so that no other caller compiles one.
+
+    None if another process compiles them and this one shall not wait for it.
+    """
+    if _loaded:
+        return _loaded[0]
+    kernels = Kernels()
+
+    def everything() -> Kernels:
+        if not _loaded:  # another thread may have been here
+            try_all(kernels if tell is None else kernels.telling(tell))
+            _loaded.append(kernels)
+        return _loaded[0]
+
+    return kernels.cache.load(everything, wait=wait)
