@@ -1,4 +1,4 @@
-"""Parametric updates against both orders of re-subscription (SEMANTICS 5), on the same seeds.
+"""Parametric updates against both orders of re-subscription (parametric 5), on the same seeds.
 
 Every subscriber swings one bound between a narrow and a wide region, and trembles a little within
 it with every update. *Delay* is from a swing to the wide region until the first event that only
@@ -152,7 +152,7 @@ def points(*, quick: bool) -> list[Point]:
 
 
 def workloads() -> list[Workload]:
-    """HTM, AT and scaling of SEMANTICS 5."""
+    """HTM, AT and scaling of parametric 5."""
     random = Randomness(6)
     mesh = connected_random(BROKERS, BROKERS, random)
     hierarchy = tree(BROKERS, 3)

@@ -1,4 +1,4 @@
-"""The matching tree's study (SEMANTICS 4): space and work against the number of subscriptions.
+"""The matching tree's study (gryphon 4): space and work against the number of subscriptions.
 
     python -m benchmarks.tree_study [--heavy] [--values V] [--json]
         [--plot docs/measured/images/tree.png]

@@ -43,7 +43,7 @@ def found(matches: Sequence[tuple[Occurrence, ...]]) -> list[list[int]]:
 
 
 def expected_matches(shape: Pattern, occurrences: Sequence[Occurrence]) -> list[list[int]]:
-    """What SEMANTICS 1 says, over the events in the order of publication."""
+    """What siena 3.2 says, over the events in the order of publication."""
     whole: list[list[Occurrence]] = []
     partial: list[Occurrence] = []
     for each in sorted(occurrences, key=lambda one: (one.time, one.publisher, one.seq)):

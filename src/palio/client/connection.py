@@ -7,8 +7,8 @@
 ```
 
 The broker sends each batch once, whatever it matches; the client's own engine, which always has the
-newest parameters, finds out for whom it is. What no longer matches goes no further (STRICTNESS,
-SEMANTICS 5); it is counted as spurious.
+newest parameters, finds out for whom it is. What no longer matches goes no further (strictness:
+parametric 3.3); it is counted as spurious.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ capacity, the oldest are dropped and remembered as gaps, which the consumer is t
 next event, so that it always knows what it has not seen.
 
 What still matches is decided when events are *taken*: one that fails its subscription's parameters
-of that moment is left out and counted as spurious (STRICTNESS, SEMANTICS 5).
+of that moment is left out and counted as spurious (parametric 3.3).
 """
 
 from __future__ import annotations

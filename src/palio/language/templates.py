@@ -1,4 +1,4 @@
-"""Templates: the text of a filter without its constants (HARD "Text at scale").
+"""Templates: the text of a filter without its constants.
 
 Thousands of filters are usually a few shapes with other constants. A *template* is what is left of
 the tokens once the literals are lifted out; its *skeleton* is the filter with a `Slot` for each of

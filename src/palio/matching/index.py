@@ -1,6 +1,6 @@
 """`Index`, the default engine: filters compiled to flat arrays, matched by the cheapest plan.
 
-How it stays fast while it changes (DESIGN 4):
+How it stays fast while it changes:
 
 1. Most filters stand in one large *part*. A part never changes: a removal makes a part that shares
    everything but the bits of the dead.

@@ -1,4 +1,4 @@
-"""What every matching engine offers, and the shape of its answers (DESIGN 4)."""
+"""What every matching engine offers, and the shape of its answers."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class Advertisement:
     def announces(self, event: Mapping[str, Any], *, open: bool = False) -> bool:
         """Whether an event is one that may be published.
 
-        SEMANTICS 1: in some alternative every attribute of the event passes some test of its name.
+        siena 3.3: in some alternative every attribute of the event passes some test of its name.
         An attribute that is not named is not announced, unless the advertisement is `open`.
         Attributes whose names begin with `$` belong to the service and are exempt.
         """

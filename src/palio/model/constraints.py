@@ -1,4 +1,4 @@
-"""Constraints and residuals: the leaves of a filter (DESIGN 3)."""
+"""Constraints and residuals: the leaves of a filter."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _as_operand(value: object) -> Scalar:
 
 
 class Residual:
-    """A condition that does not reduce to constraints: `bid > ask * 1.01` (DESIGN 3).
+    """A condition that does not reduce to constraints: `bid > ask * 1.01`.
 
     Identity is the canonical text. It is evaluated last, on what the constraints left.
     """

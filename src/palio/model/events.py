@@ -1,4 +1,4 @@
-"""Events: Arrow record batches of one shape, and rows of dictionaries at the edges (DESIGN 2).
+"""Events: Arrow record batches of one shape, and rows of dictionaries at the edges.
 
 Null is absence. `to_batches` lays rows out in columns, `rows` takes them back, `conform` brings any
 Arrow batch to the model's own types or says which column does not fit. `flatten` turns a JSON

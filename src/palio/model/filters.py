@@ -1,5 +1,4 @@
-"""Filters: `Constraint` -> `Conjunction` -> `Filter`, immutable and compared by structure (DESIGN
-3).
+"""Filters: `Constraint` -> `Conjunction` -> `Filter`, immutable, compared by structure.
 
 A filter is a disjunction of conjunctions of constraints on single attributes, plus *residual*
 conditions that do not reduce to constraints. Canonical form, kept by the `of` constructors and

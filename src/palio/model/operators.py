@@ -2,7 +2,7 @@
 
 `holds` is the definition that everything else must agree with: domains, kernels, other engines.
 It is two-valued and expects operands of one kind; absence, kinds that differ and NaN are *unknown*
-and never get here (SEMANTICS 1, DESIGN 3).
+and never get here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Patterns: sequences of filters, and the monitor that assembles them (SEMANTICS 1; siena 3.2).
+"""Patterns: sequences of filters, and the monitor that assembles them (siena 3.2).
 
 Matching takes the first event that matches `f1`, then the first later one that matches `f2`, and so
 on; on completion it starts over. While it waits for a step, further matches of earlier steps are

@@ -1,5 +1,5 @@
 """Relations: `covers` of filters, `covers_advertisement` of advertisements, `overlaps` of both
-(SEMANTICS 1).
+(siena 3.3).
 
 All three are sound. `covers` and `covers_advertisement` may err to False, `overlaps` to True:
 

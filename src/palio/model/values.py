@@ -1,7 +1,7 @@
 """Values: five kinds, each a totally ordered universe in which every element has a successor.
 
-DESIGN 2 names the types an attribute may have. For comparing they fall into five *kinds*: `int64`
-and `float64` are one numeric order. Values of different kinds are never equal nor ordered.
+For comparing, the types of attributes fall into five *kinds*: `int64` and `float64` are one numeric
+order. Values of different kinds are never equal nor ordered.
 
 Each kind is laid on a line of *coordinates* on which every value has a next one, so that every
 ordered constraint is a half-open interval `[low, high)` of coordinates and no interval carries

@@ -1,1 +1,1 @@
-"""One broker as a state machine round a router: sessions, custody, timers, authority (DESIGN 5)."""
+"""One broker as a state machine round a router: sessions, custody, timers, authority."""

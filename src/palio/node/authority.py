@@ -1,4 +1,4 @@
-"""Authority is content: what a principal may publish and hear are filters (DESIGN 7).
+"""Authority is content: what a principal may publish and hear are filters.
 
 Rules, kept at the edge for clients and at every hop for brokers:
 

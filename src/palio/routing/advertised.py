@@ -23,7 +23,7 @@ __all__ = ["Advertised"]
 
 
 class Advertised(Broker):
-    """One broker of an acyclic network with advertisement-based semantics (SEMANTICS 1)."""
+    """One broker of an acyclic network with advertisement-based semantics (siena 3.3)."""
 
     def __init__(self, name: str, selector: SelectorFactory = Rows) -> None:
         self.advertisements = Ledger(advertising=True)

@@ -1,4 +1,4 @@
-"""An index over domains: which filters may cover a filter, and whom may it cover (HARD "Covering").
+"""An index over domains: which filters may cover a filter, and which may it cover?
 
 A conjunction is a box. On each attribute it names it has *tokens*: the attribute with the one kind
 of value it admits (with no kind where it admits several, or absence), and, where it admits a

@@ -1,4 +1,4 @@
-"""The nouns of routing and the `Router` protocol that every algorithm implements (DESIGN 5).
+"""The nouns of routing and the `Router` protocol that every algorithm implements.
 
 A router is a broker's brain: tables in, messages out. It knows no clock, no socket and no
 randomness, and whatever it answers depends only on the calls made so far, in their order. The

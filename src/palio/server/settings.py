@@ -326,7 +326,7 @@ def _wrong_names(configuration: Configuration) -> Iterator[tuple[str, str]]:
 
 
 def _exposed(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    """What is missing before other machines may reach a broker (DESIGN 7)."""
+    """What is missing before other machines may reach a broker."""
     host = configuration.listen.host
     reached = f"{host} can be reached from other machines; set"
     if _address(host) is None:

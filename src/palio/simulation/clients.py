@@ -69,7 +69,7 @@ class Client:
     """One identity at one broker. Make it with `Network.client`.
 
     Before it takes an event it tries it on the newest values of its own subscriptions, which is
-    what makes STRICTNESS immediate (parametric 4.3); what fails is counted as spurious.
+    what makes strictness immediate (parametric 4.3); what fails is counted as spurious.
     """
 
     def __init__(self, network: Sending, name: str, broker: str, epoch: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""The data pipeline: Palio's filters over Spark's DataFrames (DESIGN 8, docs/reference/spark.md).
+"""The data pipeline: Palio's filters over Spark's DataFrames (docs/reference/spark.md).
 
 >>> import palio.spark
 >>> spark = palio.spark.session()  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""`sequences`: patterns `a THEN b WITHIN 30s` over the events of each key (SEMANTICS 1).
+"""`sequences`: patterns `a THEN b WITHIN 30s` over the events of each key (siena 3.2).
 
 Of history Spark sorts the events that match any step, and `Follow` goes through them once. Of a
 stream they wait for the watermark (live.py). What runs in the workers is in following.py.

@@ -108,7 +108,7 @@ async def test_cursors_are_in_the_order_of_events() -> None:
 
 
 async def test_what_fails_new_values_is_not_given_any_more() -> None:
-    """STRICTNESS: also what was on its way when they changed."""
+    """Strictness: also what was on its way when they changed."""
     own = {"palio": {"filter": "x < :limit", "parameters": {"limit": 100}}}
     request = msgspec.convert({"filters": [own]}, Request)
     async with broker() as server, publisher(server) as guest:

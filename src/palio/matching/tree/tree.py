@@ -1,4 +1,4 @@
-"""`Tree`: the matching tree of gryphon, in full and incremental (SEMANTICS 4).
+"""`Tree`: the matching tree of gryphon, in full and incremental.
 
 Filters become paths of elementary tests (tree_tests.py), one for each conjunction and for each
 value of a short list; paths are kept in a tree (nodes.py) that events descend. The three

@@ -83,7 +83,7 @@ class UnsubscribePattern(msgspec.Struct, frozen=True, tag=True):
 class CancelPattern(msgspec.Struct, frozen=True, tag=True):
     """siena's `unsubscribe` of a pattern: end those of the sender's that this one covers.
 
-    That is, patterns of the same length that are covered position by position (SEMANTICS 1).
+    That is, patterns of the same length that are covered position by position (siena 3.3).
     """
 
     pattern: Pattern

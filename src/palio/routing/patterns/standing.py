@@ -74,7 +74,7 @@ class Standing:
 
 
 def covers_pattern(general: Pattern, specific: Pattern) -> bool:
-    """Whether a pattern covers one of the same length, position by position (SEMANTICS 1).
+    """Whether a pattern covers one of the same length, position by position (siena 3.3).
 
     >>> import palio
     >>> covers_pattern(palio.parse("a > 1 THEN b > 1"), palio.parse("a > 1 THEN b > 5 WITHIN 1s"))

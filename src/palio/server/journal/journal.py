@@ -1,4 +1,4 @@
-"""`Journal`: what a broker must not forget, in one SQLite file (DESIGN 9).
+"""`Journal`: what a broker must not forget, in one SQLite file.
 
 It is the node's `Store`, read on the loop's thread, and the shell's `Journaling`, written by a
 thread of its own. An answer to an append means that it is on the disk: `synchronous=FULL`.
