@@ -8,17 +8,24 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from palio.cli.board import Line, LiveBoard, PlainBoard, SilentBoard, State, sparkline
+from palio.cli.board import (
+    BoardState,
+    LiveBoard,
+    PlainBoard,
+    SilentBoard,
+    SubscriberLine,
+    sparkline,
+)
 
 
-def line(name: str = "bargains", **changes: Any) -> Line:
+def line(name: str = "bargains", **changes: Any) -> SubscriberLine:
     known = {"text": "price < :limit", "values": {"limit": 98.5}, "latest": "SAP at 98.10"}
     counts = {"matched": 1_300, "heard": 1_234, "left_out": 5, "lost": 61, "gaps": 7}
-    return Line(**{"name": name, **known, **counts, **changes})
+    return SubscriberLine(**{"name": name, **known, **counts, **changes})
 
 
-def state(seconds: float = 1.5, **changes: Any) -> State:
-    return State(
+def state(seconds: float = 1.5, **changes: Any) -> BoardState:
+    return BoardState(
         **{
             "time": timedelta(seconds=seconds),
             "prices": {"IBM": 101.5, "SAP": 98.1},

@@ -10,8 +10,8 @@ import pytest
 
 from palio.cli import demo as demo_module
 from palio.cli import demo_network
-from palio.cli.board import SilentBoard, State
-from palio.cli.demo import Demo, Pace
+from palio.cli.board import BoardState, SilentBoard
+from palio.cli.demo import Demo, WallPace
 from palio.cli.demo_network import Outcome
 from palio.client.bus import Bus
 from palio.client.events import Published
@@ -22,7 +22,7 @@ from tests.client.helpers import turns
 QUICK = ["--seconds", "0.3", "--rate", "2000", "--no-network"]
 
 
-class NoTime(Pace):
+class NoTime(WallPace):
     """Time that passes only by waiting, and takes none."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class NoTime(Pace):
         await turns(20)
 
 
-def result(seconds: float = 5, rate: int = 200, seed: int = 1) -> State:
+def result(seconds: float = 5, rate: int = 200, seed: int = 1) -> BoardState:
     one = Demo(seconds, rate, seed, SilentBoard(), NoTime())
     asyncio.run(one.run())
     return one.state()
@@ -173,7 +173,7 @@ def test_on_a_slow_machine_it_ends_on_time_all_the_same() -> None:
 
 
 async def test_real_time_passes_by_waiting() -> None:
-    pace = Pace()
+    pace = WallPace()
     await pace.wait(0.001)
     await pace.wait(-1)
     assert pace.elapsed() >= 0.001

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from palio.cli.feed import READ_AHEAD, Feed
+from palio.cli.feed import READ_AHEAD, LineFeed
 
 
 async def test_items_come_in_order_and_then_nothing() -> None:
-    feed = Feed(range(3 * READ_AHEAD))
+    feed = LineFeed(range(3 * READ_AHEAD))
     taken: list[int] = []
     while some := await feed.take(1_000):
         assert len(some) <= 1_000
@@ -22,7 +22,7 @@ async def test_an_error_comes_after_what_was_read_before_it() -> None:
         yield 1
         raise ZeroDivisionError
 
-    feed = Feed(failing())
+    feed = LineFeed(failing())
     assert await feed.take(10) == [1]
     with pytest.raises(ZeroDivisionError):
         await feed.take(10)

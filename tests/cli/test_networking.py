@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import palio
-from palio.cli.networking import Door, described, sub
+from palio.cli.networking import BrokerDoor, described, sub
 from palio.client.events import Event
 from palio.client.sequences import REORDER_S
 from palio.server.run import running
@@ -157,7 +157,7 @@ def test_parameters_change_while_events_come(
     said = io.StringIO()
     monkeypatch.setattr(sys, "stderr", said)
     monkeypatch.setattr(sys, "stdin", io.StringIO("\nlimit=oops\nno=1\nlimit=20\n"))
-    door = Door([url])
+    door = BrokerDoor([url])
     thread = threading.Thread(
         target=sub, args=("v < :limit", door, ["limit=1"]), kwargs=SUB_OPTIONS
     )
@@ -181,7 +181,7 @@ def test_a_pattern_waits_as_long_as_it_is_told(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     options = {**SUB_OPTIONS, "reorder_s": 0.0, "as_json": True}
     thread = threading.Thread(
-        target=sub, args=("w = 1 THEN w = 2", Door([url]), []), kwargs=options
+        target=sub, args=("w = 1 THEN w = 2", BrokerDoor([url]), []), kwargs=options
     )
     thread.start()
     while "in force" not in said.getvalue():

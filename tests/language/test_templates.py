@@ -12,14 +12,14 @@ from palio.errors import InvalidInput, LimitExceeded, ParseError
 from palio.language import templates
 from palio.language.lexer import tokens
 from palio.language.parsing import conditions_of, parse, parse_tokens
-from palio.language.templates import Lifted, Template, lift, make_template
+from palio.language.templates import LiftedText, Template, lift, make_template
 from palio.model.filters import Filter
 from palio.model.limits import MAX_IN_VALUES, MAX_STRING_CHARS
 from palio.model.values import Kind
 from tests import strategies as our
 
 
-def lifted(text: str) -> Lifted:
+def lifted(text: str) -> LiftedText:
     found = lift(tokens(text))
     assert found is not None
     return found

@@ -47,13 +47,13 @@ from palio.protocol.wire import Encoder
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import Matching, Peer, SelectorFactory
-from palio.routing.reference_selector import Rows
+from palio.routing.reference_selector import ReferenceSelector
 from tests.matching.test_index import parsed
 from tests.strategies import SEEDS, examples, filters, nearby
 
 AT = Moment(1.0, 1_000_000)
 
-SELECTORS: list[SelectorFactory] = [Rows, lambda: Matching(Index())]
+SELECTORS: list[SelectorFactory] = [ReferenceSelector, lambda: Matching(Index())]
 
 
 class Place:
@@ -129,14 +129,14 @@ def test_what_a_publisher_may_not_publish_is_refused_by_itself_too() -> None:
 
 
 def test_system_names_are_refused_by_itself_too() -> None:
-    place = Place(Rows, ["EXISTS x"])
+    place = Place(ReferenceSelector, ["EXISTS x"])
     (_, refused), _ = place.publish(Parcel.of("", pa.record_batch({"x": [1], "$y": [2]})))
     assert isinstance(refused, Refused)
     assert "begin with $" in refused.failure.message
 
 
 def test_a_batch_that_numbers_and_times_make_too_large_is_refused() -> None:
-    place = Place(Rows, ["EXISTS x"])
+    place = Place(ReferenceSelector, ["EXISTS x"])
     count = MAX_BATCH_ROWS
     size = MAX_BATCH_BYTES // count - STAMP_BYTES + 2
     batch = pa.record_batch({"x": ["a" * size] * count})
@@ -159,7 +159,7 @@ def test_the_largest_batch_fits_into_a_frame_when_it_is_handed_on() -> None:
 
 
 def test_a_batch_of_too_many_cells_is_refused() -> None:
-    place = Place(Rows, ["EXISTS c0"])
+    place = Place(ReferenceSelector, ["EXISTS c0"])
     column = pa.array(np.ones(8_192, np.bool_))
     wide = MAX_BATCH_CELLS // 8_192
     for columns in (wide, wide + 1):
@@ -176,7 +176,7 @@ def test_a_batch_of_too_many_cells_is_refused() -> None:
     [{"x": 1}, {"x": 1, "$seq": 1}, {"x": 1, "$seq": "1", "$time": 5}, {"x": 1, "$time": 5}],
 )
 def test_a_neighbour_may_not_bring_events_without_numbers(event: dict[str, Any]) -> None:
-    place = Place(Rows, ["EXISTS x"])
+    place = Place(ReferenceSelector, ["EXISTS x"])
     effects = place.say(3, Forward(Parcel.of("p", to_batch(event))))
     assert any(isinstance(each, Send) and isinstance(each.message, Bye) for each in effects)
 
@@ -251,7 +251,7 @@ def test_a_receipt_tells_the_truth_whatever_arrow_can_make(
         assert len(heard) == (len(batch) if accepted else 0)
 
 
-class Breaking(Rows):
+class Breaking(ReferenceSelector):
     """An engine that fails on the events of one attribute."""
 
     def route(self, events: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import palio
 from palio.model.filters import Filter
-from palio.routing.forwarding_router import Broker
+from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.messages import Batch, Request
 from palio.routing.protocol import Peer, Router, Send
 
@@ -51,5 +51,5 @@ def ask(broker: Router, peer: Peer, *requests: Request, wave: int | None = None)
     return broker.receive(peer, Batch(requests, wave=wave))
 
 
-def filters(broker: Broker) -> list[str]:
+def filters(broker: ForwardingRouter) -> list[str]:
     return [str(each) for each in broker.poset()]

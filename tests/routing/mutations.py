@@ -13,7 +13,7 @@ from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.flooded import Flooded
 from palio.routing.forwarding import Forwarding
-from palio.routing.forwarding_router import Broker
+from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Batch, Flood, LinkState, Subscribe
@@ -170,7 +170,7 @@ def _keep_what_left(right: Callable[..., Any]) -> Callable[..., Any]:
 def _echo_events(right: Callable[..., Any]) -> Callable[..., Any]:
     """Events go back to whom they came from."""
 
-    def wrong(self: Broker, sender: Any, events: Any) -> Any:
+    def wrong(self: ForwardingRouter, sender: Any, events: Any) -> Any:
         found = right(self, sender, events)
         for destination, mask in self.selector.route(events).items():
             found[self.subscriptions.peer_of(destination)] = mask
@@ -182,7 +182,7 @@ def _echo_events(right: Callable[..., Any]) -> Callable[..., Any]:
 def _no_fresh_state(right: Callable[..., Any]) -> Callable[..., Any]:
     """A new neighbour is not sent what is there already."""
 
-    def wrong(self: Broker, peer: Any) -> Any:
+    def wrong(self: ForwardingRouter, peer: Any) -> Any:
         return [
             send._replace(message=Batch((), fresh=True))
             if isinstance(send.message, Batch) and send.message.fresh
@@ -194,7 +194,7 @@ def _no_fresh_state(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _master_only_if_wanted(_: Callable[..., Any]) -> Callable[..., Any]:
-    return Broker.route
+    return ForwardingRouter.route
 
 
 def _no_overlap_recheck(_: Callable[..., Any]) -> Callable[..., Any]:
@@ -209,7 +209,7 @@ def _no_overlap_recheck(_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unadvertised_events_pass(_: Callable[..., Any]) -> Callable[..., Any]:
-    return Broker.route
+    return ForwardingRouter.route
 
 
 def _no_seen_window(_: Callable[..., Any]) -> Callable[..., Any]:
@@ -321,8 +321,8 @@ MUTATIONS: Final = [
     Mutation("leave dropped filters selected", Ledger, "_drop", _drop_before_put),
     Mutation("cancel equal filters only", Ledger, "_drop_covered", _cancel_only_equal),
     Mutation("keep what a peer asked for when it left", Ledger, "forget", _keep_what_left),
-    Mutation("send events back", Broker, "route", _echo_events),
-    Mutation("tell a new neighbour nothing", Broker, "attach", _no_fresh_state, General),
+    Mutation("send events back", ForwardingRouter, "route", _echo_events),
+    Mutation("tell a new neighbour nothing", ForwardingRouter, "attach", _no_fresh_state, General),
     Mutation("up only if wanted", Hierarchical, "route", _master_only_if_wanted, Hierarchical),
     Mutation("no look at new offers", Advertised, "_applied", _no_overlap_recheck, Advertised),
     Mutation("unadvertised events", Advertised, "route", _unadvertised_events_pass, Advertised),

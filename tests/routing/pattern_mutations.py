@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from palio.routing.patterns.assembly import Assembly
-from palio.routing.patterns.messages import Progress, UnsubscribePattern
+from palio.routing.patterns.messages import AssemblyProgress, UnsubscribePattern
 from palio.routing.patterns.router import Patterned
-from palio.routing.patterns.standing import Stage
+from palio.routing.patterns.standing import AssemblyPlace
 from tests.routing.mutations import Mutation
 
 __all__ = ["PATTERN_MUTATIONS"]
@@ -25,10 +25,10 @@ def _part(**left_out: Any) -> Callable[[Method], Method]:
     """A part of what a monitor knows stays behind when it moves."""
 
     def mutation(right: Method) -> Method:
-        def wrong(self: Assembly) -> Progress:
+        def wrong(self: Assembly) -> AssemblyProgress:
             known = right(self)
             parts = {name: getattr(known, name) for name in ("taken", "held", "after")}
-            return Progress(**{**parts, **left_out})
+            return AssemblyProgress(**{**parts, **left_out})
 
         return wrong
 
@@ -36,7 +36,7 @@ def _part(**left_out: Any) -> Callable[[Method], Method]:
 
 
 def _forget_what_was_collected(right: Method) -> Method:
-    def wrong(self: Assembly, progress: Progress) -> None:
+    def wrong(self: Assembly, progress: AssemblyProgress) -> None:
         self._order.clear()
         self._held.clear()
         right(self, progress)
@@ -47,7 +47,7 @@ def _forget_what_was_collected(right: Method) -> Method:
 def _collected_twice(right: Method) -> Method:
     """What the other monitor has seen already takes its part once more."""
 
-    def wrong(self: Assembly, progress: Progress) -> None:
+    def wrong(self: Assembly, progress: AssemblyProgress) -> None:
         collected = list(self._held.values())
         right(self, progress)
         self._after = None
@@ -68,7 +68,7 @@ def _any_provider_will_do(_: Method) -> Method:
 
 def _never_recalled(right: Method) -> Method:
     def wrong(self: Patterned, standing: Any) -> Any:
-        return [] if standing.stage is Stage.THERE else right(self, standing)
+        return [] if standing.stage is AssemblyPlace.THERE else right(self, standing)
 
     return wrong
 

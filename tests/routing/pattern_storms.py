@@ -25,7 +25,7 @@ from palio.routing.general import General
 from palio.routing.patterns.assembly import is_occurrence, place_of
 from palio.routing.patterns.messages import Place
 from palio.routing.patterns.router import Patterned
-from palio.routing.patterns.standing import Stage, Standing, covers_pattern
+from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
 from palio.routing.protocol import Peer
 from palio.simulation import (
     Client,
@@ -328,7 +328,7 @@ class PatternStorm:
                 assert found.key not in ended or ended[found.key] < first
                 ended[found.key] = last
 
-    def standing(self, name: str, key: int) -> tuple[Patterned, Standing]:
+    def standing(self, name: str, key: int) -> tuple[Patterned, PatternSubscription]:
         """Where the one assembly of a subscription is."""
         broker, subscriber = self.network.clients[name].broker, Peer.client(name)
         while True:
@@ -339,7 +339,7 @@ class PatternStorm:
                 for each in router.standing
                 if each.subscriber == subscriber and each.key == key
             ]
-            if found.stage is not Stage.THERE:
+            if found.stage is not AssemblyPlace.THERE:
                 return router, found
             assert found.provider is not None
             broker, subscriber, key = found.provider.name, Peer.broker(broker), found.number
@@ -351,10 +351,10 @@ class PatternStorm:
             for standing in router.standing:
                 factors = router.factors(standing)
                 providers = {peer for each in factors for peer in each.providers}
-                if standing.stage is Stage.THERE:
+                if standing.stage is AssemblyPlace.THERE:
                     assert not providers or providers == {standing.provider}
                 else:
-                    assert standing.stage in (Stage.IDLE, Stage.HERE)
+                    assert standing.stage in (AssemblyPlace.IDLE, AssemblyPlace.HERE)
                     is_ours = len(providers) > 1 or any(peer.is_client for peer in providers)
                     assert is_ours or not providers
                     chained += 1

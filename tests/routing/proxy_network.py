@@ -13,7 +13,7 @@ from palio.routing.protocol import Events, Peer
 from palio.routing.proxies.messages import (
     Bundle,
     Dereg,
-    Drop,
+    DropInterest,
     Encapsulated,
     EventType,
     ProxyControl,
@@ -130,7 +130,7 @@ class Client:
             case Bundle(messages):
                 for each in messages:
                     self.take(each)
-            case Drop(names, number):
+            case DropInterest(names, number):
                 if names in self.wanted and self.wanted[names].number == number:
                     del self.wanted[names]
                     self.dropped.append(names)

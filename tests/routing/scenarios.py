@@ -18,7 +18,7 @@ from palio.model.filters import TRUE, Conjunction, Constraint, Filter
 from palio.model.relations import covers, covers_advertisement
 from palio.model.values import Bindings
 from palio.routing.advertised import Advertised
-from palio.routing.forwarding_router import Broker
+from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.general import General
 from palio.routing.messages import Flood, Subscribe
 from palio.routing.source_trees import SourceTrees
@@ -363,7 +363,7 @@ class Storm:
     def check_tables(self) -> None:
         for router in self.network.routers.values():
             broker = router.inner if isinstance(router, General) else router
-            if isinstance(broker, Broker):
+            if isinstance(broker, ForwardingRouter):
                 broker.subscriptions.table.check()
             if isinstance(broker, Advertised):
                 broker.advertisements.table.check()
@@ -378,7 +378,7 @@ class Storm:
     def check_empty(self) -> None:
         for router in self.network.routers.values():
             broker = router.inner if isinstance(router, General) else router
-            if isinstance(broker, Broker):
+            if isinstance(broker, ForwardingRouter):
                 assert set(broker.subscriptions.table.nodes) <= {TRUE}  # a gateway's own
             if isinstance(broker, Advertised):
                 assert not broker.advertisements.table.nodes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palio.routing import kernels
-from palio.routing.bounds_tables import FEW, Pool, Table, rows_around, rows_within
+from palio.routing.bounds_tables import FEW, BoundsTable, Pool, rows_around, rows_within
 from palio.routing.normalized import Bounds
 from palio.simulation import Randomness
 
@@ -37,7 +37,7 @@ def test_tables_in_one_pool(seed: int) -> None:
     random = Randomness(seed)
     pool = Pool()
     widths = [0, 1, 1, 2, 3]
-    tables = [Table(pool) for _ in widths]
+    tables = [BoundsTable(pool) for _ in widths]
     known: list[dict[int, Bounds]] = [{} for _ in widths]
     for number in range(900):
         grows = number % 300 < 200  # beyond a few, to nothing, and again
@@ -70,7 +70,7 @@ def test_tables_in_one_pool(seed: int) -> None:
 
 def test_a_table_has_a_region_from_when_it_is_worth_it_until_it_is_empty() -> None:
     pool = Pool()
-    table = Table(pool)
+    table = BoundsTable(pool)
     sizes = []
     for number in range(FEW + 1):
         table.add(number, ((0.0, 1.0),))
@@ -85,7 +85,7 @@ def test_a_table_has_a_region_from_when_it_is_worth_it_until_it_is_empty() -> No
 
 def test_a_pool_keeps_what_it_holds_when_it_grows() -> None:
     pool = Pool()
-    table = Table(pool)
+    table = BoundsTable(pool)
     for number in range(1_000):
         table.add(number, ((float(number), float(number)),))
     assert rows_around([table], [[(7.0, 7.0)]]) == [7]

@@ -9,9 +9,9 @@ from palio.routing.general import General
 from palio.routing.graphs import (
     ALL_NEW,
     MAX_VERSION,
+    LastNumbers,
+    LinkNews,
     LinkStates,
-    News,
-    Numbers,
     breadth_first,
     spanning_tree,
 )
@@ -61,9 +61,9 @@ def test_a_link_counts_when_both_ends_list_it() -> None:
 
 def test_only_newer_states_are_news() -> None:
     states = LinkStates("b1")
-    assert states.learn(LinkState("b2", 2, ("b1",))) is News.NEW
-    assert states.learn(LinkState("b2", 2, ())) is News.OLD
-    assert states.learn(LinkState("b2", 1, ())) is News.OLD
+    assert states.learn(LinkState("b2", 2, ("b1",))) is LinkNews.NEW
+    assert states.learn(LinkState("b2", 2, ())) is LinkNews.OLD
+    assert states.learn(LinkState("b2", 1, ())) is LinkNews.OLD
     assert states.links == {"b1": (), "b2": ("b1",)}
     assert states.others() == [LinkState("b2", 2, ("b1",))]
 
@@ -71,15 +71,15 @@ def test_only_newer_states_are_news() -> None:
 @pytest.mark.parametrize(
     ("version", "neighbours", "news"),
     [
-        (1, ("b9",), News.OLD),
-        (2, ("b2", "b3"), News.OLD),
-        (2, ("b2", "b9"), News.MINE),
-        (5, ("b2", "b3"), News.MINE),
+        (1, ("b9",), LinkNews.OLD),
+        (2, ("b2", "b3"), LinkNews.OLD),
+        (2, ("b2", "b9"), LinkNews.MINE),
+        (5, ("b2", "b3"), LinkNews.MINE),
     ],
     ids=["older", "the very same", "same version, other links", "newer"],
 )
 def test_a_state_of_ones_own_earlier_life(
-    version: int, neighbours: tuple[str, ...], news: News
+    version: int, neighbours: tuple[str, ...], news: LinkNews
 ) -> None:
     states = LinkStates("b1")
     states.renew(["b2"])
@@ -111,26 +111,28 @@ def test_a_broker_that_returns_with_other_links_is_heard(routing: RouterFactory)
 
 
 def test_numbers_must_grow_within_and_between_batches() -> None:
-    numbers = Numbers()
+    numbers = LastNumbers()
     assert numbers.news(Events("p", (3, 1, 4, 4, 5))).tolist() == [True, False, True, False, True]
     assert numbers.news(Events("p", (5, 6, 2))).tolist() == [False, True, False]
     assert numbers.news(Events("q", (0,))).tolist() == [True]
 
 
 def test_a_greater_epoch_begins_anew_and_a_lesser_one_is_over() -> None:
-    numbers = Numbers()
+    numbers = LastNumbers()
     numbers.news(Events("p", (7,), epoch=1))
     assert numbers.news(Events("p", (0, 1), epoch=2)) is ALL_NEW
     assert numbers.news(Events("p", (8, 9), epoch=1)).tolist() == [False, False]
     assert numbers.news(Events("p", (2,), epoch=2)).tolist() == [True]
 
 
-@pytest.mark.parametrize(("beyond", "news"), [(-1, News.NEW), (0, News.OLD), (1, News.OLD)])
-def test_a_version_that_nobody_could_outdo_is_made_up(beyond: int, news: News) -> None:
+@pytest.mark.parametrize(
+    ("beyond", "news"), [(-1, LinkNews.NEW), (0, LinkNews.OLD), (1, LinkNews.OLD)]
+)
+def test_a_version_that_nobody_could_outdo_is_made_up(beyond: int, news: LinkNews) -> None:
     states = LinkStates("b1")
     assert states.learn(LinkState("b2", MAX_VERSION + beyond, ("b1",))) is news
     mine = states.learn(LinkState("b1", MAX_VERSION + beyond, ("b2",)))
-    assert mine is (News.MINE if news is News.NEW else News.OLD)
+    assert mine is (LinkNews.MINE if news is LinkNews.NEW else LinkNews.OLD)
     assert states.renew(["b2"]).version <= MAX_VERSION
 
 

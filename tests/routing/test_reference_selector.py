@@ -16,7 +16,7 @@ from palio.model.values import Value
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, Subscribe, Update
 from palio.routing.protocol import Events, Matching, Selector
-from palio.routing.reference_selector import Rows
+from palio.routing.reference_selector import ReferenceSelector
 from palio.simulation import Randomness
 from tests.routing.helpers import ALICE, BOB, attached, parse
 from tests.routing.scenarios import Storm, random_event, random_filter
@@ -25,7 +25,7 @@ from tests.routing.scenarios import Storm, random_event, random_filter
 @pytest.mark.parametrize("seed", range(20))
 def test_rows_selects_what_the_filters_match(seed: int) -> None:
     random = Randomness(seed)
-    rows = Rows()
+    rows = ReferenceSelector()
     known: dict[int, tuple[Filter, dict[str, Value]]] = {}
     for key in range(30):
         values: dict[str, Value] = {}
@@ -50,7 +50,7 @@ def test_rows_selects_what_the_filters_match(seed: int) -> None:
 
 def test_nan_null_and_other_kinds_are_outside_every_interval() -> None:
     events = Events.of("p", [{"a": float("nan")}, {}, {"a": "x"}, {"a": True}, {"a": 1}])
-    rows = Rows()
+    rows = ReferenceSelector()
     rows.add(1, parse("a < 5"), {}, destination=1)
     rows.add(2, parse("a = 1"), {}, destination=2)
     rows.add(3, parse("a = true"), {}, destination=3)
@@ -77,7 +77,7 @@ def test_an_engine_of_the_matching_room_may_take_its_place(
 def test_the_index_and_rows_select_the_same_through_any_changes(seed: int) -> None:
     """Filters come, change and go between batches; a batch may be of several shapes."""
     random = Randomness(seed)
-    selectors: list[Selector] = [Rows(), Matching(Index())]
+    selectors: list[Selector] = [ReferenceSelector(), Matching(Index())]
     known: dict[int, dict[str, Value]] = {}
     for key in range(60):
         values: dict[str, Value] = {}

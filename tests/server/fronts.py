@@ -19,7 +19,7 @@ from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
 from palio.server.http.access import Access
 from palio.server.http.app import application, serve
-from palio.server.http.subscribers import Delivery
+from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
 from palio.server.journal.journal import Diskless, Journal
 from palio.server.run import new_authority
@@ -76,7 +76,7 @@ async def asked(
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the front without sockets: for requests that end."""
     access = Access(authority or OpenAuthority(), server.moment)
-    delivery = Delivery(server.connect_local, access, Directory(), **options)
+    delivery = HttpSubscribers(server.connect_local, access, Directory(), **options)
     app = application(server.connect_local, access, delivery)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://palio") as client:

@@ -18,7 +18,7 @@ from palio.node.authority import OpenAuthority
 from palio.server.http.access import Access
 from palio.server.http.app import application
 from palio.server.http.openapi import document
-from palio.server.http.subscribers import Delivery
+from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
 from tests.server.fronts import EVENT, WAIT_S, broker, listening
 from tests.server.webhooks.test_webhook import SINK, Sink
@@ -197,7 +197,7 @@ async def test_every_question_is_answered_and_none_by_a_failure(seed: int) -> No
     async with broker() as server:
         access = Access(OpenAuthority(), server.moment)
         sinks = Sink().sinks
-        delivery = Delivery(server.connect_local, access, Directory(), sinks=sinks)
+        delivery = HttpSubscribers(server.connect_local, access, Directory(), sinks=sinks)
         app = application(server.connect_local, access, delivery)
         for _ in range(CASES):
             question = fuzz.question(ids)

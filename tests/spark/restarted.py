@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 import palio.spark
-from palio.spark.sink import Messages, StreamSink, Written
+from palio.spark.sink import Messages, StreamSink, TaskReport
 from palio.spark.source import PalioDataSource
 from palio.spark.streaming import StreamReader
 from tests.spark.cluster import QUICK_JAVA
@@ -113,7 +113,7 @@ class DoomedSink(StreamSink):
 
     def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
         self, iterator: Iterator[pa.RecordBatch]
-    ) -> Written:
+    ) -> TaskReport:
         self.doom.at("encoding")
         found = super().write(iterator)
         self.doom.at("encoded")
@@ -128,12 +128,12 @@ class DoomedSink(StreamSink):
         self.doom.at("published")
 
 
-def _half(written: Any) -> Written:
+def _half(written: Any) -> TaskReport:
     table = pa.ipc.open_stream(written.events).read_all()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.slice(0, table.num_rows // 2))
-    return Written(written.query, written.partition, sink.getvalue().to_pybytes())
+    return TaskReport(written.query, written.partition, sink.getvalue().to_pybytes())
 
 
 def doomed(doom: Doom) -> type[PalioDataSource]:

@@ -12,13 +12,13 @@ import pytest
 
 import palio
 from palio.model import Filter
-from palio.spark.compiling import MIN_TABLE_ROWS, Compiled, compile_rows
+from palio.spark.compiling import MIN_TABLE_ROWS, CompiledRoster, compile_rows
 from palio.spark.reading import read
 
 START: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
-def compiled(rows: list[dict[str, Any]], time: str | None = None) -> Compiled:
+def compiled(rows: list[dict[str, Any]], time: str | None = None) -> CompiledRoster:
     roster = read(rows)
     assert not roster.rejects
     return compile_rows(roster.table, np.arange(len(roster)), time)

@@ -16,11 +16,11 @@ from palio.spark.following import (
     FindSteps,
     Follow,
     Follower,
-    Step,
+    StepEvent,
     result_batch,
     stepwise,
 )
-from palio.spark.workers import Slots
+from palio.spark.workers import ColumnSlots
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -41,13 +41,13 @@ def result(key: str, pattern: Any, events: Any) -> pa.Schema:
     return pa.schema([*fields, ("pattern", pattern), *times, ("events", events)])
 
 
-def step(second: int) -> Step:
-    return Step(START + timedelta(seconds=second), (second,))
+def step(second: int) -> StepEvent:
+    return StepEvent(START + timedelta(seconds=second), (second,))
 
 
 def test_events_that_match_no_step_go_no_further() -> None:
     schema = pa.schema([("k", pa.int64()), ("pattern", pa.int32()), ("steps", pa.int64())])
-    find = FindSteps(PATTERNS, Slots((("x", 0),), (0,)), schema)
+    find = FindSteps(PATTERNS, ColumnSlots((("x", 0),), (0,)), schema)
     batch = pa.record_batch({"x": [9, 4, 1, 2, None]})
     (found,) = find(iter([batch]))
     rows = [tuple(row.values()) for row in found.to_pylist()]
@@ -56,7 +56,7 @@ def test_events_that_match_no_step_go_no_further() -> None:
 
 def test_a_value_that_no_attribute_holds_is_no_hit() -> None:
     schema = pa.schema([("k", pa.uint64()), ("pattern", pa.int32()), ("steps", pa.int64())])
-    find = FindSteps(PATTERNS, Slots((("x", 0),), (0,)), schema)
+    find = FindSteps(PATTERNS, ColumnSlots((("x", 0),), (0,)), schema)
     batch = pa.record_batch({"x": pa.array([2**63, 9], pa.uint64())})
     (found,) = find(iter([batch]))
     assert found.column(0).to_pylist() == [9, 9]
@@ -104,7 +104,7 @@ def test_keys_are_followed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_sequences_are_rows_of_the_result() -> None:
     events = pa.list_(pa.struct([("at", INSTANT)]))
     schema = result("", pa.utf8(), events)
-    steps = tuple(Step(step(each).time, ()) for each in (1, 2))
+    steps = tuple(StepEvent(step(each).time, ()) for each in (1, 2))
     row = result_batch([Completed((), "p", steps)], schema).to_pylist()[0]
     assert row["events"] == [{"at": each.time} for each in steps]
     assert (row["pattern"], row["started"]) == ("p", steps[0].time)

@@ -20,9 +20,9 @@ import palio
 from palio.errors import InvalidInput, LimitExceeded
 from palio.model import Pattern
 from palio.spark import live
-from palio.spark.following import Completed, FindSteps, Follow, Step
+from palio.spark.following import Completed, FindSteps, Follow, StepEvent
 from palio.spark.live import FollowLive, Hit, Kinds, Memory, PackHits, Unpack, pattern_name
-from palio.spark.workers import Slots
+from palio.spark.workers import ColumnSlots
 
 INSTANT: Final = pa.timestamp("us", tz="UTC")
 START: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -82,7 +82,7 @@ class Stream:
         ids, found = tuple(texts), patterns(texts)
         names = tuple(map(pattern_name, ids, found))
         kinds = Kinds(kept, 1, 0)
-        slots = Slots((("n", 2), ("what", 3)), (0, 1, 2, 3))
+        slots = ColumnSlots((("n", 2), ("what", 3)), (0, 1, 2, 3))
         fields: list[Any] = [("k0", pa.utf8()), ("at", INSTANT), ("hit", pa.binary())]
         hits = pa.schema(fields)
         self.find = FindSteps(found, slots, kept)
@@ -278,7 +278,9 @@ def test_values_come_back_as_they_were(kind: pa.DataType, value: Any) -> None:
     names = ["k0", "at", "o", "g0", "g1"]
     schema = pa.schema([(name, INSTANT if name == "at" else kind) for name in names])
     find = FindSteps(
-        patterns({1: "g1 = 1 THEN g1 = 1 WITHIN 1s"}), Slots((("g1", 5),), tuple(range(5))), schema
+        patterns({1: "g1 = 1 THEN g1 = 1 WITHIN 1s"}),
+        ColumnSlots((("g1", 5),), tuple(range(5))),
+        schema,
     )
     arrays = [
         pa.array([START if name == "at" else value], schema.field(name).type) for name in names
@@ -292,7 +294,7 @@ def test_values_come_back_as_they_were(kind: pa.DataType, value: Any) -> None:
     memory = follow._with(None, hits.column(2)[0].as_py())
     again = follow._decode_memory(follow._encode(memory))
     assert again == memory == Memory((value,), [Hit(START, (value,), (value, None), {1: 3})], {})
-    completed = Completed((value,), 1, (Step(START, (value, None)),) * 2)
+    completed = Completed((value,), 1, (StepEvent(START, (value, None)),) * 2)
     events = pa.list_(pa.struct([("at", INSTANT), ("g0", kind), ("g1", kind)]))
     times = [("started", INSTANT), ("ended", INSTANT)]
     result = pa.schema([("k", kind), ("pattern", pa.int64()), *times, ("events", events)])

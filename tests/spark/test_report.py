@@ -4,22 +4,22 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
-from palio.spark.report import RunReport, Stage, Tally, write_report
+from palio.spark.report import RankedCount, RunReport, StageTime, write_report
 
 REPORT = RunReport(
     pipeline="orders",
     started="2026-01-01T00:00:00+00:00",
     seconds=1.25,
-    stages=(Stage("read", 1.0, 1_000), Stage("write", 0.25)),
+    stages=(StageTime("read", 1.0, 1_000), StageTime("write", 0.25)),
     events=1_000,
     subscriptions=3,
     rejected=1,
     matches=150,
     matched_subscriptions=2,
-    busiest=(Tally("a", 100), Tally("b", 50)),
+    busiest=(RankedCount("a", 100), RankedCount("b", 50)),
     dead=("c",),
     dead_count=1,
-    hot=(Tally({"id": 7}, 2),),
+    hot=(RankedCount({"id": 7}, 2),),
     skew=1.5,
     counts=(100, 50),
 )

@@ -19,7 +19,7 @@ from palio.errors import InvalidEvent, InvalidInput, Unreachable
 from palio.protocol.limits import MAX_BATCH_CELLS
 from palio.spark import sink as sinks
 from palio.spark.connection import Door
-from palio.spark.sink import PART_ROWS, BatchSink, Sink, StreamSink, Written, numbered
+from palio.spark.sink import PART_ROWS, BatchSink, Sink, StreamSink, TaskReport, numbered
 from tests.spark.brokers import PATIENCE_S, Broker, serving
 
 SCHEMA = StructType().add("t", "string").add("x", "long")
@@ -49,7 +49,7 @@ def written(
     """What a task makes of rows, in a query that is named for the test."""
     batch = pa.record_batch({"t": [name] * len(numbers), "x": pa.array(numbers, pa.int64())})
     found = writer.write(iter([batch]))
-    return Written(found.query or name, partition, found.events)
+    return TaskReport(found.query or name, partition, found.events)
 
 
 def heard(broker: Broker, name: str) -> list[int]:
@@ -105,7 +105,7 @@ def test_events_of_many_attributes_fit_into_messages(broker: Broker, name: str) 
     stream = pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, events.schema) as out:
         out.write_batch(events)
-    writer.commit([Written(name, 0, stream.getvalue().to_pybytes())], 0)
+    writer.commit([TaskReport(name, 0, stream.getvalue().to_pybytes())], 0)
     assert heard(broker, name) == list(range(rows + 1))
 
 
@@ -162,7 +162,7 @@ def test_refused_events_are_an_error(broker: Broker) -> None:
     stream = pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, pa.schema([("$x", pa.int64())])) as file:
         file.write_batch(pa.record_batch({"$x": [1]}))
-    message = Written("q", 0, stream.getvalue().to_pybytes())
+    message = TaskReport("q", 0, stream.getvalue().to_pybytes())
     with pytest.raises(InvalidEvent, match=r"of the batch were refused: .*belong to the system"):
         writer.commit([message], 0)
 

@@ -18,7 +18,7 @@ from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
 from palio.protocol.messages import Accepted, Deliver, Gap, Gaps, Message, Parcel, Publish
 from palio.spark import streaming
 from palio.spark.connection import Door
-from palio.spark.streaming import Entries, Source, StreamReader, events_schema
+from palio.spark.streaming import OpenEntries, StreamOptions, StreamReader, events_schema
 from tests.spark.brokers import PATIENCE_S, Broker, serving
 
 SCHEMA = StructType().add("x", "long")
@@ -31,19 +31,21 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield running
 
 
-def source_at(broker: Broker, durable: str, filter: str = "x > 0", **changes: Any) -> Source:
-    return Source(Door(broker.url), durable, filter, {}, timeout_s=PATIENCE_S)._replace(**changes)
+def source_at(broker: Broker, durable: str, filter: str = "x > 0", **changes: Any) -> StreamOptions:
+    return StreamOptions(Door(broker.url), durable, filter, {}, timeout_s=PATIENCE_S)._replace(
+        **changes
+    )
 
 
 @pytest.fixture
-def source(broker: Broker, request: pytest.FixtureRequest) -> Source:
+def source(broker: Broker, request: pytest.FixtureRequest) -> StreamOptions:
     """A durable subscription of the test's own, for events whose `t` is the test's name."""
     name = request.node.name
     broker.subscribe(name, f"t = '{name}'")
     return source_at(broker, name, f"t = '{name}'")
 
 
-def publish(broker: Broker, source: Source, *numbers: int) -> None:
+def publish(broker: Broker, source: StreamOptions, *numbers: int) -> None:
     """Publish an entry."""
     events = [{"t": source.durable, "x": number} for number in numbers]
     broker.publish(*events, first=1 + 100 * min(numbers), name=f"for {source.durable}")
@@ -58,7 +60,9 @@ def values(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> 
     return [row["x"] for row in read(reader, start, end)]
 
 
-def test_a_batch_is_read_again_as_it_was_until_it_is_done(broker: Broker, source: Source) -> None:
+def test_a_batch_is_read_again_as_it_was_until_it_is_done(
+    broker: Broker, source: StreamOptions
+) -> None:
     publish(broker, source, 1, 2)
     publish(broker, source, 3)
     reader = StreamReader(source, SCHEMA)
@@ -76,7 +80,7 @@ def test_a_batch_is_read_again_as_it_was_until_it_is_done(broker: Broker, source
     assert broker.waiting(source.durable, source.filter) == []
 
 
-def test_nothing_is_acknowledged_before_it_is_done(broker: Broker, source: Source) -> None:
+def test_nothing_is_acknowledged_before_it_is_done(broker: Broker, source: StreamOptions) -> None:
     publish(broker, source, 1)
     reader = StreamReader(source, SCHEMA)
     start = reader.initialOffset()
@@ -85,7 +89,7 @@ def test_nothing_is_acknowledged_before_it_is_done(broker: Broker, source: Sourc
     assert len(broker.waiting(source.durable, source.filter)) == 1
 
 
-def test_where_a_query_is_is_done(broker: Broker, source: Source) -> None:
+def test_where_a_query_is_is_done(broker: Broker, source: StreamOptions) -> None:
     publish(broker, source, 1)
     reader = StreamReader(source, SCHEMA)
     start = reader.initialOffset()
@@ -95,7 +99,7 @@ def test_where_a_query_is_is_done(broker: Broker, source: Source) -> None:
     assert broker.waiting(source.durable, source.filter) == []
 
 
-def test_a_limit_divides_no_entry_and_always_goes_on(broker: Broker, source: Source) -> None:
+def test_a_limit_divides_no_entry_and_always_goes_on(broker: Broker, source: StreamOptions) -> None:
     publish(broker, source, 1, 2)
     publish(broker, source, 3)
     publish(broker, source, 4)
@@ -115,7 +119,7 @@ def test_a_limit_divides_no_entry_and_always_goes_on(broker: Broker, source: Sou
 
 
 def test_a_batch_is_no_larger_than_half_the_window(
-    broker: Broker, source: Source, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, source: StreamOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in (1, 2, 3):
         publish(broker, source, number)
@@ -126,7 +130,9 @@ def test_a_batch_is_no_larger_than_half_the_window(
     reader.stop()
 
 
-def test_an_entry_is_as_large_as_it_is_for_the_broker(broker: Broker, source: Source) -> None:
+def test_an_entry_is_as_large_as_it_is_for_the_broker(
+    broker: Broker, source: StreamOptions
+) -> None:
     broker.subscribe(f"all of {source.durable}", f"t = '{source.durable}'")
     picky = source._replace(filter=f"{source.filter} AND x = 1")
     broker.subscribe(source.durable, picky.filter)
@@ -139,7 +145,7 @@ def test_an_entry_is_as_large_as_it_is_for_the_broker(broker: Broker, source: So
     entries.close()
 
 
-def test_available_now_is_what_waits_when_it_begins(broker: Broker, source: Source) -> None:
+def test_available_now_is_what_waits_when_it_begins(broker: Broker, source: StreamOptions) -> None:
     publish(broker, source, 1)
     publish(broker, source, 2)
     reader = StreamReader(source, SCHEMA)
@@ -152,7 +158,9 @@ def test_available_now_is_what_waits_when_it_begins(broker: Broker, source: Sour
     reader.stop()
 
 
-def test_available_now_is_nothing_where_nothing_waits(broker: Broker, source: Source) -> None:
+def test_available_now_is_nothing_where_nothing_waits(
+    broker: Broker, source: StreamOptions
+) -> None:
     reader = StreamReader(source, SCHEMA)
     start = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
@@ -200,7 +208,7 @@ def test_a_query_outlives_its_broker(tmp_path: Path) -> None:
         reader.stop()
 
 
-def test_another_broker_has_other_numbers(source: Source) -> None:
+def test_another_broker_has_other_numbers(source: StreamOptions) -> None:
     reader = StreamReader(source, SCHEMA)
     reader.initialOffset()
     elsewhere = {"broker": "b2", "entry": 7}
@@ -209,7 +217,7 @@ def test_another_broker_has_other_numbers(source: Source) -> None:
     reader.stop()
 
 
-def test_a_batch_that_is_gone_is_not_passed_over(broker: Broker, source: Source) -> None:
+def test_a_batch_that_is_gone_is_not_passed_over(broker: Broker, source: StreamOptions) -> None:
     publish(broker, source, 1)
     reader = StreamReader(source, SCHEMA)
     start = reader.initialOffset()
@@ -222,7 +230,9 @@ def test_a_batch_that_is_gone_is_not_passed_over(broker: Broker, source: Source)
     reader.stop()
 
 
-def test_what_was_lost_is_told_unless_that_is_all_the_same(broker: Broker, source: Source) -> None:
+def test_what_was_lost_is_told_unless_that_is_all_the_same(
+    broker: Broker, source: StreamOptions
+) -> None:
     lost = Gaps((Gap("p", 1, 3, 3, 1),))
     entries = StreamReader(source, SCHEMA).entries
     connection = broker.connect()
@@ -234,7 +244,7 @@ def test_what_was_lost_is_told_unless_that_is_all_the_same(broker: Broker, sourc
     connection.close()
 
 
-def test_events_are_dealt_out_in_order(broker: Broker, source: Source) -> None:
+def test_events_are_dealt_out_in_order(broker: Broker, source: StreamOptions) -> None:
     for number in (1, 2, 3, 4):
         publish(broker, source, number)
     reader = StreamReader(source._replace(partitions=2), SCHEMA)
@@ -249,7 +259,7 @@ def test_events_are_dealt_out_in_order(broker: Broker, source: Source) -> None:
     reader.stop()
 
 
-def test_columns_are_those_of_the_schema(broker: Broker, source: Source) -> None:
+def test_columns_are_those_of_the_schema(broker: Broker, source: StreamOptions) -> None:
     publish(broker, source, 1)
     schema = StructType().add("$seq", "long").add("x", "integer").add("new", "string")
     schema.add("$publisher", "string")
@@ -262,7 +272,7 @@ def test_columns_are_those_of_the_schema(broker: Broker, source: Source) -> None
 
 
 def test_a_value_that_does_not_fit_stops_the_query_or_is_null(
-    broker: Broker, source: Source
+    broker: Broker, source: StreamOptions
 ) -> None:
     publish(broker, source, 1)
     schema = StructType().add("t", "long").add("x", "long")
@@ -277,7 +287,7 @@ def test_a_value_that_does_not_fit_stops_the_query_or_is_null(
     reader.stop()
 
 
-def test_the_schema_is_that_of_what_waits(broker: Broker, source: Source) -> None:
+def test_the_schema_is_that_of_what_waits(broker: Broker, source: StreamOptions) -> None:
     with pytest.raises(InvalidInput, match=r"no events wait .* give them with .schema"):
         events_schema(source)
     publish(broker, source, 1)
@@ -292,7 +302,7 @@ def test_the_schema_is_that_of_what_waits(broker: Broker, source: Source) -> Non
 
 
 def test_a_batch_is_in_the_very_schema_of_the_query() -> None:
-    source = Source(Door("palio://nowhere"), "d", "TRUE", {})
+    source = StreamOptions(Door("palio://nowhere"), "d", "TRUE", {})
     reader = StreamReader(source, StructType().add("at", "timestamp"))
     assert reader._target == pa.schema([("at", pa.timestamp("us", "UTC"))])
 
@@ -326,8 +336,8 @@ class Late:
         """Nothing."""
 
 
-def entries_over(connection: Any, **changes: Any) -> Entries:
-    entries = Entries(Source(Door("palio://b1"), "d", "TRUE", {})._replace(**changes))
+def entries_over(connection: Any, **changes: Any) -> OpenEntries:
+    entries = OpenEntries(StreamOptions(Door("palio://b1"), "d", "TRUE", {})._replace(**changes))
     entries._connection = connection
     return entries
 

@@ -18,13 +18,13 @@ from palio.errors import InvalidConfiguration, PalioError, Unreachable
 from palio.language.http_events import from_binary, from_json
 from palio.spark.pipeline import run_pipeline
 from palio.spark.plan import read_plan
-from palio.spark.sink import Place
+from palio.spark.sink import TaskPlace
 from palio.spark.webhook import Called, Hook, calls, hook_of, post_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PLACE: Final = Place("q", 7, 1)
+PLACE: Final = TaskPlace("q", 7, 1)
 CLOUD: Final = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

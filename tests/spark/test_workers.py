@@ -17,7 +17,7 @@ from palio.errors import InvalidInput
 from palio.matching import Reference
 from palio.model import Filter
 from palio.spark import SubscriptionSet, subscriptions, workers
-from palio.spark.workers import MatchTask, RejectsTask, Slots
+from palio.spark.workers import ColumnSlots, MatchTask, RejectsTask
 
 NAMES: Final = ("n", "x", "s")
 
@@ -61,7 +61,7 @@ def task(found: SubscriptionSet, how: str, columns: tuple[int, ...] = (3,)) -> M
     fields += [("subscription", pa.int64())] if how in ("pairs", "count") else []
     fields += [("subscriber", pa.utf8())] if how in ("pairs", "route") else []
     fields += [("count", pa.int64())] if how == "count" else []
-    slots = Slots(tuple((name, at) for at, name in enumerate(NAMES)), columns)
+    slots = ColumnSlots(tuple((name, at) for at, name in enumerate(NAMES)), columns)
     return MatchTask(str(found.path), found.version, how, slots, pa.schema(fields))
 
 
@@ -123,14 +123,14 @@ def test_result_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_without_attributes_and_without_columns(tmp_path: Path) -> None:
     found = subscriptions([{"id": 1, "filter": "TRUE"}, {"id": 2, "filter": "n = 1"}], tmp_path)
     schema = pa.schema([("subscription", pa.int64())])
-    bare = MatchTask(str(found.path), found.version, "pairs", Slots((), ()), schema)
+    bare = MatchTask(str(found.path), found.version, "pairs", ColumnSlots((), ()), schema)
     assert rows(bare(iter([pa.record_batch({"c0": pa.nulls(3)})]))) == [(1,)] * 3
 
 
 def test_misfits_match_nothing_and_are_listed(tmp_path: Path) -> None:
     found = subscriptions([{"id": 1, "filter": "n IS NULL OR n > 0"}], tmp_path)
     batch = pa.record_batch({"n": pa.array([1, 2**63, None], pa.uint64()), "id": ["a", "b", "c"]})
-    slots = Slots((("n", 0),), (1,))
+    slots = ColumnSlots((("n", 0),), (1,))
     given: dict[str, pa.DataType] = {"id": pa.utf8(), "subscription": pa.int64()}
     match = MatchTask(str(found.path), found.version, "pairs", slots, pa.schema(given))
     assert rows(match(iter([batch]))) == [("a", 1), ("c", 1)]
@@ -160,7 +160,12 @@ def test_a_set_that_is_gone_is_named(tmp_path: Path) -> None:
 def test_a_new_version_that_names_what_was_not_sent(tmp_path: Path) -> None:
     found = subscriptions([{"id": 1, "filter": "n = 1 AND other = 2"}], tmp_path)
     narrow = MatchTask(
-        str(found.path), None, "any", Slots((("n", 0),), ()), pa.schema([]), frozenset({"other"})
+        str(found.path),
+        None,
+        "any",
+        ColumnSlots((("n", 0),), ()),
+        pa.schema([]),
+        frozenset({"other"}),
     )
     with pytest.raises(InvalidInput, match="now name other"):
         list(narrow(iter([])))

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from palio.cli import inputs
-from palio.cli.networking import UNDER_WAY, Door, Progress, show_event
+from palio.cli.networking import UNDER_WAY, BrokerDoor, ProgressLine, show_event
 from palio.cli.reporting import show
 from palio.client.archive import PUBLISHER, Archive
 from palio.client.deadlines import TIMEOUT_S
@@ -63,7 +63,13 @@ class Rolling(NamedTuple):
 
 
 def archive(
-    filter: str, door: Door, target: Path, parameters: list[str], rolling: Rolling, *, as_json: bool
+    filter: str,
+    door: BrokerDoor,
+    target: Path,
+    parameters: list[str],
+    rolling: Rolling,
+    *,
+    as_json: bool,
 ) -> int:
     """Write events to Parquet until a signal comes; say how many."""
     with Archive(target, door.name) as opened:
@@ -79,7 +85,7 @@ def archive(
 
 
 async def _archive(
-    filter: str, door: Door, values: dict[str, Any], archive: Archive, rolling: Rolling
+    filter: str, door: BrokerDoor, values: dict[str, Any], archive: Archive, rolling: Rolling
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -87,7 +93,7 @@ async def _archive(
     assert starting is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, starting.cancel)
-    progress = Progress()
+    progress = ProgressLine()
     try:
         async with door.connect() as client:
             subscription = await client.subscribe(
@@ -229,7 +235,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def replay(
-    path: Path, wanted: Wanted, door: Door, *, speed: str, durable: bool, as_json: bool
+    path: Path, wanted: Wanted, door: BrokerDoor, *, speed: str, durable: bool, as_json: bool
 ) -> int:
     """Publish archived events again, or print them; say how many there were."""
     pace = _pace(speed)
@@ -295,10 +301,10 @@ async def _print(pieces: Iterator[pa.RecordBatch], pace: float) -> None:
 
 
 async def _publish(
-    pieces: Iterator[pa.RecordBatch], pace: float, door: Door, *, durable: bool
+    pieces: Iterator[pa.RecordBatch], pace: float, door: BrokerDoor, *, durable: bool
 ) -> tuple[str, list[Sent]]:
     """Publish until something is refused; what became of everything that was sent by then."""
-    progress = Progress()
+    progress = ProgressLine()
     count = 0
     under_way: list[tuple[int, asyncio.Future[Any]]] = []
     sent: list[Sent] = []

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-__all__ = ["Board", "Line", "LiveBoard", "PlainBoard", "SilentBoard", "State"]
+__all__ = ["Board", "BoardState", "LiveBoard", "PlainBoard", "SilentBoard", "SubscriberLine"]
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class SubscriberLine(msgspec.Struct, frozen=True, kw_only=True):
     """How one subscriber is doing."""
 
     name: str
@@ -49,12 +49,12 @@ _ENDLESS: Final = 1e6
 """A price above this is nobody's."""
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class BoardState(msgspec.Struct, frozen=True, kw_only=True):
     """How everything stands at a moment."""
 
     time: timedelta
     prices: dict[str, float]
-    lines: tuple[Line, ...]
+    lines: tuple[SubscriberLine, ...]
     published: int
     delivered: int
     complaints: tuple[str, ...]
@@ -96,7 +96,7 @@ class Board(AbstractContextManager["Board"], ABC):
         """Whether it is time to draw again, `time` after the market opened."""
         return False
 
-    def draw(self, state: State) -> None:
+    def draw(self, state: BoardState) -> None:
         """Show how things stand."""
 
     @abstractmethod
@@ -104,7 +104,7 @@ class Board(AbstractContextManager["Board"], ABC):
         """Show a line, at any time."""
 
     @abstractmethod
-    def sum_up(self, state: State) -> None:
+    def sum_up(self, state: BoardState) -> None:
         """Show what was promised and what was seen."""
 
     def __enter__(self) -> Self:
@@ -120,7 +120,7 @@ class SilentBoard(Board):
     def tell(self, line: str) -> None:
         """Show nothing."""
 
-    def sum_up(self, state: State) -> None:
+    def sum_up(self, state: BoardState) -> None:
         """Show nothing."""
 
 
@@ -134,7 +134,7 @@ class PlainBoard(Board):
         """Whether another second is full."""
         return time.total_seconds() >= self._next_second
 
-    def draw(self, state: State) -> None:
+    def draw(self, state: BoardState) -> None:
         """Print a line."""
         second = int(state.time.total_seconds())
         self._next_second = second + 1
@@ -147,7 +147,7 @@ class PlainBoard(Board):
         show(line)
         sys.stdout.flush()
 
-    def sum_up(self, state: State) -> None:
+    def sum_up(self, state: BoardState) -> None:
         """Print a table and the verdict."""
         show(f"\n{'':<14}{'matched':>9}{'heard':>9}{'left out':>10}{'lost':>9}{'gaps':>7}")
         for line in state.lines:
@@ -190,14 +190,14 @@ class LiveBoard(Board):
         """Whether the last frame is old enough."""
         return monotonic() - self._drawn_at >= _FRAME_SECONDS
 
-    def draw(self, state: State) -> None:
+    def draw(self, state: BoardState) -> None:
         """Draw a frame."""
         self._drawn_at = monotonic()
         for symbol, price in state.prices.items():
             self._history.setdefault(symbol, deque(maxlen=_HISTORY)).append(price)
         self._live.update(self._frame(state), refresh=True)
 
-    def _frame(self, state: State) -> RenderableType:
+    def _frame(self, state: BoardState) -> RenderableType:
         from rich.console import Group
         from rich.padding import Padding
         from rich.text import Text
@@ -233,7 +233,7 @@ class LiveBoard(Board):
         """Print it, above the frame if there is one."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def sum_up(self, state: State) -> None:
+    def sum_up(self, state: BoardState) -> None:
         """Print the table of the recount and the verdict."""
         table = _table()
         for heading in ("matched", "heard", "left out", "lost", "gaps"):
@@ -256,7 +256,7 @@ def _market_cells(symbol: str, history: Sequence[float]) -> tuple[str, ...]:
     )
 
 
-def _subscribers(state: State) -> Table:
+def _subscribers(state: BoardState) -> Table:
     table = _table()
     table.add_column("heard", justify="right", style="green")
     table.add_column("left out", justify="right")

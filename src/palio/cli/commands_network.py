@@ -41,9 +41,9 @@ def pub(  # typer makes an option of each
     as_json: AsJson = False,
 ) -> int:
     """Publish events."""
-    from palio.cli.networking import Door, pub
+    from palio.cli.networking import BrokerDoor, pub
 
-    door = Door(at or [DEFAULT_BROKER], token_file, ca, name)
+    door = BrokerDoor(at or [DEFAULT_BROKER], token_file, ca, name)
     return pub(source, door, durable=durable, as_json=as_json)
 
 
@@ -75,9 +75,9 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
     A line such as limit=20 on standard input changes a parameter at once.
     """
-    from palio.cli.networking import Door, sub
+    from palio.cli.networking import BrokerDoor, sub
 
-    door = Door(at or [DEFAULT_BROKER], token_file, ca, name)
+    door = BrokerDoor(at or [DEFAULT_BROKER], token_file, ca, name)
     return sub(
         filter,
         door,
@@ -99,9 +99,9 @@ def adv(  # typer makes an option of each
     ca: Authorities = None,
 ) -> int:
     """Announce what will be published, until Ctrl-C."""
-    from palio.cli.networking import Door, adv
+    from palio.cli.networking import BrokerDoor, adv
 
-    return adv(filter, Door(at or [DEFAULT_BROKER], token_file, ca, name), param or [])
+    return adv(filter, BrokerDoor(at or [DEFAULT_BROKER], token_file, ca, name), param or [])
 
 
 @app.command()
@@ -112,10 +112,10 @@ def topology(
     as_json: AsJson = False,
 ) -> int:
     """Show the brokers of a network and their links."""
-    from palio.cli.networking import Door
+    from palio.cli.networking import BrokerDoor
     from palio.cli.watching import topology
 
-    return topology(Door(at or [DEFAULT_BROKER], token_file, ca), as_json=as_json)
+    return topology(BrokerDoor(at or [DEFAULT_BROKER], token_file, ca), as_json=as_json)
 
 
 @app.command()
@@ -129,10 +129,10 @@ def retire(
 
     Nothing is kept for its durable subscriptions from then on, and nobody waits for it.
     """
-    from palio.cli.networking import Door
+    from palio.cli.networking import BrokerDoor
     from palio.cli.watching import retire
 
-    return retire(broker, Door(at or [DEFAULT_BROKER], token_file, ca))
+    return retire(broker, BrokerDoor(at or [DEFAULT_BROKER], token_file, ca))
 
 
 @app.command()
@@ -154,10 +154,10 @@ def trace(
 
     Ends with 0 if somebody would hear it, 1 if nobody listens.
     """
-    from palio.cli.networking import Door
+    from palio.cli.networking import BrokerDoor
     from palio.cli.watching import trace
 
-    return trace(event, Door(at or [DEFAULT_BROKER], token_file, ca), as_json=as_json)
+    return trace(event, BrokerDoor(at or [DEFAULT_BROKER], token_file, ca), as_json=as_json)
 
 
 @app.command()
@@ -175,10 +175,10 @@ def top(
 
     A live view on a terminal, a line a look elsewhere, until Ctrl-C. For scripts: --once --json.
     """
-    from palio.cli.networking import Door
+    from palio.cli.networking import BrokerDoor
     from palio.cli.watching import top
 
-    door = Door(at or [DEFAULT_BROKER], token_file, ca)
+    door = BrokerDoor(at or [DEFAULT_BROKER], token_file, ca)
     return top(door, interval_s=interval, once=once, as_json=as_json)
 
 
@@ -208,9 +208,9 @@ def archive(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     day (UTC), a file a shape, with $publisher, $seq and $time beside the attributes.
     """
     from palio.cli.archiving import Rolling, archive
-    from palio.cli.networking import Door
+    from palio.cli.networking import BrokerDoor
 
-    door = Door(source or [DEFAULT_BROKER], token_file, ca, name)
+    door = BrokerDoor(source or [DEFAULT_BROKER], token_file, ca, name)
     rolling = Rolling(int(file_mib * (1 << 20)), file_s)
     return archive(filter, door, to, param or [], rolling, as_json=as_json)
 
@@ -251,8 +251,8 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 ) -> int:
     """Publish archived events again, in order of time, or print them."""
     from palio.cli.archiving import Wanted, replay
-    from palio.cli.networking import Door
+    from palio.cli.networking import BrokerDoor
 
     wanted = Wanted.of(filter, param or [], since, until, skip, take)
-    door = Door(to or [DEFAULT_BROKER], token_file, ca, as_publisher)
+    door = BrokerDoor(to or [DEFAULT_BROKER], token_file, ca, as_publisher)
     return replay(path, wanted, door, speed=speed, durable=durable, as_json=as_json)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from palio.cli.audit import Audit
-from palio.cli.board import Board, Line, LiveBoard, PlainBoard, SilentBoard, State
+from palio.cli.board import Board, BoardState, LiveBoard, PlainBoard, SilentBoard, SubscriberLine
 from palio.cli.market import FIRST_PRICE, SYMBOLS, Market
 from palio.cli.reporting import show
 from palio.client.bus import Bus
@@ -93,7 +93,7 @@ class Trader(Subscriber):
         self._audit.change("trader sells", sell_above=sell_above)
 
 
-class Pace:
+class WallPace:
     """Real time, for people to watch."""
 
     def __init__(self) -> None:
@@ -112,10 +112,10 @@ class Demo:
     """One run of the market."""
 
     def __init__(
-        self, seconds: float, rate: int, seed: int, board: Board, pace: Pace | None = None
+        self, seconds: float, rate: int, seed: int, board: Board, pace: WallPace | None = None
     ) -> None:
         self.seconds = seconds
-        self._pace = pace or Pace()
+        self._pace = pace or WallPace()
         self.market = Market(seed)
         self.audit = Audit()
         self._board = board
@@ -194,9 +194,9 @@ class Demo:
         await self._subscriptions["bargains"].update(limit=limit)
         self.audit.change("bargains", limit=limit)
 
-    def state(self) -> State:
+    def state(self) -> BoardState:
         """How everything stands."""
-        return State(
+        return BoardState(
             time=self._now - _START,
             prices=dict(self.market.prices),
             lines=self._lines(),
@@ -205,14 +205,14 @@ class Demo:
             complaints=tuple(self.audit.complaints),
         )
 
-    def _lines(self) -> tuple[Line, ...]:
+    def _lines(self) -> tuple[SubscriberLine, ...]:
         trader = self._trader
         deals = f"{trader.latest}, deal {trader.deals}" if trader.deals else ""
         latest = {"trader buys": deals, "trader sells": "", **self._latest}
         texts = {"trader buys": BUY, "trader sells": SELL, "bargains": BARGAINS}
         texts |= {"rebounds": REBOUNDS, "ledger": LEDGER}
         return tuple(
-            Line(
+            SubscriberLine(
                 name=name,
                 text=texts[name],
                 values=dict(promise.values),

@@ -65,7 +65,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return not (self.missing or self.unwanted or self.doubled)
 
 
-class Standing(msgspec.Struct):
+class ParameterPeriod(msgspec.Struct):
     """Values of a subscription's parameters, and the time for which they counted."""
 
     values: dict[str, Any]
@@ -81,7 +81,7 @@ class Listener:
         self.broker = broker
         self.text = text
         self.values: dict[str, Any] = {}
-        self.history: list[Standing] = []
+        self.history: list[ParameterPeriod] = []
         """What it heard by, and when: as long as a promise was made."""
         self.promised: list[int] = []
         self.heard: list[int] = []
@@ -97,7 +97,7 @@ class Listener:
             self.text, durable=durable, on_gap=self.gaps.append, values=values
         )
         await self._subscription.settled(PATIENCE_S)
-        self.history.append(Standing(dict(values), datetime.now(UTC)))
+        self.history.append(ParameterPeriod(dict(values), datetime.now(UTC)))
 
     async def listen(self) -> None:
         """Hear until the connection ends."""
@@ -116,7 +116,7 @@ class Listener:
         await self._subscription.settled(PATIENCE_S)
         self.values.update(values)
         self.rest()
-        self.history.append(Standing(dict(self.values), self.history[-1].until))
+        self.history.append(ParameterPeriod(dict(self.values), self.history[-1].until))
 
     def rest(self) -> None:
         """From now on nothing is promised."""

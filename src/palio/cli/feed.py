@@ -1,4 +1,4 @@
-"""`Feed`: what a thread reads, for a coroutine to take as it comes."""
+"""`LineFeed`: what a thread reads, for a coroutine to take as it comes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
-__all__ = ["Feed"]
+__all__ = ["LineFeed"]
 
 Item = TypeVar("Item")
 
@@ -17,7 +17,7 @@ READ_AHEAD: Final = 10_000
 """Items that are read and not yet taken."""
 
 
-class Feed(Generic[Item]):
+class LineFeed(Generic[Item]):
     """Items of an iterable that blocks, such as lines of a terminal.
 
     The thread is a daemon: a program may end while it waits for a line that nobody types.

@@ -22,7 +22,7 @@ from palio.model.relations import covers
 __all__ = ["explain"]
 
 
-class Attribute(msgspec.Struct, frozen=True):
+class AttributeMeaning(msgspec.Struct, frozen=True):
     """What an alternative lets through by one name."""
 
     name: str
@@ -31,19 +31,19 @@ class Attribute(msgspec.Struct, frozen=True):
     """Whether no value at all is admitted."""
 
 
-class Condition(msgspec.Struct, frozen=True):
+class ResidualMeaning(msgspec.Struct, frozen=True):
     """A condition that is no set of values of one attribute, and what it costs to evaluate."""
 
     text: str
     cost: int
 
 
-class Alternative(msgspec.Struct, frozen=True):
+class ConjunctionMeaning(msgspec.Struct, frozen=True):
     """One conjunction of a filter."""
 
     text: str
-    attributes: tuple[Attribute, ...]
-    residuals: tuple[Condition, ...]
+    attributes: tuple[AttributeMeaning, ...]
+    residuals: tuple[ResidualMeaning, ...]
     contradiction: bool
     covered_by: int | None
     """The number (from 1) of an alternative that matches everything this one does."""
@@ -55,7 +55,7 @@ class Meaning(msgspec.Struct, frozen=True):
     filter: str
     attributes: tuple[str, ...]
     variables: tuple[str, ...]
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[ConjunctionMeaning, ...]
 
 
 def explain(text: str, source: str | None, parameters: Sequence[str], *, as_json: bool) -> int:
@@ -133,18 +133,18 @@ def meaning_of(filter_: Filter, values: Mapping[str, Any]) -> Meaning:
     )
 
 
-def _alternative(conjunction: Conjunction, covered_by: int | None) -> Alternative:
+def _alternative(conjunction: Conjunction, covered_by: int | None) -> ConjunctionMeaning:
     attributes = tuple(_attributes(conjunction))
-    return Alternative(
+    return ConjunctionMeaning(
         str(conjunction),
         attributes,
-        tuple(Condition(str(each), each.cost) for each in conjunction.residuals),
+        tuple(ResidualMeaning(str(each), each.cost) for each in conjunction.residuals),
         any(each.nothing for each in attributes),
         covered_by,
     )
 
 
-def _attributes(conjunction: Conjunction) -> Iterator[Attribute]:
+def _attributes(conjunction: Conjunction) -> Iterator[AttributeMeaning]:
     by_name: dict[str, list[Constraint]] = {}
     for constraint in conjunction.constraints:
         by_name.setdefault(constraint.name, []).append(constraint)
@@ -156,7 +156,7 @@ def _attributes(conjunction: Conjunction) -> Iterator[Attribute]:
         words = [] if domain is None else [in_words(name, domain, fixed)]
         if moving and not empty:
             words.append(phrase(moving))
-        yield Attribute(name, " and ".join(words), empty)
+        yield AttributeMeaning(name, " and ".join(words), empty)
 
 
 def _intersection(constraints: Sequence[Constraint]) -> Domain | None:
@@ -197,7 +197,7 @@ def _lines(meaning: Meaning) -> Iterator[str]:
         yield from _alternative_lines(alternative)
 
 
-def _alternative_lines(alternative: Alternative) -> Iterator[str]:
+def _alternative_lines(alternative: ConjunctionMeaning) -> Iterator[str]:
     shown = [(show_name(each.name), each.admits) for each in alternative.attributes]
     width = max((len(name) for name, _ in shown), default=0)
     for name, admits in shown:

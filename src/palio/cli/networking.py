@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import pyarrow as pa
 
 from palio.cli import inputs
-from palio.cli.feed import Feed
+from palio.cli.feed import LineFeed
 from palio.cli.reporting import show
 from palio.client.connection import Client, connect
 from palio.client.deadlines import TIMEOUT_S
@@ -23,7 +23,7 @@ from palio.client.events import Event, Gap
 from palio.client.subscription import Subscription
 from palio.errors import InvalidInput, PalioError, Unsettled
 
-__all__ = ["UNDER_WAY", "Door", "Progress", "adv", "pub", "show_event", "sub"]
+__all__ = ["UNDER_WAY", "BrokerDoor", "ProgressLine", "adv", "pub", "show_event", "sub"]
 
 BATCH_ROWS: Final = 1_000
 """Events that are published in one go where they come from a file."""
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 TOKEN_VARIABLE: Final = "PALIO_TOKEN"
 
 
-class Door(NamedTuple):
+class BrokerDoor(NamedTuple):
     """Where a broker is, and who knocks."""
 
     urls: list[str]
@@ -58,7 +58,7 @@ class Door(NamedTuple):
 # --- pub ---
 
 
-def pub(source: str, door: Door, *, durable: bool, as_json: bool) -> int:
+def pub(source: str, door: BrokerDoor, *, durable: bool, as_json: bool) -> int:
     """Publish the events of a file or of standard input; print the receipt."""
     published = _run(_publish(source, door, durable=durable))
     if as_json:
@@ -70,10 +70,10 @@ def pub(source: str, door: Door, *, durable: bool, as_json: bool) -> int:
     return 0
 
 
-async def _publish(source: str, door: Door, *, durable: bool) -> dict[str, Any]:
-    progress = Progress()
+async def _publish(source: str, door: BrokerDoor, *, durable: bool) -> dict[str, Any]:
+    progress = ProgressLine()
     async with door.connect() as client:
-        feed = Feed(_batches(source))
+        feed = LineFeed(_batches(source))
         under_way: list[asyncio.Future[Any]] = []
         count = 0
         first = last = 0
@@ -171,7 +171,7 @@ def _unreadable(source: str, error: Exception) -> InvalidInput:
     return InvalidInput(f"cannot read {source!r:.200}: {reason}")
 
 
-class Progress:
+class ProgressLine:
     """A count on the terminal, now and then; nothing where there is no terminal."""
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ class Progress:
 
 def sub(
     filter: str,
-    door: Door,
+    door: BrokerDoor,
     parameters: list[str],
     *,
     durable: str,
@@ -213,7 +213,7 @@ def sub(
 
 async def _hear(
     filter: str,
-    door: Door,
+    door: BrokerDoor,
     values: dict[str, Any],
     durable: str,
     count: int,
@@ -263,7 +263,7 @@ async def _tell_when_in_force(subscription: Subscription, broker: str) -> None:
 
 async def _steer(subscription: Subscription) -> None:
     """Take `limit=20` from standard input as a new value; a mistake is told and changes nothing."""
-    feed = Feed(_typed())
+    feed = LineFeed(_typed())
     while lines := await feed.take(1):
         for line in lines:
             given = line.strip()
@@ -357,12 +357,12 @@ def _tell(text: str) -> None:
 # --- adv ---
 
 
-def adv(filter: str, door: Door, parameters: list[str]) -> int:
+def adv(filter: str, door: BrokerDoor, parameters: list[str]) -> int:
     """Advertise until Ctrl-C: an advertisement lasts as long as its client is there."""
     return _run(_advertise(filter, door, inputs.bindings(parameters)))
 
 
-async def _advertise(filter: str, door: Door, values: Mapping[str, Any]) -> int:
+async def _advertise(filter: str, door: BrokerDoor, values: Mapping[str, Any]) -> int:
     async with door.connect() as client:
         offer = await client.advertise(filter, **values)
         await client.settled()

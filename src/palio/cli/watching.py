@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from palio.cli import inputs
-from palio.cli.networking import Door
+from palio.cli.networking import BrokerDoor
 from palio.cli.reporting import show
 from palio.client.connection import Client
 from palio.errors import InvalidInput, NotPermitted, Unreachable
@@ -33,7 +33,7 @@ RATES: Final = ("published", "routed", "delivered", "dropped")
 # --- topology ---
 
 
-def topology(door: Door, *, as_json: bool) -> int:
+def topology(door: BrokerDoor, *, as_json: bool) -> int:
     """Print the brokers that one of them knows of, as a tree from that one."""
     found = asyncio.run(_asked(door, Client.topology))
     if as_json:
@@ -44,7 +44,7 @@ def topology(door: Door, *, as_json: bool) -> int:
     return 0
 
 
-def retire(broker: str, door: Door) -> int:
+def retire(broker: str, door: BrokerDoor) -> int:
     """Say of a broker that it is gone for good; return when all others know."""
 
     async def say() -> None:
@@ -56,7 +56,7 @@ def retire(broker: str, door: Door) -> int:
     return 0
 
 
-async def _asked(door: Door, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
+async def _asked(door: BrokerDoor, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
     async with door.connect() as client:
         return await question(client)
 
@@ -112,7 +112,7 @@ def _keeps(broker: Mapping[str, Any], lead: str) -> Iterator[str]:
 # --- trace ---
 
 
-def trace(event: str, door: Door, *, as_json: bool) -> int:
+def trace(event: str, door: BrokerDoor, *, as_json: bool) -> int:
     """Print where an event would go, hop by hop; 1 if nobody listens."""
     listed = list(inputs.events(event))
     if len(listed) != 1:
@@ -184,7 +184,7 @@ def figures(before: Sample, now: Sample) -> dict[str, Any]:
     return {**now.status, "per_second": rates}
 
 
-def top(door: Door, *, interval_s: float, once: bool, as_json: bool) -> int:
+def top(door: BrokerDoor, *, interval_s: float, once: bool, as_json: bool) -> int:
     """Show how a broker is doing, again and again until Ctrl-C; or once."""
     check_seconds(interval_s, "--interval")
     if as_json and not once:
@@ -196,7 +196,7 @@ def top(door: Door, *, interval_s: float, once: bool, as_json: bool) -> int:
     return 0
 
 
-async def _watch(door: Door, interval_s: float, *, once: bool, as_json: bool) -> None:
+async def _watch(door: BrokerDoor, interval_s: float, *, once: bool, as_json: bool) -> None:
     async with door.connect(tells=False) as client:  # the screen says it
         before = await _sample(client)
         if once:

@@ -34,7 +34,7 @@ from palio.model.operators import Op, like_shape
 from palio.model.patterns import Pattern
 from palio.model.values import Kind, Value, kind_of
 
-__all__ = ["Lifted", "Template", "learn", "lift", "make_template", "template_of"]
+__all__ = ["LiftedText", "Template", "learn", "lift", "make_template", "template_of"]
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -60,7 +60,7 @@ class Template(msgspec.Struct, frozen=True):
         return self.skeleton.substitute({str(place): value for place, value in enumerate(values)})
 
 
-class Lifted(msgspec.Struct, frozen=True):
+class LiftedText(msgspec.Struct, frozen=True):
     """A text's tokens taken apart: what it shares with others of its shape, and its constants."""
 
     key: Key
@@ -68,7 +68,7 @@ class Lifted(msgspec.Struct, frozen=True):
     values: tuple[Value, ...]
 
 
-def lift(found: Sequence[Token]) -> Lifted | None:
+def lift(found: Sequence[Token]) -> LiftedText | None:
     """Lift the literals out of a text's tokens; None for a text too long to keep a template of.
 
     A LIKE whose pattern is a prefix, suffix or piece of text becomes that operator, so that its
@@ -106,7 +106,7 @@ def lift(found: Sequence[Token]) -> Lifted | None:
         if ignore_case:
             kept.append(token._replace(type="IGNORE_CASE"))
             key.append("IGNORE_CASE")
-    return Lifted(tuple(key), tuple(kept), tuple(values))
+    return LiftedText(tuple(key), tuple(kept), tuple(values))
 
 
 _TELLING: Final = frozenset({"NAME", "VARIABLE", "FUNCTION", "COMPARISON", "DURATION", "CESQL"})
@@ -134,12 +134,12 @@ _known: dict[Key, Template | None] = {}
 _seen_once: set[Key] = set()
 
 
-def template_of(lifted: Lifted) -> Template | None:
+def template_of(lifted: LiftedText) -> Template | None:
     """The template of a text, if it is known and to be trusted."""
     return _known.get(lifted.key)
 
 
-def learn(lifted: Lifted, meaning: Filter | Pattern, conditions_of: ConditionsOf) -> None:
+def learn(lifted: LiftedText, meaning: Filter | Pattern, conditions_of: ConditionsOf) -> None:
     """Note a text that was parsed; at the second of a shape, make the template.
 
     Making one costs another parse (`conditions_of`), which shapes that occur once are spared.
@@ -157,7 +157,7 @@ def learn(lifted: Lifted, meaning: Filter | Pattern, conditions_of: ConditionsOf
     _known[key] = make_template(lifted, meaning, conditions_of)
 
 
-def make_template(lifted: Lifted, meaning: Filter, conditions_of: ConditionsOf) -> Template | None:
+def make_template(lifted: LiftedText, meaning: Filter, conditions_of: ConditionsOf) -> Template | None:
     """The template of a text whose meaning is known; None if filling it gives anything else."""
     try:
         conditions = conditions_of(lifted.tokens)

@@ -14,7 +14,7 @@ from palio.model.operators import Op
 from palio.model.printing import show_value
 from palio.model.values import Bindings, checked, is_nan, kind_of
 
-__all__ = ["Alternative", "Explanation", "Finding", "explain"]
+__all__ = ["ExplainedConjunction", "Explanation", "Finding", "explain"]
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Finding(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Alternative(msgspec.Struct, frozen=True):
+class ExplainedConjunction(msgspec.Struct, frozen=True):
     """One conjunction of the filter: its truth and the finding on each of its parts."""
 
     truth: bool | None
@@ -37,7 +37,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
     matched: bool
     truth: bool | None
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[ExplainedConjunction, ...]
 
     @property
     def failures(self) -> tuple[Finding, ...]:
@@ -86,7 +86,7 @@ def explain(
 
 def _alternative(
     conjunction: Conjunction, event: Mapping[str, Any], values: Bindings
-) -> Alternative:
+) -> ExplainedConjunction:
     findings = [
         Finding(
             str(constraint), constraint.truth(event, values), _reason(constraint, event, values)
@@ -99,7 +99,7 @@ def _alternative(
         )
         for residual in conjunction.residuals
     ]
-    return Alternative(conjunction.truth(event, values), tuple(findings))
+    return ExplainedConjunction(conjunction.truth(event, values), tuple(findings))
 
 
 def _reason(constraint: Constraint, event: Mapping[str, Any], values: Bindings) -> str:

@@ -7,12 +7,12 @@ acyclic; `general` makes one of any graph.
 
 from __future__ import annotations
 
-from palio.routing.forwarding_router import Broker
+from palio.routing.forwarding_router import ForwardingRouter
 
 __all__ = ["Acyclic"]
 
 
-class Acyclic(Broker):
+class Acyclic(ForwardingRouter):
     """One broker of an acyclic peer-to-peer network.
 
     >>> import palio

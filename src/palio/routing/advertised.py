@@ -12,20 +12,20 @@ from palio.matching.protocol import RowMask
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.routing.forwarding import Aim
-from palio.routing.forwarding_router import Broker
+from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.messages import Request
 from palio.routing.peer_requests import Ledger
 from palio.routing.poset import overlap
 from palio.routing.protocol import Events, Peer, SelectorFactory, Send
-from palio.routing.reference_selector import Rows
+from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["Advertised"]
 
 
-class Advertised(Broker):
+class Advertised(ForwardingRouter):
     """One broker of an acyclic network with advertisement-based semantics (siena 3.3)."""
 
-    def __init__(self, name: str, selector: SelectorFactory = Rows) -> None:
+    def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.advertisements = Ledger(advertising=True)
         self._heard: dict[Peer, dict[Advertisement, None]] = {}
         super().__init__(name, selector)

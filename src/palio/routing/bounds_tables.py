@@ -1,4 +1,4 @@
-"""`Table`: rows of bounds by number, many tables in one pool of floats.
+"""`BoundsTable`: rows of bounds by number, many tables in one pool of floats.
 
 A row is `[number, low, high, low, high, ...]`. Rows of a table lie side by side, so that one call
 of a kernel looks through as many tables as a question concerns. Small tables are not worth it:
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from palio.routing import kernels
 from palio.routing.normalized import Bounds
 
-__all__ = ["Pool", "Rows", "Table", "rows_around", "rows_within"]
+__all__ = ["BoundsTable", "Pool", "Rows", "rows_around", "rows_within"]
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 
@@ -55,11 +55,11 @@ class Pool:
         self._free.setdefault(size, []).append(start)
 
 
-class Table:
+class BoundsTable:
     """Rows of bounds by number; all rows have the same number of bounds.
 
     >>> pool = Pool()
-    >>> table = Table(pool)
+    >>> table = BoundsTable(pool)
     >>> for number in range(10):
     ...     table.add(number, ((0.0, float(number)),))
     >>> rows_around([table], [[(0.0, 8.0)]]), rows_within(table, 0.0, 1.0).tolist()
@@ -132,7 +132,7 @@ class Table:
 
 
 def rows_around(
-    tables: Sequence[Table], wanted: Sequence[Sequence[tuple[float, float]]]
+    tables: Sequence[BoundsTable], wanted: Sequence[Sequence[tuple[float, float]]]
 ) -> list[int]:
     """Numbers of the rows whose bounds hold those wanted of their table."""
     found: list[int] = []
@@ -160,7 +160,7 @@ def rows_around(
     return found
 
 
-def _around(table: Table, wanted: Sequence[tuple[float, float]]) -> list[int]:
+def _around(table: BoundsTable, wanted: Sequence[tuple[float, float]]) -> list[int]:
     block = table.block
     sides = np.array(wanted)
     holds = (block[:, 1::2] <= sides[:, 0]) & (block[:, 2::2] >= sides[:, 1])
@@ -168,7 +168,7 @@ def _around(table: Table, wanted: Sequence[tuple[float, float]]) -> list[int]:
     return found
 
 
-def rows_within(table: Table, low: float, high: float) -> Rows:
+def rows_within(table: BoundsTable, low: float, high: float) -> Rows:
     """Numbers of the rows whose only bounds lie in `[low, high]`."""
     if not table.size:
         return np.array(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from palio.routing.forwarding_router import Broker
+from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.protocol import Peer, Send
 
 __all__ = ["Centralized"]
 
 
-class Centralized(Broker):
+class Centralized(ForwardingRouter):
     """A server without neighbours: clients connect to it from wherever they are."""
 
     def attach(self, peer: Peer) -> list[Send]:

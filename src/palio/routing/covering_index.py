@@ -22,8 +22,8 @@ from typing import Final
 
 import numpy as np
 
-from palio.routing.bounds_tables import Pool, Rows, Table, rows_around, rows_within
-from palio.routing.normalized import ANY_KIND, Box, Form, Token
+from palio.routing.bounds_tables import BoundsTable, Pool, Rows, rows_around, rows_within
+from palio.routing.normalized import ANY_KIND, Box, NormalizedFilter, Token
 
 __all__ = ["Boxes"]
 
@@ -49,7 +49,7 @@ class Boxes:
         self._inner = _Inner()  # one box of each item: all of them must lie in what covers it
         self._hollow: dict[int, None] = {}  # items that match nothing: everything covers them
 
-    def add(self, item: int, form: Form) -> None:
+    def add(self, item: int, form: NormalizedFilter) -> None:
         """Index a filter under a number that is new."""
         self._items[item] = None
         if not form.boxes:
@@ -68,11 +68,11 @@ class Boxes:
         self._inner.remove(item)
         self._outer.remove(item)
 
-    def above(self, form: Form) -> list[int]:
+    def above(self, form: NormalizedFilter) -> list[int]:
         """Numbers, ascending, among which are all filters that cover this one."""
         return self._outer.around(form.boxes[0]) if form.boxes else sorted(self._items)
 
-    def below(self, form: Form) -> list[int]:
+    def below(self, form: NormalizedFilter) -> list[int]:
         """Numbers, ascending, among which are all filters that this one covers."""
         found = set(self._hollow)
         for box in form.boxes:
@@ -80,7 +80,7 @@ class Boxes:
         return sorted(found)
 
 
-class _Group(Table):
+class _Group(BoundsTable):
     """The boxes that have the same telling tokens: only bounds are left to compare."""
 
     __slots__ = ("key", "lead", "ranged")
@@ -186,8 +186,8 @@ class _Inner:
 
     def __init__(self) -> None:
         self._pool = Pool()
-        self._tables: dict[Token, Table] = {}
-        self._by_name: dict[str, dict[Token, Table]] = {}
+        self._tables: dict[Token, BoundsTable] = {}
+        self._by_name: dict[str, dict[Token, BoundsTable]] = {}
         self._rows: dict[int, int] = {}
         self._boxes: list[Box] = []
         self._items: list[int] = []
@@ -206,7 +206,7 @@ class _Inner:
         for token, bounds in box.sides.items():
             table = self._tables.get(token)
             if table is None:
-                table = self._tables[token] = Table(self._pool)
+                table = self._tables[token] = BoundsTable(self._pool)
                 if token[2] is None:
                     self._by_name.setdefault(token[0], {})[token] = table
             table.add(row, (bounds,))
@@ -226,7 +226,7 @@ class _Inner:
         """Items whose box lies in this one."""
         if not box.telling:
             return list(self._rows)
-        sides: list[tuple[int, int, list[Table], tuple[float, float]]] = []
+        sides: list[tuple[int, int, list[BoundsTable], tuple[float, float]]] = []
         for token in box.telling:
             if token[1] == ANY_KIND:
                 tables = list(self._by_name.get(token[0], {}).values())
@@ -247,7 +247,7 @@ class _Inner:
         return [items[row] for row in rows if _lies_in(boxes[row], box)]
 
     def _narrowed(
-        self, sides: list[tuple[int, int, list[Table], tuple[float, float]]]
+        self, sides: list[tuple[int, int, list[BoundsTable], tuple[float, float]]]
     ) -> list[int]:
         """Rows that lie in one side after the other, until few are left."""
         if len(self._marks) < len(self._items):

@@ -14,7 +14,7 @@ from palio.matching.protocol import RowMask
 from palio.routing.messages import Batch, Control, Flood, Request, Settled
 from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import Events, IllegalMessage, Peer, SelectorFactory, Send
-from palio.routing.reference_selector import Rows
+from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.waves import Waves
 
 __all__ = ["Flooded"]
@@ -35,7 +35,7 @@ class Flooded:
     {'b1': array([ True])}
     """
 
-    def __init__(self, name: str, selector: SelectorFactory = Rows) -> None:
+    def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.name = name
         self._local_selector, self._world_selector = selector(), selector()
         self._local = Ledger(self._local_selector, covering=False)

@@ -29,12 +29,12 @@ from palio.routing.normalized import Stated, form_of
 from palio.routing.poset import SUBSCRIPTIONS, Poset, Relation
 from palio.routing.protocol import Peer
 
-__all__ = ["Forwarding", "Node", "Told"]
+__all__ = ["FilterNode", "Forwarding", "Told"]
 
 Aim: TypeAlias = Callable[[Stated], int]
 
 
-class Node:
+class FilterNode:
     """One filter of the table, or advertisement. `subscribers` counts who asks for it how often."""
 
     __slots__ = ("dependents", "eligible", "filter", "forwards", "relies", "subscribers")
@@ -44,14 +44,14 @@ class Node:
         self.subscribers: dict[Peer, int] = {}
         self.eligible = 0
         self.forwards = 0
-        self.relies: dict[Node, int] = {}
-        self.dependents: dict[Node, None] = {}
+        self.relies: dict[FilterNode, int] = {}
+        self.dependents: dict[FilterNode, None] = {}
 
     def __repr__(self) -> str:
         return f"Node({self.filter}, subscribers={sorted(map(str, self.subscribers))})"
 
 
-def _breadth(growing: tuple[Node, int]) -> int:
+def _breadth(growing: tuple[FilterNode, int]) -> int:
     """Wide filters first, roughly: what they cover then never gets forwarded."""
     return form_of(growing[0].filter).breadth
 
@@ -77,15 +77,15 @@ class Forwarding:
     """
 
     def __init__(self, relation: Relation = SUBSCRIPTIONS, aim: Aim | None = None) -> None:
-        self.nodes: dict[Stated, Node] = {}
+        self.nodes: dict[Stated, FilterNode] = {}
         self._relation = relation
         self._aim = aim
         self._bits: dict[Peer, int] = {}
         self._everyone = 0
         self._frontier = Poset(relation)
-        self._touched: dict[Node, None] = {}
-        self._dirty: dict[Node, None] = {}
-        self._sent: dict[Peer, dict[Node, None]] = {}
+        self._touched: dict[FilterNode, None] = {}
+        self._dirty: dict[FilterNode, None] = {}
+        self._sent: dict[Peer, dict[FilterNode, None]] = {}
 
     # --- who is there ---
 
@@ -123,7 +123,7 @@ class Forwarding:
         """The peer asks for a filter (once more)."""
         node = self.nodes.get(filter)
         if node is None:
-            node = self.nodes[filter] = Node(filter)
+            node = self.nodes[filter] = FilterNode(filter)
         node.subscribers[peer] = node.subscribers.get(peer, 0) + 1
         self._touched[node] = None
 
@@ -188,8 +188,8 @@ class Forwarding:
         """
         touched = list(self._touched)
         self._touched = {}
-        growing: list[tuple[Node, int]] = []
-        orphans: list[tuple[Node, int]] = []
+        growing: list[tuple[FilterNode, int]] = []
+        orphans: list[tuple[FilterNode, int]] = []
         for node in touched:
             eligible = self._eligible(node)
             grown, shrunk = eligible & ~node.eligible, node.eligible & ~eligible
@@ -208,7 +208,7 @@ class Forwarding:
             if bits & orphan.eligible:
                 self._grow(orphan, bits & orphan.eligible)
 
-    def _eligible(self, node: Node) -> int:
+    def _eligible(self, node: FilterNode) -> int:
         subscribers = node.subscribers
         if not subscribers:
             return 0
@@ -218,7 +218,7 @@ class Forwarding:
             everyone &= ~self._bits.get(only, 0)
         return everyone if self._aim is None or not everyone else everyone & self._aim(node.filter)
 
-    def _grow(self, node: Node, bits: int) -> None:
+    def _grow(self, node: FilterNode, bits: int) -> None:
         """Find, for neighbours newly eligible, whom to rely on; forward the node to the rest."""
         for filter in self._frontier.coverers(node.filter):
             coverer = self.nodes[filter]
@@ -238,7 +238,7 @@ class Forwarding:
                 self._forward_less(covered, lost)
                 self._rely(covered, node, lost)
 
-    def _release(self, node: Node, bits: int) -> list[tuple[Node, int]]:
+    def _release(self, node: FilterNode, bits: int) -> list[tuple[FilterNode, int]]:
         """Neighbours are no longer eligible: undo what was for them; say who relied on it."""
         if node.forwards & bits:
             self._forward_less(node, bits)
@@ -253,17 +253,17 @@ class Forwarding:
                 orphans.append((dependent, lost & dependent.eligible))
         return orphans
 
-    def _forward_less(self, node: Node, bits: int) -> None:
+    def _forward_less(self, node: FilterNode, bits: int) -> None:
         node.forwards &= ~bits
         self._dirty[node] = None
         if not node.forwards:
             self._frontier.discard(node.filter)
 
-    def _rely(self, node: Node, coverer: Node, bits: int) -> None:
+    def _rely(self, node: FilterNode, coverer: FilterNode, bits: int) -> None:
         node.relies[coverer] = node.relies.get(coverer, 0) | bits
         coverer.dependents[node] = None
 
-    def _rely_less(self, node: Node, coverer: Node, bits: int) -> None:
+    def _rely_less(self, node: FilterNode, coverer: FilterNode, bits: int) -> None:
         left = node.relies[coverer] & ~bits
         if left:
             node.relies[coverer] = left

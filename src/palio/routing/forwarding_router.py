@@ -1,4 +1,4 @@
-"""`Broker`: what all algorithms that forward subscriptions have in common.
+"""`ForwardingRouter`: what all algorithms that forward subscriptions have in common.
 
 A subclass says which peers it tells (`tells`), and may add where events go besides (`route`). The
 rest is here: reading batches, waves, telling neighbours, selecting destinations.
@@ -13,20 +13,20 @@ from palio.routing.messages import Batch, Control, Request, Settled
 from palio.routing.peer_requests import Ledger, Step
 from palio.routing.poset import Poset
 from palio.routing.protocol import Events, IllegalMessage, Peer, SelectorFactory, Send
-from palio.routing.reference_selector import Rows
+from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.waves import Waves
 
-__all__ = ["Broker"]
+__all__ = ["ForwardingRouter"]
 
 
-class Broker:
+class ForwardingRouter:
     """A broker that keeps subscriptions in a table and tells some peers the frontier of it.
 
     Without `parametric` it is plain siena: it takes no `Update` and sends none.
     """
 
     def __init__(
-        self, name: str, selector: SelectorFactory = Rows, *, parametric: bool = True
+        self, name: str, selector: SelectorFactory = ReferenceSelector, *, parametric: bool = True
     ) -> None:
         self.name = name
         self.selector = selector()

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from palio.matching.protocol import RowMask
 from palio.routing.acyclic import Acyclic
-from palio.routing.graphs import ALL_NEW, NONE_NEW, LinkStates, News, Numbers, spanning_tree
+from palio.routing.graphs import ALL_NEW, NONE_NEW, LastNumbers, LinkNews, LinkStates, spanning_tree
 from palio.routing.messages import Batch, Control, Flood, Join, Leave, LinkState, Settled
 from palio.routing.protocol import Events, IllegalMessage, Peer, Role, Router, Send
 
@@ -53,7 +53,7 @@ class General:
         self._links: dict[Peer, _Link] = {}
         self._local: dict[Peer, None] = {}  # clients, and the other half of a gateway
         self._states = LinkStates(name)
-        self._numbers = Numbers()
+        self._numbers = LastNumbers()
 
     @property
     def peers(self) -> list[Peer]:
@@ -132,9 +132,9 @@ class General:
 
     def _learn(self, sender: Peer, state: LinkState) -> list[Send]:
         match self._states.learn(state):
-            case News.OLD:
+            case LinkNews.OLD:
                 return []
-            case News.MINE:
+            case LinkNews.MINE:
                 return self._links_changed()
         flood = [Send(peer, state) for peer in self._links if peer != sender]
         return flood + self._look_again()

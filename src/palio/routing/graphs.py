@@ -13,7 +13,7 @@ from palio.matching.protocol import RowMask
 from palio.routing.messages import LinkState
 from palio.routing.protocol import Events
 
-__all__ = ["LinkStates", "News", "Numbers", "breadth_first", "spanning_tree"]
+__all__ = ["LastNumbers", "LinkNews", "LinkStates", "breadth_first", "spanning_tree"]
 
 MAX_PUBLISHERS: Final = 1 << 20
 """Publishers whose last number is remembered; beyond, the one heard of longest ago is forgotten."""
@@ -63,7 +63,7 @@ def spanning_tree(links: Mapping[str, tuple[str, ...]], member: str) -> frozense
     )
 
 
-class News(Enum):
+class LinkNews(Enum):
     """What a link state that was heard is."""
 
     OLD = "known already"
@@ -98,29 +98,29 @@ class LinkStates:
         state = self.known[self.name] = LinkState(self.name, version, tuple(sorted(neighbours)))
         return state
 
-    def learn(self, state: LinkState) -> News:
+    def learn(self, state: LinkState) -> LinkNews:
         """Keep a state if it is news. After `MINE`, `renew` outdoes it."""
         known = self.known.get(state.origin)
         if state.version >= MAX_VERSION or (known is None and len(self.known) >= MAX_ORIGINS):
-            return News.OLD  # made up: it could not be outdone, or there are no so many
+            return LinkNews.OLD  # made up: it could not be outdone, or there are no so many
         if state.origin == self.name:
             assert known is not None
             if state.version < known.version or state == known:
-                return News.OLD
+                return LinkNews.OLD
             self.known[self.name] = state
-            return News.MINE
+            return LinkNews.MINE
         if known is not None and state.version <= known.version:
-            return News.OLD
+            return LinkNews.OLD
         self.known[state.origin] = state
-        return News.NEW
+        return LinkNews.NEW
 
 
-class Numbers:
+class LastNumbers:
     """The last number seen of each publisher: what does not grow is a duplicate or out of order.
 
     A publisher that starts anew, and so numbers from 0 again, does so in a greater `epoch`.
 
-    >>> numbers = Numbers()
+    >>> numbers = LastNumbers()
     >>> numbers.news(Events("p", (0, 1))) is ALL_NEW, numbers.news(Events("p", (1, 2)))
     (True, array([False,  True]))
     >>> numbers.news(Events("p", (0,), epoch=1)), numbers.news(Events("p", (3,)))

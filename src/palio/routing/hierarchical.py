@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from palio.matching.protocol import RowMask
-from palio.routing.forwarding_router import Broker
+from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.protocol import Events, Peer, Role
 
 __all__ = ["Hierarchical"]
 
 
-class Hierarchical(Broker):
+class Hierarchical(ForwardingRouter):
     """One server of a hierarchy. Its master is the peer with role `MASTER`, if one is attached."""
 
     def tells(self, peer: Peer) -> bool:

@@ -1,4 +1,4 @@
-"""What routing asks of a filter again and again, worked out once: its `Form`.
+"""What routing asks of a filter again and again, worked out once: its `NormalizedFilter`.
 
 A filter that travels is met by every broker on its way, and at each it is measured, compared and
 tried on events. Filters are immutable, so all of them share one answer. Most filters are *plain*: a
@@ -25,7 +25,7 @@ __all__ = [
     "ANY_KIND",
     "Bounds",
     "Box",
-    "Form",
+    "NormalizedFilter",
     "Plain",
     "Sides",
     "Stated",
@@ -113,7 +113,7 @@ class Box:
         """These tokens again, attribute by attribute, by name."""
 
 
-class Form:
+class NormalizedFilter:
     """A filter without variables as routing sees it.
 
     >>> import palio
@@ -163,7 +163,7 @@ class Form:
             return matches
         return _test_of([(name, *interval) for name, interval in self.plain.items()])
 
-    def covers(self, other: Form) -> bool | None:
+    def covers(self, other: NormalizedFilter) -> bool | None:
         """Whether it covers another one; None if that cannot be said by intervals alone."""
         mine, theirs = self.plain, other.plain
         if mine is None or theirs is None:
@@ -176,9 +176,9 @@ class Form:
 
 
 @lru_cache(_REMEMBERED)
-def form_of(filter: Stated) -> Form:
+def form_of(filter: Stated) -> NormalizedFilter:
     """The one form of all filters (or advertisements) equal to this one."""
-    return Form(filter)
+    return NormalizedFilter(filter)
 
 
 def _plain(conjunction: Conjunction) -> Plain | None:

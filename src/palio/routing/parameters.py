@@ -30,13 +30,13 @@ from palio.routing.messages import (
     Withdraw,
 )
 
-__all__ = ["Lifted", "bound", "changes", "coalesce", "interned", "lift"]
+__all__ = ["LiftedFilter", "bound", "changes", "coalesce", "interned", "lift"]
 
 _REMEMBERED: Final = 1 << 16
 """Filters whose parts are kept at hand: an update is filled in by every broker it passes."""
 
 
-class Lifted(NamedTuple):
+class LiftedFilter(NamedTuple):
     """A filter without variables, taken apart: `skeleton` with `values` is the filter again.
 
     >>> import palio
@@ -86,7 +86,7 @@ def interned(filter: Filter) -> Filter:
 
 
 @lru_cache(_REMEMBERED)
-def lift(filter: Filter) -> Lifted:
+def lift(filter: Filter) -> LiftedFilter:
     """Take the constants out of a filter. Those of residual conditions stay: they are structure."""
     values: list[Value | tuple[Value, ...]] = []
     conjunctions = tuple(
@@ -97,7 +97,7 @@ def lift(filter: Filter) -> Lifted:
         for conjunction in filter.conjunctions
     )
     names = {str(place): value for place, value in enumerate(values)}
-    return Lifted(interned(Filter(conjunctions)), tuple(values), names)
+    return LiftedFilter(interned(Filter(conjunctions)), tuple(values), names)
 
 
 def _lifted(constraint: Constraint, values: list[Value | tuple[Value, ...]]) -> Constraint:

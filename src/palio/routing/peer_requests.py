@@ -35,10 +35,10 @@ from palio.routing.parameters import bound, changes, lift
 from palio.routing.poset import ADVERTISEMENTS, SUBSCRIPTIONS, Poset
 from palio.routing.protocol import IllegalMessage, Peer, Role, Selector
 
-__all__ = ["Entry", "Ledger"]
+__all__ = ["Ledger", "PeerRequest"]
 
 
-class Entry:
+class PeerRequest:
     """One key of one peer: a filter, the values of its variables, and both together (`bound`).
 
     Of an advertisement, which has no variables, `filter` and `bound` are the advertisement.
@@ -116,7 +116,7 @@ class Ledger:
     ) -> None:
         self._relation = ADVERTISEMENTS if advertising else SUBSCRIPTIONS
         self.table = Forwarding(self._relation if covering else _never, aim)
-        self.entries: dict[Peer, dict[int, Entry]] = {}
+        self.entries: dict[Peer, dict[int, PeerRequest]] = {}
         self._selector = selector
         self._advertising = advertising
         self._parametric = parametric
@@ -263,7 +263,7 @@ class Ledger:
                 self._drop(peer, keys[narrower])
             poset.add(step.bound)
             keys[step.bound] = step.key
-        entry = Entry(step.filter, step.values, step.bound)
+        entry = PeerRequest(step.filter, step.values, step.bound)
         self.entries[peer][step.key] = entry
         self.table.add(peer, step.bound)
         if self._selector is not None:
@@ -297,7 +297,7 @@ class Ledger:
             self.table.remove(peer, entry.bound)
             entry.bound = step.bound
 
-    def _lift(self, peer: Peer, entry: Entry) -> None:
+    def _lift(self, peer: Peer, entry: PeerRequest) -> None:
         """From its first change on, a filter's constants are variables to the selector too."""
         assert self._selector is not None
         lifted = lift(entry.bound)

@@ -19,7 +19,7 @@ from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.relations import covers, covers_advertisement, overlaps
 from palio.routing.covering_index import Boxes
-from palio.routing.normalized import Form, Stated, form_of
+from palio.routing.normalized import NormalizedFilter, Stated, form_of
 
 __all__ = ["ADVERTISEMENTS", "SUBSCRIPTIONS", "Poset", "Relation", "overlap"]
 
@@ -37,7 +37,7 @@ def SUBSCRIPTIONS(general: Filter, specific: Filter) -> bool:  # noqa: N802 - a 
     return _covers_form(form_of(general), form_of(specific))
 
 
-def _covers_form(general: Form, specific: Form) -> bool:
+def _covers_form(general: NormalizedFilter, specific: NormalizedFilter) -> bool:
     verdict = general.covers(specific)
     return _covers(general.filter, specific.filter) if verdict is None else verdict
 
@@ -54,7 +54,7 @@ def overlap(advertisement: Advertisement, subscription: Filter) -> bool:
     return overlaps(advertisement, subscription)
 
 
-def _on_forms(relation: Relation) -> Callable[[Form, Form], bool]:
+def _on_forms(relation: Relation) -> Callable[[NormalizedFilter, NormalizedFilter], bool]:
     if relation is SUBSCRIPTIONS:
         return _covers_form
     return lambda general, specific: relation(general.filter, specific.filter)
@@ -78,7 +78,7 @@ class Poset:
         self.relation = relation
         self._holds = _on_forms(relation)
         self._numbers: dict[Stated, int] = {}
-        self._forms: dict[int, Form] = {}
+        self._forms: dict[int, NormalizedFilter] = {}
         self._next = 0
         self._index: Boxes | None = None
 

@@ -1,4 +1,4 @@
-"""`Rows`: the selector that routers use unless they are given an engine of the matching room.
+"""`ReferenceSelector`: the selector of routers that are given no engine of the matching room.
 
 It tries filters on events one by one, which is right for the single events of a simulation. A
 filter that fixes an attribute to one value is only tried on events with that value, and one of
@@ -19,7 +19,7 @@ from palio.routing.normalized import Test, form_of
 from palio.routing.parameters import bound
 from palio.routing.protocol import THE_ONE_ROW, Events
 
-__all__ = ["Rows"]
+__all__ = ["ReferenceSelector"]
 
 _Bucket: TypeAlias = dict[int, tuple[int, Test]]
 """By key, a destination and its test."""
@@ -27,11 +27,11 @@ _Bucket: TypeAlias = dict[int, tuple[int, Test]]
 _NOTHING: Final[_Bucket] = {}
 
 
-class Rows:
+class ReferenceSelector:
     """A `Selector` that evaluates rows one by one.
 
     >>> import palio
-    >>> rows = Rows()
+    >>> rows = ReferenceSelector()
     >>> rows.add(1, palio.parse("x > :low"), {"low": 1}, destination=7)
     >>> rows.route(Events.of("p", [{"x": 1}, {"x": 2}]))
     {7: array([False,  True])}

@@ -22,11 +22,11 @@ from typing import Final
 import numpy as np
 
 from palio.matching.protocol import RowMask
-from palio.routing.graphs import ALL_NEW, NONE_NEW, LinkStates, News, Numbers, breadth_first
+from palio.routing.graphs import ALL_NEW, NONE_NEW, LastNumbers, LinkNews, LinkStates, breadth_first
 from palio.routing.messages import Batch, Control, Flood, LinkState, Request, Settled
 from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import Events, IllegalMessage, Peer, SelectorFactory, Send
-from palio.routing.reference_selector import Rows
+from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["SourceTrees"]
 
@@ -79,7 +79,7 @@ class SourceTrees:
     Flood(origin='b1', requests=(), fresh=True, wave=None, version=0)
     """
 
-    def __init__(self, name: str, selector: SelectorFactory = Rows) -> None:
+    def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.name = name
         self._local_selector, self._world_selector = selector(), selector()
         self._local = Ledger(self._local_selector)
@@ -91,7 +91,7 @@ class SourceTrees:
         self._links: dict[Peer, None] = {}
         self._states = LinkStates(name)
         self._trees: dict[str, _Tree] = {}
-        self._numbers = Numbers()
+        self._numbers = LastNumbers()
         self._echoes: dict[int, _Echo] = {}
         self._next_wave = 0
 
@@ -208,9 +208,9 @@ class SourceTrees:
 
     def _learn(self, sender: Peer, state: LinkState) -> list[Send]:
         match self._states.learn(state):
-            case News.OLD:
+            case LinkNews.OLD:
                 return []
-            case News.MINE:
+            case LinkNews.MINE:
                 return self._links_changed()
         self._trees.clear()
         return [Send(peer, state) for peer in self._links if peer != sender]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["Place", "Places"]
+__all__ = ["Places", "SocketPlace"]
 
 
 class Places:
@@ -25,12 +25,12 @@ class Places:
         self.most = most
         self.taken = 0
 
-    def take(self, handshake_s: float) -> Place:
+    def take(self, handshake_s: float) -> SocketPlace:
         """A place for a socket, also if there is none: whoever is beyond the limit is told so."""
-        return Place(self, handshake_s)
+        return SocketPlace(self, handshake_s)
 
 
-class Place:
+class SocketPlace:
     """The place of one socket."""
 
     __slots__ = ("_places", "_timer", "is_beyond")

@@ -24,7 +24,7 @@ from palio.protocol.wire import Decoder, Encoder
 from palio.protocol.writing import write
 from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, WRITE_HIGH_BYTES
-from palio.server.places import Place
+from palio.server.places import SocketPlace
 from palio.server.turns import Turns
 
 __all__ = ["Connection", "Owner"]
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         """The broker that answered, if we dialled."""
         self.farewell = ""
         """What the other end said, in the place of a greeting, about why it ends the connection."""
-        self.place: Place | None = None
+        self.place: SocketPlace | None = None
         """Among all sockets of the owner, if it counts them."""
         self._owner = owner
         self._is_broker = dialled

@@ -36,7 +36,7 @@ from palio.model.limits import MAX_STRING_CHARS
 from palio.model.values import INT64_MAX, INT64_MIN
 from palio.spark.widening import Wide
 
-__all__ = ["Compiled", "compile_rows"]
+__all__ = ["CompiledRoster", "compile_rows"]
 
 BOUNDS: Final = {"valid_from": ">=", "valid_to": "<"}
 """The columns that say when a row holds, each with what the event's time must be to it."""
@@ -47,7 +47,7 @@ MIN_TABLE_ROWS: Final = 4
 Row: TypeAlias = dict[str, Any]
 
 
-class Compiled(NamedTuple):
+class CompiledRoster(NamedTuple):
     """An index by row, the attributes that its filters name, and rows that are in it no more."""
 
     engine: Index
@@ -55,7 +55,9 @@ class Compiled(NamedTuple):
     rejects: list[tuple[int, str]]
 
 
-def compile_rows(table: pa.Table, rows: npt.NDArray[np.int64], time: str | None = None) -> Compiled:
+def compile_rows(
+    table: pa.Table, rows: npt.NDArray[np.int64], time: str | None = None
+) -> CompiledRoster:
     """Compile some rows of a roster's table; their numbers are the keys of the index.
 
     >>> from palio.spark.reading import read
@@ -86,7 +88,7 @@ class _Compiler:
     def _column(table: pa.Table, name: str) -> list[Any] | None:
         return table[name].to_pylist() if name in table.column_names else None
 
-    def compiled(self) -> Compiled:
+    def compiled(self) -> CompiledRoster:
         bulk = parse_many(self.texts)
         self.rejects += [(int(self.keys[place]), str(error)) for place, error in bulk.rejects]
         wide = Wide()
@@ -106,7 +108,7 @@ class _Compiler:
         self._add_tables(tables)
         for place, filter_ in singles:
             self._add(place, filter_)
-        return Compiled(self.index, frozenset(self.attributes), self.rejects)
+        return CompiledRoster(self.index, frozenset(self.attributes), self.rejects)
 
     # -- tables -----------------------------------------------------------------------------------
 

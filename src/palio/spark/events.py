@@ -20,7 +20,7 @@ from palio.parquet import pieces
 from palio.spark.attributes import attributes_of
 from palio.spark.files import opened, parquet_files
 from palio.spark.stored import as_stored, schema_of
-from palio.spark.workers import Slots
+from palio.spark.workers import ColumnSlots
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -59,7 +59,7 @@ class Layout(NamedTuple):
     """The paths of fields to fetch, and what each of them is for."""
 
     paths: tuple[tuple[str, ...], ...]
-    slots: Slots
+    slots: ColumnSlots
 
 
 def _layout(schema: pa.Schema, names: Sequence[str], columns: Sequence[str]) -> Layout:
@@ -69,7 +69,7 @@ def _layout(schema: pa.Schema, names: Sequence[str], columns: Sequence[str]) -> 
     paths: dict[tuple[str, ...], int] = {}
     for path in [attributes[name] for name in wanted] + [(name,) for name in columns]:
         paths.setdefault(path, len(paths))
-    slots = Slots(
+    slots = ColumnSlots(
         tuple((name, paths[attributes[name]]) for name in wanted),
         tuple(paths[(name,)] for name in columns),
     )

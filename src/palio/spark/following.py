@@ -23,7 +23,7 @@ from palio.matching.index import Index
 from palio.model.constraints import Constraint
 from palio.model.filters import Conjunction, Filter
 from palio.model.patterns import Monitor, Occurrence, Pattern
-from palio.spark.workers import Slots
+from palio.spark.workers import ColumnSlots
 
 __all__ = [
     "Completed",
@@ -31,7 +31,7 @@ __all__ = [
     "Follow",
     "Follower",
     "Hits",
-    "Step",
+    "StepEvent",
     "result_batch",
     "stepwise",
 ]
@@ -60,7 +60,7 @@ class FindSteps:
     """The first stage: events that match any step of a pattern."""
 
     patterns: tuple[Pattern, ...]
-    slots: Slots
+    slots: ColumnSlots
     schema: pa.Schema
     """Columns of the event, and over history `pattern` and `steps`."""
 
@@ -92,7 +92,7 @@ class FindSteps:
             yield batch, Hits(at, numbers, steps)
 
 
-class Step(NamedTuple):
+class StepEvent(NamedTuple):
     """An event that takes part in a sequence: its time, and its columns that go back."""
 
     time: datetime
@@ -104,7 +104,7 @@ class Completed(NamedTuple):
 
     key: tuple[Any, ...]
     pattern: int | str
-    steps: tuple[Step, ...]
+    steps: tuple[StepEvent, ...]
 
 
 def stepwise(patterns: Iterable[Pattern]) -> list[Pattern]:
@@ -121,7 +121,7 @@ class Follower:
 
     >>> import palio
     >>> follower = Follower(stepwise([palio.parse("a = 1 THEN b = 2")]))
-    >>> first, second = (Step(datetime(2026, 1, day), (day,)) for day in (1, 2))
+    >>> first, second = (StepEvent(datetime(2026, 1, day), (day,)) for day in (1, 2))
     >>> follower.take(0, 0b01, first)
     []
     >>> follower.take(0, 0b10, second) == [(first, second)]
@@ -133,7 +133,7 @@ class Follower:
         self._monitors: dict[int, Monitor] = {}
         self._seq = 0
 
-    def take(self, pattern: int, steps: int, step: Step) -> list[tuple[Step, ...]]:
+    def take(self, pattern: int, steps: int, step: StepEvent) -> list[tuple[StepEvent, ...]]:
         """An event matched these steps of a pattern; the sequences that it completes."""
         monitor = self._monitors.get(pattern)
         if monitor is None:
@@ -143,12 +143,12 @@ class Follower:
         found = monitor.push([Occurrence(step.time, "", self._seq, event)])
         return [tuple(map(_step, match)) for match in found]
 
-    def resume(self, pattern: int, progress: Iterable[Step]) -> None:
+    def resume(self, pattern: int, progress: Iterable[StepEvent]) -> None:
         """Begin where another follower was."""
         for number, step in enumerate(progress):
             self.take(pattern, 1 << number, step)
 
-    def progress(self) -> dict[int, tuple[Step, ...]]:
+    def progress(self) -> dict[int, tuple[StepEvent, ...]]:
         """Of each pattern the events that wait for others to follow."""
         found = {at: tuple(map(_step, each.progress)) for at, each in self._monitors.items()}
         return {at: steps for at, steps in found.items() if steps}
@@ -192,7 +192,7 @@ class Follow:
             times: list[Any] = pc.cast(batch.column(self.keys), INSTANT).to_pylist()
             rows = zip(keys, times, columns[-2], columns[-1], strict=True)
             for row, (key, time, pattern, steps) in enumerate(rows):
-                yield _Hit(key, pattern, steps, Step(time, given[row] if given else ()))
+                yield _Hit(key, pattern, steps, StepEvent(time, given[row] if given else ()))
 
 
 def result_batch(rows: Sequence[Completed], schema: pa.Schema) -> pa.RecordBatch:
@@ -219,13 +219,13 @@ class _Hit(NamedTuple):
     key: tuple[Any, ...]
     pattern: int
     steps: int
-    step: Step
+    step: StepEvent
 
 
 class _Matched(Mapping[str, bool]):
     """An event as a monitor of steps sees it: attribute `s3` is there if it matched step 3."""
 
-    def __init__(self, steps: int, step: Step) -> None:
+    def __init__(self, steps: int, step: StepEvent) -> None:
         self._steps = steps
         self.step = step
 
@@ -241,7 +241,7 @@ class _Matched(Mapping[str, bool]):
         return self._steps.bit_count()
 
 
-def _step(occurrence: Occurrence) -> Step:
+def _step(occurrence: Occurrence) -> StepEvent:
     assert isinstance(occurrence.event, _Matched)
     return occurrence.event.step
 

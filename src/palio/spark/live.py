@@ -41,7 +41,7 @@ from palio.spark.following import (
     Completed,
     FindSteps,
     Follower,
-    Step,
+    StepEvent,
     result_batch,
     stepwise,
 )
@@ -224,10 +224,10 @@ class FollowLive:
         follower = Follower(self._stepwise)
         for name, progress in memory.progress.items():
             if name in self._numbers:
-                follower.resume(self._numbers[name], (Step(*each) for each in progress))
+                follower.resume(self._numbers[name], (StepEvent(*each) for each in progress))
         found = []
         for hit in due:
-            step = Step(hit.time, hit.given)
+            step = StepEvent(hit.time, hit.given)
             for name, bits in hit.steps.items():
                 number = self._numbers.get(name)
                 if number is not None:
@@ -305,7 +305,7 @@ class Unpack:
             for first in range(0, batch.num_rows, MAX_BATCH_ROWS):
                 part: list[Any] = batch.column(0)[first : first + MAX_BATCH_ROWS].to_pylist()
                 rows = [
-                    Completed(key, pattern, tuple(Step(*step) for step in steps))
+                    Completed(key, pattern, tuple(StepEvent(*step) for step in steps))
                     for key, pattern, steps in map(decode, part)
                 ]
                 yield result_batch(rows, self.schema)

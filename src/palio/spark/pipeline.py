@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from palio.errors import PalioError
 from palio.spark.matches import match
 from palio.spark.normalizing import normalized
-from palio.spark.plan import Plan, Sink, duration
-from palio.spark.report import DRAWN_SUBSCRIPTIONS, RunReport, Stage, Tally
+from palio.spark.plan import Plan, SinkPlan, duration
+from palio.spark.report import DRAWN_SUBSCRIPTIONS, RankedCount, RunReport, StageTime
 from palio.spark.sequencing import sequences
 from palio.spark.sets import SubscriptionSet, subscriptions
 from palio.spark.versions import open_version
@@ -103,8 +103,8 @@ class _Matches(NamedTuple):
 
     rows: int
     skew: float | None
-    counts: list[Tally]
-    hot: list[Tally]
+    counts: list[RankedCount]
+    hot: list[RankedCount]
 
 
 class _Run:
@@ -112,7 +112,7 @@ class _Run:
         self.plan = plan
         self.spark = spark
         self.tell = tell
-        self.stages: list[Stage] = []
+        self.stages: list[StageTime] = []
         self.began = datetime.now(UTC)
         self.clock = perf_counter()
 
@@ -174,7 +174,7 @@ class _Run:
         rows: list[int] = []
         yield rows.append
         seconds = perf_counter() - began
-        self.stages.append(Stage(name, round(seconds, 3), rows[0] if rows else None))
+        self.stages.append(StageTime(name, round(seconds, 3), rows[0] if rows else None))
         shown = f", {rows[0]:,} rows" if rows else ""
         self.tell(f"{name}: {seconds:.1f} s{shown}")
 
@@ -205,7 +205,7 @@ class _Run:
                     tables[name].unpersist()
         return self._report(events, standing, found)
 
-    def _write(self, table: DataFrame, sink: Sink) -> None:
+    def _write(self, table: DataFrame, sink: SinkPlan) -> None:
         if sink.format == "webhook":
             table = _with_texts(table)
         mode = "append" if sink.format in SENT else sink.mode
@@ -234,16 +234,18 @@ class _Run:
             "route": lambda: matches.groupBy("subscriber").count(),
             "count": lambda: matches,
         }.get(asked.how)
-        counts = [] if counted is None else [Tally(*row) for row in counted().collect()]
+        counts = [] if counted is None else [RankedCount(*row) for row in counted().collect()]
         counts.sort(key=lambda each: (-each.count, str(each.name)))
-        hot: list[Tally] = []
+        hot: list[RankedCount] = []
         if asked.how in ("pairs", "route") and asked.columns:
             keys = [functions.col(f"`{name}`") for name in asked.columns]
             top = matches.groupBy(*keys).count().where("count > 1")
             top = top.orderBy(functions.desc("count"), *keys)
             for row in top.limit(report.top).collect():
                 fields = row.asDict()
-                hot.append(Tally({name: fields[name] for name in asked.columns}, row["count"]))
+                hot.append(
+                    RankedCount({name: fields[name] for name in asked.columns}, row["count"])
+                )
         rows = sum(each.count for each in counts) if asked.how == "count" else sum(sizes)
         skew = max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else None
         return _Matches(rows, skew, counts, hot)
@@ -290,7 +292,7 @@ class _Run:
                 query.stop()
         self._follow(queries, progress)
 
-    def _started(self, table: DataFrame, sink: Sink, number: int) -> StreamingQuery:
+    def _started(self, table: DataFrame, sink: SinkPlan, number: int) -> StreamingQuery:
         plan = self.plan
         if sink.format == "webhook":
             table = _with_texts(table)
@@ -327,7 +329,9 @@ class _Run:
             for name, milliseconds in each["durationMs"].items():
                 if name != "triggerExecution":
                     spent[name] = spent.get(name, 0.0) + milliseconds / 1_000
-        self.stages += [Stage(name, round(seconds, 3)) for name, seconds in sorted(spent.items())]
+        self.stages += [
+            StageTime(name, round(seconds, 3)) for name, seconds in sorted(spent.items())
+        ]
         first = [each for (number, _), each in progress.items() if number == 0]
         events = sum(each["numInputRows"] for each in first)
         late = Counter[int]()  # by queries, which all see the same events

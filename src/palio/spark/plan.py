@@ -25,11 +25,11 @@ __all__ = [
     "Match",
     "Normalize",
     "Plan",
-    "Report",
+    "ReportPlan",
     "SequencePattern",
-    "Sequences",
-    "Sink",
-    "Source",
+    "SequencePlan",
+    "SinkPlan",
+    "SourcePlan",
     "read_plan",
 ]
 
@@ -42,7 +42,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A table of the file, in which no other keys may stand."""
 
 
-class Source(_Table, frozen=True, kw_only=True):
+class SourcePlan(_Table, frozen=True, kw_only=True):
     """Where events come from: any format of Spark's, by its name and options."""
 
     format: str
@@ -84,7 +84,7 @@ class SequencePattern(_Table, frozen=True, kw_only=True):
     parameters: dict[str, Any] = {}
 
 
-class Sequences(_Table, frozen=True, kw_only=True):
+class SequencePlan(_Table, frozen=True, kw_only=True):
     """Which events complete patterns; see `palio.spark.sequences`."""
 
     patterns: list[SequencePattern]
@@ -102,7 +102,7 @@ class Sequences(_Table, frozen=True, kw_only=True):
         return duration(self.within) if self.within else None
 
 
-class Sink(_Table, frozen=True, kw_only=True):
+class SinkPlan(_Table, frozen=True, kw_only=True):
     """Where results go: any format of Spark's."""
 
     of: Literal["events", "matches", "sequences"]
@@ -113,7 +113,7 @@ class Sink(_Table, frozen=True, kw_only=True):
     options: dict[str, str | int | float | bool] = {}
 
 
-class Report(_Table, frozen=True, kw_only=True):
+class ReportPlan(_Table, frozen=True, kw_only=True):
     """Where the report of a run goes, and how much it shows."""
 
     path: str
@@ -124,12 +124,12 @@ class Plan(_Table, frozen=True, kw_only=True):
     """A pipeline."""
 
     name: str
-    source: Source
-    sinks: list[Sink]
+    source: SourcePlan
+    sinks: list[SinkPlan]
     normalize: Normalize = Normalize()
     match: Match | None = None
-    sequences: Sequences | None = None
-    report: Report | None = None
+    sequences: SequencePlan | None = None
+    report: ReportPlan | None = None
     checkpoint: str = ""
     trigger: str = ""
     """Of a stream: `available now`, or how often, as in `10s`; else as fast as it goes."""
@@ -228,13 +228,13 @@ def _fields(key: str) -> tuple[str, ...]:
 def _kind(key: str) -> type[_Table]:
     """The type of a table."""
     kinds: dict[str, type[_Table]] = {
-        "source": Source,
+        "source": SourcePlan,
         "normalize": Normalize,
         "match": Match,
-        "sequences": Sequences,
+        "sequences": SequencePlan,
         "sequences.patterns": SequencePattern,
-        "sinks": Sink,
-        "report": Report,
+        "sinks": SinkPlan,
+        "report": ReportPlan,
     }
     return kinds.get(re.sub(r"\[\d+\]", "", key), Plan)
 
@@ -245,7 +245,7 @@ def _resolved(plan: Plan, root: Path) -> Plan:
     def at(path: str) -> str:
         return path if not path or "://" in path else str(root / path)
 
-    def aside(sink: Sink) -> dict[str, Any]:
+    def aside(sink: SinkPlan) -> dict[str, Any]:
         if sink.format != "webhook" or "deadLetter" not in sink.options:
             return sink.options
         return sink.options | {"deadLetter": at(str(sink.options["deadLetter"]))}
@@ -346,7 +346,7 @@ def _sequence_problems(plan: Plan) -> Iterator[tuple[str, str]]:
             yield key, str(error)
 
 
-def _sink_problems(plan: Plan, sink: Sink, key: str) -> Iterator[tuple[str, str]]:
+def _sink_problems(plan: Plan, sink: SinkPlan, key: str) -> Iterator[tuple[str, str]]:
     tables: Mapping[str, Any] = {"matches": plan.match, "sequences": plan.sequences}
     if sink.of != "events" and tables[sink.of] is None:
         table = "match" if sink.of == "matches" else "sequences"
@@ -367,7 +367,7 @@ def _sink_problems(plan: Plan, sink: Sink, key: str) -> Iterator[tuple[str, str]
         yield from _hook_problems(sink, key)
 
 
-def _hook_problems(sink: Sink, key: str) -> Iterator[tuple[str, str]]:
+def _hook_problems(sink: SinkPlan, key: str) -> Iterator[tuple[str, str]]:
     from palio.spark.webhook import hook_of
 
     try:

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["RunReport", "Stage", "Tally", "write_report"]
+__all__ = ["RankedCount", "RunReport", "StageTime", "write_report"]
 
 DRAWN_SUBSCRIPTIONS: Final = 10_000
 """Points of the figure; more are no easier to see."""
 
 
-class Stage(msgspec.Struct, frozen=True):
+class StageTime(msgspec.Struct, frozen=True):
     """A part of the work: how long it took, and how many rows came of it."""
 
     name: str
@@ -23,7 +23,7 @@ class Stage(msgspec.Struct, frozen=True):
     rows: int | None = None
 
 
-class Tally(msgspec.Struct, frozen=True):
+class RankedCount(msgspec.Struct, frozen=True):
     """A subscription or an event, and how many matches it has."""
 
     name: Any
@@ -36,18 +36,18 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str
     started: str
     seconds: float
-    stages: tuple[Stage, ...]
+    stages: tuple[StageTime, ...]
     events: int
     subscriptions: int = 0
     rejected: int = 0
     """Subscriptions that match nothing because they do not compile."""
     matches: int | None = None
     matched_subscriptions: int | None = None
-    busiest: tuple[Tally, ...] = ()
+    busiest: tuple[RankedCount, ...] = ()
     dead: tuple[Any, ...] = ()
     """Some of the subscriptions that matched nothing."""
     dead_count: int | None = None
-    hot: tuple[Tally, ...] = ()
+    hot: tuple[RankedCount, ...] = ()
     """The events with the most matches, of those with several."""
     skew: float | None = None
     """The rows of the fullest partition of matches, over the mean of all."""

@@ -44,7 +44,7 @@ from palio.spark.connection import Connection, Door
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchSink", "Encoding", "Place", "Sink", "StreamSink", "Written", "numbered"]
+__all__ = ["BatchSink", "Encoding", "Sink", "StreamSink", "TaskPlace", "TaskReport", "numbered"]
 
 PART_ROWS: Final = WINDOW_BLOCKS * BLOCK
 """Numbers of one publisher that homes remember."""
@@ -78,7 +78,7 @@ class Sink(NamedTuple):
     timeout_s: float = 60.0
 
 
-class Place(NamedTuple):
+class TaskPlace(NamedTuple):
     """Where a task stands: the same when it is tried again."""
 
     query: str
@@ -87,7 +87,7 @@ class Place(NamedTuple):
     partition: int
 
     @classmethod
-    def here(cls) -> Place:
+    def here(cls) -> TaskPlace:
         """That of the task that is running."""
         context = TaskContext.get()
         if context is None:
@@ -100,7 +100,7 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskReport(WriterCommitMessage):
     """What a task made of its rows."""
 
     query: str
@@ -121,16 +121,16 @@ class Encoding:
         }
         _check_columns(arrow, self.paths, order)
 
-    def encoded(self, batches: Iterator[pa.RecordBatch]) -> Written:
+    def encoded(self, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """The events of a partition."""
-        place = Place.here()
+        place = TaskPlace.here()
         events = [self.events(batch) for batch in batches if batch.num_rows]
         stream = pa.BufferOutputStream()
         if events:
             with pa.ipc.new_stream(stream, events[0].schema) as writer:
                 for each in events:
                     writer.write_batch(each)
-        return Written(place.query, place.partition, stream.getvalue().to_pybytes())
+        return TaskReport(place.query, place.partition, stream.getvalue().to_pybytes())
 
     def events(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The events of a batch."""
@@ -172,7 +172,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
         self, iterator: Iterator[pa.RecordBatch]
-    ) -> Written:
+    ) -> TaskReport:
         """What a task does."""
         return self._encoding.encoded(iterator)
 
@@ -194,10 +194,10 @@ class BatchSink(DataSourceArrowWriter):
 
     def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
         self, iterator: Iterator[pa.RecordBatch]
-    ) -> Written:
+    ) -> TaskReport:
         """What a task does."""
         written = self._encoding.encoded(iterator)
-        return Written(self._job, written.partition, written.events)
+        return TaskReport(self._job, written.partition, written.events)
 
     def commit(self, messages: Messages) -> None:
         """All tasks are done: publish."""
@@ -220,7 +220,7 @@ def numbered(table: pa.Table, batch: int) -> Iterator[tuple[int, int, pa.Table]]
 
 def _publish(sink: Sink, messages: Messages, batch: int) -> None:
     written = sorted(
-        (each for each in messages if isinstance(each, Written) and each.events),
+        (each for each in messages if isinstance(each, TaskReport) and each.events),
         key=lambda each: each.partition,
     )
     if not written:

@@ -20,7 +20,7 @@ from palio.protocol.names import check_name
 from palio.spark.archive import ArchiveReader, archive_schema
 from palio.spark.options import Options
 from palio.spark.sink import BatchSink, Sink, StreamSink
-from palio.spark.streaming import Source, StreamReader, events_schema
+from palio.spark.streaming import StreamOptions, StreamReader, events_schema
 from palio.spark.webhook import WebhookDataSource
 
 if TYPE_CHECKING:
@@ -93,12 +93,12 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(WebhookDataSource)
 
 
-def _source(options: Options) -> Source:
+def _source(options: Options) -> StreamOptions:
     options.check(STREAM_OPTIONS)
     mode = options.text("mode", MODES[0]).lower()
     if mode not in MODES:
         raise InvalidConfiguration(f"option 'mode' is {mode!r}; it takes {' or '.join(MODES)}")
-    return Source(
+    return StreamOptions(
         options.door("client"),
         check_name(options.text("durable"), "option 'durable': a durable subscription"),
         str(options.filter),

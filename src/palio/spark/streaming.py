@@ -46,7 +46,7 @@ from palio.spark.reshaping import reshaped
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["PUBLISHER", "Entries", "Source", "StreamReader", "events_schema"]
+__all__ = ["PUBLISHER", "OpenEntries", "StreamOptions", "StreamReader", "events_schema"]
 
 PUBLISHER: Final = "$publisher"
 """The column that names an event's publisher, beside `$seq` and `$time`."""
@@ -64,7 +64,7 @@ RETRY_S: Final = 0.2
 """Between two attempts to reach the broker."""
 
 
-class Source(NamedTuple):
+class StreamOptions(NamedTuple):
     """What to read, and how."""
 
     door: Door
@@ -80,7 +80,7 @@ class Source(NamedTuple):
     timeout_s: float = 60.0
 
 
-class Entry(NamedTuple):
+class ReceivedEntry(NamedTuple):
     """Events that the broker gave for one acknowledgement."""
 
     publisher: str
@@ -89,13 +89,13 @@ class Entry(NamedTuple):
     """Bytes that it takes in the broker's window, where it is whole, whoever has the other rows."""
 
 
-class Entries:
+class OpenEntries:
     """Entries that came and are not acknowledged, over any number of connections."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: StreamOptions) -> None:
         self.source = source
         self.broker = ""
-        self.held: OrderedDict[int, Entry] = OrderedDict()
+        self.held: OrderedDict[int, ReceivedEntry] = OrderedDict()
         self.last = 0
         """The last entry that waited when some were taken."""
         self._connection: Connection | None = None
@@ -185,7 +185,7 @@ class Entries:
         match message:
             case Deliver(parcel, rows, entry=entry) if entry > self._acknowledged:
                 chosen = parcel.select(unpack_mask(rows, len(parcel)))
-                self.held[entry] = Entry(parcel.publisher, chosen.batch, parcel.nbytes)
+                self.held[entry] = ReceivedEntry(parcel.publisher, chosen.batch, parcel.nbytes)
                 return parcel.nbytes
             case Deliver(entry=entry):
                 connection.say(Acknowledge(KEY, self._acknowledged))
@@ -224,10 +224,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     With `availableNow` it stops at what waited when it began.
     """
 
-    def __init__(self, source: Source, schema: StructType) -> None:
+    def __init__(self, source: StreamOptions, schema: StructType) -> None:
         self.source = source
         self.schema = schema
-        self.entries = Entries(source)
+        self.entries = OpenEntries(source)
         self._last: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
@@ -300,7 +300,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return to_arrow_schema(self.schema, timezone="UTC")
 
-    def _shaped(self, entry: Entry) -> bytes:
+    def _shaped(self, entry: ReceivedEntry) -> bytes:
         batch = entry.batch
         if PUBLISHER in self._target.names:
             batch = batch.append_column(PUBLISHER, pa.repeat(entry.publisher, batch.num_rows))
@@ -330,11 +330,11 @@ def _shares(batches: list[bytes], count: int) -> list[list[bytes]]:
     return shares
 
 
-def events_schema(source: Source) -> StructType:
+def events_schema(source: StreamOptions) -> StructType:
     """The columns of what waits for a durable subscription, which stays there."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    entries = Entries(source)
+    entries = OpenEntries(source)
     try:
         entries.take()
         held = islice(entries.held.values(), SAMPLE_ENTRIES)

@@ -43,12 +43,12 @@ from palio.language.webhooks import Delay, Verdict, structured, verdict
 from palio.model.events import SEQ, rows
 from palio.model.hiding import shown_without
 from palio.spark.options import Options
-from palio.spark.sink import Encoding, Place
+from palio.spark.sink import Encoding, TaskPlace
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Called", "Caller", "Hook", "WebhookDataSource", "calls", "hook_of"]
+__all__ = ["Called", "Hook", "HookConnection", "WebhookDataSource", "calls", "hook_of"]
 
 logger: Final = logging.getLogger("palio.spark")
 
@@ -133,7 +133,7 @@ def hook_of(given: Mapping[str, str]) -> Hook:
     )
 
 
-class Call(NamedTuple):
+class HookCall(NamedTuple):
     """What is posted at once."""
 
     key: str
@@ -145,7 +145,7 @@ class Call(NamedTuple):
         return shown_without(self, "headers")
 
 
-def calls(hook: Hook, place: Place, events: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
+def calls(hook: Hook, place: TaskPlace, events: Iterable[Mapping[str, Any]]) -> Iterator[HookCall]:
     """The calls that a task makes for its rows, the same whenever it is tried again."""
     numbered = enumerate(events)
     while part := list(islice(numbered, hook.batch)):
@@ -157,10 +157,10 @@ def calls(hook: Hook, place: Place, events: Iterable[Mapping[str, Any]]) -> Iter
         else:
             headers, body = structured(documents, as_batch=hook.mode == "batch")
         own = {"idempotency-key": keys[0], **dict(hook.headers)}
-        yield Call(keys[0], documents, headers | own, body)
+        yield HookCall(keys[0], documents, headers | own, body)
 
 
-class Caller:
+class HookConnection:
     """Posts to a hook over one connection, which is opened again when it breaks."""
 
     def __init__(self, hook: Hook, *, wait: Callable[[float], None] = sleep) -> None:
@@ -169,7 +169,7 @@ class Caller:
         self._wait = wait
         self._connection: http.client.HTTPConnection | None = None
 
-    def make(self, call: Call) -> str:
+    def make(self, call: HookCall) -> str:
         """Make a call until it is answered for good; why it was not taken, or nothing."""
         delay = Delay()
         reason = retry_after = ""
@@ -204,7 +204,7 @@ class Caller:
             self._connection.close()
             self._connection = None
 
-    def _post(self, call: Call) -> tuple[int, str]:
+    def _post(self, call: HookCall) -> tuple[int, str]:
         """The status, and what `Retry-After` says."""
         parts = urlsplit(self.hook.url)
         if self._connection is None:
@@ -228,13 +228,13 @@ class Caller:
 class _DeadLetters:
     """What a task's sink did not take, in a file that is there when the task is done."""
 
-    def __init__(self, hook: Hook, place: Place) -> None:
+    def __init__(self, hook: Hook, place: TaskPlace) -> None:
         self._hook = hook
         name = f"{place.query}-{place.batch}-{place.partition}.jsonl"
         self._path = Path(hook.dead_letter) / name
         self._lines: list[bytes] = []
 
-    def put(self, call: Call, reason: str) -> None:
+    def put(self, call: HookCall, reason: str) -> None:
         """Put a call aside."""
         if not self._hook.dead_letter:
             raise Unreachable(
@@ -269,13 +269,13 @@ class Called(WriterCommitMessage):
 
 def post_all(
     hook: Hook,
-    place: Place,
+    place: TaskPlace,
     events: Iterable[Mapping[str, Any]],
     *,
     wait: Callable[[float], None] = sleep,
 ) -> Called:
     """Post all events of a task."""
-    caller = Caller(hook, wait=wait)
+    caller = HookConnection(hook, wait=wait)
     letters = _DeadLetters(hook, place)
     taken = dead = 0
     try:
@@ -300,7 +300,7 @@ class _Posting:
         self._encoding = Encoding(schema)
 
     def _posted(self, batches: Iterator[pa.RecordBatch], job: str = "") -> Called:
-        place = Place.here()
+        place = TaskPlace.here()
         if job:
             place = place._replace(query=job)
         events = chain.from_iterable(rows(self._encoding.events(batch)) for batch in batches)

@@ -27,7 +27,7 @@ from palio.spark.sets import SubscriptionSet
 from palio.spark.tally import Tally, counts_of
 from palio.spark.versions import Version
 
-__all__ = ["MatchTask", "RejectsTask", "Slots", "mapped"]
+__all__ = ["ColumnSlots", "MatchTask", "RejectsTask", "mapped"]
 
 MAX_MAPPED_BYTES: Final = 2**30
 """Files of shards that a worker keeps mapped."""
@@ -43,7 +43,7 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Slots:
+class ColumnSlots:
     """Which columns of an incoming batch are attributes, and which go back, by position."""
 
     attributes: tuple[tuple[str, int], ...]
@@ -79,7 +79,7 @@ def _cast(column: Any, field: pa.Field[Any]) -> Any:
         ) from None
 
 
-class Events(NamedTuple):
+class FittedEvents(NamedTuple):
     """A batch as it came, and its events that fit, with their rows in it."""
 
     batch: pa.RecordBatch
@@ -100,7 +100,7 @@ class MatchTask:
     version: str | None
     """None in a stream: looked up for each micro-batch."""
     how: str
-    slots: Slots
+    slots: ColumnSlots
     schema: pa.Schema
     """Of what it gives."""
     withheld: frozenset[str] = frozenset()
@@ -120,18 +120,18 @@ class MatchTask:
             )
         yield from _HOWS[self.how](self, version, map(self._events, batches))
 
-    def _events(self, batch: pa.RecordBatch) -> Events:
+    def _events(self, batch: pa.RecordBatch) -> FittedEvents:
         events, misfits = self.slots.fitted(batch)
         if not misfits:
-            return Events(batch, events, None)
+            return FittedEvents(batch, events, None)
         fits = np.ones(batch.num_rows, np.bool_)
         for misfit in misfits:
             fits[misfit.rows] = False
         if self.tally is not None:
             self.tally.add(counts_of(misfits, int(len(fits) - fits.sum())))
-        return Events(batch, events.filter(pa.array(fits)), np.flatnonzero(fits))
+        return FittedEvents(batch, events.filter(pa.array(fits)), np.flatnonzero(fits))
 
-    def given_back(self, events: Events, rows: Longs) -> list[Any]:
+    def given_back(self, events: FittedEvents, rows: Longs) -> list[Any]:
         """The columns that the user wants, for some events."""
         return self.slots.given_back(events.batch, events.origin(rows), self.schema)
 
@@ -146,7 +146,7 @@ class MatchTask:
 class RejectsTask:
     """Finds events with values that the model cannot hold; see `palio.spark.rejects`."""
 
-    slots: Slots
+    slots: ColumnSlots
     schema: pa.Schema
 
     def __call__(self, batches: Batches) -> Batches:
@@ -213,8 +213,8 @@ def _version_now(path: str) -> str:
 
 
 def _passes(
-    version: Version, events: Iterable[Events]
-) -> Iterator[tuple[list[Events], Iterator[tuple[Index, int, Events]]]]:
+    version: Version, events: Iterable[FittedEvents]
+) -> Iterator[tuple[list[FittedEvents], Iterator[tuple[Index, int, FittedEvents]]]]:
     """Chunks of events, and for each the shards that pass over it: (shard, place, events).
 
     Where all shards stay mapped a chunk is one batch.
@@ -223,13 +223,13 @@ def _passes(
     keep = max(1, MAX_MAPPED_BYTES // max(1, size))
     budget = 0 if version.meta.shards <= keep else CHUNK_BYTES
 
-    def over(chunk: list[Events]) -> Iterator[tuple[Index, int, Events]]:
+    def over(chunk: list[FittedEvents]) -> Iterator[tuple[Index, int, FittedEvents]]:
         for number in range(version.meta.shards):
             index = _shard(version, number, keep)
             for place, each in enumerate(chunk):
                 yield index, place, each
 
-    chunk: list[Events] = []
+    chunk: list[FittedEvents] = []
     held = 0
     for each in events:
         chunk.append(each)
@@ -244,14 +244,14 @@ def _passes(
 # What is given back ------------------------------------------------------------------------------
 
 
-def _pairs(task: MatchTask, version: Version, events: Iterator[Events]) -> Batches:
+def _pairs(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
     """Each event with each subscription it matches."""
     for _, passes in _passes(version, events):
         for index, _, each in passes:
             rows, numbers = _found(index, version, each)
 
             def columns(
-                part: slice, each: Events = each, rows: Longs = rows, numbers: Longs = numbers
+                part: slice, each: FittedEvents = each, rows: Longs = rows, numbers: Longs = numbers
             ) -> list[Any]:
                 who = numbers[part]
                 given = task.given_back(each, rows[part])
@@ -264,7 +264,7 @@ def _pairs(task: MatchTask, version: Version, events: Iterator[Events]) -> Batch
             yield from task.batches(len(rows), columns)
 
 
-def _any(task: MatchTask, version: Version, events: Iterator[Events]) -> Batches:
+def _any(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
     """Events that match anything, in their order."""
     for chunk, passes in _passes(version, events):
         masks = [np.zeros(each.events.num_rows, np.bool_) for each in chunk]
@@ -273,13 +273,13 @@ def _any(task: MatchTask, version: Version, events: Iterator[Events]) -> Batches
         for each, mask in zip(chunk, masks, strict=True):
             rows = np.flatnonzero(mask)
 
-            def columns(part: slice, each: Events = each, rows: Longs = rows) -> list[Any]:
+            def columns(part: slice, each: FittedEvents = each, rows: Longs = rows) -> list[Any]:
                 return task.given_back(each, rows[part])
 
             yield from task.batches(len(rows), columns)
 
 
-def _route(task: MatchTask, version: Version, events: Iterator[Events]) -> Batches:
+def _route(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
     """Each event with each subscriber that any of its subscriptions sends it to.
 
     Subscriptions without a subscriber, among others that have one, send it to nobody.
@@ -298,7 +298,7 @@ def _route(task: MatchTask, version: Version, events: Iterator[Events]) -> Batch
         for each, parts in zip(chunk, found, strict=True):
             whole = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
 
-            def columns(part: slice, each: Events = each, whole: Longs = whole) -> list[Any]:
+            def columns(part: slice, each: FittedEvents = each, whole: Longs = whole) -> list[Any]:
                 rows, who = np.divmod(whole[part], len(names))
                 given = task.given_back(each, rows)
                 return [*given, names.take(pa.array(who, pa.int64()))]
@@ -306,7 +306,7 @@ def _route(task: MatchTask, version: Version, events: Iterator[Events]) -> Batch
             yield from task.batches(len(whole), columns)
 
 
-def _count(task: MatchTask, version: Version, events: Iterator[Events]) -> Batches:
+def _count(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
     """How many events of this partition each subscription matches."""
     totals = np.zeros(len(version.ids), np.int64)
     for _, passes in _passes(version, events):
@@ -325,7 +325,7 @@ def _count(task: MatchTask, version: Version, events: Iterator[Events]) -> Batch
     yield from task.batches(len(some), columns)
 
 
-def _found(index: Index, version: Version, events: Events) -> tuple[Longs, Longs]:
+def _found(index: Index, version: Version, events: FittedEvents) -> tuple[Longs, Longs]:
     """Rows of events and numbers of ids, each pair once."""
     rows, keys = index.match(events.events)
     if version.numbers is None:
@@ -335,7 +335,7 @@ def _found(index: Index, version: Version, events: Events) -> tuple[Longs, Longs
     return rows, numbers
 
 
-_HOWS: Final[dict[str, Callable[[MatchTask, Version, Iterator[Events]], Batches]]] = {
+_HOWS: Final[dict[str, Callable[[MatchTask, Version, Iterator[FittedEvents]], Batches]]] = {
     "pairs": _pairs,
     "any": _any,
     "route": _route,

@@ -16,8 +16,8 @@ from palio.matching.tree.attribute_tests import (
     UNBOUNDED,
     Bounds,
     Path,
-    Source,
     TotalOrder,
+    ValueSource,
     Within,
     label,
     of_label,
@@ -127,7 +127,7 @@ def test_levels_are_passed_by_every_path_but_at_factored_attributes() -> None:
 
 
 def test_implied_results() -> None:
-    source = Source("x", Kind.NUMBER)
+    source = ValueSource("x", Kind.NUMBER)
     cut = ORDER.cut(source, 5)
     assert cut.decide(Bounds(None, 5)) is True
     assert cut.decide(Bounds(0, 4)) is True
@@ -136,13 +136,13 @@ def test_implied_results() -> None:
     assert cut.decide(Bounds(4, 6)) is STAR
     assert cut.decide(UNBOUNDED) is STAR
     assert cut.implied({source: Bounds(None, 3)}) is True
-    assert cut.implied({Source("x", Kind.STRING): Bounds(None, 3)}) is STAR
+    assert cut.implied({ValueSource("x", Kind.STRING): Bounds(None, 3)}) is STAR
 
 
 @pytest.mark.parametrize(
     "test",
     [
-        ORDER.cut(Source("x", Kind.NUMBER), 5),
+        ORDER.cut(ValueSource("x", Kind.NUMBER), 5),
         paths(f"x NOT IN ({', '.join(map(str, range(20)))})")[0].steps[0].test,
     ],
     ids=str,

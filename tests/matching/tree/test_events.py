@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from palio.matching.tree.attribute_tests import Source, label
-from palio.matching.tree.events import Events, Slots
+from palio.matching.tree.attribute_tests import ValueSource, label
+from palio.matching.tree.events import SourceSlots, TreeEvents
 from palio.model import Kind
 
 MOMENT = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
@@ -21,10 +21,10 @@ BATCH = pa.record_batch(
 )
 
 
-def slots_of(*sources: tuple[str, Kind | None]) -> Slots:
-    slots = Slots()
+def slots_of(*sources: tuple[str, Kind | None]) -> SourceSlots:
+    slots = SourceSlots()
     for source in sources:
-        slots.take(Source(*source))
+        slots.take(ValueSource(*source))
     return slots
 
 
@@ -32,7 +32,7 @@ def test_labels_and_coordinates() -> None:
     slots = slots_of(
         ("number", None), ("flag", None), ("time", None), ("flag", Kind.BOOL), ("time", Kind.TIME)
     )
-    first, second = Events(BATCH).rows(slots)
+    first, second = TreeEvents(BATCH).rows(slots)
     assert first[:5] == (
         1,
         label(Kind.BOOL, True),
@@ -45,26 +45,29 @@ def test_labels_and_coordinates() -> None:
 
 def test_other_kinds_and_other_attributes_are_absent() -> None:
     slots = slots_of(("number", Kind.STRING), ("text", Kind.STRING), ("elsewhere", None))
-    assert [row[:3] for row in Events(BATCH).rows(slots)] == [(None, "a", None), (None, None, None)]
+    assert [row[:3] for row in TreeEvents(BATCH).rows(slots)] == [
+        (None, "a", None),
+        (None, None, None),
+    ]
 
 
 def test_there_are_rows_without_any_slot() -> None:
-    assert len(list(Events(BATCH).rows(Slots()))) == 2
+    assert len(list(TreeEvents(BATCH).rows(SourceSlots()))) == 2
 
 
 def test_residuals_see_values() -> None:
-    events = Events(BATCH)
+    events = TreeEvents(BATCH)
     assert events.values(0, ["time", "number", "elsewhere"]) == {"time": MOMENT, "number": 1}
     assert events.values(1, ["text"]) == {"text": None}
 
 
 def test_a_slot_is_free_when_its_last_user_is_gone() -> None:
     slots = slots_of(("a", None), ("b", None), ("a", None))
-    a, b = Source("a", None), Source("b", None)
+    a, b = ValueSource("a", None), ValueSource("b", None)
     slots.drop(a)
     assert (slots[a], slots[b]) == (0, 1)
     slots.drop(a)
-    slots.take(Source("c", None))
-    assert slots[Source("c", None)] == 0
+    slots.take(ValueSource("c", None))
+    assert slots[ValueSource("c", None)] == 0
     assert len(slots) == 2
-    assert set(slots) == {b, Source("c", None)}
+    assert set(slots) == {b, ValueSource("c", None)}

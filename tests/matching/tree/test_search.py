@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from palio.matching.tree.events import Events
+from palio.matching.tree.events import TreeEvents
 from palio.matching.tree.search import Work, reached, reached_by_jumps
 from palio.matching.tree.tree import Tree
 from palio.model import Filter, to_batches
@@ -25,7 +25,7 @@ def test_jumping_reaches_the_same_leaves_with_fewer_visits(
     (tree,) = engine._forest.trees.values()
     walked, jumped = Work(), Work()
     for batch in to_batches(some_event(rng) for _ in range(150)):
-        for row in Events(batch).rows(engine._slots):
+        for row in TreeEvents(batch).rows(engine._slots):
             leaves, others = (
                 reached(tree.root, row, walked),
                 reached_by_jumps(tree.root, row, jumped),

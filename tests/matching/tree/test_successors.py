@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from palio.language.parsing import parse_filter
-from palio.matching.tree.nodes import Leaf, Node, Place
+from palio.matching.tree.nodes import Leaf, TreeNode, TreePlace
 from palio.matching.tree.successors import UNDECIDED, Knowledge, successors
 from palio.matching.tree.tree import Tree
 from palio.model import to_batch
@@ -16,23 +16,23 @@ def tree_of(*texts: str, schema: str = "abcd") -> Tree:
     return engine
 
 
-def root_of(engine: Tree) -> Node:
+def root_of(engine: Tree) -> TreeNode:
     (tree,) = engine._forest.trees.values()
-    assert isinstance(tree.root, Node)
+    assert isinstance(tree.root, TreeNode)
     return tree.root
 
 
-def walk(engine: Tree, *results: object) -> Place:
+def walk(engine: Tree, *results: object) -> TreePlace:
     """The place at the end of some edges from the root; "*" is the edge `*`."""
-    place: Place | None = root_of(engine)
+    place: TreePlace | None = root_of(engine)
     for result in results:
-        assert isinstance(place, Node)
+        assert isinstance(place, TreeNode)
         place = place.star if result == "*" else place.edges[result]
     assert place is not None
     return place
 
 
-def keys(places: tuple[Place, ...]) -> list[int]:
+def keys(places: tuple[TreePlace, ...]) -> list[int]:
     return sorted(key for each in places if isinstance(each, Leaf) for key in each.plain)
 
 
@@ -121,9 +121,9 @@ class TestKnowledge:
         assert set(decided.values()) == {None}
 
 
-def _nodes(engine: Tree) -> list[Node]:
+def _nodes(engine: Tree) -> list[TreeNode]:
     (tree,) = engine._forest.trees.values()
-    return [place for place in tree.places() if isinstance(place, Node)]
+    return [place for place in tree.places() if isinstance(place, TreeNode)]
 
 
 def _leaves(engine: Tree) -> list[Leaf]:

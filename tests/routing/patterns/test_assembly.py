@@ -12,7 +12,7 @@ import palio
 from palio.model.patterns import Monitor, Occurrence, Pattern
 from palio.routing.patterns import assembly as assembly_module
 from palio.routing.patterns.assembly import Assembly, follows, is_occurrence, place_of
-from palio.routing.patterns.messages import Progress
+from palio.routing.patterns.messages import AssemblyProgress
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 END: Final = START + timedelta(days=1)
@@ -59,7 +59,7 @@ def test_a_waiting_assembly_only_collects() -> None:
     assembly = Assembly(AB, is_waiting=True)
     assembly.push(events("ab"))
     assert assembly.release(END) == []
-    assembly.resume(Progress())
+    assembly.resume(AssemblyProgress())
     assert seqs(assembly.release(END)) == [(0, 1)]
 
 
@@ -111,11 +111,11 @@ def test_what_is_an_occurrence(letters: str, is_one: bool) -> None:
 
 def test_what_a_monitor_may_know() -> None:
     (one,) = events("a")
-    assert follows(AB, Progress())
-    assert follows(AB, Progress((one,), after=place_of(one)))
-    assert not follows(AB, Progress((one,)))
-    assert not follows(AB, Progress(tuple(events("ab")), after=place_of(events("ab")[1])))
-    assert not follows(AB, Progress(tuple(events("b")), after=place_of(one)))
+    assert follows(AB, AssemblyProgress())
+    assert follows(AB, AssemblyProgress((one,), after=place_of(one)))
+    assert not follows(AB, AssemblyProgress((one,)))
+    assert not follows(AB, AssemblyProgress(tuple(events("ab")), after=place_of(events("ab")[1])))
+    assert not follows(AB, AssemblyProgress(tuple(events("b")), after=place_of(one)))
 
 
 @pytest.mark.parametrize("is_waiting", [False, True])

@@ -18,11 +18,11 @@ from palio.routing.general import General
 from palio.routing.messages import Advertise, Batch, Subscribe, Unadvertise
 from palio.routing.patterns.assembly import place_of
 from palio.routing.patterns.messages import (
+    AssemblyProgress,
     CancelPattern,
     Composite,
     PatternControl,
     PatternSend,
-    Progress,
     Ready,
     Recall,
     Resume,
@@ -31,7 +31,7 @@ from palio.routing.patterns.messages import (
     UnsubscribePattern,
 )
 from palio.routing.patterns.router import Patterned
-from palio.routing.patterns.standing import Stage
+from palio.routing.patterns.standing import AssemblyPlace
 from palio.routing.protocol import Events, IllegalMessage, Peer
 from palio.simulation import Client, Link, Network, Randomness, Topology, line, ring, tree
 from tests.routing.helpers import ALICE, BOB, ONE, THREE, TWO, parse
@@ -89,7 +89,7 @@ def said(sends: list[PatternSend]) -> list[tuple[str, str]]:
     return found
 
 
-def stage_of(broker: Patterned) -> Stage:
+def stage_of(broker: Patterned) -> AssemblyPlace:
     return broker.standing[0].stage
 
 
@@ -109,7 +109,7 @@ def test_what_one_neighbour_offers_is_delegated_whole() -> None:
     offer(broker, ONE, ALARMS, FILES)
     (send,) = wish(broker, ALICE, BREAK_IN)
     assert send == PatternSend(ONE, SubscribePattern(0, BREAK_IN))
-    assert stage_of(broker) is Stage.THERE
+    assert stage_of(broker) is AssemblyPlace.THERE
 
 
 def test_the_papers_example_is_factored_as_there_and_assembled_here() -> None:
@@ -130,7 +130,7 @@ def test_the_papers_example_is_factored_as_there_and_assembled_here() -> None:
 def test_what_nobody_offers_is_asked_of_nobody_until_somebody_does() -> None:
     broker = broker_with(ALICE, ONE, TWO)
     assert wish(broker, ALICE, BREAK_IN) == []
-    assert stage_of(broker) is Stage.IDLE
+    assert stage_of(broker) is AssemblyPlace.IDLE
     assert said(offer(broker, ONE, FILES)) == [("s1", "SubscribePattern")]
 
 
@@ -138,7 +138,7 @@ def test_a_client_of_its_own_makes_a_broker_the_assembler() -> None:
     broker = broker_with(ALICE, BOB, ONE)
     offer(broker, BOB, ALARMS)
     assert said(wish(broker, ONE, BREAK_IN)) == []
-    assert stage_of(broker) is Stage.HERE
+    assert stage_of(broker) is AssemblyPlace.HERE
 
 
 def test_a_subscribers_own_offers_do_not_count_for_a_neighbour() -> None:
@@ -159,8 +159,8 @@ def test_a_second_provider_brings_the_monitor_back() -> None:
         ("s2", "Subscribe"),
         ("s1", "Recall"),
     ]
-    assert broker.receive(ONE, Returned(0, Progress())) == []
-    assert stage_of(broker) is Stage.HERE
+    assert broker.receive(ONE, Returned(0, AssemblyProgress())) == []
+    assert stage_of(broker) is AssemblyPlace.HERE
 
 
 def test_when_the_second_provider_goes_the_monitor_goes_up_again() -> None:
@@ -170,13 +170,13 @@ def test_when_the_second_provider_goes_the_monitor_goes_up_again() -> None:
     wish(broker, ALICE, BREAK_IN)
     sends = broker.receive(TWO, Batch((Unadvertise(0),)))
     assert ("s1", "SubscribePattern") in said(sends)
-    assert stage_of(broker) is Stage.MOVING
+    assert stage_of(broker) is AssemblyPlace.MOVING
     assert said(broker.receive(ONE, Ready(0))) == [
         ("s1", "Resume"),
         ("s1", "Unsubscribe"),
         ("s1", "Unsubscribe"),
     ]
-    assert stage_of(broker) is Stage.THERE
+    assert stage_of(broker) is AssemblyPlace.THERE
 
 
 def test_who_is_ready_too_late_is_told_so() -> None:
@@ -187,7 +187,7 @@ def test_who_is_ready_too_late_is_told_so() -> None:
     broker.receive(TWO, Batch((Unadvertise(0),)))
     offer(broker, TWO, ALARMS)
     assert said(broker.receive(ONE, Ready(0))) == [("s1", "UnsubscribePattern")]
-    assert stage_of(broker) is Stage.HERE
+    assert stage_of(broker) is AssemblyPlace.HERE
 
 
 def test_a_recall_of_what_went_on_is_passed_on_and_so_is_the_answer() -> None:
@@ -195,7 +195,9 @@ def test_a_recall_of_what_went_on_is_passed_on_and_so_is_the_answer() -> None:
     offer(broker, TWO, ALARMS)
     wish(broker, ONE, BREAK_IN, key=7)
     assert broker.receive(ONE, Recall(7)) == [PatternSend(TWO, Recall(0))]
-    known = Progress(held=(Occurrence(START, "p", 3, {"alarm": "failed login", "attempts": 4}),))
+    known = AssemblyProgress(
+        held=(Occurrence(START, "p", 3, {"alarm": "failed login", "attempts": 4}),)
+    )
     assert broker.receive(TWO, Returned(0, known)) == [PatternSend(ONE, Returned(7, known))]
     assert broker.standing == []
 
@@ -213,7 +215,7 @@ def test_a_neighbour_that_goes_takes_its_monitor_along_and_another_one_starts() 
     offer(broker, ONE, ALL)
     wish(broker, ALICE, AB)
     broker.detach(ONE)
-    assert stage_of(broker) is Stage.IDLE
+    assert stage_of(broker) is AssemblyPlace.IDLE
     assert said(offer(broker, TWO, ALL)) == [("s2", "SubscribePattern")]
 
 
@@ -356,19 +358,23 @@ PLACE: Final = (START, "p", 0)
         (ALICE, SubscribePattern(5, AB, running=True), "only a broker"),
         (ALICE, SubscribePattern(5, pattern("a = :x THEN b = 2")), "x"),
         (TWO, CancelPattern(AB), "for clients"),
-        (TWO, Resume(0, Progress()), "not awaited"),
+        (TWO, Resume(0, AssemblyProgress()), "not awaited"),
         (TWO, Recall(0), "not delegated"),
         (ALICE, Recall(0), "not delegated"),
         (ALICE, Ready(0), "never delegated"),
         (ONE, Ready(9), "never delegated"),
         (ONE, Ready(-1), "never delegated"),
         (ONE, Ready(0), "out of turn"),
-        (ONE, Returned(0, Progress()), "out of turn"),
+        (ONE, Returned(0, AssemblyProgress()), "out of turn"),
         (TWO, Composite(0, TAKEN), "out of turn"),
         (ONE, Composite(0, TAKEN), "does not occur"),
         (THREE, Recall(1), "out of turn"),
-        (THREE, Resume(1, Progress(taken=TAKEN)), "comes to such a state"),
-        (THREE, Resume(1, Progress((*TAKEN, *TAKEN), after=PLACE)), "comes to such a state"),
+        (THREE, Resume(1, AssemblyProgress(taken=TAKEN)), "comes to such a state"),
+        (
+            THREE,
+            Resume(1, AssemblyProgress((*TAKEN, *TAKEN), after=PLACE)),
+            "comes to such a state",
+        ),
     ],
 )
 def test_an_illegal_message_is_refused_and_changes_nothing(
@@ -393,7 +399,9 @@ def test_a_pattern_is_recalled_once() -> None:
         broker.receive(ONE, Recall(0))
 
 
-@pytest.mark.parametrize("message", [Ready(0), Returned(0, Progress()), Composite(0, TAKEN)])
+@pytest.mark.parametrize(
+    "message", [Ready(0), Returned(0, AssemblyProgress()), Composite(0, TAKEN)]
+)
 def test_what_crosses_an_unsubscription_is_ignored(message: PatternControl) -> None:
     broker = broker_with(ALICE, ONE)
     offer(broker, ONE, ALL)
@@ -495,7 +503,7 @@ def test_the_monitor_stands_where_the_ways_of_the_parts_meet() -> None:
     stages = {name: [each.stage for each in router.standing]
               for name, router in network.routers.items()
               if isinstance(router, Patterned)}  # fmt: skip
-    assert stages == {"b1": [Stage.THERE], "b2": [Stage.HERE], "b3": [], "b4": []}
+    assert stages == {"b1": [AssemblyPlace.THERE], "b2": [AssemblyPlace.HERE], "b3": [], "b4": []}
     bob.publish({"a": 1})
     network.run()
     carol.publish({"b": 2})

@@ -7,7 +7,7 @@ import pytest
 import palio
 from palio.model.patterns import Pattern
 from palio.routing.patterns import standing
-from palio.routing.patterns.standing import Stage, covers_pattern
+from palio.routing.patterns.standing import AssemblyPlace, covers_pattern
 
 
 @pytest.mark.parametrize(
@@ -33,5 +33,5 @@ def test_covering_is_position_by_position(general: str, specific: str, covers: b
 
 def test_the_picture_shows_every_stage() -> None:
     assert standing.__doc__ is not None
-    for stage in Stage:
+    for stage in AssemblyPlace:
         assert stage.name in standing.__doc__

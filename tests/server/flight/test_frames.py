@@ -20,7 +20,7 @@ from palio.server.flight.frames import (
     MAX_HEAD_BYTES,
     MAX_STREAMS_OPEN,
     PREFACE,
-    Answers,
+    AnsweredCalls,
     Illegal,
     Inspector,
     farewell,
@@ -156,7 +156,7 @@ def test_a_call_ends_by_either_side() -> None:
     start = called(message(b""))
     assert fed(start + frame(RESET, bytes(4), stream=1)).calls == []
     inspector = fed(start + frame(DATA, flags=ENDS, stream=1))
-    answers = Answers(inspector)
+    answers = AnsweredCalls(inspector)
     reply = frame(HEADERS, b"\x88", flags=WHOLE, stream=1)
     reply += frame(HEADERS, b"\x88", flags=WHOLE | ENDS, stream=1)
     answers.feed(memoryview(reply)[:-1])
@@ -215,7 +215,7 @@ def test_no_bytes_break_it(data: bytes) -> None:
     for before in (b"", GREETING, called(), called(put(None)[0])):
         with suppress(Illegal, LimitExceeded):
             fed(before + data, 50)
-    Answers(Inspector()).feed(memoryview(data))
+    AnsweredCalls(Inspector()).feed(memoryview(data))
 
 
 def test_no_change_of_a_byte_lets_a_compressed_body_through(seed: int) -> None:
@@ -230,7 +230,7 @@ def test_no_change_of_a_byte_lets_a_compressed_body_through(seed: int) -> None:
 
 
 def test_nothing_is_put_between_headers_and_their_rest() -> None:
-    answers = Answers(fed(called()))
+    answers = AnsweredCalls(fed(called()))
     answers.feed(memoryview(frame(HEADERS, b"\x88", stream=1)))
     assert not answers.is_between
     answers.feed(memoryview(frame(CONTINUATION, b"\x88", flags=WHOLE, stream=1)))
@@ -240,7 +240,7 @@ def test_nothing_is_put_between_headers_and_their_rest() -> None:
 @pytest.mark.parametrize("length", [10, 126, 127, 128, 260])
 def test_the_last_words_are_frames_that_answer_what_is_open(length: int) -> None:
     inspector = fed(called() + frame(HEADERS, b"\x82", stream=3))
-    answers = Answers(inspector)
+    answers = AnsweredCalls(inspector)
     answers.feed(memoryview(frame(HEADERS, b"\x88", flags=WHOLE, stream=3)))
     said = farewell(inspector, answers, "x" * length, 3)
     assert said.count(b"x" * length) == 3  # two answers, and why the connection ends

@@ -11,16 +11,16 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.model.events import to_batch, to_batches
-from palio.server.http.cursors import MAX_CHUNK, Feed, Item
-from palio.server.http.subscriptions import Request, Subscription
+from palio.server.http.cursors import MAX_CHUNK, CursorFeed, Item
+from palio.server.http.subscriptions import HttpSubscription, Request
 from palio.server.local_client import Guest
 from palio.server.server import Server
 from tests.server.fronts import WAIT_S, broker
 
 
-def subscription(filter: str = "TRUE", **config: Any) -> Subscription:
+def subscription(filter: str = "TRUE", **config: Any) -> HttpSubscription:
     request = msgspec.convert({"filters": [{"palio": filter}], "config": config}, Request)
-    return Subscription.of("s1", "http", request, "")
+    return HttpSubscription.of("s1", "http", request, "")
 
 
 @asynccontextmanager
@@ -30,7 +30,7 @@ async def publisher(server: Server) -> AsyncIterator[Guest]:
     guest.close()
 
 
-async def take(feed: Feed, count: int) -> list[Item]:
+async def take(feed: CursorFeed, count: int) -> list[Item]:
     """The next items, all dealt with but those of the last chunk."""
     found: list[Item] = []
     async with asyncio.timeout(WAIT_S):
@@ -63,19 +63,21 @@ async def test_a_cursor_of_another_kind_is_refused(
 ) -> None:
     async with broker(tmp_path) as server:
         with pytest.raises(InvalidInput, match="is no cursor of this subscription"):
-            await Feed.open(server.connect_local, subscription(durable=durable), cursor=cursor)
+            await CursorFeed.open(
+                server.connect_local, subscription(durable=durable), cursor=cursor
+            )
         assert server.node.status()["sessions"] == 0
 
 
 async def test_what_was_sent_long_enough_ago_is_acknowledged(tmp_path: Path) -> None:
     made = subscription(durable=True)
     async with broker(tmp_path) as server, publisher(server) as guest:
-        feed = await Feed.open(server.connect_local, made, keep_bytes=5_000)
+        feed = await CursorFeed.open(server.connect_local, made, keep_bytes=5_000)
         for number in range(20):
             await guest.publish(to_batch({"x": number, "pad": "x" * 1_000}), durable=True)
         assert values(await take(feed, 20)) == list(range(20))
         feed.leave()
-        again = await Feed.open(server.connect_local, made)
+        again = await CursorFeed.open(server.connect_local, made)
         left = values(await take(again, 1))
         assert 1 <= left[0] < 19
         again.close()
@@ -83,7 +85,7 @@ async def test_what_was_sent_long_enough_ago_is_acknowledged(tmp_path: Path) -> 
 
 async def test_events_of_one_batch_come_in_chunks(tmp_path: Path) -> None:
     async with broker(tmp_path) as server, publisher(server) as guest:
-        feed = await Feed.open(server.connect_local, subscription())
+        feed = await CursorFeed.open(server.connect_local, subscription())
         events = [{"x": number} for number in range(2 * MAX_CHUNK + 1)]
         for batch in to_batches(events):
             await guest.publish(batch)
@@ -98,7 +100,7 @@ async def test_events_of_one_batch_come_in_chunks(tmp_path: Path) -> None:
 
 async def test_cursors_are_in_the_order_of_events() -> None:
     async with broker() as server, publisher(server) as guest:
-        feed = await Feed.open(server.connect_local, subscription("x > 0"))
+        feed = await CursorFeed.open(server.connect_local, subscription("x > 0"))
         for number in range(4):
             await guest.publish(to_batch({"x": number}))
         items = await take(feed, 3)
@@ -112,8 +114,8 @@ async def test_what_fails_new_values_is_not_given_any_more() -> None:
     own = {"palio": {"filter": "x < :limit", "parameters": {"limit": 100}}}
     request = msgspec.convert({"filters": [own]}, Request)
     async with broker() as server, publisher(server) as guest:
-        made = Subscription.of("s1", "http", request, "")
-        feed = await Feed.open(server.connect_local, made)
+        made = HttpSubscription.of("s1", "http", request, "")
+        feed = await CursorFeed.open(server.connect_local, made)
         for number in (50, 5):
             await guest.publish(to_batch({"x": number}))
         await feed.update({"limit": 10})

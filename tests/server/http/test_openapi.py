@@ -12,7 +12,7 @@ from palio.node.authority import OpenAuthority, Principal
 from palio.server.http.access import Access
 from palio.server.http.app import application
 from palio.server.http.openapi import document
-from palio.server.http.subscribers import Delivery
+from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
 from tests.server.fronts import asked, broker, event
 from tests.server.http.test_app import Tokens, bearer
@@ -21,7 +21,7 @@ from tests.server.http.test_app import Tokens, bearer
 async def test_what_is_described_is_what_there_is() -> None:
     async with broker() as server:
         access = Access(OpenAuthority(), server.moment)
-        delivery = Delivery(server.connect_local, access, Directory())
+        delivery = HttpSubscribers(server.connect_local, access, Directory())
         routes = application(server.connect_local, access, delivery).routes
     there = {
         (route.path, method.lower())

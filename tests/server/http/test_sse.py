@@ -11,7 +11,7 @@ import pytest
 
 from palio.errors import Unreachable
 from palio.node.settings import Settings
-from palio.server.http.cursors import Feed, Item
+from palio.server.http.cursors import CursorFeed, Item
 from palio.server.http.sse import frame, frames
 from tests.server.fronts import Source, broker, event, listening, numbers, publish
 
@@ -267,7 +267,7 @@ class Scripted:
 
 async def test_a_quiet_stream_says_that_it_is_there() -> None:
     feed = Scripted()
-    stream = frames(cast(Feed, feed), ping_s=0.01)
+    stream = frames(cast(CursorFeed, feed), ping_s=0.01)
     assert [await anext(stream) for _ in range(3)] == [":\n\n"] * 3
     await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
     assert feed.left
@@ -275,6 +275,6 @@ async def test_a_quiet_stream_says_that_it_is_there() -> None:
 
 async def test_a_stream_ends_with_its_session() -> None:
     feed = Scripted([Item("", {"a": 1})], Unreachable("gone"))
-    said = [each async for each in frames(cast(Feed, feed))]
+    said = [each async for each in frames(cast(CursorFeed, feed))]
     assert said == [":\n\n", 'data: {"a":1}\n\n']
     assert feed.left

@@ -13,7 +13,7 @@ from palio.node.authority import OpenAuthority, Principal
 from palio.server.http import subscribers
 from palio.server.http.access import Access
 from palio.server.http.app import application
-from palio.server.http.subscribers import Delivery
+from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
 from palio.server.limits import MAX_TAKEN
 from tests.server.fronts import Source, asked, broker, event, listening, numbers, publish, until
@@ -42,7 +42,7 @@ async def test_webhooks_go_on_after_a_restart(tmp_path: Path) -> None:
     wanted = {"config": {"durable": True}, "sink": SINK}
     async with broker(tmp_path) as server, asked(server) as client:
         access = Access(OpenAuthority(), server.moment)
-        delivery = Delivery(server.connect_local, access, Directory(file), sinks=sink.sinks)
+        delivery = HttpSubscribers(server.connect_local, access, Directory(file), sinks=sink.sinks)
         app = application(server.connect_local, access, delivery)
         client._transport = type(client._transport)(app)  # type: ignore[call-arg]  # the ASGI one
         assert (await client.post("/subscriptions", json=wanted)).status_code == 201
@@ -52,7 +52,7 @@ async def test_webhooks_go_on_after_a_restart(tmp_path: Path) -> None:
         await publish(client, event(2), query="?durable=true")
     async with broker(tmp_path) as server:
         access = Access(OpenAuthority(), server.moment)
-        again = Delivery(server.connect_local, access, Directory(file), sinks=sink.sinks)
+        again = HttpSubscribers(server.connect_local, access, Directory(file), sinks=sink.sinks)
         await again.start("http://palio.example:7480")
         assert (await sink.heard(2))[-1] == event(2)
         await again.stop()

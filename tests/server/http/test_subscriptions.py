@@ -8,13 +8,13 @@ import pytest
 
 from palio.errors import InvalidInput, LimitExceeded, NotPermitted, ParseError
 from palio.server.http import subscriptions
-from palio.server.http.subscriptions import Directory, Request, Subscription, parameters
+from palio.server.http.subscriptions import Directory, HttpSubscription, Request, parameters
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
 
 
-def subscription(**fields: Any) -> Subscription:
+def subscription(**fields: Any) -> HttpSubscription:
     request = msgspec.convert(fields, Request)
-    return Subscription.of("s1", "alice", request, "token")
+    return HttpSubscription.of("s1", "alice", request, "token")
 
 
 @pytest.mark.parametrize(

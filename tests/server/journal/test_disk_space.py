@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from palio.node.effects import Append, Assign, DropEntries, Forget
-from palio.server.journal.disk_space import FILE, RESERVE_BYTES, SLACK_BYTES, Room
+from palio.server.journal.disk_space import FILE, RESERVE_BYTES, SLACK_BYTES, DiskSpace
 from palio.server.journal.journal import Journal
 from tests.server.full_disk import CYCLES
 from tests.server.helpers import put
@@ -67,7 +67,7 @@ def test_what_grows_leaves_room_for_the_log_to_move(
 ) -> None:
     (tmp_path / "journal.sqlite-wal").write_bytes(bytes(5_000))
     disk = Disk(monkeypatch, 1 << 30)
-    found = Room(tmp_path, 0)
+    found = DiskSpace(tmp_path, 0)
     disk.free = 2 * 1_000 + 5_000 + SLACK_BYTES + beyond
     assert found.admits(1_000) == (beyond >= 0)
     disk.free -= 6_000
@@ -79,7 +79,7 @@ def test_the_reserve_is_made_where_there_is_room_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beyond: int
 ) -> None:
     disk = Disk(monkeypatch, 1 << 30)
-    found = Room(tmp_path, 1 << 20)
+    found = DiskSpace(tmp_path, 1 << 20)
     disk.free = (1 << 20) + 2 * SLACK_BYTES + beyond
     found.reserve()
     assert found.is_reserved == (beyond >= 0)
@@ -89,9 +89,9 @@ def test_a_small_disk_gives_a_part_of_itself(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     Disk(monkeypatch, 1 << 30, total=8 << 20)
-    assert Room(tmp_path).reserve_bytes == 1 << 20
+    assert DiskSpace(tmp_path).reserve_bytes == 1 << 20
     Disk(monkeypatch, 1 << 30)
-    assert Room(tmp_path).reserve_bytes == RESERVE_BYTES
+    assert DiskSpace(tmp_path).reserve_bytes == RESERVE_BYTES
 
 
 def test_the_reserve_goes_with_a_journal_that_is_closed_unless_the_disk_is_nearly_full(
@@ -134,7 +134,7 @@ def test_what_makes_room_is_written_and_what_grows_is_refused(
 def test_the_reserve_is_for_its_owner_and_not_made_through_a_link(tmp_path: Path) -> None:
     elsewhere, name = tmp_path / "elsewhere", tmp_path / FILE
     name.symlink_to(elsewhere)
-    room = Room(tmp_path, reserve_bytes=4_096)
+    room = DiskSpace(tmp_path, reserve_bytes=4_096)
     room.reserve()
     assert room.is_reserved
     assert not elsewhere.exists()

@@ -14,9 +14,9 @@ from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.language.webhooks import LONGEST_DELAY_S, secret_of, signature
 from palio.node.authority import OpenAuthority
 from palio.server.http.access import Access
-from palio.server.http.cursors import Feed, Item
-from palio.server.http.subscribers import Delivery
-from palio.server.http.subscriptions import Directory, Request, Subscription
+from palio.server.http.cursors import CursorFeed, Item
+from palio.server.http.subscribers import HttpSubscribers
+from palio.server.http.subscriptions import Directory, HttpSubscription, Request
 from palio.server.webhooks.sinks import Sinks
 from palio.server.webhooks.webhook import Gone, NotTaken, Webhook, ask_leave
 from tests.server.fronts import WAIT_S, asked, broker, event, listening, publish
@@ -79,13 +79,13 @@ def items(*numbers: int) -> Script:
     return Script(*(Item("", event(number)) for number in numbers))
 
 
-def subscription(**config: Any) -> Subscription:
+def subscription(**config: Any) -> HttpSubscription:
     request = msgspec.convert({"sink": SINK, "config": config}, Request)
-    return Subscription.of("s1", "alice", request, "")
+    return HttpSubscription.of("s1", "alice", request, "")
 
 
 async def run(
-    sink: Sink, feed: Script, made: Subscription | None = None
+    sink: Sink, feed: Script, made: HttpSubscription | None = None
 ) -> tuple[Webhook, list[float]]:
     slept: list[float] = []
 
@@ -93,7 +93,7 @@ async def run(
         slept.append(seconds)
 
     webhook = Webhook(sink.sinks, made or subscription(), sleep=sleep)
-    await webhook.run(cast(Feed, feed))
+    await webhook.run(cast(CursorFeed, feed))
     return webhook, slept
 
 
@@ -111,7 +111,7 @@ async def test_or_in_batches_with_the_headers_asked_for() -> None:
         Request,
     )
     sink = Sink()
-    await run(sink, items(1, 2, 3), Subscription.of("s1", "alice", request, ""))
+    await run(sink, items(1, 2, 3), HttpSubscription.of("s1", "alice", request, ""))
     assert await sink.heard(2) == [[event(1), event(2)], [event(3)]]
     assert {call.headers["content-type"] for call in sink.calls} == {BATCH_TYPE}
     assert {call.headers["x-key"] for call in sink.calls} == {"k"}
@@ -290,12 +290,12 @@ async def test_headers_of_before_that_are_refused_now_are_not_sent(
     request = msgspec.convert(
         {"sink": SINK, "protocolsettings": {"headers": {"Host": "other.example"}}}, Request
     )
-    old = Subscription("s1", "http", request, "TRUE", {})
+    old = HttpSubscription("s1", "http", request, "TRUE", {})
     file.write_bytes(msgspec.json.encode([old]))
     sink = Sink()
     async with broker() as server:
         access = Access(OpenAuthority(), server.moment)
-        delivery = Delivery(server.connect_local, access, Directory(file), sinks=sink.sinks)
+        delivery = HttpSubscribers(server.connect_local, access, Directory(file), sinks=sink.sinks)
         await delivery.start("http://palio")
         await delivery.stop()
     assert "subscription s1 is not delivered" in caplog.text
@@ -328,9 +328,9 @@ async def test_batches_that_begin_alike_and_end_otherwise_are_different_calls() 
 async def test_calls_are_signed_with_a_secret() -> None:
     request = msgspec.convert({"sink": SINK, "protocolsettings": {"secret": SECRET}}, Request)
     sink = Sink()
-    made = Subscription.of("s1", "alice", request, "")
+    made = HttpSubscription.of("s1", "alice", request, "")
     webhook = Webhook(sink.sinks, made, now=lambda: 1614265330.9)
-    await webhook.run(cast(Feed, Script(Item("d.1.0", event(1)))))
+    await webhook.run(cast(CursorFeed, Script(Item("d.1.0", event(1)))))
     (call,) = sink.calls
     assert call.headers["webhook-timestamp"] == "1614265330"
     expected = signature(secret_of(SECRET), "s1/d.1.0", 1614265330, call.content)

@@ -39,14 +39,14 @@ __all__ = [
     "Cut",
     "ElementaryTest",
     "Path",
+    "PathStep",
     "Present",
     "Result",
-    "Source",
     "Star",
-    "Step",
     "Text",
     "TotalOrder",
     "Value",
+    "ValueSource",
     "Within",
     "label",
     "of_label",
@@ -69,7 +69,7 @@ Result: TypeAlias = Any
 """What a test says of a value: a label, True, False, or None for nothing; `STAR` on an edge."""
 
 
-class Source(NamedTuple):
+class ValueSource(NamedTuple):
     """What a test reads of an event: an attribute's label, or its coordinate if of some kind."""
 
     attribute: str
@@ -108,7 +108,7 @@ class ElementaryTest(ABC):
 
     __slots__ = ("order", "source")
 
-    def __init__(self, source: Source, order: tuple[Any, ...]) -> None:
+    def __init__(self, source: ValueSource, order: tuple[Any, ...]) -> None:
         self.source = source
         self.order = order
 
@@ -116,7 +116,7 @@ class ElementaryTest(ABC):
     def result(self, value: Any) -> Result:
         """The result for what the source reads of an event; None if there is none."""
 
-    def implied(self, bounds: Mapping[Source, Bounds]) -> Result:
+    def implied(self, bounds: Mapping[ValueSource, Bounds]) -> Result:
         """The result that the ranges of a path imply; `STAR` if they do not decide it."""
         del bounds
         return STAR
@@ -157,7 +157,7 @@ class Cut(ElementaryTest):
 
     __slots__ = ("place",)
 
-    def __init__(self, source: Source, order: tuple[Any, ...], place: Any) -> None:
+    def __init__(self, source: ValueSource, order: tuple[Any, ...], place: Any) -> None:
         super().__init__(source, order)
         self.place = place
 
@@ -169,7 +169,7 @@ class Cut(ElementaryTest):
             return True
         return False if value >= self.place else None
 
-    def implied(self, bounds: Mapping[Source, Bounds]) -> Result:
+    def implied(self, bounds: Mapping[ValueSource, Bounds]) -> Result:
         """True or False where a path's range lies on one side of the cut."""
         return self.decide(bounds.get(self.source, UNBOUNDED))
 
@@ -208,7 +208,7 @@ class Within(ElementaryTest):
 
     __slots__ = ("_lows", "_members", "spans")
 
-    def __init__(self, source: Source, order: tuple[Any, ...], spans: Spans) -> None:
+    def __init__(self, source: ValueSource, order: tuple[Any, ...], spans: Spans) -> None:
         super().__init__(source, order)
         assert source.kind is not None
         self.spans = spans
@@ -235,7 +235,7 @@ class Text(ElementaryTest):
 
     __slots__ = ("test",)
 
-    def __init__(self, source: Source, order: tuple[Any, ...], test: TextTest) -> None:
+    def __init__(self, source: ValueSource, order: tuple[Any, ...], test: TextTest) -> None:
         super().__init__(source, order)
         self.test = test
 
@@ -271,7 +271,7 @@ def _shown(kind: Kind | None, place: Any) -> str:
     return show_value(from_coordinate(kind, place))
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """A test and the result that a path asks for; `STAR` where a level is passed without a test."""
 
     test: ElementaryTest
@@ -281,11 +281,11 @@ class Step(NamedTuple):
 class Path(NamedTuple):
     """A conjunction of elementary results, in the order of the tests, and the ranges among them."""
 
-    steps: tuple[Step, ...]
-    bounds: Mapping[Source, Bounds]
+    steps: tuple[PathStep, ...]
+    bounds: Mapping[ValueSource, Bounds]
 
     @classmethod
-    def of(cls, steps: Iterable[Step], bounds: Mapping[Source, Bounds]) -> Path:
+    def of(cls, steps: Iterable[PathStep], bounds: Mapping[ValueSource, Bounds]) -> Path:
         """The path of some steps in any order."""
         return cls(tuple(sorted(steps, key=lambda step: step.test.order)), bounds)
 
@@ -320,7 +320,7 @@ class TotalOrder:
         self._ranks = {name: rank for rank, name in enumerate(schema)}
         self._values = {name: self._value(name) for name in schema}
         self._levels = [name for name in schema if levels and name not in factored]
-        self.level_sources = [Source(name, None) for name in self._levels]
+        self.level_sources = [ValueSource(name, None) for name in self._levels]
 
     def paths(self, conjunction: Conjunction) -> Iterator[Path]:
         """The paths of a conjunction without variables: alternatives that exclude each other.
@@ -350,7 +350,7 @@ class TotalOrder:
             for name in self._levels:
                 level = self.value(name)
                 if level.order not in asked:
-                    steps.append(Step(level, STAR))
+                    steps.append(PathStep(level, STAR))
             bounds = {source: each for piece in chosen for source, each in piece.bounds.items()}
             yield Path.of(steps, bounds)
 
@@ -363,13 +363,13 @@ class TotalOrder:
         return self._values.get(attribute) or self._value(attribute)
 
     def _value(self, attribute: str) -> Value:
-        return Value(Source(attribute, None), (*self._rank(attribute), _VALUE))
+        return Value(ValueSource(attribute, None), (*self._rank(attribute), _VALUE))
 
-    def cut(self, source: Source, place: Any) -> Cut:
+    def cut(self, source: ValueSource, place: Any) -> Cut:
         """The test of an attribute against a coordinate."""
         return Cut(source, self._place(source, _CUT, place), place)
 
-    def _place(self, source: Source, stage: int, operand: Any) -> tuple[Any, ...]:
+    def _place(self, source: ValueSource, stage: int, operand: Any) -> tuple[Any, ...]:
         """Where a test of coordinates stands: kinds apart, operands by their digest."""
         digest = blake2b(repr(operand).encode(), digest_size=8).digest()
         return (*self._rank(source.attribute), stage, source.kind, digest, operand)
@@ -382,23 +382,23 @@ class TotalOrder:
         if domain.is_empty:
             return []
         if domain.absent or len(domain.kinds) > 1:  # presence is all that two kinds may share
-            test = Present(Source(name, None), (*self._rank(name), _PRESENT))
-            return [Path((Step(test, not domain.absent),), {})]
+            test = Present(ValueSource(name, None), (*self._rank(name), _PRESENT))
+            return [Path((PathStep(test, not domain.absent),), {})]
         ((kind, admitted),) = domain.kinds.items()
-        source = Source(name, kind)
+        source = ValueSource(name, kind)
         texts = self._texts(source, admitted)
         if len(admitted.spans) > budget:
             order = self._place(source, _WITHIN, admitted.spans)
-            return [Path((Step(Within(source, order, admitted.spans), True), *texts), {})]
+            return [Path((PathStep(Within(source, order, admitted.spans), True), *texts), {})]
         found = []
         for low, high in admitted.spans:
             if successor(kind, low) != high:
                 found.append(self._range(source, low, high, texts))
             elif all(test.holds(low) for test in admitted.tests):
-                found.append(Path((Step(self.value(name), label(kind, low)),), {}))
+                found.append(Path((PathStep(self.value(name), label(kind, low)),), {}))
         return found
 
-    def _range(self, source: Source, low: Any, high: Any, texts: tuple[Step, ...]) -> Path:
+    def _range(self, source: ValueSource, low: Any, high: Any, texts: tuple[PathStep, ...]) -> Path:
         """The cuts of a range; one that excludes nothing of its kind still asks for the kind."""
         assert source.kind is not None
         start = None if low == lowest(source.kind) else low
@@ -410,17 +410,17 @@ class TotalOrder:
         bounds = Bounds(start, end)
         return Path((*self.steps(source, bounds), *texts), {source: bounds})
 
-    def steps(self, source: Source, bounds: Bounds) -> list[Step]:
+    def steps(self, source: ValueSource, bounds: Bounds) -> list[PathStep]:
         """What a range asks for."""
         cuts = [self.cut(source, place) for place in bounds if place is not None]
-        return [Step(cut, cut.decide(bounds)) for cut in cuts]
+        return [PathStep(cut, cut.decide(bounds)) for cut in cuts]
 
-    def _texts(self, source: Source, admitted: KindSet) -> tuple[Step, ...]:
+    def _texts(self, source: ValueSource, admitted: KindSet) -> tuple[PathStep, ...]:
         steps = []
         for test in admitted.tests:
             positive = test.inverted() if test.negated else test
             order = self._place(source, _TEXT, positive)
-            steps.append(Step(Text(source, order, positive), not test.negated))
+            steps.append(PathStep(Text(source, order, positive), not test.negated))
         return tuple(steps)
 
 

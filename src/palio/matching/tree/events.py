@@ -8,10 +8,10 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from palio.matching.tree.attribute_tests import Source, label
+from palio.matching.tree.attribute_tests import ValueSource, label
 from palio.model.values import Kind
 
-__all__ = ["Events", "Row", "Slots"]
+__all__ = ["Row", "SourceSlots", "TreeEvents"]
 
 Row: TypeAlias = tuple[Any, ...]
 """What each slot reads of one event; None where there is nothing of the kind."""
@@ -26,38 +26,38 @@ _KINDS: Final = {
 }
 
 
-class Slots:
+class SourceSlots:
     """A number for every source that some path tests, given back when none does any more."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Source, int] = {}
-        self._users: dict[Source, int] = {}
+        self._numbers: dict[ValueSource, int] = {}
+        self._users: dict[ValueSource, int] = {}
         self._free: list[int] = []
 
-    def take(self, source: Source) -> None:
+    def take(self, source: ValueSource) -> None:
         """Count one more user of a source."""
         if source not in self._numbers:
             self._numbers[source] = self._free.pop() if self._free else len(self._numbers)
         self._users[source] = self._users.get(source, 0) + 1
 
-    def drop(self, source: Source) -> None:
+    def drop(self, source: ValueSource) -> None:
         """Count one user less."""
         self._users[source] -= 1
         if not self._users[source]:
             del self._users[source]
             self._free.append(self._numbers.pop(source))
 
-    def __getitem__(self, source: Source) -> int:
+    def __getitem__(self, source: ValueSource) -> int:
         return self._numbers[source]
 
     def __len__(self) -> int:
         return len(self._numbers) + len(self._free)
 
-    def __iter__(self) -> Iterator[Source]:
+    def __iter__(self) -> Iterator[ValueSource]:
         return iter(self._numbers)
 
 
-class Events:
+class TreeEvents:
     """A batch that conforms to the model, read by slots or as attributes with their values."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
@@ -65,7 +65,7 @@ class Events:
         self._places = {name: place for place, name in enumerate(batch.schema.names)}
         self._values: dict[str, list[Any]] = {}
 
-    def rows(self, slots: Slots) -> Iterator[Row]:
+    def rows(self, slots: SourceSlots) -> Iterator[Row]:
         """What the slots read, row by row."""
         nothing: Iterable[Any] = repeat(None)
         columns = [nothing] * len(slots)

@@ -19,8 +19,8 @@ from typing import Final, TypeAlias
 
 from palio.errors import LimitExceeded
 from palio.matching.tree.attribute_tests import Path, Result, TotalOrder, Value
-from palio.matching.tree.events import Slots
-from palio.matching.tree.nodes import Leaf, MatchingTree, Subscriber
+from palio.matching.tree.events import SourceSlots
+from palio.matching.tree.nodes import Leaf, MatchingTree, TreeSubscriber
 
 __all__ = ["MAX_TREES", "OTHERS", "Forest"]
 
@@ -44,7 +44,7 @@ Choice: TypeAlias = tuple[Result, ...]
 class Forest:
     """Matching trees by the values of the index attributes; without such attributes, one tree."""
 
-    def __init__(self, attributes: Sequence[str], order: TotalOrder, slots: Slots) -> None:
+    def __init__(self, attributes: Sequence[str], order: TotalOrder, slots: SourceSlots) -> None:
         self.attributes = tuple(attributes)
         self._order = order
         self._slots = slots
@@ -57,7 +57,7 @@ class Forest:
         known = zip(labels, self._users, strict=True)
         return self.trees[tuple(each if each in users else OTHERS for each, users in known)]
 
-    def add(self, path: Path, subscriber: Subscriber) -> None:
+    def add(self, path: Path, subscriber: TreeSubscriber) -> None:
         """Enter a subscriber into every tree whose events may take its path."""
         asked = self._asked(path)
         for place, wanted in enumerate(asked):
@@ -70,7 +70,7 @@ class Forest:
         for choice, rest in self._plantings(path, asked):
             self.trees[choice].add(rest, subscriber)
 
-    def remove(self, path: Path, subscriber: Subscriber) -> None:
+    def remove(self, path: Path, subscriber: TreeSubscriber) -> None:
         """Take it out of all of them again."""
         asked = self._asked(path)
         for choice, rest in self._plantings(path, asked):

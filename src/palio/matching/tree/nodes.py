@@ -29,38 +29,38 @@ from palio.matching.tree.attribute_tests import (
     Cut,
     ElementaryTest,
     Path,
+    PathStep,
     Result,
-    Source,
-    Step,
     TotalOrder,
     Value,
+    ValueSource,
 )
-from palio.matching.tree.events import Slots
+from palio.matching.tree.events import SourceSlots
 from palio.model.filters import Residual
 
-__all__ = ["Leaf", "MatchingTree", "Node", "Place", "Subscriber"]
+__all__ = ["Leaf", "MatchingTree", "TreeNode", "TreePlace", "TreeSubscriber"]
 
 
-class Subscriber(NamedTuple):
+class TreeSubscriber(NamedTuple):
     """A filter's key, with the residuals of the conjunction that led to the leaf."""
 
     key: int
     residuals: tuple[Residual, ...] = ()
 
 
-class Place:
+class TreePlace:
     """A node or a leaf: where it hangs, and what the second optimization remembers of it."""
 
     __slots__ = ("parent", "successors", "taken", "watched", "watchers")
 
     def __init__(self) -> None:
-        self.parent: Node | None = None
+        self.parent: TreeNode | None = None
         self.taken: Result = STAR
-        self.successors: tuple[Place, ...] | None = None
-        self.watched: tuple[Place, ...] = ()
-        self.watchers: set[Place] | None = None
+        self.successors: tuple[TreePlace, ...] | None = None
+        self.watched: tuple[TreePlace, ...] = ()
+        self.watchers: set[TreePlace] | None = None
 
-    def remember(self, successors: tuple[Place, ...], watched: set[Place]) -> None:
+    def remember(self, successors: tuple[TreePlace, ...], watched: set[TreePlace]) -> None:
         """Keep the successor set, until one of the places changes from which it was found."""
         self.successors, self.watched = successors, tuple(watched)
         for place in watched:
@@ -83,7 +83,7 @@ class Place:
         self.watchers = None
 
 
-class Leaf(Place):
+class Leaf(TreePlace):
     """The subscriptions whose whole path leads here; equal ones share the leaf.
 
     They are counted: in a factored tree two paths of one subscriber may have become one.
@@ -94,16 +94,16 @@ class Leaf(Place):
     def __init__(self) -> None:
         super().__init__()
         self.plain: dict[int, int] = {}
-        self.guarded: dict[Subscriber, int] = {}
+        self.guarded: dict[TreeSubscriber, int] = {}
 
-    def add(self, subscriber: Subscriber) -> None:
+    def add(self, subscriber: TreeSubscriber) -> None:
         """Let a subscriber in."""
         if subscriber.residuals:
             _count_up(self.guarded, subscriber)
         else:
             _count_up(self.plain, subscriber.key)
 
-    def remove(self, subscriber: Subscriber) -> None:
+    def remove(self, subscriber: TreeSubscriber) -> None:
         """Let a subscriber go; it must be here."""
         if subscriber.residuals:
             _count_down(self.guarded, subscriber)
@@ -111,10 +111,10 @@ class Leaf(Place):
             _count_down(self.plain, subscriber.key)
 
     @property
-    def subscribers(self) -> Iterator[Subscriber]:
+    def subscribers(self) -> Iterator[TreeSubscriber]:
         """All of them, as often as they came."""
         for key, times in self.plain.items():
-            yield from repeat(Subscriber(key), times)
+            yield from repeat(TreeSubscriber(key), times)
         for subscriber, times in self.guarded.items():
             yield from repeat(subscriber, times)
 
@@ -137,7 +137,7 @@ def _count_down(counts: dict[_T, int], each: _T) -> None:
         del counts[each]
 
 
-class Node(Place):
+class TreeNode(TreePlace):
     """A test, an edge for each result that some path asks for or implies, and the edge `*`."""
 
     __slots__ = ("edges", "exits_asking", "result", "slot", "star", "test")
@@ -148,23 +148,23 @@ class Node(Place):
         self.slot = slot
         self.result = None if isinstance(test, Value) else test.result
         """What makes a result of what the slot holds; None where it is one already."""
-        self.edges: dict[Result, Place] = _NO_EDGES
-        self.star: Place | None = None
+        self.edges: dict[Result, TreePlace] = _NO_EDGES
+        self.star: TreePlace | None = None
         self.exits_asking = 0
         """In a region: how many of its exits have this cut as a bound."""
 
-    def child(self, result: Result) -> Place | None:
+    def child(self, result: Result) -> TreePlace | None:
         """What an edge leads to."""
         return self.star if result is STAR else self.edges.get(result)
 
     @property
-    def children(self) -> Iterator[Place]:
+    def children(self) -> Iterator[TreePlace]:
         """What all edges lead to, `*` last."""
         yield from self.edges.values()
         if self.star is not None:
             yield self.star
 
-    def put(self, result: Result, child: Place | None) -> None:
+    def put(self, result: Result, child: TreePlace | None) -> None:
         """Point an edge at a place, or drop it."""
         if child is not None:
             child.parent, child.taken = self, result
@@ -179,7 +179,7 @@ class Node(Place):
         self.changed()
 
 
-_NO_EDGES: Final[dict[Result, Place]] = {}
+_NO_EDGES: Final[dict[Result, TreePlace]] = {}
 """Shared by all nodes without edges, which are most of a tree whose chains are not collapsed."""
 
 
@@ -188,25 +188,25 @@ class Exit(NamedTuple):
 
     bounds: Bounds
     cuts: tuple[Cut, ...]
-    subtree: Place
+    subtree: TreePlace
 
 
 class MatchingTree:
     """Paths in, places out. It knows nothing of filters, keys of the same filter, or events."""
 
-    def __init__(self, order: TotalOrder, slots: Slots) -> None:
-        self.root: Place | None = None
+    def __init__(self, order: TotalOrder, slots: SourceSlots) -> None:
+        self.root: TreePlace | None = None
         self._order = order
         self._slots = slots
 
-    def add(self, path: Path, subscriber: Subscriber) -> None:
+    def add(self, path: Path, subscriber: TreeSubscriber) -> None:
         """Enter a subscriber at the end of a path."""
         steps, at = path.steps, 0
-        parent: Node | None = None
+        parent: TreeNode | None = None
         taken: Result = STAR
         place = self.root
         while place is not None and not (at == len(steps) and isinstance(place, Leaf)):
-            node = place if isinstance(place, Node) else None
+            node = place if isinstance(place, TreeNode) else None
             if node is None or (at < len(steps) and steps[at].test.order < node.test.order):
                 node = self._insert(steps[at].test, place)
             assert node is not None
@@ -221,10 +221,10 @@ class MatchingTree:
         assert isinstance(place, Leaf)
         place.add(subscriber)
 
-    def remove(self, path: Path, subscriber: Subscriber) -> None:
+    def remove(self, path: Path, subscriber: TreeSubscriber) -> None:
         """Take a subscriber away from the end of its path."""
         place, at = self.root, 0
-        while isinstance(place, Node):
+        while isinstance(place, TreeNode):
             taken, at = _way(place, path, at)
             place = place.child(taken)
         assert isinstance(place, Leaf)
@@ -232,20 +232,20 @@ class MatchingTree:
         if place.is_empty:
             self._prune(place, path)
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[TreePlace]:
         """Every node and leaf, parents first."""
         stack = [] if self.root is None else [self.root]
         while stack:
             place = stack.pop()
             yield place
-            if isinstance(place, Node):
+            if isinstance(place, TreeNode):
                 stack.extend(place.children)
 
     def path_to(self, leaf: Leaf) -> Path:
         """The path that leads to a leaf, without what is only implied on the way."""
-        steps: list[Step] = []
-        bounds: dict[Source, Bounds] = {}
-        place: Place = leaf
+        steps: list[PathStep] = []
+        bounds: dict[ValueSource, Bounds] = {}
+        place: TreePlace = leaf
         while place.parent is not None:
             test, taken = place.parent.test, place.taken
             if isinstance(test, Cut):
@@ -253,16 +253,16 @@ class MatchingTree:
                     known = bounds.get(test.source, UNBOUNDED)
                     bounds[test.source] = known.narrowed(test, taken)
             elif taken is not STAR or self._order.is_level(test):
-                steps.append(Step(test, taken))
+                steps.append(PathStep(test, taken))
             place = place.parent
         for source, known in bounds.items():
             steps += self._order.steps(source, known)
         return Path.of(steps, bounds)
 
-    def _node(self, test: ElementaryTest) -> Node:
-        return Node(test, self._slots[test.source])
+    def _node(self, test: ElementaryTest) -> TreeNode:
+        return TreeNode(test, self._slots[test.source])
 
-    def _attach(self, parent: Node | None, taken: Result, child: Place | None) -> None:
+    def _attach(self, parent: TreeNode | None, taken: Result, child: TreePlace | None) -> None:
         if parent is not None:
             parent.put(taken, child)
             return
@@ -270,7 +270,7 @@ class MatchingTree:
         if child is not None:
             child.parent, child.taken = None, STAR
 
-    def _hang(self, parent: Node | None, taken: Result, steps: tuple[Step, ...]) -> Leaf:
+    def _hang(self, parent: TreeNode | None, taken: Result, steps: tuple[PathStep, ...]) -> Leaf:
         """A chain of nodes for the rest of a path, and its leaf."""
         for step in steps:
             node = self._node(step.test)
@@ -281,11 +281,11 @@ class MatchingTree:
         self._attach(parent, taken, leaf)
         return leaf
 
-    def _insert(self, test: ElementaryTest, place: Place) -> Node:
+    def _insert(self, test: ElementaryTest, place: TreePlace) -> TreeNode:
         """A node for a test where a place was that comes after it in order."""
         parent, taken = place.parent, place.taken
         node = self._node(test)
-        if isinstance(test, Cut) and isinstance(place, Node) and _in_region(place, test.source):
+        if isinstance(test, Cut) and isinstance(place, TreeNode) and _in_region(place, test.source):
             parts: dict[Result, list[Exit]] = {}
             for each in self._exits(place, test.source):
                 parts.setdefault(test.decide(each.bounds), []).append(each)
@@ -296,7 +296,7 @@ class MatchingTree:
         self._attach(parent, taken, node)
         return node
 
-    def _prune(self, gone: Place, path: Path) -> None:
+    def _prune(self, gone: TreePlace, path: Path) -> None:
         """Drop a place that nothing leads through any more, and what was there for its sake."""
         node = gone.parent
         while node is not None:
@@ -313,7 +313,7 @@ class MatchingTree:
             self._attach(node.parent, node.taken, node.star)
             _dispose(node)
 
-    def _give_up_exit(self, node: Node, path: Path) -> None:
+    def _give_up_exit(self, node: TreeNode, path: Path) -> None:
         """A path's exit from a region is gone: so are cuts that were there for it alone."""
         asked = list(_asked_in_region(node, path))
         for each in asked:
@@ -324,17 +324,17 @@ class MatchingTree:
                 self._grow(each.parent, each.taken, exits)
                 return
 
-    def _exits(self, top: Node, source: Source) -> list[Exit]:
+    def _exits(self, top: TreeNode, source: ValueSource) -> list[Exit]:
         """Take apart a region from a node down to its exits."""
         cuts: dict[Any, Cut] = {}
-        ends: list[tuple[Bounds, Place]] = []
-        stack: list[tuple[Place, Bounds]] = [(top, _bounds_at(top, source))]
+        ends: list[tuple[Bounds, TreePlace]] = []
+        stack: list[tuple[TreePlace, Bounds]] = [(top, _bounds_at(top, source))]
         while stack:
             place, bounds = stack.pop()
             if not _in_region(place, source):
                 ends.append((bounds, place))
                 continue
-            assert isinstance(place, Node)
+            assert isinstance(place, TreeNode)
             assert isinstance(place.test, Cut)
             cuts[place.test.place] = place.test
             stack += [(each, bounds.narrowed(place.test, each.taken)) for each in place.children]
@@ -346,7 +346,7 @@ class MatchingTree:
             exits.append(Exit(bounds, tuple(later), place))
         return exits
 
-    def _grow(self, parent: Node | None, taken: Result, exits: list[Exit]) -> None:
+    def _grow(self, parent: TreeNode | None, taken: Result, exits: list[Exit]) -> None:
         """The part of a region that leads from an edge to some exits (rules 1 and 2)."""
         stack = [(parent, taken, exits)]
         while stack:
@@ -370,7 +370,7 @@ class MatchingTree:
             stack.extend((node, result, part) for result, part in parts.items())
 
 
-def _way(node: Node, path: Path, at: int) -> tuple[Result, int]:
+def _way(node: TreeNode, path: Path, at: int) -> tuple[Result, int]:
     """Rule 2: the edge that a path takes, and which of its steps comes next."""
     if at < len(path.steps) and path.steps[at].test.order == node.test.order:
         return path.steps[at].result, at + 1
@@ -381,14 +381,16 @@ def _order(test: ElementaryTest) -> tuple[Any, ...]:
     return test.order
 
 
-def _in_region(place: Place, source: Source) -> bool:
-    return isinstance(place, Node) and isinstance(place.test, Cut) and place.test.source == source
+def _in_region(place: TreePlace, source: ValueSource) -> bool:
+    return (
+        isinstance(place, TreeNode) and isinstance(place.test, Cut) and place.test.source == source
+    )
 
 
-def _asked_in_region(node: Node, path: Path) -> Iterator[Node]:
+def _asked_in_region(node: TreeNode, path: Path) -> Iterator[TreeNode]:
     """The nodes of a region, from one of them up, whose cuts a path asks for itself."""
     source = node.test.source
-    above: Node | None = node
+    above: TreeNode | None = node
     while above is not None and _in_region(above, source):
         assert isinstance(above.test, Cut)
         if above.test.place in path.bounds.get(source, ()):
@@ -396,7 +398,7 @@ def _asked_in_region(node: Node, path: Path) -> Iterator[Node]:
         above = above.parent
 
 
-def _bounds_at(node: Node, source: Source) -> Bounds:
+def _bounds_at(node: TreeNode, source: ValueSource) -> Bounds:
     """The range that the region's edges above a node leave."""
     bounds, taken, above = UNBOUNDED, node.taken, node.parent
     while above is not None and _in_region(above, source):
@@ -405,6 +407,6 @@ def _bounds_at(node: Node, source: Source) -> Bounds:
     return bounds
 
 
-def _dispose(node: Node) -> None:
+def _dispose(node: TreeNode) -> None:
     node.forget()
     node.changed()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from palio.matching.tree.events import Row
-from palio.matching.tree.nodes import Leaf, Node, Place
+from palio.matching.tree.nodes import Leaf, TreeNode, TreePlace
 from palio.matching.tree.successors import successors
 
 __all__ = ["Work", "reached", "reached_by_jumps"]
@@ -20,7 +20,7 @@ class Work(msgspec.Struct):
     residuals: int = 0
 
 
-def reached(root: Place | None, row: Row, work: Work) -> list[Leaf]:
+def reached(root: TreePlace | None, row: Row, work: Work) -> list[Leaf]:
     """The leaves whose path the event satisfies, by entering every edge that agrees with it."""
     leaves: list[Leaf] = []
     stack = [] if root is None else [root]
@@ -28,7 +28,7 @@ def reached(root: Place | None, row: Row, work: Work) -> list[Leaf]:
     while stack:
         place = stack.pop()
         visited += 1
-        if not isinstance(place, Node):
+        if not isinstance(place, TreeNode):
             leaves.append(place)  # type: ignore[arg-type]  # what is no node is a leaf
             continue
         value = row[place.slot]
@@ -44,7 +44,7 @@ def reached(root: Place | None, row: Row, work: Work) -> list[Leaf]:
     return leaves
 
 
-def reached_by_jumps(root: Place | None, row: Row, work: Work) -> list[Leaf]:
+def reached_by_jumps(root: TreePlace | None, row: Row, work: Work) -> list[Leaf]:
     """The same leaves, by following one path to its end and going on at the successors of that."""
     leaves: list[Leaf] = []
     stack = [] if root is None else [root]
@@ -52,7 +52,7 @@ def reached_by_jumps(root: Place | None, row: Row, work: Work) -> list[Leaf]:
     while stack:
         place = stack.pop()
         visited += 1
-        if isinstance(place, Node):
+        if isinstance(place, TreeNode):
             value = row[place.slot]
             if place.result is not None:
                 value = place.result(value)

@@ -27,11 +27,11 @@ from palio.matching.tree.attribute_tests import (
     ElementaryTest,
     Present,
     Result,
-    Source,
     Value,
+    ValueSource,
     of_label,
 )
-from palio.matching.tree.nodes import Node, Place
+from palio.matching.tree.nodes import TreeNode, TreePlace
 from palio.model.values import Kind
 
 __all__ = ["Knowledge", "successors"]
@@ -48,11 +48,11 @@ class Knowledge:
         self._labels: dict[str, Result] = {}
         self._present: dict[str, bool] = {}
         self._kinds: dict[str, Kind] = {}
-        self._bounds: dict[Source, Bounds] = {}
-        self._blocked: Node | None = None
+        self._bounds: dict[ValueSource, Bounds] = {}
+        self._blocked: TreeNode | None = None
 
     @classmethod
-    def at(cls, place: Place) -> Knowledge:
+    def at(cls, place: TreePlace) -> Knowledge:
         """What the path to a place has decided; at a node, for a search that it blocks."""
         known = cls()
         step = place
@@ -60,7 +60,7 @@ class Knowledge:
             if step.taken is not STAR:
                 known.learn(step.parent.test, step.taken)
             step = step.parent
-        if isinstance(place, Node):
+        if isinstance(place, TreeNode):
             known._blocked = place
         return known
 
@@ -79,7 +79,7 @@ class Knowledge:
             self._kinds[source.attribute] = source.kind
         self._bounds[source] = self._bounds.get(source, UNBOUNDED).narrowed(test, result)
 
-    def decide(self, node: Node) -> Result:
+    def decide(self, node: TreeNode) -> Result:
         """The edge the event takes at a node besides `*` (None: no edge), or `UNDECIDED`."""
         test = node.test
         attribute = test.source.attribute
@@ -104,7 +104,7 @@ class Knowledge:
         return test.implied(self._bounds)
 
 
-def successors(place: Place) -> tuple[Place, ...]:
+def successors(place: TreePlace) -> tuple[TreePlace, ...]:
     """The successor set of a place, found now or remembered from before."""
     if place.successors is not None:
         return place.successors
@@ -112,18 +112,18 @@ def successors(place: Place) -> tuple[Place, ...]:
     while top.parent is not None and top.taken is not STAR:
         top = top.parent
         run.append(top)
-    watched: set[Place] = {place, *run}
+    watched: set[TreePlace] = {place, *run}
     if top.parent is not None:
         watched.add(top.parent)
-    if isinstance(place, Node):
+    if isinstance(place, TreeNode):
         run.append(place)
     known = Knowledge.at(place)
-    found: list[Place] = []
+    found: list[TreePlace] = []
     pending = _stars(run)
     while pending:
-        here: Place | None = pending.pop()
-        passed: list[Node] = []
-        while isinstance(here, Node):
+        here: TreePlace | None = pending.pop()
+        passed: list[TreeNode] = []
+        while isinstance(here, TreeNode):
             watched.add(here)
             result = known.decide(here)
             if result is UNDECIDED:
@@ -138,5 +138,5 @@ def successors(place: Place) -> tuple[Place, ...]:
     return tuple(found)
 
 
-def _stars(nodes: list[Node]) -> list[Place]:
+def _stars(nodes: list[TreeNode]) -> list[TreePlace]:
     return [node.star for node in nodes if node.star is not None]

@@ -9,7 +9,7 @@ import msgspec
 
 from palio.matching.tree.attribute_tests import ElementaryTest, show_label
 from palio.matching.tree.factoring import OTHERS, Forest
-from palio.matching.tree.nodes import Leaf, MatchingTree, Node, Place
+from palio.matching.tree.nodes import Leaf, MatchingTree, TreeNode, TreePlace
 
 __all__ = ["Space", "draw", "space", "weigh"]
 
@@ -37,7 +37,7 @@ def space(trees: Iterable[MatchingTree]) -> Space:
         for place in tree.places():
             entries += len(place.successors or ())
             edges += place.parent is not None
-            if isinstance(place, Node):
+            if isinstance(place, TreeNode):
                 nodes += 1
             else:
                 leaves += 1
@@ -54,7 +54,7 @@ def weigh(trees: Iterable[MatchingTree]) -> dict[str, int]:
         if isinstance(place, Leaf):
             parts["leaves"] += sum(map(getsizeof, (place, place.plain, place.guarded)))
             continue
-        assert isinstance(place, Node)
+        assert isinstance(place, TreeNode)
         parts["nodes"] += getsizeof(place)
         tests[id(place.test)] = place.test
         if place.edges:
@@ -77,20 +77,20 @@ def draw(forest: Forest) -> Iterator[str]:
             yield from _draw(root, 1 if headline else 0)
 
 
-def _draw(root: Place, depth: int) -> Iterator[str]:
+def _draw(root: TreePlace, depth: int) -> Iterator[str]:
     """A node's test, then its edges in the order of their texts, `*` last."""
     stack = [(depth, "", root)]
     while stack:
         depth, edge, place = stack.pop()
         yield f"{'  ' * depth}{edge}{_name(place)}"
-        if isinstance(place, Node):
+        if isinstance(place, TreeNode):
             shown = [(f"{place.test.show(each.taken)}: ", each) for each in place.children]
             shown.sort(key=lambda line: (line[0] == "*: ", line[0]), reverse=True)
             stack += [(depth + 1, edge, each) for edge, each in shown]
 
 
-def _name(place: Place) -> str:
-    if isinstance(place, Node):
+def _name(place: TreePlace) -> str:
+    if isinstance(place, TreeNode):
         return str(place.test)
     assert isinstance(place, Leaf)
     names = sorted(map(str, place.plain))

@@ -26,10 +26,10 @@ import pyarrow as pa
 from palio.errors import InvalidBinding, LimitExceeded
 from palio.matching.archives import Written, read_filters, write_filters
 from palio.matching.protocol import Matches, RowMask
-from palio.matching.tree.attribute_tests import Path, Source, TotalOrder
-from palio.matching.tree.events import Events, Slots
+from palio.matching.tree.attribute_tests import Path, TotalOrder, ValueSource
+from palio.matching.tree.events import SourceSlots, TreeEvents
 from palio.matching.tree.factoring import Forest
-from palio.matching.tree.nodes import Subscriber
+from palio.matching.tree.nodes import TreeSubscriber
 from palio.matching.tree.search import Work, reached, reached_by_jumps
 from palio.matching.tree.successors import successors
 from palio.matching.tree.survey import Space, draw, space, weigh
@@ -91,8 +91,8 @@ class Tree:
         }
         self._order = TotalOrder(schema, levels=not collapse, factored=factored)
         self._successors = successors
-        self._slots = Slots()
-        self._index = [Source(name, None) for name in factored]
+        self._slots = SourceSlots()
+        self._index = [ValueSource(name, None) for name in factored]
         for source in (*self._index, *self._order.level_sources):
             self._slots.take(source)
         self._forest = Forest(factored, self._order, self._slots)
@@ -219,22 +219,22 @@ class Tree:
         else:
             self._entries[key] = new
 
-    def _paths(self, key: int, entry: _Entry) -> dict[_Identity, tuple[Path, Subscriber]]:
+    def _paths(self, key: int, entry: _Entry) -> dict[_Identity, tuple[Path, TreeSubscriber]]:
         """Where an entry stands in the tree; equal paths of two conjunctions are one."""
         found = {}
         for conjunction in entry.bound.conjunctions:
-            subscriber = Subscriber(key, conjunction.residuals)
+            subscriber = TreeSubscriber(key, conjunction.residuals)
             for path in self._order.paths(conjunction):
                 found[path.identity, conjunction.residuals] = path, subscriber
         return found
 
-    def _enter(self, path: Path, subscriber: Subscriber) -> None:
+    def _enter(self, path: Path, subscriber: TreeSubscriber) -> None:
         self._forest.check_size(path)
         for step in path.steps:
             self._slots.take(step.test.source)
         self._forest.add(path, subscriber)
 
-    def _leave(self, path: Path, subscriber: Subscriber) -> None:
+    def _leave(self, path: Path, subscriber: TreeSubscriber) -> None:
         self._forest.remove(path, subscriber)
         for step in path.steps:
             self._slots.drop(step.test.source)
@@ -250,7 +250,7 @@ class Tree:
     def _search(self, events: pa.RecordBatch) -> Iterator[_Found]:
         """For each event, keys that match, and keys whose residuals remain to be asked."""
         search = reached_by_jumps if self._successors else reached
-        batch = Events(conform(events))
+        batch = TreeEvents(conform(events))
         index = [self._slots[source] for source in self._index]
         trees, work = self._forest, self.work
         for number, row in enumerate(batch.rows(self._slots)):
@@ -264,7 +264,7 @@ class Tree:
             work.events += 1
             yield keys, guarded
 
-    def _holds(self, residuals: tuple[Residual, ...], events: Events, row: int) -> bool:
+    def _holds(self, residuals: tuple[Residual, ...], events: TreeEvents, row: int) -> bool:
         """Whether all residuals of a conjunction are true of an event; all variables are bound."""
         for residual in residuals:
             self.work.residuals += 1

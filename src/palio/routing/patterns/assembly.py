@@ -16,13 +16,13 @@ from typing import Final
 
 from palio.model.limits import MAX_PATTERN_PENDING
 from palio.model.patterns import Monitor, Occurrence, Pattern
-from palio.routing.patterns.messages import Place, Progress
+from palio.routing.patterns.messages import AssemblyProgress, Place
 
 __all__ = ["Assembly", "Parts", "follows", "is_occurrence", "place_of"]
 
 Parts = tuple[Occurrence, ...]
 
-NOTHING: Final = Progress()
+NOTHING: Final = AssemblyProgress()
 
 
 def place_of(occurrence: Occurrence) -> Place:
@@ -35,7 +35,7 @@ def is_occurrence(pattern: Pattern, parts: Parts) -> bool:
     return Monitor(pattern).push(parts) == [parts]
 
 
-def follows(pattern: Pattern, progress: Progress) -> bool:
+def follows(pattern: Pattern, progress: AssemblyProgress) -> bool:
     """Whether a monitor of the pattern may be in this state."""
     monitor = Monitor(pattern)
     if monitor.push(progress.taken) or monitor.progress != progress.taken:
@@ -101,15 +101,15 @@ class Assembly:
             found += self._monitor.push([self._next()])
         return found
 
-    def stop(self) -> Progress:
+    def stop(self) -> AssemblyProgress:
         """Give up what is known. The assembly is not used after."""
-        return Progress(
+        return AssemblyProgress(
             self._monitor.progress,
             tuple(self._held[each] for each in sorted(self._order)),
             self._after,
         )
 
-    def resume(self, progress: Progress) -> None:
+    def resume(self, progress: AssemblyProgress) -> None:
         """Go on from another monitor's state, with what was collected since."""
         collected = [self._held[each] for each in sorted(self._order)]
         self._order, self._held = [], {}

@@ -31,12 +31,12 @@ from palio.routing.messages import Control
 from palio.routing.protocol import Peer
 
 __all__ = [
+    "AssemblyProgress",
     "CancelPattern",
     "Composite",
     "PatternControl",
     "PatternSend",
     "Place",
-    "Progress",
     "Ready",
     "Recall",
     "Resume",
@@ -49,7 +49,7 @@ Place: TypeAlias = tuple[datetime, str, int]
 """Where an event stands in the order of publication: time, publisher, seq."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class AssemblyProgress(msgspec.Struct, frozen=True):
     """All that a monitor knows, so that another one can go on from there.
 
     `taken` is the partial match; `held` are events that still wait out the reorder window; whatever
@@ -100,7 +100,7 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
     """The subscriber's monitor, which has stopped: the provider's goes on from there."""
 
     key: int
-    progress: Progress
+    progress: AssemblyProgress
 
 
 class Recall(msgspec.Struct, frozen=True, tag=True):
@@ -113,7 +113,7 @@ class Returned(msgspec.Struct, frozen=True, tag=True):
     """The provider's monitor, which has stopped: the subscriber's goes on from there."""
 
     key: int
-    progress: Progress
+    progress: AssemblyProgress
 
 
 class Composite(msgspec.Struct, frozen=True, tag=True):

@@ -35,11 +35,11 @@ from palio.routing.messages import Advertise, Batch, Control, Settled, Unadverti
 from palio.routing.patterns.assembly import Assembly, Parts, follows, is_occurrence, place_of
 from palio.routing.patterns.factoring import Factor, Offers, differences, factored
 from palio.routing.patterns.messages import (
+    AssemblyProgress,
     CancelPattern,
     Composite,
     PatternControl,
     PatternSend,
-    Progress,
     Ready,
     Recall,
     Resume,
@@ -47,7 +47,7 @@ from palio.routing.patterns.messages import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from palio.routing.patterns.standing import Stage, Standing, covers_pattern
+from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
 from palio.routing.patterns.underlay import Underlay
 from palio.routing.poset import overlap
 from palio.routing.protocol import Events, IllegalMessage, Peer
@@ -98,8 +98,8 @@ class Patterned:
         self.observed = 0
         """Events that a pattern assembled here might need."""
         self._late_before = 0
-        self._standing: dict[int, Standing] = {}
-        self._by_key: dict[Peer, dict[int, Standing]] = {}
+        self._standing: dict[int, PatternSubscription] = {}
+        self._by_key: dict[Peer, dict[int, PatternSubscription]] = {}
         self._next_number = 0
         self._due: list[tuple[datetime, int]] = []
 
@@ -121,7 +121,7 @@ class Patterned:
         return self._underlay.peers
 
     @property
-    def standing(self) -> list[Standing]:
+    def standing(self) -> list[PatternSubscription]:
         """All pattern subscriptions, in the order they came."""
         return list(self._standing.values())
 
@@ -139,7 +139,7 @@ class Patterned:
             if peer != subscriber or peer.is_client
         }
 
-    def factors(self, standing: Standing) -> list[Factor]:
+    def factors(self, standing: PatternSubscription) -> list[Factor]:
         """A pattern factored by the table as it is now."""
         return factored(standing.pattern.steps, self.offers(standing.subscriber))
 
@@ -191,7 +191,7 @@ class Patterned:
         """It is `now`: what was published a window ago takes its part; composites that follow."""
         sends: list[PatternSend] = []
         until = now - self.window
-        released: dict[int, Standing] = {}
+        released: dict[int, PatternSubscription] = {}
         while self._due and self._due[0][0] <= until:
             _, number = heappop(self._due)
             standing = self._standing.get(number)
@@ -209,7 +209,7 @@ class Patterned:
         """When `advance` must be called next, if nothing happens before; None for never."""
         return self._due[0][0] + self.window if self._due else None
 
-    def _plan(self, standing: Standing) -> None:
+    def _plan(self, standing: PatternSubscription) -> None:
         """Remember when the assembly next has something to let go."""
         assembly = standing.assembly
         if assembly is None or assembly.is_waiting or assembly.earliest is None:
@@ -240,7 +240,7 @@ class Patterned:
             if assembly.earliest != before or assembly.is_full:
                 self._plan(self._standing[number])
 
-    def _report(self, standing: Standing, parts: Parts) -> list[PatternSend]:
+    def _report(self, standing: PatternSubscription, parts: Parts) -> list[PatternSend]:
         """One occurrence goes one link towards the subscriber."""
         if standing.subscriber.is_client:
             if standing.ends_after is not None and place_of(parts[0]) <= standing.ends_after:
@@ -257,13 +257,13 @@ class Patterned:
         pattern = _bound(sender, message)
         mine = self._by_key.setdefault(sender, {})
         sends = self._give_up(mine.get(message.key))
-        standing = Standing(sender, message.key, pattern, self._next_number)
+        standing = PatternSubscription(sender, message.key, pattern, self._next_number)
         self._next_number += 1
         self._standing[standing.number] = standing
         mine[message.key] = standing
         if not message.running:
             return sends + self._settle(standing)
-        standing.stage = Stage.AWAITED
+        standing.stage = AssemblyPlace.AWAITED
         sends += self._assemble(standing, is_waiting=True)
         return [*sends, PatternSend(sender, Ready(message.key))]
 
@@ -279,7 +279,7 @@ class Patterned:
 
     def _resume(self, sender: Peer, message: Resume) -> list[PatternSend]:
         standing = self._by_key.get(sender, {}).get(message.key)
-        if standing is None or standing.stage is not Stage.AWAITED:
+        if standing is None or standing.stage is not AssemblyPlace.AWAITED:
             raise IllegalMessage(sender, f"Resume of pattern {message.key}, which is not awaited")
         self._take_over(sender, standing, message.progress)
         return self._settle(standing)
@@ -288,20 +288,20 @@ class Patterned:
         standing = self._by_key.get(sender, {}).get(key)
         if standing is None or sender.is_client:
             raise IllegalMessage(sender, f"Recall of pattern {key}, which is not delegated")
-        if standing.stage is Stage.AWAITED or standing.is_asked_back:
+        if standing.stage is AssemblyPlace.AWAITED or standing.is_asked_back:
             raise IllegalMessage(sender, f"Recall of pattern {key} out of turn")
-        if standing.provider is None or standing.stage is Stage.MOVING:
+        if standing.provider is None or standing.stage is AssemblyPlace.MOVING:
             return self._return(standing)
         standing.is_asked_back = True
-        if standing.stage is Stage.RECALLED:
+        if standing.stage is AssemblyPlace.RECALLED:
             return []
-        standing.stage = Stage.RECALLED
+        standing.stage = AssemblyPlace.RECALLED
         return [PatternSend(standing.provider, Recall(standing.number))]
 
-    def _return(self, standing: Standing) -> list[PatternSend]:
+    def _return(self, standing: PatternSubscription) -> list[PatternSend]:
         """Give the assembly back to the subscriber that recalled it."""
         assembly = standing.assembly
-        progress = Progress() if assembly is None else assembly.stop()
+        progress = AssemblyProgress() if assembly is None else assembly.stop()
         answer = PatternSend(standing.subscriber, Returned(standing.key, progress))
         return [answer, *self._give_up(standing)]
 
@@ -317,11 +317,11 @@ class Patterned:
         if standing is None:
             return []  # given up in the meantime
         said = type(message).__name__
-        due: tuple[Stage, ...] = (Stage.THERE, Stage.RECALLED)
+        due: tuple[AssemblyPlace, ...] = (AssemblyPlace.THERE, AssemblyPlace.RECALLED)
         if isinstance(message, Ready):
-            due = (Stage.MOVING,)
+            due = (AssemblyPlace.MOVING,)
         elif isinstance(message, Returned):
-            due = (Stage.RECALLED,)
+            due = (AssemblyPlace.RECALLED,)
         if standing.provider != sender or standing.stage not in due:
             raise IllegalMessage(sender, f"{said} of pattern {number} out of turn")
         match message:
@@ -336,76 +336,80 @@ class Patterned:
                     raise IllegalMessage(sender, f"pattern {number} does not occur in its parts")
                 return self._report(standing, parts)
 
-    def _hand_over(self, standing: Standing) -> list[PatternSend]:
+    def _hand_over(self, standing: PatternSubscription) -> list[PatternSend]:
         """The provider is ready: let it have the assembly, unless it is not wanted there now."""
         assert standing.provider is not None
         assert standing.assembly is not None
         provider, assembly = standing.provider, standing.assembly
         if self._goal(standing) != provider:
-            standing.stage, standing.provider = Stage.HERE, None
+            standing.stage, standing.provider = AssemblyPlace.HERE, None
             withdrawal = PatternSend(provider, UnsubscribePattern(standing.number))
             return [withdrawal, *self._settle(standing)]
-        standing.stage = Stage.THERE
+        standing.stage = AssemblyPlace.THERE
         resume = PatternSend(provider, Resume(standing.number, assembly.stop()))
         return [resume, *self._disassemble(standing)]
 
-    def _take_over(self, sender: Peer, standing: Standing, progress: Progress) -> None:
+    def _take_over(
+        self, sender: Peer, standing: PatternSubscription, progress: AssemblyProgress
+    ) -> None:
         """Go on here from what a neighbour knew."""
         if not follows(standing.pattern, progress):
             raise IllegalMessage(sender, "no monitor of the pattern comes to such a state")
         if standing.assembly is None:  # it only passes through on its way to the subscriber
             standing.assembly = Assembly(standing.pattern, is_waiting=True)
-        standing.stage = Stage.HERE
+        standing.stage = AssemblyPlace.HERE
         standing.assembly.resume(progress)
         self._plan(standing)
 
     # --- where the assembly goes ---
 
-    def _goal(self, standing: Standing) -> Peer | None:
+    def _goal(self, standing: PatternSubscription) -> Peer | None:
         """The neighbour that is the single provider of the whole pattern; None if it is not one."""
         factors = self.factors(standing)
         provider = factors[0].only_provider if len(factors) == 1 else None
         return None if provider is None or provider.is_client else provider
 
-    def _settle(self, standing: Standing) -> list[PatternSend]:
+    def _settle(self, standing: PatternSubscription) -> list[PatternSend]:
         """Bring the assembly one step nearer to where the table wants it."""
         stage = standing.stage
-        if stage not in (Stage.IDLE, Stage.HERE, Stage.THERE):
+        if stage not in (AssemblyPlace.IDLE, AssemblyPlace.HERE, AssemblyPlace.THERE):
             return []  # what is under way comes first; its end leads back here
         if not any(each.providers for each in self.factors(standing)):
             return []  # nobody offers anything: it is well where it is
         goal = self._goal(standing)
-        if stage is Stage.THERE:
+        if stage is AssemblyPlace.THERE:
             if goal == standing.provider:
                 return []
             assert standing.provider is not None
-            standing.stage = Stage.RECALLED
+            standing.stage = AssemblyPlace.RECALLED
             asking = self._assemble(standing, is_waiting=True)
             return [*asking, PatternSend(standing.provider, Recall(standing.number))]
         if goal is not None:
-            is_running = stage is Stage.HERE
-            standing.stage = Stage.MOVING if is_running else Stage.THERE
+            is_running = stage is AssemblyPlace.HERE
+            standing.stage = AssemblyPlace.MOVING if is_running else AssemblyPlace.THERE
             standing.provider = goal
             wish = SubscribePattern(standing.number, standing.pattern, running=is_running)
             return [PatternSend(goal, wish)]
-        if stage is Stage.IDLE:
-            standing.stage = Stage.HERE
+        if stage is AssemblyPlace.IDLE:
+            standing.stage = AssemblyPlace.HERE
             return self._assemble(standing)
         return []
 
-    def _assemble(self, standing: Standing, *, is_waiting: bool = False) -> list[PatternSend]:
+    def _assemble(
+        self, standing: PatternSubscription, *, is_waiting: bool = False
+    ) -> list[PatternSend]:
         """Begin to assemble here: subscribe the steps as plain filters."""
         standing.assembly = Assembly(standing.pattern, is_waiting=is_waiting)
         return self._underlay.subscribe(standing.number, standing.pattern.steps)
 
-    def _disassemble(self, standing: Standing) -> list[PatternSend]:
+    def _disassemble(self, standing: PatternSubscription) -> list[PatternSend]:
         """No longer assemble here."""
         if standing.assembly is not None:
             self._late_before += standing.assembly.late
             standing.assembly = None
         return self._underlay.unsubscribe(standing.number)
 
-    def _give_up(self, standing: Standing | None) -> list[PatternSend]:
+    def _give_up(self, standing: PatternSubscription | None) -> list[PatternSend]:
         """Forget a pattern, here and at its provider."""
         if standing is None:
             return []
@@ -449,14 +453,14 @@ class Patterned:
                 sends += self._restart(standing)
         return sends
 
-    def _restart(self, standing: Standing) -> list[PatternSend]:
+    def _restart(self, standing: PatternSubscription) -> list[PatternSend]:
         """The provider is gone, and what it knew: go on here with what is known here."""
         standing.provider = None
         if standing.is_asked_back:
             return self._return(standing)
-        standing.stage = Stage.IDLE if standing.assembly is None else Stage.HERE
+        standing.stage = AssemblyPlace.IDLE if standing.assembly is None else AssemblyPlace.HERE
         if standing.assembly is not None and standing.assembly.is_waiting:
-            standing.assembly.resume(Progress())
+            standing.assembly.resume(AssemblyProgress())
             self._plan(standing)
         return self._settle(standing)
 

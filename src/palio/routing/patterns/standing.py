@@ -1,4 +1,4 @@
-"""`Standing`: one pattern subscription as one broker knows it, and where its assembly is.
+"""`PatternSubscription`: a subscription to a pattern at one broker, and where its assembly is.
 
 | stage      | what happens                           | what is said                  | then       |
 |------------|----------------------------------------|-------------------------------|------------|
@@ -31,10 +31,10 @@ from palio.routing.patterns.messages import Place
 from palio.routing.poset import SUBSCRIPTIONS
 from palio.routing.protocol import Peer
 
-__all__ = ["Stage", "Standing", "covers_pattern"]
+__all__ = ["AssemblyPlace", "PatternSubscription", "covers_pattern"]
 
 
-class Stage(Enum):
+class AssemblyPlace(Enum):
     """Where the one assembly of a pattern subscription is, seen from one broker."""
 
     IDLE = auto()
@@ -51,7 +51,7 @@ class Stage(Enum):
     """Still there; this broker has asked for it."""
 
 
-class Standing:
+class PatternSubscription:
     """One pattern that one peer subscribed. `number` is its key towards providers."""
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Standing:
         self.key = key
         self.pattern = pattern
         self.number = number
-        self.stage = Stage.IDLE
+        self.stage = AssemblyPlace.IDLE
         self.provider: Peer | None = None
         self.assembly: Assembly | None = None
         self.is_asked_back = False

@@ -19,7 +19,7 @@ from palio.routing.messages import Batch, Control, Settled, Subscribe, Unsubscri
 from palio.routing.patterns.factoring import Offers
 from palio.routing.patterns.messages import PatternSend
 from palio.routing.protocol import Events, Peer, Role, Send
-from palio.routing.reference_selector import Rows
+from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["Underlay"]
 
@@ -45,7 +45,7 @@ class Underlay:
         self._monitors = Peer(Role.SIDE, f"{name} monitors")
         self._steps: dict[int, list[int]] = {}
         self._next_step = 0
-        self._selector = Rows()
+        self._selector = ReferenceSelector()
         self.router.attach(self._monitors)
         self.router.receive(self._monitors, Batch((), fresh=True))
 

@@ -19,7 +19,7 @@ from palio.model.values import NO_VALUES
 from palio.routing.protocol import Events, Peer, SelectorFactory
 from palio.routing.proxies.merging import Demand, adjusted, combined, includes, unlimited, widened
 
-__all__ = ["Entry", "Outgoing"]
+__all__ = ["Outgoing", "TypeEntry"]
 
 
 class Outgoing:
@@ -36,7 +36,7 @@ class Outgoing:
         """When a receiver's PRE bit ends."""
 
 
-class Entry:
+class TypeEntry:
     """`(E, IPL, OPL)`, and what the neighbours have been told about E."""
 
     def __init__(self, selector: SelectorFactory) -> None:

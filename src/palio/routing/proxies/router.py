@@ -7,7 +7,7 @@ own subtree, and of these whether its parent leads to further sources. Subscript
 sources, or up by default. Events follow the OPLs.
 
 A message changes the table (`_apply`); then `_settle` compares what each neighbour must know
-(`Entry`) with what it was told, and says the difference. Whatever the parent says of a type is
+(`TypeEntry`) with what it was told, and says the difference. Whatever the parent says of a type is
 said in view of one registration or subscription of the child, and carries its number. A child
 that withdraws one forgets at once all that was said in view of it; the parent does the same when
 it hears of it; and what was on its way meanwhile is stale by its number. So both ends agree,
@@ -29,7 +29,7 @@ import numpy as np
 from palio.errors import InvalidInput
 from palio.matching.protocol import RowMask
 from palio.routing.protocol import Events, IllegalMessage, Peer, Role, SelectorFactory
-from palio.routing.proxies.entry import Entry
+from palio.routing.proxies.entry import TypeEntry
 from palio.routing.proxies.legal import check
 from palio.routing.proxies.merging import demand_of, says_the_same, wishes_of
 from palio.routing.proxies.messages import (
@@ -37,7 +37,7 @@ from palio.routing.proxies.messages import (
     Alive,
     Bundle,
     Dereg,
-    Drop,
+    DropInterest,
     Encapsulated,
     EventType,
     Merged,
@@ -48,9 +48,9 @@ from palio.routing.proxies.messages import (
     Wish,
     type_of,
 )
-from palio.routing.reference_selector import Rows
+from palio.routing.reference_selector import ReferenceSelector
 
-__all__ = ["Line", "Proxies", "ProxySend"]
+__all__ = ["Proxies", "ProxySend", "TableLine"]
 
 
 class ProxySend(NamedTuple):
@@ -60,7 +60,7 @@ class ProxySend(NamedTuple):
     message: ProxyControl
 
 
-class Line(NamedTuple):
+class TableLine(NamedTuple):
     """A line of the event routing table as the paper prints it: (E, IPL, OPL)."""
 
     type: EventType
@@ -86,7 +86,7 @@ class Proxies:
     def __init__(
         self,
         name: str,
-        selector: SelectorFactory = Rows,
+        selector: SelectorFactory = ReferenceSelector,
         *,
         root: bool = False,
         silence: float | None = None,
@@ -96,7 +96,7 @@ class Proxies:
         self.silence = silence
         self.parent: Peer | None = None
         self._selector = selector
-        self._entries: dict[EventType, Entry] = {}
+        self._entries: dict[EventType, TypeEntry] = {}
         self._peers: dict[Peer, dict[EventType, None]] = {}
         self._touched: dict[EventType, None] = {}
         self._outbox: dict[Peer, list[Any]] = {}
@@ -112,7 +112,7 @@ class Proxies:
         """All attached peers, in the order they came."""
         return list(self._peers)
 
-    def table(self) -> list[Line]:
+    def table(self) -> list[TableLine]:
         """The event routing table, in the order of the types' names."""
         lines = []
         for type, entry in sorted(self._entries.items()):
@@ -121,7 +121,7 @@ class Proxies:
                 incoming.insert(0, self.parent)
             outgoing = {peer: wishes_of(each.demand) for peer, each in entry.outgoing.items()}
             if incoming or outgoing:
-                lines.append(Line(type, tuple(incoming), outgoing))
+                lines.append(TableLine(type, tuple(incoming), outgoing))
         return lines
 
     # --- the Router protocol ---
@@ -217,7 +217,7 @@ class Proxies:
         self._touched[message.event_type] = None
         entry = self._entries.get(message.event_type)
         if entry is None:
-            entry = self._entries[message.event_type] = Entry(self._selector)
+            entry = self._entries[message.event_type] = TypeEntry(self._selector)
         entry.peers[sender] = None
         self._peers[sender][message.event_type] = None
         if sender == self.parent:
@@ -225,7 +225,7 @@ class Proxies:
         else:
             self._apply_from_below(sender, entry, message)
 
-    def _apply_from_below(self, sender: Peer, entry: Entry, message: ProxyControl) -> None:
+    def _apply_from_below(self, sender: Peer, entry: TypeEntry, message: ProxyControl) -> None:
         match message:
             case Reg(number=number):
                 entry.incoming[sender] = number
@@ -243,8 +243,8 @@ class Proxies:
             case Unsub():
                 entry.unwant(sender)
 
-    def _apply_from_parent(self, parent: Peer, entry: Entry, message: ProxyControl) -> None:
-        if isinstance(message, Drop):
+    def _apply_from_parent(self, parent: Peer, entry: TypeEntry, message: ProxyControl) -> None:
+        if isinstance(message, DropInterest):
             if parent in entry.subscribed and message.number == entry.subscription:
                 self._drop(parent, entry, message.event_type)
             return
@@ -260,13 +260,13 @@ class Proxies:
             case Unsub():
                 entry.unwant(parent)
 
-    def _deregister(self, source: Peer, entry: Entry) -> None:
+    def _deregister(self, source: Peer, entry: TypeEntry) -> None:
         """A direction has no source any more, so it need not know what others offer or want."""
         if entry.incoming.pop(source, None) is not None:
             entry.registered.pop(source, None)
             entry.subscribed.pop(source, None)
 
-    def _drop(self, parent: Peer, entry: Entry, type: EventType) -> None:
+    def _drop(self, parent: Peer, entry: TypeEntry, type: EventType) -> None:
         """The root knew no source (IV-C.2). If there is one here, it appeared since."""
         told = entry.subscribed[parent]
         kept = {key: count for key, count in told.items() if key[0]}
@@ -278,9 +278,9 @@ class Proxies:
         if not entry.has_source(parent):
             self._send_back(type, entry)
 
-    def _send_back(self, type: EventType, entry: Entry) -> None:
+    def _send_back(self, type: EventType, entry: TypeEntry) -> None:
         for peer, number in entry.drop_ordinary().items():
-            self._say(peer, Drop(type, number))
+            self._say(peer, DropInterest(type, number))
 
     def _forward_encapsulated(self, sender: Peer, message: Encapsulated) -> None:
         """IV-D. Only where there is a source is it known what others above want; else go up."""
@@ -318,7 +318,7 @@ class Proxies:
                 for peer in entry.peers:
                     del self._peers[peer][type]
 
-    def _neighbours(self, entry: Entry) -> Iterator[Peer]:
+    def _neighbours(self, entry: TypeEntry) -> Iterator[Peer]:
         """Those who may have to be told: the parent, and the children with a source."""
         if self.parent is not None:
             yield self.parent
@@ -326,7 +326,7 @@ class Proxies:
             if peer.role is Role.BROKER:
                 yield peer
 
-    def _settle_sources(self, type: EventType, entry: Entry) -> None:
+    def _settle_sources(self, type: EventType, entry: TypeEntry) -> None:
         for peer in self._neighbours(entry):
             leads = entry.leads(peer, self.parent)
             if leads and peer not in entry.registered:
@@ -339,7 +339,7 @@ class Proxies:
                     entry.incoming.pop(peer, None)
                     entry.unwant(peer)
 
-    def _settle_receivers(self, type: EventType, entry: Entry) -> None:
+    def _settle_receivers(self, type: EventType, entry: TypeEntry) -> None:
         for peer in self._neighbours(entry):
             wanted = entry.wanted_of(peer, self.parent)
             told = entry.subscribed.get(peer, {})

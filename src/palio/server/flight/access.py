@@ -28,7 +28,7 @@ from palio.server.limits import (
 )
 from palio.server.local_client import Guest
 
-__all__ = ["SHARES", "Call", "Callers", "Share"]
+__all__ = ["SHARES", "Callers", "FlightCall", "Share"]
 
 
 class Share(NamedTuple):
@@ -50,7 +50,7 @@ SHARES: Final[dict[pf.FlightMethod, Share]] = {
 """The calls that are offered."""
 
 
-class Call(pf.ServerMiddleware):
+class FlightCall(pf.ServerMiddleware):
     """A call whose principal is known, from its first word to its last."""
 
     def __init__(self, guest: Guest, end: Callable[[], None]) -> None:
@@ -82,7 +82,7 @@ class Callers(pf.ServerMiddlewareFactory):
         self._taken: Counter[tuple[str, str]] = Counter()
 
     @told
-    def start_call(self, info: pf.CallInfo, headers: dict[str, Any]) -> Call:
+    def start_call(self, info: pf.CallInfo, headers: dict[str, Any]) -> FlightCall:
         """See `pyarrow.flight.ServerMiddlewareFactory`."""
         token = _bearer(headers)
         guest = self._greet(token)
@@ -100,7 +100,7 @@ class Callers(pf.ServerMiddlewareFactory):
             self._give_back(share, who)
             self._leave(guest)
 
-        return Call(guest, end)
+        return FlightCall(guest, end)
 
     def _take(self, share: Share, who: str) -> None:
         """A place. Where nobody shows a token all are one principal, which has all places."""

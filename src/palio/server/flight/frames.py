@@ -21,7 +21,7 @@ from palio.errors import LimitExceeded, PalioError
 from palio.protocol.ipc import is_compressed
 from palio.protocol.limits import MAX_FRAME_BYTES
 
-__all__ = ["PREFACE", "Answers", "Illegal", "Inspector", "farewell"]
+__all__ = ["PREFACE", "AnsweredCalls", "Illegal", "Inspector", "farewell"]
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -185,7 +185,7 @@ class Inspector(_Frames):
             self._messages.pop(stream, None)
 
 
-class Answers(_Frames):
+class AnsweredCalls(_Frames):
     """The other way: where something may be said in between, and which calls have been answered."""
 
     def __init__(self, inspector: Inspector) -> None:
@@ -339,7 +339,7 @@ def _varint(data: bytearray, place: int, most: int) -> tuple[int, int]:
     raise Illegal("a number that is too long")
 
 
-def farewell(inspector: Inspector, answers: Answers, reason: str, status: int) -> bytes:
+def farewell(inspector: Inspector, answers: AnsweredCalls, reason: str, status: int) -> bytes:
     """The last frames of a connection: they answer its calls, and say why it ends.
 
     The headers are written in the form that needs no table (RFC 7541, 6.2.2).

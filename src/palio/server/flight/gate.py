@@ -19,7 +19,7 @@ import ssl
 from typing import Any, Final, cast
 
 from palio.errors import LimitExceeded
-from palio.server.flight.frames import Answers, Illegal, Inspector, farewell
+from palio.server.flight.frames import AnsweredCalls, Illegal, Inspector, farewell
 from palio.server.limits import CLOSE_S, WRITE_HIGH_BYTES
 from palio.server.places import Places
 
@@ -114,7 +114,7 @@ class _Client(asyncio.Protocol):
         self._place = gate.places.take(gate.greeting_s)
         self._loop = asyncio.get_running_loop()
         self._inspector = Inspector()
-        self._answers = Answers(self._inspector)
+        self._answers = AnsweredCalls(self._inspector)
         self._transport: asyncio.Transport | None = None
         self._inside: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None

@@ -34,7 +34,7 @@ from palio.errors import InvalidConfiguration, InvalidInput, Unreachable
 from palio.model.events import conform
 from palio.protocol.batches import check_chunk, decoded_bytes
 from palio.protocol.messages import Deliver, Gaps, unpack_mask
-from palio.server.flight.access import Call, Callers
+from palio.server.flight.access import Callers, FlightCall
 from palio.server.flight.errors import telling, told
 from palio.server.flight.gate import Gate
 from palio.server.flight.tickets import Ticket, is_durable, schema_of, shaped
@@ -42,7 +42,7 @@ from palio.server.local_client import Connect, Declined, Guest, News
 from palio.server.server import Server
 from palio.server.settings import Configuration
 
-__all__ = ["Flights", "Front", "serve"]
+__all__ = ["FlightFront", "Flights", "serve"]
 
 LOOK_S: Final = 0.5
 """A stream on which nothing happens looks this often whether anybody still reads."""
@@ -163,7 +163,7 @@ class _Parcel(NamedTuple):
 
 def _guest(context: pf.ServerCallContext) -> Guest:
     call = context.get_middleware(_NAME)
-    assert isinstance(call, Call)
+    assert isinstance(call, FlightCall)
     return call.guest
 
 
@@ -207,7 +207,7 @@ def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     return conform(batch)
 
 
-class Front:
+class FlightFront:
     """A running Flight front; `address` says where it can be reached."""
 
     def __init__(self, flights: Flights, gate: Gate, address: str) -> None:
@@ -222,7 +222,7 @@ class Front:
         await asyncio.to_thread(shutil.rmtree, Path(self.gate.path).parent, ignore_errors=True)
 
 
-async def serve(server: Server, configuration: Configuration) -> Front:
+async def serve(server: Server, configuration: Configuration) -> FlightFront:
     """Open the front that a configuration asks for."""
     listen = configuration.listen
     context = _tls(configuration) if configuration.tls.cert else None
@@ -231,7 +231,7 @@ async def serve(server: Server, configuration: Configuration) -> Front:
     flights = await asyncio.to_thread(Flights, f"grpc+unix://{path}", server.connect_local, loop)
     gate = Gate(path, server.places, greeting_s=configuration.limits.greeting_s)
     host = f"[{listen.host}]" if ":" in listen.host else listen.host
-    front = Front(flights, gate, "")
+    front = FlightFront(flights, gate, "")
     try:
         port = await gate.listen(listen.host, listen.flight_port or 0, context)
     except OSError as error:

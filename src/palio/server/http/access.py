@@ -19,8 +19,8 @@ __all__ = [
     "NAME",
     "TOKEN",
     "Access",
-    "Caller",
     "Encoded",
+    "HttpCaller",
     "body_of",
     "json_of",
     "read",
@@ -42,7 +42,7 @@ class Encoded(InvalidInput):
     """A body that would have to be unpacked before it could be read."""
 
 
-class Caller(NamedTuple):
+class HttpCaller(NamedTuple):
     """Who makes a request."""
 
     principal: Principal
@@ -66,7 +66,7 @@ class Access:
         self._authority = authority
         self._moment = moment
 
-    def caller(self, connection: HTTPConnection, *known: str) -> Caller:
+    def caller(self, connection: HTTPConnection, *known: str) -> HttpCaller:
         """Who calls; `NotAuthenticated` if that is not shown.
 
         `known` are the parameters of the query that the caller reads; others are refused, since a
@@ -85,9 +85,9 @@ class Access:
             _check_origin(connection)
         return caller
 
-    def of(self, token: str) -> Caller:
+    def of(self, token: str) -> HttpCaller:
         """Whom a token shows."""
-        return Caller(self._authority.authenticate(token, "", self._moment()), token)
+        return HttpCaller(self._authority.authenticate(token, "", self._moment()), token)
 
 
 def _check_query(connection: HTTPConnection, known: Collection[str]) -> None:

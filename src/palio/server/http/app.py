@@ -30,12 +30,12 @@ from palio.node.authority import Authority
 from palio.node.limits import FEW_RECEIVERS
 from palio.server.hosts import Hosts
 from palio.server.http.access import MAX_BODY_BYTES, Access
-from palio.server.http.connection import Door, HttpConnection, SocketConnection
+from palio.server.http.connection import FrontDoor, HttpConnection, SocketConnection
 from palio.server.http.errors import MethodNotAllowed, NotFound, answer
 from palio.server.http.host_check import HostCheck, own_names
 from palio.server.http.openapi import document
-from palio.server.http.publishing import Publishing
-from palio.server.http.subscribers import Delivery
+from palio.server.http.publishing import HttpPublishers
+from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
 from palio.server.local_client import RESUME_BYTES, Connect
 from palio.server.server import Server
@@ -43,7 +43,7 @@ from palio.server.settings import Configuration
 from palio.server.webhooks.network import allowed_client
 from palio.server.webhooks.sinks import Sinks
 
-__all__ = ["Front", "application", "serve"]
+__all__ = ["HttpFront", "application", "serve"]
 
 CLOSE_S: Final = 5
 """How long open requests may take when the front is stopped; event streams end at once."""
@@ -55,10 +55,13 @@ SUBSCRIPTIONS_FILE: Final = "http-subscriptions.json"
 
 
 def application(
-    connect: Connect, access: Access, delivery: Delivery, metrics: Callable[[], bytes] = bytes
+    connect: Connect,
+    access: Access,
+    delivery: HttpSubscribers,
+    metrics: Callable[[], bytes] = bytes,
 ) -> Starlette:
     """The front as an ASGI application."""
-    publishing = Publishing(connect, access)
+    publishing = HttpPublishers(connect, access)
 
     async def healthy(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -138,10 +141,10 @@ def _allowed(request: Request) -> dict[str, str]:
     return {"allow": ", ".join(sorted(methods))}
 
 
-class Front:
+class HttpFront:
     """A running HTTP front; `address` says where it can be reached."""
 
-    def __init__(self, server: uvicorn.Server, delivery: Delivery, address: str) -> None:
+    def __init__(self, server: uvicorn.Server, delivery: HttpSubscribers, address: str) -> None:
         self.address = address
         self._server = server
         self._delivery = delivery
@@ -163,7 +166,7 @@ class Front:
 class _Uvicorn(uvicorn.Server):
     """uvicorn with a listener of its own, whose handshakes have a limit."""
 
-    def __init__(self, config: uvicorn.Config, listening: socket.socket, door: Door) -> None:
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, door: FrontDoor) -> None:
         super().__init__(config)
         self._listening = listening
         self._door = door
@@ -217,7 +220,7 @@ async def serve(
     configuration: Configuration,
     authority: Authority,
     metrics: Callable[[], bytes],
-) -> Front:
+) -> HttpFront:
     """Open the front that a configuration asks for, under the authority of the broker."""
     listen, tls = configuration.listen, configuration.tls
     data_dir = configuration.broker.data_dir
@@ -228,7 +231,9 @@ async def serve(
     fair = limits.memory_bytes // 2 // FEW_RECEIVERS
     keep_bytes = min(RESUME_BYTES, limits.window_bytes // 4, fair // 2)
     sinks = Sinks(partial(allowed_client, Hosts(configuration.webhooks.allow)))
-    delivery = Delivery(server.connect_local, access, directory, keep_bytes=keep_bytes, sinks=sinks)
+    delivery = HttpSubscribers(
+        server.connect_local, access, directory, keep_bytes=keep_bytes, sinks=sinks
+    )
     app = HostCheck(
         application(server.connect_local, access, delivery, metrics), own_names(configuration)
     )
@@ -255,7 +260,7 @@ async def serve(
     host, port = listening.getsockname()[:2]
     scheme = "https" if tls.cert else "http"
     address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-    door = Door(
+    door = FrontDoor(
         server.places,
         server.traffic,
         handshake_s=limits.greeting_s,
@@ -263,7 +268,7 @@ async def serve(
         body_s=limits.http_body_s,
         idle_s=limits.http_idle_s,
     )
-    front = Front(_Uvicorn(config, listening, door), delivery, address)
+    front = HttpFront(_Uvicorn(config, listening, door), delivery, address)
     await front.start()
     return front
 

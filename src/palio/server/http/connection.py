@@ -21,12 +21,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from palio.server.counters import Traffic
-from palio.server.places import Place, Places
+from palio.server.places import Places, SocketPlace
 
-__all__ = ["Door", "HttpConnection", "SocketConnection"]
+__all__ = ["FrontDoor", "HttpConnection", "SocketConnection"]
 
 
-class Door(NamedTuple):
+class FrontDoor(NamedTuple):
     """What all connections of a front share."""
 
     places: Places
@@ -40,7 +40,7 @@ class Door(NamedTuple):
 class HttpConnection(H11Protocol):
     """A connection over which requests come."""
 
-    def __init__(self, *arguments: Any, door: Door, **options: Any) -> None:
+    def __init__(self, *arguments: Any, door: FrontDoor, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.timeout_keep_alive = door.idle_s  # type: ignore[assignment]  # it says int, and means seconds
         self._door = door
@@ -171,7 +171,7 @@ class HttpConnection(H11Protocol):
 class SocketConnection(WebSocketsSansIOProtocol):
     """A connection that became a WebSocket; it keeps the place of the one before."""
 
-    place: Place | None = None
+    place: SocketPlace | None = None
 
     @property
     def lingers(self) -> bool:

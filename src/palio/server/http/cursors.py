@@ -1,4 +1,4 @@
-"""`Feed`: what a subscription hears, one event at a time, each with a cursor to resume from.
+"""`CursorFeed`: what a subscription hears, one event at a time, each with a cursor to resume from.
 
 A cursor names what its consumer has got. For a durable subscription it is an entry in custody and a
 row of it, `d.ENTRY.ROW`, with `.e` behind it if that row is the entry's last for this consumer; the
@@ -26,10 +26,10 @@ from palio.language.parsing import parse_filter
 from palio.model.events import rows
 from palio.protocol.messages import Deliver, Gap, Gaps, unpack_mask
 from palio.protocol.streams import size_of
-from palio.server.http.subscriptions import Subscription
+from palio.server.http.subscriptions import HttpSubscription
 from palio.server.local_client import RESUME_BYTES, Connect, Guest, News
 
-__all__ = ["Feed", "Item"]
+__all__ = ["CursorFeed", "Item"]
 
 MAX_CHUNK: Final = 1_000
 """Events that are given at once."""
@@ -70,11 +70,11 @@ class _Entry(NamedTuple):
     size: int
 
 
-class Feed:
+class CursorFeed:
     """One consumer of one subscription. Iterate over it; `close` or `leave` it in the end."""
 
     def __init__(
-        self, guest: Guest, subscription: Subscription, after: _Place, keep_bytes: int
+        self, guest: Guest, subscription: HttpSubscription, after: _Place, keep_bytes: int
     ) -> None:
         self.subscription = subscription
         self._keep_bytes = 0 if subscription.request.sink else keep_bytes
@@ -92,12 +92,12 @@ class Feed:
     async def open(
         cls,
         connect: Connect,
-        subscription: Subscription,
+        subscription: HttpSubscription,
         *,
         cursor: str = "",
         name: str = "http",
         keep_bytes: int = RESUME_BYTES,
-    ) -> Feed:
+    ) -> CursorFeed:
         """Begin to listen, from a cursor on if there is one."""
         after = _read(cursor, durable=bool(subscription.durable))
         guest = await Guest.open(
@@ -166,7 +166,7 @@ class Feed:
                     self._guest.done()
         return found
 
-    async def change(self, subscription: Subscription) -> None:
+    async def change(self, subscription: HttpSubscription) -> None:
         """Go on with another filter or other values, under the same identity."""
         if subscription.filter == self.subscription.filter:
             await self._guest.update(subscription.values)

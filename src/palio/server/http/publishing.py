@@ -15,12 +15,12 @@ from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, Unreachable
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE, from_binary, from_json
 from palio.model.events import to_batches
 from palio.protocol.messages import Refused
-from palio.server.http.access import NAME, Access, Caller, body_of, json_of
+from palio.server.http.access import NAME, Access, HttpCaller, body_of, json_of
 from palio.server.http.errors import described, status_of
 from palio.server.local_client import Connect, Declined, Guest, Receipt
 from palio.server.turns import Pace
 
-__all__ = ["MAX_BATCH_EVENTS", "MAX_PUBLISHERS", "Publishing"]
+__all__ = ["MAX_BATCH_EVENTS", "MAX_PUBLISHERS", "HttpPublishers"]
 
 MAX_BATCH_EVENTS: Final = 10_000
 """Events of one request."""
@@ -32,7 +32,7 @@ MAX_PUBLISHERS: Final = 1_000
 """Sessions of publishers that are kept open; the one used longest ago is closed for another."""
 
 
-class Publishing:
+class HttpPublishers:
     """The publishers' side of the front: a session a token, shared by its requests."""
 
     def __init__(self, connect: Connect, access: Access) -> None:
@@ -55,7 +55,7 @@ class Publishing:
         receipts = await guest.publish_all(batches, durable=durable == "true")
         return _response(len(events), receipts)
 
-    async def ask(self, caller: Caller, what: str) -> Any:
+    async def ask(self, caller: HttpCaller, what: str) -> Any:
         """What the broker answers to a question."""
         guest = await self._guest(caller)
         return await guest.ask(what)
@@ -70,7 +70,7 @@ class Publishing:
         if ended:
             raise Unreachable(f"the broker takes nobody: {ended[0]}")
 
-    async def _guest(self, caller: Caller) -> Guest:
+    async def _guest(self, caller: HttpCaller) -> Guest:
         """The session of a token, opened when it is first needed or was closed."""
         opening = self._guests.pop(caller.token, None)
         if opening is not None and opening.done() and not _is_usable(opening):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from palio.errors import PalioError
-from palio.server.http.cursors import Feed, Item
+from palio.server.http.cursors import CursorFeed, Item
 
 __all__ = ["PING_S", "frame", "frames"]
 
@@ -29,7 +29,7 @@ def frame(item: Item) -> str:
     return f"{id}{kind}data: {data}\n\n"
 
 
-async def frames(feed: Feed, ping_s: float = PING_S) -> AsyncIterator[str]:
+async def frames(feed: CursorFeed, ping_s: float = PING_S) -> AsyncIterator[str]:
     """A feed as the text of an event stream, until either end has had enough."""
     chunks = feed.chunks()
     pending: asyncio.Task[list[Item]] | None = None

@@ -21,16 +21,16 @@ from palio.language.http_events import BATCH_TYPE, CURSOR
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE
 from palio.server.http import sse, subscriptions, websocket
-from palio.server.http.access import NAME, Access, Caller, body_of, read
-from palio.server.http.cursors import Feed
+from palio.server.http.access import NAME, Access, HttpCaller, body_of, read
+from palio.server.http.cursors import CursorFeed
 from palio.server.http.errors import NotFound
-from palio.server.http.subscriptions import Config, Directory, Subscription
+from palio.server.http.subscriptions import Config, Directory, HttpSubscription
 from palio.server.limits import MAX_TAKEN, MAX_WAIT_S
 from palio.server.local_client import RESUME_BYTES, Connect
 from palio.server.webhooks import webhook
 from palio.server.webhooks.sinks import Sinks
 
-__all__ = ["MAX_STREAMS", "Delivery"]
+__all__ = ["MAX_STREAMS", "HttpSubscribers"]
 
 logger: Final = logging.getLogger("palio.server")
 
@@ -47,7 +47,7 @@ STREAM_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 class _EventStream(StreamingResponse):
     """A feed as a response; `left` is called when it ends, even if it never began."""
 
-    def __init__(self, feed: Feed, left: Callable[[], None]) -> None:
+    def __init__(self, feed: CursorFeed, left: Callable[[], None]) -> None:
         super().__init__(sse.frames(feed), media_type="text/event-stream", headers=STREAM_HEADERS)
         self._left = left
 
@@ -58,7 +58,7 @@ class _EventStream(StreamingResponse):
             self._left()
 
 
-class Delivery:
+class HttpSubscribers:
     """The subscribers' side of the front."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Delivery:
         self._keep_bytes = keep_bytes
         self._sinks = sinks or Sinks()
         self._origin = "palio"
-        self._feeds: dict[str, list[Feed]] = {}
+        self._feeds: dict[str, list[CursorFeed]] = {}
         """Consumers of each subscription of the directory."""
         self._webhooks: dict[str, asyncio.Task[None]] = {}
         self._streams = 0
@@ -111,7 +111,7 @@ class Delivery:
         asked = read(await body_of(request), subscriptions.Request)
         if asked.id:
             raise InvalidInput("the broker numbers subscriptions; leave the id out")
-        made = Subscription.of(secrets.token_hex(8), caller.name, asked, caller.token)
+        made = HttpSubscription.of(secrets.token_hex(8), caller.name, asked, caller.token)
         await self._agree(made)
         self._directory.put(made)
         try:
@@ -139,7 +139,7 @@ class Delivery:
             raise InvalidInput(f"the id of this subscription is {known.id!r}, and stays")
         if asked.config.durable != known.request.config.durable:
             raise InvalidInput("whether a subscription is durable stays; make another one")
-        changed = Subscription.of(known.id, known.owner, asked, caller.token)
+        changed = HttpSubscription.of(known.id, known.owner, asked, caller.token)
         if _addresses(changed) != _addresses(known):
             await self._agree(changed)
         feeds = self._feeds.get(known.id, [])
@@ -213,14 +213,14 @@ class Delivery:
         """`/events?filter=...` as a WebSocket."""
         await self._socketed(socket, lambda: self._passing(socket))
 
-    async def _streamed(self, request: Request, subscription: Subscription) -> Response:
+    async def _streamed(self, request: Request, subscription: HttpSubscription) -> Response:
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
         cursor = request.headers.get("last-event-id") or request.query_params.get("cursor", "")
         feed = await self._listen(subscription, cursor)
         return _EventStream(feed, lambda: self._left(subscription.id, feed))
 
-    async def _socketed(self, socket: WebSocket, find: Callable[[], Subscription]) -> None:
+    async def _socketed(self, socket: WebSocket, find: Callable[[], HttpSubscription]) -> None:
         try:
             subscription = find()
             feed = await self._listen(subscription, socket.query_params.get("cursor", ""))
@@ -234,12 +234,12 @@ class Delivery:
         finally:
             self._left(subscription.id, feed)
 
-    async def _listen(self, subscription: Subscription, cursor: str = "") -> Feed:
+    async def _listen(self, subscription: HttpSubscription, cursor: str = "") -> CursorFeed:
         if self._streams >= MAX_STREAMS:
             raise NotPermitted(f"{MAX_STREAMS} consumers listen (MAX_STREAMS); try again later")
         self._streams += 1
         try:
-            feed = await Feed.open(
+            feed = await CursorFeed.open(
                 self._connect,
                 subscription,
                 cursor=cursor,
@@ -256,7 +256,7 @@ class Delivery:
         others.append(feed)
         return feed
 
-    def _left(self, id: str, feed: Feed) -> None:
+    def _left(self, id: str, feed: CursorFeed) -> None:
         """A consumer is done; may be said twice."""
         feeds = self._feeds.get(id, [])
         if feed in feeds:
@@ -268,7 +268,7 @@ class Delivery:
 
     # --- webhooks ---
 
-    def _call(self, subscription: Subscription) -> None:
+    def _call(self, subscription: HttpSubscription) -> None:
         """Deliver to a sink, if there is one and nobody does yet."""
         if subscription.request.sink and subscription.id not in self._webhooks:
             self._webhooks[subscription.id] = asyncio.create_task(
@@ -302,7 +302,7 @@ class Delivery:
                     self._left(id, feed)
             await asyncio.sleep(AGAIN_S)
 
-    async def _agree(self, subscription: Subscription) -> None:
+    async def _agree(self, subscription: HttpSubscription) -> None:
         """Have the addresses of a subscription agree to be called, if its owner may hear it at all:
         who may not has the broker call nobody.
         """
@@ -321,26 +321,28 @@ class Delivery:
 
     # --- parts ---
 
-    def _found(self, connection: HTTPConnection, *known: str) -> tuple[Caller, Subscription]:
+    def _found(
+        self, connection: HTTPConnection, *known: str
+    ) -> tuple[HttpCaller, HttpSubscription]:
         caller = self._access.caller(connection, *known)
         try:
             return caller, self._directory.get(connection.path_params["id"], caller.name)
         except NotPermitted as error:
             raise NotFound(str(error)) from None
 
-    def _attached(self, connection: HTTPConnection, *known: str) -> Subscription:
+    def _attached(self, connection: HTTPConnection, *known: str) -> HttpSubscription:
         """A subscription, heard with the token of the caller: that of its making may be old."""
         caller, found = self._found(connection, *known)
         return msgspec.structs.replace(found, token=caller.token)
 
-    def _audible(self, connection: HTTPConnection, *known: str) -> Subscription:
+    def _audible(self, connection: HTTPConnection, *known: str) -> HttpSubscription:
         """A subscription that is not delivered elsewhere already."""
         found = self._attached(connection, "cursor", *known)
         if found.request.sink:
             raise InvalidInput("this subscription is delivered to its sink; make another to listen")
         return found
 
-    def _passing(self, connection: HTTPConnection) -> Subscription:
+    def _passing(self, connection: HTTPConnection) -> HttpSubscription:
         """A subscription that nobody keeps, out of a query."""
         caller = self._access.caller(connection, "filter", "cursor", "param.")
         query = connection.query_params
@@ -351,20 +353,26 @@ class Delivery:
         subscriptions.check_names(parse_filter(query["filter"]), values)
         own = {"filter": query["filter"], "parameters": values}
         asked = subscriptions.Request(filters=[{"palio": own}], config=Config())
-        return Subscription.of(f"passing {secrets.token_hex(8)}", caller.name, asked, caller.token)
+        return HttpSubscription.of(
+            f"passing {secrets.token_hex(8)}", caller.name, asked, caller.token
+        )
 
-    async def _try(self, subscription: Subscription, cursor: str = "") -> None:
+    async def _try(self, subscription: HttpSubscription, cursor: str = "") -> None:
         """Have the node accept a subscription, which makes a durable one last; what is before a
         cursor is acknowledged.
         """
-        feed = await Feed.open(self._connect, subscription, cursor=cursor, name=NAME)
+        feed = await CursorFeed.open(self._connect, subscription, cursor=cursor, name=NAME)
         feed.close()
 
-    async def _remove(self, subscription: Subscription) -> None:
+    async def _remove(self, subscription: HttpSubscription) -> None:
         self._directory.drop(subscription.id)
         feeds = self._feeds.get(subscription.id, [])
         if subscription.durable:
-            feed = feeds[-1] if feeds else await Feed.open(self._connect, subscription, name=NAME)
+            feed = (
+                feeds[-1]
+                if feeds
+                else await CursorFeed.open(self._connect, subscription, name=NAME)
+            )
             await feed.forget()
         self._hang_up(subscription.id)
         for feed in list(feeds):
@@ -381,11 +389,11 @@ def _number(text: str, name: str, least: float, most: float) -> float:
     return number
 
 
-def _addresses(subscription: Subscription) -> tuple[str, str]:
+def _addresses(subscription: HttpSubscription) -> tuple[str, str]:
     return subscription.request.sink, subscription.request.config.deadletter
 
 
-def _how(subscription: Subscription) -> tuple[object, ...]:
+def _how(subscription: HttpSubscription) -> tuple[object, ...]:
     """All that a webhook goes by, apart from what it hears."""
     request = subscription.request
     return request.sink, request.config, request.protocolsettings, subscription.token

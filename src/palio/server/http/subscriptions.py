@@ -39,8 +39,8 @@ __all__ = [
     "MAX_SUBSCRIPTIONS",
     "Config",
     "Directory",
+    "HttpSubscription",
     "Request",
-    "Subscription",
     "check_headers",
     "check_names",
     "parameters",
@@ -84,7 +84,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return shown_without(self, "protocolsettings")
 
 
-class Subscription(msgspec.Struct, frozen=True):
+class HttpSubscription(msgspec.Struct, frozen=True):
     """A subscription, and whose it is."""
 
     id: str
@@ -100,7 +100,7 @@ class Subscription(msgspec.Struct, frozen=True):
         return shown_without(self, "token")
 
     @classmethod
-    def of(cls, id: str, owner: str, request: Request, token: str) -> Subscription:
+    def of(cls, id: str, owner: str, request: Request, token: str) -> HttpSubscription:
         """Checked: `InvalidInput` says what nobody could carry out."""
         _check(request)
         filter, values = _meaning(request)
@@ -282,22 +282,22 @@ class Directory:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._known: dict[str, Subscription] = {}
+        self._known: dict[str, HttpSubscription] = {}
         if path is not None and path.exists():
             try:
-                listed = msgspec.json.decode(path.read_bytes(), type=list[Subscription])
+                listed = msgspec.json.decode(path.read_bytes(), type=list[HttpSubscription])
             except (OSError, msgspec.MsgspecError) as error:
                 raise InvalidInput(f"cannot read {str(path)!r}: {error}") from None
             self._known = {each.id: each for each in listed}
 
-    def get(self, id: str, owner: str) -> Subscription:
+    def get(self, id: str, owner: str) -> HttpSubscription:
         """A subscription of an owner; others' are as if they did not exist."""
         found = self._known.get(id)
         if found is None or found.owner != owner:
             raise NotPermitted(f"there is no subscription {id!r:.80} of {owner!r}")
         return found
 
-    def put(self, subscription: Subscription) -> None:
+    def put(self, subscription: HttpSubscription) -> None:
         """Keep a new one, or another one of the same identity."""
         if subscription.id not in self._known and len(self._known) >= MAX_SUBSCRIPTIONS:
             raise LimitExceeded(
@@ -313,11 +313,11 @@ class Directory:
         del self._known[id]
         self._write()
 
-    def of(self, owner: str) -> list[Subscription]:
+    def of(self, owner: str) -> list[HttpSubscription]:
         """All of an owner, oldest first."""
         return [each for each in self._known.values() if each.owner == owner]
 
-    def with_sinks(self) -> list[Subscription]:
+    def with_sinks(self) -> list[HttpSubscription]:
         """Those that are delivered by webhooks."""
         return [each for each in self._known.values() if each.request.sink]
 

@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from palio.errors import InvalidInput, PalioError
 from palio.language.bounded_json import read_json
 from palio.language.http_events import CURSOR
-from palio.server.http.cursors import Feed
+from palio.server.http.cursors import CursorFeed
 from palio.server.http.errors import described
 
 __all__ = ["SUBPROTOCOL", "accept", "deliver", "refuse"]
@@ -46,7 +46,7 @@ async def refuse(socket: WebSocket, error: PalioError) -> None:
     await socket.close(REFUSED, reason)
 
 
-async def deliver(socket: WebSocket, feed: Feed) -> None:
+async def deliver(socket: WebSocket, feed: CursorFeed) -> None:
     """Send what a feed gives and do what the client says, until either ends."""
     sending = asyncio.create_task(_send(socket, feed))
     listening = asyncio.create_task(_listen(socket, feed))
@@ -59,7 +59,7 @@ async def deliver(socket: WebSocket, feed: Feed) -> None:
         feed.leave()
 
 
-async def _send(socket: WebSocket, feed: Feed) -> None:
+async def _send(socket: WebSocket, feed: CursorFeed) -> None:
     try:
         async for items in feed.chunks():
             for item in items:
@@ -72,7 +72,7 @@ async def _send(socket: WebSocket, feed: Feed) -> None:
         await socket.close(ENDED)
 
 
-async def _listen(socket: WebSocket, feed: Feed) -> None:
+async def _listen(socket: WebSocket, feed: CursorFeed) -> None:
     while True:
         try:
             text = await socket.receive_text()
@@ -84,7 +84,7 @@ async def _listen(socket: WebSocket, feed: Feed) -> None:
             await socket.send_text(json.dumps({"error": described(error)}))
 
 
-async def _obey(feed: Feed, text: str) -> None:
+async def _obey(feed: CursorFeed, text: str) -> None:
     command: Any = None
     if len(text) <= MAX_COMMAND_CHARS:
         try:

@@ -1,4 +1,4 @@
-"""`Room`: what a journal may still take of its disk, and a reserve for what makes room.
+"""`DiskSpace`: what a journal may still take of its disk, and a reserve for what makes room.
 
 Whatever a journal writes, also that something is done with and may go, takes room in its log first,
 and later as much again when the log is moved into the file. So a disk that was filled to its last
@@ -18,7 +18,7 @@ from typing import Final
 
 from palio import files
 
-__all__ = ["FILE", "RESERVE_BYTES", "SLACK_BYTES", "Room"]
+__all__ = ["FILE", "RESERVE_BYTES", "SLACK_BYTES", "DiskSpace"]
 
 FILE: Final = "journal.reserve"
 """The name of the reserve in the data directory."""
@@ -33,7 +33,7 @@ SLACK_BYTES: Final = 128 << 10
 """What is left beyond what is reckoned: pages of trees, and the index of the log."""
 
 
-class Room:
+class DiskSpace:
     """The disk under a data directory."""
 
     def __init__(self, directory: Path, reserve_bytes: int = RESERVE_BYTES) -> None:

@@ -39,7 +39,7 @@ from palio.node.effects import (
 )
 from palio.protocol.messages import Fact, Parcel
 from palio.server.counters import JournalCounters
-from palio.server.journal.disk_space import Room
+from palio.server.journal.disk_space import DiskSpace
 from palio.server.journal.format import (
     about,
     checksum,
@@ -88,7 +88,7 @@ class Journal:
             undo.callback(self._lock.close)
             self._mark = undo.enter_context(closing(Mark(directory / MARK)))
             _make_private(self.path)
-            self._room = Room(directory, reserve_bytes)
+            self._room = DiskSpace(directory, reserve_bytes)
             check_log(self.path)
             self._connection = undo.enter_context(closing(connect(self.path)))
             create_or_check(self._connection, self.path, name)

@@ -4,8 +4,8 @@
    when that could not be. Answers come in the order of the appends, but for those of a
    transaction that failed: then each is tried by itself, and whatever fits is stored.
 2. What releases room (`DropEntries`, `Forget`, `DropSubscription`) is written also where nothing
-   else can be: the reserve is for that (see `Room`). What could not be written even so is owed: it
-   is written before anything else once there is room.
+   else can be: the reserve is for that (see `DiskSpace`). What could not be written even so is
+   owed: it is written before anything else once there is room.
 3. When nothing is to be written for a while, the file gives back what it no longer needs.
 4. After a commit and before its answers the mark is told (`journal_mark`).
 5. Once the files are not where they were (`journal_presence`), everything is refused.
@@ -30,7 +30,7 @@ from palio.node.effects import (
     PutEntry,
 )
 from palio.server.counters import JournalCounters
-from palio.server.journal.disk_space import Room
+from palio.server.journal.disk_space import DiskSpace
 from palio.server.journal.format import Scribe
 from palio.server.journal.mark import Mark
 from palio.server.journal.presence import Presence
@@ -72,7 +72,7 @@ class Writer:
         presence: Presence,
         *,
         idle_s: float = IDLE_S,
-        room: Room | None = None,
+        room: DiskSpace | None = None,
     ) -> None:
         self._connection = connection
         self._counters = counters

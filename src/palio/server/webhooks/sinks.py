@@ -22,7 +22,7 @@ from palio.server.hosts import PUBLIC, Hosts
 from palio.server.limits import CALL_S, MAX_CALLS, MAX_CALLS_OF_ONE
 from palio.server.webhooks.network import allowed_client
 
-__all__ = ["Answer", "SinkFailed", "Sinks"]
+__all__ = ["SinkAnswer", "SinkFailed", "Sinks"]
 
 READ_OFF_BYTES: Final = 4_096
 """A longer body than this costs the connection: a new one is cheaper than to read it."""
@@ -42,7 +42,7 @@ class SinkFailed(PalioError):
     """
 
 
-class Answer(NamedTuple):
+class SinkAnswer(NamedTuple):
     """What a sink said."""
 
     status: int
@@ -69,7 +69,7 @@ class Sinks:
 
     async def call(
         self, owner: str, method: str, address: str, headers: Mapping[str, str], body: bytes = b""
-    ) -> Answer:
+    ) -> SinkAnswer:
         """Call an address on behalf of an owner; `SinkFailed` if nothing good comes of it."""
         sent = NO_PACKING | {name.lower(): value for name, value in headers.items()}
         async with self._turn(owner):
@@ -81,7 +81,7 @@ class Sinks:
                     ) as response,
                 ):
                     await _read_off(response)
-                    return Answer(response.status_code, response.headers)
+                    return SinkAnswer(response.status_code, response.headers)
             except TimeoutError:
                 raise SinkFailed(f"no answer within {CALL_S:g} s") from None
             except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -23,9 +23,9 @@ import msgspec
 
 from palio.errors import NotPermitted, PalioError
 from palio.language.webhooks import Delay, Verdict, signature, structured, verdict
-from palio.server.http.cursors import Feed, Item
-from palio.server.http.subscriptions import Subscription, sink_secret
-from palio.server.webhooks.sinks import Answer, SinkFailed, Sinks
+from palio.server.http.cursors import CursorFeed, Item
+from palio.server.http.subscriptions import HttpSubscription, sink_secret
+from palio.server.webhooks.sinks import SinkAnswer, SinkFailed, Sinks
 
 __all__ = ["Counts", "Gone", "NotTaken", "Webhook", "ask_leave"]
 
@@ -77,7 +77,7 @@ class Webhook:
     def __init__(
         self,
         sinks: Sinks,
-        subscription: Subscription,
+        subscription: HttpSubscription,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now: Callable[[], float] = time.time,
@@ -89,7 +89,7 @@ class Webhook:
         self._now = now
         self._secret = sink_secret(subscription.request)
 
-    async def run(self, feed: Feed) -> None:
+    async def run(self, feed: CursorFeed) -> None:
         """Deliver; `Gone` if the sink wants no more."""
         async for items in feed.chunks(self.subscription.request.config.batch):
             await self._deliver(items)
@@ -133,7 +133,7 @@ class Webhook:
                 details["deadletter"] = str(error)
         logger.warning("a sink did not take events", extra={"details": details})
 
-    async def _post(self, address: str, items: Sequence[Item], attempt: int) -> Answer:
+    async def _post(self, address: str, items: Sequence[Item], attempt: int) -> SinkAnswer:
         request = self.subscription.request
         said, body = structured(
             [item.document for item in items], as_batch=request.config.batch > 1
