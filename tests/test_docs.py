@@ -6,6 +6,7 @@ as hyphens.
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Final
@@ -89,6 +90,54 @@ def test_every_section_of_a_paper_that_is_cited_is_told() -> None:
 def test_no_document_is_cited_that_a_reader_cannot_open() -> None:
     texts = {path: path.read_text("utf-8") for path in [*PAGES, *SOURCES]}
     assert not {path: found for path, text in texts.items() if (found := UNKNOWN.findall(text))}
+
+
+def test_every_file_on_the_way_of_an_event_exists() -> None:
+    page = prose_of(DOCS / "concepts" / "life-of-an-event.md")
+    files = set(re.findall(r"`(\w+/[\w/]+\.py)`", page))
+    assert len(files) > 10
+    assert not {file for file in files if not (ROOT / "src" / "palio" / file).exists()}
+
+
+def rows_of(page: str, columns: int) -> list[list[str]]:
+    """The rows of all tables of a page that have so many columns, without their heads."""
+    lines = [line for line in page.splitlines() if line.startswith("| ") and "`" in line]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [row for row in cells if len(row) == columns]
+
+
+def test_the_glossary_has_at_most_sixty_nouns_each_in_its_file() -> None:
+    nouns, _, _ = prose_of(DOCS / "glossary.md").partition("## One name, two things")
+    rows = rows_of(nouns, 3)
+    assert 0 < len(rows) <= 60
+    assert len({noun for noun, _, _ in rows}) == len(rows)
+    for noun, _, file in rows:
+        path = ROOT / "src" / "palio" / file.strip("` ")
+        assert path.exists(), f"{noun}: {file}"
+        assert noun.lower() in path.read_text("utf-8").lower(), f"{noun} is not in {file}"
+
+
+def homonyms() -> dict[str, set[str]]:
+    """Public classes of several rooms that share a name, and their rooms."""
+    rooms: dict[str, set[str]] = {}
+    home = ROOT / "src" / "palio"
+    for path in home.rglob("*.py"):
+        room = path.relative_to(home).parts[0].removesuffix(".py")
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                rooms.setdefault(node.name, set()).add(room)
+    return {name: found for name, found in rooms.items() if len(found) > 1}
+
+
+def test_classes_of_two_rooms_that_share_a_name_are_told_apart() -> None:
+    _, _, page = prose_of(DOCS / "glossary.md").partition("## One name, two things")
+    told = {
+        name.strip("` "): set(rooms.split(", "))
+        for names, rooms, _ in rows_of(page, 3)
+        for name in names.split(", ")
+    }
+    for name, rooms in homonyms().items():
+        assert rooms <= told.get(name, set()), f"{name} of {sorted(rooms)}: not in docs/glossary.md"
 
 
 def test_anchors_are_those_of_github(tmp_path: Path) -> None:
