@@ -13,7 +13,7 @@ from palio.routing.protocol import Events, Peer
 from palio.routing.proxies.messages import (
     Bundle,
     Dereg,
-    DropInterest,
+    Drop,
     Encapsulated,
     EventType,
     ProxyControl,
@@ -130,7 +130,7 @@ class Client:
             case Bundle(messages):
                 for each in messages:
                     self.take(each)
-            case DropInterest(names, number):
+            case Drop(names, number):
                 if names in self.wanted and self.wanted[names].number == number:
                     del self.wanted[names]
                     self.dropped.append(names)

@@ -157,7 +157,9 @@ def learn(lifted: LiftedText, meaning: Filter | Pattern, conditions_of: Conditio
     _known[key] = make_template(lifted, meaning, conditions_of)
 
 
-def make_template(lifted: LiftedText, meaning: Filter, conditions_of: ConditionsOf) -> Template | None:
+def make_template(
+    lifted: LiftedText, meaning: Filter, conditions_of: ConditionsOf
+) -> Template | None:
     """The template of a text whose meaning is known; None if filling it gives anything else."""
     try:
         conditions = conditions_of(lifted.tokens)

@@ -16,7 +16,7 @@ from palio.routing.proxies.messages import (
     Alive,
     Bundle,
     Dereg,
-    DropInterest,
+    Drop,
     Encapsulated,
     Merged,
     ProxyControl,
@@ -37,8 +37,8 @@ PARENT: Final = Peer.master("P1")
 ILLEGAL: Final[list[tuple[Peer, Any, str]]] = [
     (Peer.client("stranger"), Reg(E), "not attached"),
     (CLIENT, Merged(E, (Wish(ALL),), 1), "may not send Merged"),
-    (CLIENT, DropInterest(E, 0), "may not send Drop"),
-    (CHILD, DropInterest(E, 0), "may not send Drop"),
+    (CLIENT, Drop(E, 0), "may not send Drop"),
+    (CHILD, Drop(E, 0), "may not send Drop"),
     (CHILD, Sub(E, ALL), "may not send Sub"),
     (PARENT, Sub(E, ALL), "may not send Sub"),
     (CHILD, Alive(), "may not send Alive"),
@@ -64,7 +64,7 @@ ILLEGAL: Final[list[tuple[Peer, Any, str]]] = [
     (PARENT, Dereg(E, 99), "never given"),
     (PARENT, Merged(E, (Wish(ALL),), 99), "never given"),
     (PARENT, Unsub(E, 99), "never given"),
-    (PARENT, DropInterest(E, 99), "never given"),
+    (PARENT, Drop(E, 99), "never given"),
 ]
 
 

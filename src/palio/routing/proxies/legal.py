@@ -17,7 +17,7 @@ from palio.routing.proxies.messages import (
     Alive,
     Bundle,
     Dereg,
-    DropInterest,
+    Drop,
     Encapsulated,
     EventType,
     Merged,
@@ -54,7 +54,7 @@ _SENDERS: Final[dict[type, frozenset[Role]]] = {
     Sub: frozenset({Role.CLIENT}),
     Merged: frozenset({Role.BROKER, Role.MASTER}),
     Unsub: frozenset(Role),
-    DropInterest: frozenset({Role.MASTER}),
+    Drop: frozenset({Role.MASTER}),
     Encapsulated: frozenset(Role),
     Alive: frozenset({Role.CLIENT}),
 }

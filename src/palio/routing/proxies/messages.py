@@ -11,12 +11,12 @@ and ignored.
 | `Sub`          | receiver                | always; in place of what it said of the type before |
 | `Merged`       | child, parent           | from the parent with a number it was given         |
 | `Unsub`        | receiver, child, parent | as `Merged`; ignored where nothing is subscribed   |
-| `DropInterest` | parent                  | with a number it was given                         |
+| `Drop`         | parent                  | with a number it was given                         |
 | `Encapsulated` | source, child, parent   | always                                             |
 | `Alive`        | source                  | always                                             |
 | `Bundle`       | anyone                  | if each of its messages is, and none is a bundle   |
 
-To a source a proxy says only `Dereg`, when it gives it up as silent; to a receiver `DropInterest`
+To a source a proxy says only `Dereg`, when it gives it up as silent; to a receiver `Drop`
 and `Encapsulated`.
 """
 
@@ -35,7 +35,7 @@ __all__ = [
     "Alive",
     "Bundle",
     "Dereg",
-    "DropInterest",
+    "Drop",
     "Encapsulated",
     "EventType",
     "Merged",
@@ -104,7 +104,7 @@ class Sub(msgspec.Struct, frozen=True, tag=True):
     count: int | None = None
     """After so many events forwarded it ends by itself (IV-E); None for any number."""
     number: int = 0
-    """Of the receiver's choosing; a `DropInterest` repeats it."""
+    """Of the receiver's choosing; a `Drop` repeats it."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ class Unsub(msgspec.Struct, frozen=True, tag=True):
     """As in `Merged`; a receiver needs none."""
 
 
-class DropInterest(msgspec.Struct, frozen=True, tag=True):
+class Drop(msgspec.Struct, frozen=True, tag=True):
     """UNSUB(E) sent back down: no source is known, so only PRE wishes of a subscription stay."""
 
     event_type: EventType
@@ -160,9 +160,7 @@ class Alive(msgspec.Struct, frozen=True, tag=True):
 class Bundle(msgspec.Struct, frozen=True, tag=True):
     """Messages that are applied in order and as one; at most `MAX_BUNDLE`."""
 
-    messages: tuple[Reg | Dereg | Sub | Merged | Unsub | DropInterest | Encapsulated | Alive, ...]
+    messages: tuple[Reg | Dereg | Sub | Merged | Unsub | Drop | Encapsulated | Alive, ...]
 
 
-ProxyControl: TypeAlias = (
-    Reg | Dereg | Sub | Merged | Unsub | DropInterest | Encapsulated | Alive | Bundle
-)
+ProxyControl: TypeAlias = Reg | Dereg | Sub | Merged | Unsub | Drop | Encapsulated | Alive | Bundle

@@ -37,7 +37,7 @@ from palio.routing.proxies.messages import (
     Alive,
     Bundle,
     Dereg,
-    DropInterest,
+    Drop,
     Encapsulated,
     EventType,
     Merged,
@@ -244,7 +244,7 @@ class Proxies:
                 entry.unwant(sender)
 
     def _apply_from_parent(self, parent: Peer, entry: TypeEntry, message: ProxyControl) -> None:
-        if isinstance(message, DropInterest):
+        if isinstance(message, Drop):
             if parent in entry.subscribed and message.number == entry.subscription:
                 self._drop(parent, entry, message.event_type)
             return
@@ -280,7 +280,7 @@ class Proxies:
 
     def _send_back(self, type: EventType, entry: TypeEntry) -> None:
         for peer, number in entry.drop_ordinary().items():
-            self._say(peer, DropInterest(type, number))
+            self._say(peer, Drop(type, number))
 
     def _forward_encapsulated(self, sender: Peer, message: Encapsulated) -> None:
         """IV-D. Only where there is a source is it known what others above want; else go up."""
