@@ -298,24 +298,28 @@ class ClientCore:
                 case Advertise(key=key):
                     advertising.setdefault(key, []).extend(waiters)
                 case Unsubscribe(key=key) if key in self._leaving:
-                    others += [(self._leaving[key], []), (request, waiters)]
+                    self._say(self._leaving[key], [])  # before another takes the same name
+                    self._say(request, waiters)
                 case Unsubscribe() | Unadvertise():
                     tell(waiters, DONE)
                 case _:
                     others.append((request, waiters))
-        for key in list(self._subscribed):
-            described = self._application.described(key)
-            if described is None:
-                del self._subscribed[key]
-            else:
-                waiters = [*subscribing.pop(key, []), partial(self._declared, key)]
-                self._say(described, waiters)
+        self._subscribe_all(subscribing)
         for key, advertised in list(self._advertised.items()):
             self._say(advertised, advertising.pop(key, []))
         for request, waiters in others:
             self._say(request, waiters)
         for waiters in (*subscribing.values(), *advertising.values()):
             tell(waiters, DONE)
+
+    def _subscribe_all(self, waiting: dict[int, list[Waiter]]) -> None:
+        """Subscribe all there is, for those who wait for an answer, by key."""
+        for key in list(self._subscribed):
+            described = self._application.described(key)
+            if described is None:
+                del self._subscribed[key]
+            else:
+                self._say(described, [*waiting.pop(key, []), partial(self._declared, key)])
 
     def _declared(self, key: int, outcome: Outcome) -> None:
         """End a subscription that the broker refuses although it was in force before."""

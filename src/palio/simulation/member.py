@@ -150,9 +150,11 @@ class _Line:
 
     def unopened(self, error: PalioError, *, again: bool) -> None:
         self.member.errors.append(error)
+        if again:
+            return
         if self.session is not self.member.core.session:
             self.member.moved()
-        elif not again and self.is_wanted:
+        elif self.is_wanted:
             agenda = self.member.world.agenda
             agenda.at(agenda.now_us + AGAIN_US, TIMER, self._connect_again)
 
@@ -270,9 +272,15 @@ class Member:
     def unsubscribe(self, key: int, *, forget: bool = False) -> None:
         """Hear it no more."""
         id = self._id()
-        self.core.unsubscribe(Unsubscribe(id, key, forget), partial(self.answered, id))
+        if not self.core.unsubscribe(Unsubscribe(id, key, forget), partial(self.answered, id)):
+            self.answered(id, Done(id))
         del self.standing[key]
         self.receipts.pop(key, None)
+
+    @property
+    def requested(self) -> range:
+        """The numbers of all requests."""
+        return range(1, self._next_id)
 
     def settle(self) -> int:
         """Ask whether all is in force everywhere; the number of the answer."""
@@ -283,10 +291,14 @@ class Member:
         for batch in to_batches(events):
             first = self.core.publications.next
             last = first + batch.num_rows - 1
-            publication = Publication(first, last, durable=durable)
+            publication = self.published(first, last, durable=durable)
             self.publications.append(publication)
             self.core.publish(Parcel.of("", batch), [publication], durable=durable)
         return self.core.publications.next - 1
+
+    def published(self, first: int, last: int, *, durable: bool) -> Publication:
+        """What is to be told what becomes of these events."""
+        return Publication(first, last, durable=durable)
 
     def ask(self, request: Callable[[int], Request]) -> int:
         """Send any request with an id; the id."""
@@ -347,7 +359,7 @@ class Member:
     def opened(self, session: ClientSession) -> None:
         """A session is connected."""
         other = self._other
-        if other is not None and session is other.session:
+        if other is not None and session is other.session is self.core.session:
             self._line, self._other = other, self._line
             self.core.ask(Settle(0), lambda _outcome: self.moved())
 

@@ -1,0 +1,42 @@
+"""Whatever breaks: every request and receipt is answered truly, and nothing is heard twice."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import pytest
+
+from palio.errors import PalioError
+from tests.node.mutations import Mutation
+from tests.protocol.mutations import MUTATIONS
+from tests.protocol.storms import Storm
+
+NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
+FIRST: Final = int(os.environ.get("PALIO_SEED", "0")) if NIGHTLY else 0
+STORMS: Final = 1_000 if NIGHTLY else 50
+AT_ONCE: Final = 5
+
+SEEDS: Final = 100
+"""Storms in which a bug must show."""
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + STORMS, AT_ONCE))
+def test_what_a_client_is_told_is_true(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        Storm(seed).run()
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_bug_is_noticed(mutation: Mutation) -> None:
+    assert is_noticed(mutation), f"{mutation.name}: {SEEDS} storms saw nothing"
+
+
+def is_noticed(mutation: Mutation) -> bool:
+    with mutation.planted():
+        for seed in range(SEEDS):
+            try:
+                Storm(seed).run()
+            except (AssertionError, LookupError, PalioError):
+                return True
+    return False
