@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from palio.errors import Closed, Unreachable
-from palio.model.events import to_batch
+from palio.model.events import stamped, to_batch
 from palio.protocol.limits import MAX_BATCH_ROWS, SEEN_EVERY_BYTES
 from palio.protocol.messages import (
     Accepted,
@@ -37,7 +37,7 @@ BATCH = to_batch({"x": 1})
 
 
 def delivery(size: int = 100) -> Deliver:
-    return Deliver(Parcel("p", to_batch({"x": "a" * size})))
+    return Deliver(Parcel("p", stamped(to_batch({"x": "a" * size}), 1, 0)))
 
 
 class Node:
@@ -222,6 +222,7 @@ async def test_closing_says_goodbye_and_leaving_does_not() -> None:
 async def test_acknowledging() -> None:
     node = Node()
     guest = await Guest.open(node, name="http")
+    _subscribing = await begun(guest.subscribe("x = 1", {}, durable="d"))
     guest.acknowledge(5)
     assert node.last(Acknowledge) == Acknowledge(1, 5)
 

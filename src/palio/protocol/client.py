@@ -139,6 +139,10 @@ class ClientCore:
             self._advertised[request.key] = request
         self._say(request, [waiter])
 
+    def take_up(self, key: int) -> None:
+        """The session was begun by another program, which has subscribed under this key."""
+        self._subscribed[key] = None
+
     def unsubscribe(self, request: Unsubscribe, waiter: Waiter) -> bool:
         """Hear it no more. Whether there was anything to say: else nobody is told."""
         key = request.key

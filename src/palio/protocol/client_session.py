@@ -118,7 +118,12 @@ class ClientSession:
         draw: Callable[[], float],
         *,
         returns: bool = True,
+        paced: Callable[[], None] | None = None,
     ) -> None:
+        """`returns`: a connection that broke is dialled again; else the session ends with it.
+        `paced` is called for each counted message that arrived: `Seen` is said by the shell, when
+        its consumer is done with it. Else the session says it.
+        """
         self.urls = list(urls)
         """The brokers to try, the one that answered last first."""
         self.stream = Stream()
@@ -139,6 +144,7 @@ class ClientSession:
         """How it says who it is; a token that runs out may be replaced."""
         self._draw = draw
         self._returns = returns
+        self._paced = paced
         self._is_new = True
         """Whether no broker has ever welcomed it."""
         self._opens = False
@@ -362,6 +368,11 @@ class ClientSession:
         if self.stage is Stage.ESTABLISHED:
             self._connector.send(message)
 
+    def say_seen(self, count: int) -> None:
+        """Say that so many messages need not be kept (see `paced`)."""
+        if self.stage is Stage.ESTABLISHED:
+            self._connector.send(Seen(count))
+
     def receive(self, message: Message, now: float) -> None:
         """A message came over the connection."""
         self.heard_at = now
@@ -380,7 +391,9 @@ class ClientSession:
         if kind not in UNCOUNTED:
             self._owner.hear(self, message)
             self.stream.arrive(message)
-            if self.stage is Stage.ESTABLISHED:
+            if self._paced is not None:
+                self._paced()
+            elif self.stage is Stage.ESTABLISHED:
                 self._acknowledge(now)
         elif isinstance(message, Seen):
             self.stream.seen(message.count)

@@ -1,5 +1,7 @@
 """`Guest`: a front's session with the node. Fronts are ordinary clients that skip the codec.
 
+It is a shell round `ClientCore` without a timer: nobody is silent within one process.
+
 1. The first word is `Hello` with the token that the front was shown, so the node decides what its
    principal may do; a front decides nothing.
 2. Events wait here only within the node's window: `Seen` is said when the front is done with them,
@@ -13,40 +15,38 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from palio.errors import Closed, PalioError, Unreachable
+from palio.errors import Closed, IllegalMessage, PalioError, Unreachable
+from palio.matching.protocol import RowMask
 from palio.protocol.batches import parts
-from palio.protocol.failures import class_of
+from palio.protocol.client import ClientCore
+from palio.protocol.client_session import ClientSession
+from palio.protocol.failures import class_of, failure, is_final
 from palio.protocol.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
 from palio.protocol.messages import (
-    Accepted,
-    Acknowledge,
     Answer,
     Ask,
-    Bye,
     Deliver,
     Done,
     Failed,
     Failure,
+    Gap,
     Gaps,
     Hello,
     Message,
     Parcel,
-    Ping,
-    Pong,
-    Publish,
     Refused,
     Replace,
-    Seen,
     Subscribe,
     Unsubscribe,
     Update,
-    Welcome,
 )
+from palio.protocol.requests import Outcome, Request
 from palio.protocol.streams import size_of
 from palio.server.turns import Pace
 
@@ -58,6 +58,9 @@ a connection hold, and well below the node's window."""
 
 KEY: Final = 1
 """A guest has one subscription."""
+
+NOW: Final = 0.0
+"""A guest's session has no timer, so that it does not matter what time it is."""
 
 
 class Link(Protocol):
@@ -115,28 +118,71 @@ class News(NamedTuple):
     message: Deliver | Gaps
 
 
-_Request: TypeAlias = Subscribe | Replace | Update | Unsubscribe | Ask
+class _Plug:
+    """A guest's connection to the node (see `client_session.Connector`)."""
+
+    def __init__(self, guest: Guest, connect: Connect, principal: str) -> None:
+        self._guest = guest
+        self._connect = connect
+        self._principal = principal
+        self._link: Link | None = None
+
+    def dial(self, url: str) -> None:
+        """See `Connector`: there is one node."""
+        del url
+        guest = self._guest
+        self._link = self._connect(guest.receive, guest.lost, principal=self._principal)
+        guest.plugged_in()
+
+    def send(self, message: Message) -> None:
+        """See `Connector`."""
+        if self._link is not None:
+            self._link.send(message)
+
+    def close(self) -> None:
+        """See `Connector`."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def opened(self, *, resumed: bool) -> None:
+        """See `Connector`."""
+        self._guest.welcomed(resumed=resumed)
+
+    def unopened(self, error: PalioError, *, again: bool) -> None:
+        """See `Connector`."""
+        del again
+        self._guest.turned_away(error)
+
+    def broke(self, error: Exception) -> None:
+        """See `Connector`: the session ends with its connection."""
+
+    def left_out(self, message: Message, error: IllegalMessage) -> None:
+        """See `Connector`: whoever waits is told."""
 
 
 class Guest:
     """One session. Open it with `await Guest.open(...)`; close it with `close` or `leave`."""
 
-    def __init__(self, *, received: int = 0, keep_bytes: int = 0) -> None:
-        self.session = ""
-        self.publisher = ""
+    def __init__(
+        self, connect: Connect, hello: Hello, *, principal: str = "", keep_bytes: int = 0
+    ) -> None:
         self.resumed = False
-        self._received = received
         self._keep_bytes = keep_bytes
-        self._link: Link | None = None
-        self._welcome: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
-        self._requests: dict[int, asyncio.Future[Done | Answer]] = {}
-        self._next_id = 1
-        self._next_seq = 1
-        self._open: deque[_Publication] = deque()
+        self._core = ClientCore(self)
+        self._core.session = self._session = ClientSession(
+            _Plug(self, connect, principal),
+            self._core,
+            ["the node"],
+            hello,
+            _no_chance,
+            returns=False,
+            paced=self._say,
+        )
+        self._welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._publishing = asyncio.Lock()
         self._news: deque[News] = deque()
         self._came = asyncio.Event()
-        self._arrived = 0
         self._said = 0
         self._kept: deque[tuple[int, int]] = deque()
         self._kept_bytes = 0
@@ -156,18 +202,25 @@ class Guest:
         keep_bytes: int = 0,
     ) -> Guest:
         """Connect and be welcomed; `Declined` if the node does not know who this is."""
-        guest = cls(received=received, keep_bytes=keep_bytes)
-        guest._link = connect(guest._receive, guest._closed, principal=principal)
         hello = Hello("client", name, PROTOCOL_VERSION, token, session=session, received=received)
-        guest._link.send(hello)
+        guest = cls(connect, hello, principal=principal, keep_bytes=keep_bytes)
+        guest._session.connect(NOW)
         try:
-            welcome = await guest._welcome
+            await guest._welcome
         except BaseException:  # also when whoever opens it has gone
             guest.close()
             raise
-        guest.session, guest.publisher = welcome.session, welcome.publisher
-        guest.resumed = welcome.resumed
         return guest
+
+    @property
+    def session(self) -> str:
+        """The number of the session, with which it can be resumed."""
+        return self._session.id
+
+    @property
+    def publisher(self) -> str:
+        """The name that its events bear."""
+        return self._session.publisher
 
     @property
     def is_open(self) -> bool:
@@ -185,28 +238,28 @@ class Guest:
         self, filter: str, values: Mapping[str, Any], *, durable: str = "", lease_s: float = 0.0
     ) -> None:
         """Hear what matches."""
-        await self._ask(lambda id: Subscribe(id, KEY, filter, dict(values), durable, lease_s))
+        await self._ask(Subscribe(0, KEY, filter, dict(values), durable, lease_s))
 
     async def replace(self, filter: str, values: Mapping[str, Any]) -> None:
         """Hear something else from now on, under the same identity."""
-        await self._ask(lambda id: Replace(id, KEY, filter, dict(values)))
+        await self._ask(Replace(0, KEY, filter, dict(values)))
 
     async def update(self, values: Mapping[str, Any]) -> None:
         """Give parameters new values."""
-        await self._ask(lambda id: Update(id, KEY, dict(values)))
+        await self._ask(Update(0, KEY, dict(values)))
 
     async def unsubscribe(self, *, forget: bool) -> None:
         """Hear nothing more; `forget` ends a durable subscription."""
-        await self._ask(lambda id: Unsubscribe(id, KEY, forget))
+        await self._ask(Unsubscribe(0, KEY, forget))
 
     async def ask(self, what: str, about: Any = None) -> Any:
         """The answer to a question about the broker."""
-        answer = await self._ask(lambda id: Ask(id, what, about))
+        answer = await self._ask(Ask(0, what, about))
         return answer.data if isinstance(answer, Answer) else None
 
     def acknowledge(self, entry: int) -> None:
         """A durable subscription has dealt with everything up to an entry."""
-        self._send(Acknowledge(KEY, entry))
+        self._core.acknowledge(KEY, entry)
 
     async def publish(self, batch: pa.RecordBatch, *, durable: bool = False) -> Receipt:
         """Publish events of one shape; return when the node holds them, `durable`: on its disk."""
@@ -222,33 +275,25 @@ class Guest:
         pace = Pace()
         async with self._publishing:
             publications = [await self._publish(batch, pace, durable=durable) for batch in batches]
-        return [await self._receipt(each) for each in publications]
+        return [await each.receipt(self.publisher) for each in publications]
 
     async def _publish(self, batch: pa.RecordBatch, pace: Pace, *, durable: bool) -> _Publication:
         """Send a batch, in parts if it is large; it is answered later, as one."""
         self._check()
-        first, last = self._next_seq, self._next_seq + batch.num_rows - 1
-        self._next_seq = last + 1
-        accepted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        publication = _Publication(first, last, durable, accepted, [])
-        self._open.append(publication)
-        for part in parts(batch):
-            self._send(Publish(Parcel.of(self.publisher, part), first, durable))
-            first += part.num_rows
+        first = self._core.publications.next
+        publication = _Publication(first, first + batch.num_rows - 1)
+        sent = list(parts(batch))
+        last = len(sent) - 1
+        for place, part in enumerate(sent):
+            receipts = [publication] if place == last else []
+            self._core.publish(Parcel.of(self.publisher, part), receipts, durable=durable)
             await pace()
         return publication
 
-    async def _receipt(self, publication: _Publication) -> Receipt:
-        level = await publication.accepted
-        refused = tuple(publication.refused)
-        return Receipt(self.publisher, publication.first, publication.last, level, refused)
-
-    async def _ask(self, request: Callable[[int], _Request]) -> Done | Answer:
+    async def _ask(self, request: Request) -> Done | Answer:
         self._check()
-        number, self._next_id = self._next_id, self._next_id + 1
         answered: asyncio.Future[Done | Answer] = asyncio.get_running_loop().create_future()
-        self._requests[number] = answered
-        self._send(request(number))
+        self._core.ask(request, partial(_settle, answered))
         return await answered
 
     # --- news ---
@@ -281,115 +326,146 @@ class Guest:
             self._kept_bytes -= size
             self._released += size
         first = self._kept[0][0] if self._kept else self._news[0].position if self._news else None
-        seen = self._arrived if first is None else first - 1
+        seen = self._session.stream.received if first is None else first - 1
         if seen > self._said and (self._released >= SEEN_EVERY_BYTES or not self._news):
             self._said, self._released = seen, 0
-            self._send(Seen(seen))
+            self._session.say_seen(seen)
 
     # --- the end ---
 
     def close(self) -> None:
         """End the session."""
-        if self._failure is None:
-            self._send(Bye("closed"))
-            self._end(Closed("the session is closed"))
+        self._session.end(Closed("the session is closed"))
 
     def leave(self) -> None:
         """End the connection; for its grace the session can be resumed."""
-        if self._failure is None:
-            self._end(Closed("the connection is closed"))
-
-    def _end(self, failure: PalioError) -> None:
-        self._closed_with(failure)
-        if self._link is not None:
-            self._link.close()
-
-    def _closed(self, reason: str) -> None:
-        self._closed_with(Unreachable(f"the broker closed the session: {reason}"))
-
-    def _closed_with(self, failure: PalioError) -> None:
-        if self._failure is None:
-            self._failure = failure
-            waiting: list[asyncio.Future[Any]] = [
-                self._welcome,
-                *self._requests.values(),
-                *(each.accepted for each in self._open),
-            ]
-            for future in waiting:
-                if not future.done():
-                    future.set_exception(failure)
-                    future.exception()  # nobody may be waiting any longer
-            self._came.set()
+        self._session.abandon()
+        self._session.end(Closed("the connection is closed"))
 
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
 
-    # --- what the node says ---
+    # --- the connection ---
 
-    def _send(self, message: Message) -> None:
-        if self._failure is None and self._link is not None:
-            self._link.send(message)
+    def plugged_in(self) -> None:
+        """There is a link: say who this is."""
+        self._session.dialled(NOW)
 
-    def _receive(self, message: Message) -> None:
-        match message:
-            case Welcome():
-                if not self._welcome.done():
-                    self._arrived = self._said = self._received if message.resumed else 0
-                    self._welcome.set_result(message)
-            case Bye(code, reason):
-                self._closed_with(Declined(Failure(code, reason or code)))
-            case Ping():
-                self._send(Pong())
-            case Pong() | Seen():
-                pass
-            case Deliver() | Gaps():
-                self._arrived += 1
-                self._news.append(News(self._arrived, message))
-                self._came.set()
-            case _:
-                self._arrived += 1
-                self._reply(message)
-                self._say()
+    def receive(self, message: Message) -> None:
+        """The node says something."""
+        self._session.receive(message, NOW)
 
-    def _reply(self, message: Message) -> None:
-        match message:
-            case Done(id) | Answer(id):
-                self._answered(id, message)
-            case Failed(id, failure):
-                answered = self._requests.pop(id, None)
-                if answered is not None and not answered.done():
-                    answered.set_exception(Declined(failure))
-            case Accepted(seq, level):
-                self._accepted(seq, level)
-            case Refused(first, last, _):
-                for publication in self._open:
-                    if publication.first <= last and first <= publication.last:
-                        publication.refused.append(message)
-            case _:
-                pass
+    def lost(self, reason: str) -> None:
+        """The node has closed the link."""
+        self._session.lost(Unreachable(f"the broker closed the session: {reason}"), NOW)
 
-    def _answered(self, id: int, message: Done | Answer) -> None:
-        answered = self._requests.pop(id, None)
-        if answered is not None and not answered.done():
-            answered.set_result(message)
+    def welcomed(self, *, resumed: bool) -> None:
+        """The node knows who this is."""
+        self.resumed = resumed
+        self._said = self._session.stream.received
+        if resumed:
+            self._core.take_up(KEY)
+        if not self._welcome.done():
+            self._welcome.set_result(None)
 
-    def _accepted(self, seq: int, level: str) -> None:
-        """`durable` answers for all up to a number, `memory` for those that asked no more."""
-        still: deque[_Publication] = deque()
-        for publication in self._open:
-            if publication.last > seq or (publication.durable and level != "durable"):
-                still.append(publication)
-            elif not publication.accepted.done():
-                publication.accepted.set_result("durable" if publication.durable else "memory")
-        self._open = still
+    def turned_away(self, error: PalioError) -> None:
+        """The node does not let this client in."""
+        if not self._welcome.done():
+            self._welcome.set_exception(_declined(error))
+
+    # --- what the core tells (`client.Application`) ---
+
+    def described(self, key: int) -> Subscribe | None:
+        """See `Application`: nothing is said again, as no session is renewed."""
+
+    def deliver(self, message: Deliver, fresh: RowMask | None) -> None:
+        """See `Application`."""
+        del fresh
+        self._hear(message)
+
+    def deliver_durable(self, message: Deliver) -> None:
+        """See `Application`: what comes twice is the consumer's to know."""
+        self._hear(message)
+
+    def lose(self, gaps: Sequence[Gap]) -> None:
+        """See `Application`."""
+        self._hear(Gaps(tuple(gaps)))
+
+    def _hear(self, message: Deliver | Gaps) -> None:
+        self._news.append(News(self._session.stream.received + 1, message))
+        self._came.set()
+
+    def renewed(self, *, may_have_missed: bool) -> None:
+        """See `Application`: the session is a new one."""
+
+    def withdrawn(self, key: int, error: PalioError) -> None:
+        """See `Application`."""
+
+    def flow(self) -> None:
+        """See `Application`."""
+
+    def disconnected(self) -> None:
+        """See `Application`."""
+
+    def ended(self, error: PalioError) -> None:
+        """See `Application`."""
+        self._failure = _declined(error)
+        self._came.set()
 
 
-class _Publication(NamedTuple):
-    """A publication that the node has not answered for."""
+class _Publication:
+    """A publication that the node has not answered for (see `publications.Receipt`)."""
 
-    first: int
-    last: int
-    durable: bool
-    accepted: asyncio.Future[str]
-    refused: list[Refused]
+    def __init__(self, first: int, last: int) -> None:
+        self.first = first
+        self.last = last
+        self._refused: list[Refused] = []
+        self._error: PalioError | None = None
+        self._answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def refuse(self, refused: Refused) -> None:
+        """See `Receipt`."""
+        self._refused.append(refused)
+
+    def fail(self, error: PalioError) -> None:
+        """See `Receipt`."""
+        self._error = error
+
+    def answer(self, level: str) -> None:
+        """See `Receipt`."""
+        if self._answered.done():
+            return
+        if self._error is None:
+            self._answered.set_result(level)
+        else:
+            self._answered.set_exception(self._error)
+            self._answered.exception()  # nobody may be waiting any longer
+
+    async def receipt(self, publisher: str) -> Receipt:
+        """What has become of it, once that is known."""
+        level = await self._answered
+        return Receipt(publisher, self.first, self.last, level, tuple(self._refused))
+
+
+def _settle(answered: asyncio.Future[Done | Answer], outcome: Outcome) -> None:
+    """Tell one who waits what became of a request."""
+    if answered.done():
+        return
+    if isinstance(outcome, Failed):
+        answered.set_exception(Declined(outcome.failure))
+    elif isinstance(outcome, PalioError):
+        answered.set_exception(outcome)
+        answered.exception()  # nobody may be waiting any longer
+    else:
+        answered.set_result(outcome)
+
+
+def _declined(error: PalioError) -> PalioError:
+    """What a node that turns somebody away has said is told as what it refuses otherwise."""
+    return Declined(failure(error)) if is_final(error) else error
+
+
+def _no_chance() -> float:
+    """Pauses between attempts are left to chance; a guest makes one attempt."""
+    return 0.0
