@@ -59,5 +59,5 @@ def test_a_source_is_read_now_and_then(tmp_path: Path, every_s: float) -> None:
     file = tmp_path / "wanted.jsonl"
     write(file, "x > 1")
     standing = palio.spark.subscriptions(file, tmp_path / "set")
-    with pytest.raises(InvalidInput, match="every so many seconds, above 0"):
+    with pytest.raises(InvalidInput, match="after a number of seconds above 0"):
         standing.follow(file, every_s)

@@ -175,9 +175,9 @@ class Wanted(NamedTuple):
     since: datetime | None
     until: datetime | None
     skip: int = 0
-    """So many of them are left out..."""
+    """How many of the first events are left out."""
     take: int | None = None
-    """...and no more than so many are replayed."""
+    """How many events are replayed at most; None for all."""
 
     @classmethod
     def of(  # options of a command

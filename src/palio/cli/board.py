@@ -46,7 +46,7 @@ class SubscriberLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ENDLESS: Final = 1e6
-"""A price above this is nobody's."""
+"""No subscriber of the demonstration wants a price above this."""
 
 
 class BoardState(msgspec.Struct, frozen=True, kw_only=True):

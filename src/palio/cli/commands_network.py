@@ -58,7 +58,9 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
             metavar="NAME", help="Keep this subscription at the broker under a name; give --name."
         ),
     ] = "",
-    count: Annotated[int, typer.Option(min=0, help="End after so many events; 0 for never.")] = 0,
+    count: Annotated[
+        int, typer.Option(min=0, help="End after this number of events; 0 for never.")
+    ] = 0,
     reorder: Annotated[
         float | None,
         typer.Option(

@@ -104,7 +104,7 @@ class WallPace:
         return monotonic() - self._begin
 
     async def wait(self, seconds: float) -> None:
-        """Let others run, for so many seconds at least."""
+        """Let other tasks run for at least this number of seconds."""
         await asyncio.sleep(max(0.0, seconds))
 
 

@@ -34,7 +34,7 @@ class LineFeed(Generic[Item]):
         threading.Thread(target=self._read, name="palio-reader", daemon=True).start()
 
     async def take(self, most: int) -> list[Item]:
-        """What has come, up to so many and at least one; nothing once all was taken.
+        """Take between one and `most` items that have come; an empty list at the end.
 
         An error of the iterable is raised when all before it was taken.
         """

@@ -206,7 +206,7 @@ def sub(
     reorder_s: float | None,
     as_json: bool,
 ) -> int:
-    """Print events as they come, until Ctrl-C or so many; read new parameters from stdin."""
+    """Print events as they come, up to `count` or until Ctrl-C; read new parameters from stdin."""
     values = inputs.bindings(parameters)
     return _run(_hear(filter, door, values, durable, count, reorder_s, as_json=as_json))
 

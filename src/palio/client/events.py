@@ -70,11 +70,11 @@ class Event(Mapping[str, Any]):
 class Gap(msgspec.Struct, frozen=True):
     """Events of one publisher that a subscriber lost: how many, and within which numbers.
 
-    Where the publisher is `*` and the count 0, events of anybody may have been lost until now: the
-    session with the broker was, or a broker or a link on their way was away, and what was published
-    in the meantime is not known. It is told when the way is lost, and again once it is whole.
-    Durable events of a durable subscription are not among them, unless its broker's disk has lost
-    something. Of a damaged entry the count may be that of all its numbers.
+    If the publisher is `*` and the count 0, events of any publisher may have been lost: the session
+    with the broker ended, or a broker or a link on the way was away, and nobody knows what was
+    published meanwhile. The gap is told when the way is lost, and again once it is whole. Durable
+    events of a durable subscription are not among them, unless its broker's disk has lost some. The
+    count of a damaged entry may be that of all its numbers.
     """
 
     publisher: str
@@ -84,7 +84,7 @@ class Gap(msgspec.Struct, frozen=True):
 
     @property
     def is_certain(self) -> bool:
-        """Whether events were lost, and not only perhaps."""
+        """True if events were lost, false if they may have been."""
         return self.count > 0
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """JSON from outside, read in bounded time: its parts are counted before it is read.
 
-Whoever reads JSON reads it whole, in one go. Four megabytes of empty lists are a million objects
+A JSON reader reads a document whole, in one go. Four megabytes of empty lists are a million objects
 and take half a second to make and to let go of.
 """
 

@@ -23,7 +23,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 def read_document(document: object) -> Json:
     """A dialect's JSON text, or the objects that such a text stands for, checked to be JSON.
 
-    A key that occurs twice is refused: whoever wrote it means both, and JSON readers keep one.
+    A key that occurs twice is refused: its writer means both, and JSON readers keep one.
     """
     if isinstance(document, str):
         document = _parsed(document)
@@ -67,7 +67,7 @@ def _too_deep() -> LimitExceeded:
 
 
 _CONTAINER_TOKENS: Final = 2
-"""A list or object becomes about so many tokens of our own language."""
+"""A list or an object becomes about this number of tokens of our own language."""
 
 
 class _Checker:

@@ -1,4 +1,4 @@
-"""What a call of a webhook says, and what its answer means; who calls is somebody else.
+"""The headers of a webhook call, and the meaning of its answer. Other modules make the call.
 
 1. 2xx is taken. 410 says that the sink wants no more, ever.
 2. 408, 425, 429, 5xx and no answer are tried again, after twice as long each time, or as long as

@@ -53,10 +53,10 @@ TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _PLAIN_TIMESTAMP: Final = pa.timestamp("us")
 
 SPARSE_SHARE: Final = 4
-"""Of the cells of a batch that is made of rows, at least one in so many holds a value..."""
+"""A batch that is made of rows has a value in at least one of this number of cells."""
 
 SPARSE_CELLS: Final = 16_384
-"""...but for so many, which cost less than another batch would."""
+"""This number of empty cells is allowed in any batch: they cost less than another batch would."""
 
 _SEQ_FIELD: Final = pa.field(SEQ, pa.int64())
 _TIME_FIELD: Final = pa.field(TIME, TIMESTAMP)

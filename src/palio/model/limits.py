@@ -55,13 +55,13 @@ MAX_RESIDUAL_COST: Final = 1_000
 """Cost units (about one elementary operation each) of all residual expressions of one filter."""
 
 MAX_JSON_PARTS: Final = 65_536
-"""Values of one JSON document, at all its levels: to read so many takes a broker about 20 ms, and
-nobody else is served meanwhile."""
+"""Values of one JSON document, at all its levels: a broker reads them in about 20 ms, in which it
+serves no other client."""
 
 MAX_ATTRIBUTES: Final = 4_096
 """Attributes of one event after flattening; `$seq` and `$time`, which a broker adds, do not
 count."""
 
 MAX_LONE_BYTES: Final = 64 << 10
-"""An event that travels as its values; a larger one does as a batch, whose bytes nobody looks at on
-their way."""
+"""Bytes of an event that travels as its values; a larger one travels as a batch, which brokers need
+not decode."""

@@ -27,7 +27,7 @@ _ORDER: Final = frozenset({Op.LT, Op.LE, Op.GT, Op.GE})
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.ASCII | re.IGNORECASE)
 
 _NUMBER_CHARS: Final = 40
-"""No number that somebody writes is longer."""
+"""Characters of the longest number that people write."""
 
 _Leaf: TypeAlias = "Constraint | Residual"
 

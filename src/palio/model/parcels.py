@@ -1,8 +1,8 @@
 """`Parcel`: events on their way, as a record batch or, where there is one, as its bare values.
 
 A batch costs a broker the same whether it has one row or a thousand, so an event that travels by
-itself does so as a tuple of values beside its `Shape`, and is matched as a mapping. Whoever wants
-columns gets them: `Parcel.batch` is made when it is asked for. Both forms mean the same.
+itself does so as a tuple of values beside its `Shape`, and is matched as a mapping. Columns are
+made when `Parcel.batch` is asked for. Both forms mean the same.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PYTHON_TYPES: Final[dict[pa.DataType, type]] = {
 }
 
 _LONE_BYTES: Final = 256
-"""About what a lone event takes beside its texts..."""
+"""About the bytes of memory that a lone event takes beside its values and texts."""
 
 _VALUE_BYTES: Final = 16
-"""...and each of its values."""
+"""About the bytes of memory that one value takes."""
 
 _COLUMN_BYTES: Final = 500
 """About what Arrow takes for a column, beside the values: measured, 5 KiB for a row of ten."""

@@ -200,7 +200,7 @@ def _is_two(node: object) -> bool:
 
 
 def _chars(scalar: Scalar) -> int:
-    """At most so many characters, with the comma after it."""
+    """The largest number of characters it may have, with the comma after it."""
     if type(scalar) is Literal and isinstance(scalar.value, str | bytes):
         return 2 * len(scalar.value) + 5
     if isinstance(scalar, Variable):
@@ -209,7 +209,7 @@ def _chars(scalar: Scalar) -> int:
 
 
 def _tokens(residual: Residual) -> int:
-    """At most so many tokens, with the AND after it."""
+    """The largest number of tokens it may have, with the AND after it."""
     condition = residual.condition
     if isinstance(condition, Foreign):
         return condition.weight + 2

@@ -35,7 +35,7 @@ SHOWN_CHARS: Final = 80
 """Of a name that came from outside, so much is put into a log."""
 
 _Promise: TypeAlias = tuple[Callable[[], None], Callable[[str], None]]
-"""What to do once something is on the disk, and what if it cannot be written."""
+"""Two callbacks of an append: called when it is on the disk, or with the reason if it failed."""
 
 
 class Core:

@@ -30,8 +30,8 @@ MEMORY_BYTES: Final = 1 << 30
 """What all windows and queues of a broker may hold together; the longest queue loses first."""
 
 FEW_RECEIVERS: Final = 1_024
-"""Of half of that each of so many may have an equal part under way whatever the others have; of
-more, each has less."""
+"""At most this many receivers are guaranteed an equal share of half of `MEMORY_BYTES`; with more
+receivers each share is smaller."""
 
 MAX_GAPS: Final = 1_000
 """Publishers of whose lost events a receiver is told one by one; others are counted together."""

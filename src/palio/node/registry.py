@@ -456,7 +456,7 @@ class Registry:
         return name != fact.subject and self._retired.get(name, 0) < fact.claimed_us
 
     def _forget(self, broker: str, until: int) -> None:
-        """Nothing counts that a broker said up to a version, but of whom else it spoke so."""
+        """Discard a broker's facts up to a version, except its retirements of other brokers."""
         self._retired[broker] = until
         said = [
             fact

@@ -219,7 +219,7 @@ class Forwarding:
         return everyone if self._aim is None or not everyone else everyone & self._aim(node.filter)
 
     def _grow(self, node: FilterNode, bits: int) -> None:
-        """Find, for neighbours newly eligible, whom to rely on; forward the node to the rest."""
+        """Forward a filter to newly eligible neighbours, unless they have one that covers it."""
         for filter in self._frontier.coverers(node.filter):
             coverer = self.nodes[filter]
             gained = coverer.forwards & bits

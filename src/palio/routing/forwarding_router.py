@@ -142,7 +142,7 @@ class ForwardingRouter:
     def _flush(
         self, requester: Peer | None = None, wave: int | None = None, fresh: Peer | None = None
     ) -> list[Send]:
-        """A batch for each neighbour for whom something changed, with the waves they are due."""
+        """A batch for each neighbour with changes to hear of, and with the waves that it is due."""
         outgoing = self._outgoing()
         if fresh is not None:
             outgoing.setdefault(fresh, [])

@@ -102,7 +102,7 @@ class LinkStates:
         """Keep a state if it is news. After `MINE`, `renew` outdoes it."""
         known = self.known.get(state.origin)
         if state.version >= MAX_VERSION or (known is None and len(self.known) >= MAX_ORIGINS):
-            return LinkNews.OLD  # made up: it could not be outdone, or there are no so many
+            return LinkNews.OLD  # made up: no broker could outdo it, or the graph has fewer brokers
         if state.origin == self.name:
             assert known is not None
             if state.version < known.version or state == known:

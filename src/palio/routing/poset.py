@@ -1,7 +1,7 @@
 """`Poset`: filters partially ordered by a covering relation (siena 5.1).
 
 Generic over the relation: `covers` orders subscriptions (P_s), `covers_advertisement`
-advertisements (P_a). "Who covers f" and "whom does f cover" are answered from an index, so
+advertisements (P_a). The filters that cover f, and those that f covers, are found by an index, so
 immediate edges and roots are derived when asked for, not stored: keeping them would cost a
 transitive reduction with every filter, and forwarding (see `forwarding`) only ever asks about the
 filters that were forwarded.

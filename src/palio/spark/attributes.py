@@ -26,7 +26,7 @@ __all__ = ["Fitted", "Misfit", "attributes_of", "fit", "is_attribute"]
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 EXACT_DIGITS: Final = 15
-"""Decimals of so many digits, and floats, are in one-to-one order: IEEE 754 promises no more."""
+"""Digits up to which decimals and floats are in one-to-one order: IEEE 754 promises no more."""
 
 
 class Misfit(NamedTuple):

@@ -44,13 +44,13 @@ BATCH_BYTES: Final = 64 << 20
 """Bytes of a batch, if a file has longer texts than others have."""
 
 TASKS_PER_CORE: Final = 3
-"""Parquet is read in so many tasks for each core, so that none of them waits long for the last."""
+"""Tasks for each core that read Parquet: enough that no core waits long for the last task."""
 
 MAX_PRECISION: Final = 38
 """Of Spark's decimals."""
 
 CONNECT_TASKS: Final = 64
-"""...and in at most so many where the cores are not known."""
+"""Tasks that read Parquet at most where the number of cores is not known."""
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

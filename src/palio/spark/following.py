@@ -161,9 +161,9 @@ class Follow:
     patterns: tuple[Pattern, ...]
     ids: tuple[Any, ...]
     keys: int
-    """The first so many columns are the key, the next is the time..."""
+    """The number of columns of the key, which come first; the time comes next."""
     orders: int
-    """...and after so many others come those that are given back."""
+    """The number of columns that order events of one time; after them come those of the result."""
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

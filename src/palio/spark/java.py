@@ -131,6 +131,6 @@ def _shim(home: Path, cache: Path) -> Path:
         (fresh / "release").write_text(release, encoding="utf-8")
     try:
         fresh.rename(shim)
-    except OSError:  # somebody else was faster; theirs is the same
+    except OSError:  # another process was faster; its file is the same
         shutil.rmtree(fresh)
     return shim

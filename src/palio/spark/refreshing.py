@@ -25,7 +25,7 @@ logger: Final = logging.getLogger("palio.spark")
 
 
 class Refreshable(Protocol):
-    """What keeps up with a source: a `SubscriptionSet`."""
+    """A set of subscriptions that can be read again from its source: a `SubscriptionSet`."""
 
     path: Path
 
@@ -38,7 +38,9 @@ class Refreshing:
 
     def __init__(self, standing: Refreshable, source: Source, every_s: float) -> None:
         if not every_s > 0:
-            raise InvalidInput(f"a source is read every so many seconds, above 0, not {every_s}")
+            raise InvalidInput(
+                f"a source is read again after a number of seconds above 0, not {every_s}"
+            )
         if standing.path.is_relative_to(cache_directory()):
             raise InvalidInput(
                 "this set is named after what it holds, and other programs may use it: give it a "

@@ -129,7 +129,7 @@ class SubscriptionSet:
             save(roster, fresh, self.time, self._shards)
             fresh.rename(home)
         except OSError:
-            if not (home / "set.msgpack").exists():  # not just that somebody else was faster
+            if not (home / "set.msgpack").exists():  # not just that another process was faster
                 raise
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -141,7 +141,7 @@ class SubscriptionSet:
                 shutil.rmtree(each, ignore_errors=True)
 
     def pinned(self, query: str, batch: int) -> str:
-        """The version that a micro-batch is matched with, the same for whoever asks."""
+        """The version that a micro-batch is matched with, the same in every task."""
         pins = self.path / "pins"
         pin = pins / f"{query}-{batch}"
         try:
@@ -207,7 +207,7 @@ def _name_in(path: Path) -> str:
 
 
 def _first_word(path: Path, text: str) -> str:
-    """Write a small file unless somebody has; what it says."""
+    """Write a small file unless it is there already; return its text."""
     mode = files.file_mode_in(path.parent)
     try:
         with files.replaced(path, mode, replace=False, shared=True, sync=False) as file:

@@ -86,7 +86,7 @@ class ReceivedEntry(NamedTuple):
     publisher: str
     batch: pa.RecordBatch
     size: int
-    """Bytes that it takes in the broker's window, where it is whole, whoever has the other rows."""
+    """Bytes that the whole entry takes in the broker's window, with rows of other subscriptions."""
 
 
 class OpenEntries:
@@ -133,7 +133,7 @@ class OpenEntries:
             )
 
     def _take_more(self, connection: Connection, to_come: int, through: int, until: float) -> None:
-        """Take in so many entries, or as many as the broker certainly gives at once."""
+        """Take in `to_come` entries, or as many as the broker certainly gives at once."""
         size = sum(entry.size for entry in self.held.values())
         while to_come and (size < BATCH_BYTES or next(reversed(self.held), 0) < through):
             message = connection.receive(until - monotonic())

@@ -26,7 +26,7 @@ EVENTS: Final = ("", "")
 """The key of how many events there are: one may have several such values."""
 
 LONG_DIGITS: Final = 18
-"""Whole decimals of so many digits are all within int64."""
+"""All whole decimals of this number of digits are within int64."""
 
 SHOWN: Final = 5
 """Reasons that are told at once, those with most values first."""
@@ -83,7 +83,7 @@ def _told(counts: Counts) -> str:
 
 
 def counts_of(misfits: Iterable[Misfit], events: int) -> Counts:
-    """The counts of a batch in which so many events have such values."""
+    """The counts of a batch in which `events` events have such values."""
     found: Counts = {EVENTS: events}
     for misfit in misfits:
         key = (misfit.attribute, misfit.reason)

@@ -7,7 +7,7 @@
    the next attempt, is in language/webhooks.py; the events are as everywhere (http_events.py).
 2. Every call has an `Idempotency-Key`, `query/batch/partition.row`, of its first row. Spark runs a
    micro-batch again under its number after a failure, with the same rows in the same order unless
-   the query shuffles; so whoever has seen the key has seen the call.
+   the query shuffles; so a sink that has seen the key has seen the call.
 3. What is not taken goes to the dead letters, a file for each task in `deadLetter`; without such a
    directory the query stops, and goes on with the same micro-batch the next time. A sink that is
    gone (410) stops it in any case.

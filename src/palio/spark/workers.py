@@ -189,7 +189,7 @@ def mapped(home: Path) -> Version:
 
 
 def _shard(version: Version, number: int, keep: int) -> Index:
-    """A shard, and with it at most so many others, mapped."""
+    """A shard, mapped; at most `keep` of them stay mapped."""
     key = (version, number)
     if key not in _shards:
         while len(_shards) >= keep:

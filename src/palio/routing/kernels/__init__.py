@@ -1,4 +1,4 @@
-"""When compiled code is used here: as in `matching.kernels`, never before somebody asked for it."""
+"""The compiled code of this room: loaded as in `matching.kernels`, when it is first asked for."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The table of available patterns, and the factoring of a sequence by it (siena 5.4).
 
-What a broker can get, and from whom, is what its peers advertise. A factor is a longest run of
+Peers advertise which events a broker can get from them. A factor is a longest run of
 neighbouring steps for which there is at most one provider; two runs have different providers, or
 one of them has several.
 """

@@ -1,7 +1,7 @@
-"""What is said about patterns: between a client and its broker, and between neighbouring brokers.
+"""Messages about patterns, between a client and its broker and between neighbouring brokers.
 
-Whoever asks is the *subscriber*, whoever is asked the *provider*; a broker is often both. A pattern
-has a key of the subscriber's choosing, which no other pattern of its ever had on that link.
+The end that asks is the *subscriber*, the other one the *provider*; a broker is often both. A
+pattern has a key of the subscriber's choosing, which no other pattern of its ever had on that link.
 
 | message              | from              | when legal                                           |
 |----------------------|-------------------|------------------------------------------------------|

@@ -14,9 +14,9 @@ so that no occurrence is lost or doubled:
     up     `SubscribePattern(running)`; the provider collects and says `Ready`; `Resume` says
            where to go on; unsubscribe the steps
 
-Since a link keeps order, whoever takes over has collected, or is told, each event that the other
-one has not yet let go. docs/concepts/routing-patterns.md has the proof, and why no shorter part of
-a sequence is delegated.
+Since a link keeps order, the broker that takes over has collected, or is told, each event that the
+other one has not yet let go. docs/concepts/routing-patterns.md has the proof, and why no shorter
+part of a sequence is delegated.
 """
 
 from __future__ import annotations
@@ -473,7 +473,7 @@ def _bound(sender: Peer, message: SubscribePattern | CancelPattern) -> Pattern:
 
 
 def _only_subscribes(message: Control) -> bool:
-    """Whether a message certainly changes nobody's offers and no tree."""
+    """Whether a message certainly changes no offers and no tree."""
     if isinstance(message, Batch):
         return not message.fresh and not any(
             isinstance(each, Advertise | Unadvertise | Withdraw) for each in message.requests

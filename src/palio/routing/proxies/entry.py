@@ -156,7 +156,7 @@ class TypeEntry:
         self._change(peer, member, demand)
 
     def drop_ordinary(self) -> dict[Peer, int]:
-        """Drop what is not PRE; of whom, and the number of its subscription.
+        """Drop the wishes that are not PRE; return the peers that lost some, with their numbers.
 
         A peer whose ordinary wishes are all covered by PRE ones keeps them. Else it loses all of
         them, as it knows which of its wishes are PRE but not which are covered here.
@@ -212,7 +212,7 @@ class TypeEntry:
     # --- events ---
 
     def forward(self, sender: Peer, events: Events) -> tuple[dict[Peer, RowMask], bool]:
-        """To whom which events of this type go (IV-C.3), and whether a count ran out (IV-E)."""
+        """The rows that each peer gets (IV-C.3), and whether a count ran out (IV-E)."""
         self._mirror(sender, events)
         found = {self._at[place]: mask for place, mask in self._selector.route(events).items()}
         found.pop(sender, None)
@@ -249,6 +249,6 @@ class TypeEntry:
 
 
 def _first(count: int, wish: Filter, events: Events) -> list[int]:
-    """The rows of the first so many events that match."""
+    """The rows of the first `count` events that match."""
     matching = (row for row, event in enumerate(events.rows) if wish.matches(event))
     return list(islice(matching, count))

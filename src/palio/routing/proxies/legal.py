@@ -61,7 +61,7 @@ _SENDERS: Final[dict[type, frozenset[Role]]] = {
 
 
 def _problem(message: ProxyControl) -> str | None:
-    """What is wrong with a message, whoever sent it."""
+    """The reason why a message is illegal from any sender; None if it is not."""
     if isinstance(message, Alive | Bundle):
         return None
     if isinstance(message, Encapsulated):

@@ -100,9 +100,9 @@ class Sub(msgspec.Struct, frozen=True, tag=True):
     event_type: EventType
     specification: Filter
     lifetime: float | None = None
-    """The PRE bit and L in one: so many seconds it stays in force even if there is no source."""
+    """The PRE bit and L in one: the seconds for which it stays in force without a source."""
     count: int | None = None
-    """After so many events forwarded it ends by itself (IV-E); None for any number."""
+    """The number of forwarded events after which it ends (IV-E); None for any number."""
     number: int = 0
     """Of the receiver's choosing; a `Drop` repeats it."""
 
@@ -112,7 +112,7 @@ class Wish(msgspec.Struct, frozen=True):
 
     specification: Filter
     pre: bool = False
-    """Whether somebody wants it kept although there is no source."""
+    """Whether a subscriber wants it kept while there is no source."""
     count: int | None = None
     """How many more events can be needed at most; None for any number."""
 

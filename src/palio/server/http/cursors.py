@@ -151,9 +151,9 @@ class CursorFeed:
             self._took()
 
     async def take(self, most: int, wait_s: float) -> list[Item]:
-        """Events and gaps that wait, up to `most`; if nothing does, wait so long for the first.
+        """Up to `most` events and gaps that wait; if none does, wait `wait_s` for the first.
 
-        What is taken so is not acknowledged: whoever takes it comes back with its cursor.
+        Taking does not acknowledge: the reader returns with a cursor once it has dealt with them.
         """
         found: list[Item] = []
         left_bytes = RESUME_BYTES

@@ -65,7 +65,7 @@ def _certified(path: Path) -> Iterator[str]:
 
 
 class HostCheck:
-    """An ASGI application before another: what was sent to somebody else is answered with 421."""
+    """An ASGI application in front of another: it answers requests for other hosts with 421."""
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
         self._app = app
@@ -98,7 +98,7 @@ def _refusal(given: list[bytes]) -> Response:
         return answer(Misdirected("a request has one header Host, by which name it was sent"))
     return answer(
         Misdirected(
-            f"the broker is not called {given[0].decode('latin-1')!r:.100}; whoever runs it can "
+            f"the broker is not called {given[0].decode('latin-1')!r:.100}; its operator can "
             "add the name to listen.hosts"
         )
     )

@@ -138,7 +138,7 @@ def _array(body: bytes) -> list[msgspec.Raw]:
 
 
 def _pieces(events: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Events in order, so many at a time that they have few values."""
+    """The events in order, in pieces that have few values each."""
     start = values = 0
     for place, event in enumerate(events):
         values += len(event)

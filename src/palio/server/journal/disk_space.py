@@ -27,7 +27,7 @@ RESERVE_BYTES: Final = 32 << 20
 """Room to move a log of full length (16 MiB) into the file, and to write another one meanwhile."""
 
 SHARE: Final = 8
-"""On a small disk the reserve is one part in so many of it."""
+"""On a small disk the reserve is the disk's size divided by this."""
 
 SLACK_BYTES: Final = 128 << 10
 """What is left beyond what is reckoned: pages of trees, and the index of the log."""
@@ -65,8 +65,8 @@ class DiskSpace:
         return self._path.exists()
 
     def admits(self, nbytes: int, reusable: int = 0) -> bool:
-        """Whether so many bytes may be written, into the log and later into the file, of which so
-        many are `reusable`.
+        """Whether `nbytes` may be written, into the log and later into the file, where `reusable`
+        bytes are free already.
         """
         growth = max(0, self.log_bytes + nbytes - reusable)
         return self.free >= nbytes + growth + SLACK_BYTES
@@ -81,7 +81,7 @@ class DiskSpace:
         with files.create(self._path) as file:
             try:
                 os.posix_fallocate(file.fileno(), 0, self.reserve_bytes)
-            except OSError:  # somebody was quicker, or these disks cannot
+            except OSError:  # another thread was quicker, or these disks cannot
                 self.release()
 
     def release(self) -> None:

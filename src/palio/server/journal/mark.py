@@ -82,7 +82,7 @@ class Note(msgspec.Struct, omit_defaults=True):
 
 
 class Mark:
-    """The mark of one journal, read as it was left and written by whoever writes the journal."""
+    """The mark of one journal, read when the journal opens and written by the journal's writer."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,7 +1,7 @@
 """`Sinks`: calls addresses that subscribers gave, so that neither they nor what answers do harm.
 
-1. At most `MAX_CALLS` are under way at once, and `MAX_CALLS_OF_ONE` of one owner. Whoever has to
-   wait for a turn waits, which counts as no failure.
+1. At most `MAX_CALLS` are under way at once, and `MAX_CALLS_OF_ONE` of one owner. A call that
+   has to wait for its turn has not failed.
 2. A call takes at most `CALL_S` in all, whatever the other end does.
 3. Of an answer only the status and the headers count. Nothing is unpacked; a short body is read
    off and thrown away, so that the connection can be used again, and of a long one nothing.
