@@ -1,4 +1,4 @@
-"""What the demo shows: a live table on a terminal, a line a second elsewhere, nothing for JSON."""
+"""The demo's display: a live table on a terminal, a line a second elsewhere, nothing for JSON."""
 
 from __future__ import annotations
 

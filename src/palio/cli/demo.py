@@ -54,7 +54,7 @@ _LEDGER_TICKS: Final = 2
 """Ticks that the ledger takes to write one quote down; about three for it come at each."""
 
 _START: Final = datetime(2026, 1, 1, 9, tzinfo=UTC)
-"""When the market opens, on the demo's own clock."""
+"""The time at which the market opens, on the demo's own clock."""
 
 
 class Trader(Subscriber):

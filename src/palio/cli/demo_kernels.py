@@ -24,7 +24,7 @@ __all__ = ["CompilingKernels"]
 WARM: Final = (sys.executable, "-m", "palio", "warm")
 
 NICENESS: Final = 10
-"""How far the compiler stands back for everybody else."""
+"""The niceness of the compiler, so that other processes go first."""
 
 STEP: Final = 5
 """Kernels from one line about them to the next."""

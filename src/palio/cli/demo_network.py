@@ -39,7 +39,7 @@ ALL_SAP: Final = "symbol = 'SAP'"
 ARCHIVE: Final = "archive"
 
 PATIENCE_S: Final = 30.0
-"""How long something that was promised may take on a machine that is busy with other things."""
+"""Seconds that a promised answer may take on a busy machine."""
 
 ROUNDS: Final = 40
 """Rounds of quotes in each act."""

@@ -35,7 +35,7 @@ __all__ = ["Backtester", "Row", "main"]
 BACKTESTER: Final = (sys.executable, "-m", "palio.cli.demo_spark")
 
 START_S: Final = 240.0
-"""How long Spark may take to be ready, or to answer, on a machine that is busy with other things:
+"""Seconds that Spark may take to be ready, or to answer, on a busy machine:
 ten times what it takes on two idle cores."""
 
 END_S: Final = 30.0

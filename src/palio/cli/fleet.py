@@ -20,10 +20,10 @@ from palio.errors import Unreachable
 __all__ = ["Fleet"]
 
 SOON: Final[Mapping[str, float]] = MappingProxyType({"peer_grace_s": 1.0})
-"""Who has gone is missed soon."""
+"""A short grace, so that a broker that has gone is missed soon."""
 
 READY_S: Final = 60.0
-"""How long a broker may take to start, on a machine that is busy with other things."""
+"""Seconds that a broker may take to start on a busy machine."""
 
 
 class Fleet:

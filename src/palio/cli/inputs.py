@@ -1,4 +1,4 @@
-"""What commands read: events, filters of other languages, values of parameters."""
+"""The inputs of commands: events, filters of other languages, values of parameters."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from palio.cli.reporting import show
 __all__ = ["IS_DONE", "warm"]
 
 IS_DONE: Final = "The kernels are compiled and cached"
-"""How the line begins that says so."""
+"""The first words of the line that says so."""
 
 
 def warm(*, as_json: bool) -> int:

@@ -25,13 +25,13 @@ from palio.errors import InvalidInput, PalioError
 __all__ = ["COMMANDS", "app", "run"]
 
 COMMANDS: Final = (commands_local, commands_network, commands_broker, commands_spark)
-"""Where the commands are; importing them is what registers them."""
+"""The modules of the commands; importing them registers them."""
 
 INTERRUPTED: Final = 130
 """The status that shells give to what Ctrl-C ended."""
 
 _UsageError: Final = cast(type[typer.BadParameter], typer.BadParameter.__mro__[1])
-"""What typer raises for wrong arguments; its interface has no other name for it."""
+"""The error that typer raises for wrong arguments; its interface has no other name for it."""
 
 
 @app.callback(invoke_without_command=True)

@@ -20,7 +20,7 @@ _STEP: Final = 0.008
 """Standard deviation of one step of a price's logarithm."""
 
 _PULL: Final = 0.02
-"""How much of its distance from the first price a price loses at every step."""
+"""The share of its distance from the first price that a price loses at every step."""
 
 
 class Market:

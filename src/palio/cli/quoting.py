@@ -31,7 +31,7 @@ def hints(text: str) -> Iterator[str]:
 
 
 _NOTHING: Final = frozenset({"none", "nil", "undefined"})
-"""What other languages call it that there is no value."""
+"""The words of other languages for an absent value."""
 
 
 def show_hints(text: str) -> None:

@@ -1,4 +1,4 @@
-"""What commands print: text for people, one JSON document for programs."""
+"""The output of commands: text for people, one JSON document for programs."""
 
 from __future__ import annotations
 

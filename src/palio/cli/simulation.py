@@ -41,7 +41,7 @@ _CLASSES: Final = {
         "stray": "events that came for nobody",
     },
 }
-"""What is counted, as people call it."""
+"""The names of the counts, for people."""
 
 
 def simulate(

@@ -24,7 +24,7 @@ __all__ = ["Sample", "Screen", "figures", "retire", "top", "topology", "trace"]
 Answer = TypeVar("Answer")
 
 PATIENCE_S: Final = 5.0
-"""How long a broker may take to answer before that is shown."""
+"""Seconds that a broker may take to answer before the display says so."""
 
 RATES: Final = ("published", "routed", "delivered", "dropped")
 """Counts of a status that only grow."""

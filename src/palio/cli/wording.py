@@ -40,7 +40,7 @@ _PHRASES: Final[dict[Op, str]] = {
     Op.NE: "other than {}",
     Op.NOT_IN: "other than {}",
 }
-"""How each operator is said, in the order in which several are."""
+"""The words for each operator, in the order in which several are said."""
 
 _ORDER: Final = {op: place for place, op in enumerate(_PHRASES)}
 

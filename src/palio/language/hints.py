@@ -95,7 +95,7 @@ _WORDS: Final = {
     "INTERVAL": "a duration is a number and its unit, such as 30s, behind WITHIN",
     "FOLLOWED": "an event after another is written THEN",
 }
-"""What is meant by words that stand where none may."""
+"""The likely meaning of words that stand where none may."""
 
 _BEHIND: Final = frozenset({"SELECT", "FROM", "WHERE", "CASE", "DATE", "TIME", "DATETIME"})
 """Words that are read as attributes, so that what follows them stands in the wrong place."""
@@ -143,7 +143,7 @@ _FUNCTIONS: Final = {
 _LAST_WORD: Final = re.compile(r"(\w+)\s*$")
 _WORD: Final = re.compile(r"\w+")
 _NEAR_CHARS: Final = 64
-"""How far before a place the word before it is looked for."""
+"""The characters before a place in which the word before it is looked for."""
 
 
 def of_place(text: str, place: int) -> str:

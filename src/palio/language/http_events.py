@@ -46,7 +46,7 @@ _REQUIRED: Final = ("id", "source", "type")
 _TEXTS: Final = (*_REQUIRED, "specversion", "datacontenttype", "dataschema", "subject")
 _INTEGER_BITS: Final = 31
 _SAFE: Final = "!#$&'()*+,-./:;<=>?@[]^_`{|}~"
-"""What a header carries as it is; the rest, spaces and quotes too, is percent-encoded."""
+"""The characters that a header carries as they are; all others are percent-encoded."""
 
 # --- in ---
 

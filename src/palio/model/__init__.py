@@ -1,4 +1,4 @@
-"""What an event, a filter and a pattern are; covers, overlaps, merges. Pure: no clock, no I/O.
+"""Events, filters and patterns; covers, overlaps, merges. Pure: no clock, no I/O.
 
 `flatten` and the other event helpers load pyarrow when first used.
 """

@@ -1,4 +1,4 @@
-"""What conditions and scalar expressions mean: evaluation in SQL's three-valued logic.
+"""The evaluation of conditions and scalar expressions in SQL's three-valued logic.
 
 A missing attribute, operands of different kinds, NaN, a division by zero and an overflow make a
 test *unknown*. This is the definition that normal forms, domains and engines are checked against.

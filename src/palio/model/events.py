@@ -44,7 +44,7 @@ TIME: Final = "$time"
 """System column: when the event was published."""
 
 STAMP_BYTES: Final = 16
-"""What number and time add to an event."""
+"""The bytes that number and time add to an event."""
 
 RowMask: TypeAlias = npt.NDArray[np.bool_]
 """One flag for each row of a batch."""

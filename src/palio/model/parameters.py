@@ -1,4 +1,4 @@
-"""What a program gives for its parameters, refused where it could only be a slip.
+"""The values that a program gives for parameters, refused where they can only be a slip.
 
 A broker takes every value with which the filter's text has a meaning (`binding.py`). Here, where a
 value is given, three more are refused, for their subscription would hear nothing and nobody would

@@ -1,4 +1,4 @@
-"""How large a filter is, and that its text stays one that every broker reads.
+"""The size of a filter: its text must stay one that every broker reads.
 
 Filters travel between brokers as their canonical text. So whatever makes a filter (parsing,
 combining, binding, narrowing) is refused with `LimitExceeded` where its text would be refused: here

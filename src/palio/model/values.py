@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 Value: TypeAlias = bool | int | float | str | bytes | datetime
-"""What an attribute may hold. `None` stands for absence and is not a value."""
+"""The values that an attribute may have. `None` stands for absence and is not one."""
 
 Bindings: TypeAlias = Mapping[str, "Value | frozenset[Value] | tuple[Value, ...] | list[Value]"]
 """Current values of a filter's variables; a variable after `IN` holds a collection."""
@@ -196,7 +196,7 @@ _ADVICE: Final = {
     "timedelta": "its .total_seconds()",
     "date": "a datetime with a zone",
 }
-"""What to give instead of a value of a type or of those below it."""
+"""Advice for values of a type that is none of ours: what to give instead."""
 
 
 def _advice(value: object) -> str:

@@ -21,13 +21,13 @@ MAX_SESSIONS: Final = 100_000
 """Sessions of one broker, connected or waiting to be resumed."""
 
 UNSEEN_BYTES: Final = 16 << 20
-"""What a client may have been sent, answers among it, without having said that it got any of it."""
+"""Bytes that a client may have been sent, answers included, before it acknowledges any of them."""
 
 QUEUE_BYTES: Final = 8 << 20
-"""What waits for one slow receiver beyond the window; then the oldest events are dropped."""
+"""Bytes that wait for one slow receiver beyond the window; then the oldest events are dropped."""
 
 MEMORY_BYTES: Final = 1 << 30
-"""What all windows and queues of a broker may hold together; the longest queue loses first."""
+"""Bytes of all windows and queues of a broker together; the longest queue loses first."""
 
 FEW_RECEIVERS: Final = 1_024
 """At most this many receivers are guaranteed an equal share of half of `MEMORY_BYTES`; with more
@@ -37,10 +37,10 @@ MAX_GAPS: Final = 1_000
 """Publishers of whose lost events a receiver is told one by one; others are counted together."""
 
 CLIENT_GRACE_S: Final = 30.0
-"""How long a client that is away keeps its session, its subscriptions and what waits for it."""
+"""Seconds that a client may be away and keep its session, its subscriptions and its queue."""
 
 PEER_GRACE_S: Final = 10.0
-"""How long a broker that is away keeps its place in the routing tables."""
+"""Seconds that a broker may be away and keep its place in the routing tables."""
 
 LEASE_S: Final = 7 * 86_400.0
 """How long a durable subscription keeps its events while nobody takes them."""
@@ -96,4 +96,4 @@ ASK_AGAIN_S: Final = 30.0
 were refused: it, or the keys here, may have been behind."""
 
 KNOWN_AGAIN_S: Final = 10.0
-"""Who asks more often wants to keep this broker busy."""
+"""Seconds between two requests for the facts by one neighbour; an honest one asks less often."""

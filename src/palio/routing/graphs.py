@@ -1,4 +1,4 @@
-"""What routing on any graph needs: link states, the trees they give, and numbers seen before."""
+"""The parts of routing on a graph: link states, the trees they give, and numbers seen before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels between brokers, and between a client and its broker: who may say what, and when.
+"""The messages of routing, from brokers and clients, and when each is legal.
 
 A `Batch` carries any number of *requests* and is applied as one: between two events a broker has
 processed all of it or nothing, so no order of requests inside it can leave a gap, and 40,000

@@ -1,4 +1,4 @@
-"""What routing asks of a filter again and again, worked out once: its `NormalizedFilter`.
+"""`NormalizedFilter`: all that routing asks of a filter again and again, worked out once.
 
 A filter that travels is met by every broker on its way, and at each it is measured, compared and
 tried on events. Filters are immutable, so all of them share one answer. Most filters are *plain*: a
@@ -51,7 +51,7 @@ Plain: TypeAlias = dict[str, Interval]
 """For each attribute the interval it is held to."""
 
 Stated: TypeAlias = Any
-"""What a peer states: a filter without variables, or an advertisement; a table holds one kind."""
+"""A filter without variables, or an advertisement, as a peer stated it; a table holds one kind."""
 
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
 

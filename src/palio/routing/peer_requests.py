@@ -1,4 +1,4 @@
-"""What each peer asked for under which key, and what that makes us ask of others.
+"""The requests of each peer by key, and the requests to others that follow from them.
 
 The ledger reads requests into the table of `forwarding` and the selector, and writes what the
 table says has changed as requests again. A batch is read in two steps, so that an illegal one

@@ -1,4 +1,4 @@
-"""What a shell counts while it works; `metrics` shows it."""
+"""The counts that a shell keeps while it works; `metrics` shows them."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@ MAX_CONNECTIONS: Final = 10_000
 """Connections of one server at once, at all ports together; at 30 KiB each, 300 MB."""
 
 HTTP_HEAD_S: Final = 10.0
-"""How long the head of a request of HTTP may take: one packet, for whoever means well."""
+"""Seconds that the head of an HTTP request may take: an honest client sends it in one packet."""
 
 HTTP_BODY_S: Final = 60.0
-"""How long a body may take: at the largest, 4 MiB, over a line of half a megabit."""
+"""Seconds that a body may take: at the largest, 4 MiB, over a line of half a megabit."""
 
 HTTP_IDLE_S: Final = 5.0
-"""How long a connection of HTTP is kept for another request."""
+"""Seconds that an HTTP connection is kept for another request."""
 
 MAX_TAKEN: Final = 1_000
 """Events of a durable subscription in one answer by HTTP: their JSON is made within the answer."""

@@ -1,4 +1,4 @@
-"""What a broker shows to Prometheus. Numbers are read when someone asks, and cost nothing else.
+"""The metrics that a broker shows to Prometheus, read when a request asks for them.
 
 `METRICS` is the whole list; docs/reference/server.md shows it, and a test compares them.
 """

@@ -1,4 +1,4 @@
-"""What is sent to the HTTP front and what it answers, as schemas of JSON for its description."""
+"""JSON schemas of the HTTP front's requests and answers, for its description."""
 
 from __future__ import annotations
 

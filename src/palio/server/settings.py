@@ -1,4 +1,4 @@
-"""What a broker can be told, where it was told it, and what is wrong with it.
+"""The settings of a broker, where each was given, and what is wrong with it.
 
 Flags win over the environment (`PALIO__LISTEN__PORT=7400`), that over the file (TOML), that over
 the defaults below. docs/reference/server.md shows the same table; a test compares them.

@@ -62,7 +62,7 @@ MAX_TIME_S: Final = 253_402_300_799
 """The last second of the year 9999, the last that calendars show: no token is good beyond."""
 
 MAX_SKEW_S: Final = 300.0
-"""How far the clock of whoever signs a token may be ahead of a broker's."""
+"""Seconds that the clock of a token's signer may be ahead of a broker's."""
 
 LOOK_AGAIN_S: Final = 1.0
 """The files of keys and revocations are looked at no more often than this."""
@@ -71,7 +71,7 @@ SHOW_TOKEN: Final = (
     "show a token: $PALIO_TOKEN or --token-file for commands, token=... in Python, "
     "`Authorization: Bearer ...` over HTTP and Flight"
 )
-"""What to do for those who show nothing."""
+"""Advice for clients that show no token."""
 
 _GRANTS: Final = ("may_publish", "may_hear", "deny_publish", "deny_hear")
 

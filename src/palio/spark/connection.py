@@ -47,7 +47,7 @@ __all__ = ["Connection", "Door"]
 READ_BYTES: Final = 1 << 18
 
 TIMEOUT_S: Final = 60.0
-"""How long a broker may take to greet, to answer a request, or to take what is written."""
+"""Seconds that a broker may take to greet, to answer a request, or to take what is written."""
 
 
 QUESTIONS: Final = 1 << 20

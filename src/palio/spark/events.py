@@ -35,7 +35,7 @@ ROW: Final = "$row"
 """...and the one that says which of its rows it is."""
 
 WATERMARK: Final = "spark.watermarkDelayMs"
-"""What Spark writes beside a column that `withWatermark` names."""
+"""The metadata that Spark writes beside a column that `withWatermark` names."""
 
 BATCH_ROWS: Final = 131_072
 """Rows that a task reads from Parquet at once."""

@@ -24,7 +24,7 @@ TABLES: Final = {"_delta_log": ("Delta", "delta"), ".hoodie": ("Hudi", "hudi")}
 """Directories that make a directory of files a table of some format: its name, and Spark's."""
 
 COPYING: Final = "._COPYING_"
-"""What a name ends with while Hadoop still writes the file."""
+"""The end of a file's name while Hadoop still writes it."""
 
 
 def parquet_files(path: Path, what: str, *, deep: bool = False) -> list[Path]:

@@ -28,7 +28,7 @@ MIN_JAVA: Final = 17
 """The oldest Java that Spark 4 runs on."""
 
 VECTOR: Final = "--add-modules=jdk.incubator.vector"
-"""What Spark asks every JVM for, to speed up linear algebra."""
+"""The module that Spark asks every JVM for, to speed up linear algebra."""
 
 _SHIM: Final = """#!/bin/sh
 # Made by Palio: runs the Java below without a module that it lacks and Spark always asks for.

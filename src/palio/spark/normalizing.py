@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["normalized"]
 
 REQUIRED: Final = ("id", "source", "type")
-"""What every CloudEvent has."""
+"""The attributes of every CloudEvent."""
 
 
 def normalized(rows: DataFrame, how: Normalize) -> DataFrame:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["explain", "first_cause", "run_pipeline"]
 
 POLL_S: Final = 1
-"""How often a stream is asked how it goes."""
+"""Seconds between two looks at a stream's progress."""
 
 SENT: Final = ("palio", "webhook")
 """Formats that send rows somewhere, where there is nothing that could exist already."""

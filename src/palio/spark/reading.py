@@ -1,4 +1,4 @@
-"""Where subscriptions come from: DataFrames, Parquet, JSON lines, Arrow tables, dictionaries.
+"""The sources of subscriptions: DataFrames, Parquet, JSON lines, Arrow tables, dictionaries.
 
 All become a `Roster`: one row a subscription, or a period of one, in a fixed schema. A row that is
 no subscription (no id, no filter, parameters that are no object) does not spoil the others: it goes
@@ -32,10 +32,10 @@ Source: TypeAlias = "DataFrame | pa.Table | str | Path | Catalogue | Iterable[Ma
 """Subscriptions as the user has them."""
 
 ADDRESSES: Final = ("palio://", "palios://")
-"""What a text begins with that names a broker, and no file."""
+"""The beginnings of a text that names a broker, and no file."""
 
 COLUMNS: Final = ("id", "subscriber", "filter", "parameters", "valid_from", "valid_to")
-"""What a row may have; only `id` and `filter` are required."""
+"""The columns of a row; only `id` and `filter` are required."""
 
 MAX_FILE_BYTES: Final = 1 << 30
 """A file of subscriptions is read as a whole: some millions of them, or those of several files."""

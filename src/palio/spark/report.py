@@ -1,4 +1,4 @@
-"""What a run of a pipeline came to: as data, as Markdown, and drawn where there is matplotlib."""
+"""The report of a pipeline's run: as data, as Markdown, and drawn where there is matplotlib."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ SETTINGS: Final = {
     "spark.python.daemon.module": "palio.spark.daemon",
     "spark.ui.showConsoleProgress": "true",
 }
-"""What every session of ours begins with; whatever the caller gives comes after it."""
+"""The settings of every session; those of the caller come after them."""
 
 CONNECT: Final = "sc://"
-"""What the address of a server of Spark Connect begins with."""
+"""The beginning of the address of a Spark Connect server."""
 
 LOCAL_SETTINGS: Final = {
     # Spark's page and ports are open to the network unless told otherwise.

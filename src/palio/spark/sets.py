@@ -34,7 +34,7 @@ from palio.spark.versions import SetMeta, digest_of, read_meta, read_rejects, sa
 __all__ = ["SubscriptionSet", "subscriptions"]
 
 _VERSION: Final = re.compile(rb"[0-9a-f]{32}")
-"""What versions are called: digests."""
+"""The names of versions: digests."""
 
 KEEP_S: Final = 86_400
 """Seconds for which a version that was replaced stays, for jobs that still read it."""

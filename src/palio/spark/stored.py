@@ -34,7 +34,7 @@ WRITER: Final = b"org.apache.spark.version"
 BEFORE_3_1: Final = (b"1.", b"2.", b"3.0.")
 
 OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-"""What Spark writes into a file whose times are those of the calendar that it had before 3.0."""
+"""The keys that Spark writes into a file with times of the calendar that it had before 3.0."""
 
 _EXACT: Final[dict[pa.DataType, pa.DataType]] = {
     pa.uint8(): pa.int16(),

@@ -1,4 +1,4 @@
-"""What runs in Spark's Python workers: events in, matches out, Arrow on both sides.
+"""The code that runs in Spark's Python workers: events in, matches out, Arrow on both sides.
 
 A task is small and says only where things are: which set, which columns are attributes, what to
 give back. Nothing compiled travels with it. A worker maps a version of a set once and keeps it for

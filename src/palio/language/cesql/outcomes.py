@@ -1,4 +1,4 @@
-"""What an evaluation comes to: a value, and perhaps an error beside it (CESQL 3.3).
+"""The outcome of an evaluation: a value, and perhaps an error beside it (CESQL 3.3).
 
 Every CESQL operator and function is total: where it errs it still returns a value. `Result`
 carries both. Inside the evaluator an error travels as the exception `Failed`, because evaluation

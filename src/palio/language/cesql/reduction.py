@@ -1,4 +1,4 @@
-"""What of an expression reduces to constraints of the model, exactly.
+"""The part of an expression that reduces to constraints of the model, exactly.
 
 For an event an expression is true, false or in error. `reduced` says of "true" and of "false" when
 it is so, in conditions of the model whose truth is True exactly then. What does not reduce is a

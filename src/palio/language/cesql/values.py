@@ -39,7 +39,7 @@ INTEGER_MIN: Final = -(2**31)
 INTEGER_MAX: Final = 2**31 - 1
 
 REQUIRED_ATTRIBUTES: Final = frozenset({"id", "source", "specversion", "type"})
-"""What every CloudEvent has: `EXISTS` is true of them whatever the event holds (CESQL 3.4.4)."""
+"""The attributes of every CloudEvent: `EXISTS` is always true of them (CESQL 3.4.4)."""
 
 STRING_ATTRIBUTES: Final = REQUIRED_ATTRIBUTES | {"datacontenttype", "dataschema", "subject"}
 """The attributes that CloudEvents itself defines as strings (`time` is a timestamp)."""

@@ -1,4 +1,4 @@
-"""How much reading a CESQL text will cost, counted before it is read."""
+"""The cost of reading a CESQL text, counted before it is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOKEN_WEIGHT: Final = 2
 """A token costs twice as much as one of our own language: its lexer is a general one."""
 
 _TEXT_WEIGHT: Final = 4
-"""What beginning to read a text costs."""
+"""The cost of beginning to read a text."""
 
 
 def weight(text: str) -> int:

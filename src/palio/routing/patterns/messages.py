@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 Place: TypeAlias = tuple[datetime, str, int]
-"""Where an event stands in the order of publication: time, publisher, seq."""
+"""The place of an event in the order of publication: time, publisher, seq."""
 
 
 class AssemblyProgress(msgspec.Struct, frozen=True):

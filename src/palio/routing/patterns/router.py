@@ -55,7 +55,7 @@ from palio.routing.protocol import Events, IllegalMessage, Peer
 __all__ = ["REORDER_WINDOW", "TIME", "Patterned"]
 
 REORDER_WINDOW: Final = timedelta(seconds=1)
-"""How long an event may be on its way and still find its place: a few retransmissions around the
+"""How late an event may come and still find its place: a few retransmissions around the
 world, and what clocks of brokers differ by. Every composite notification waits that long."""
 
 AT_ONCE: Final = datetime(1, 1, 1, tzinfo=UTC)

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Demand: TypeAlias = dict[tuple[bool, Filter], int | None]
-"""What is wanted in one direction: (PRE bit, specification) -> count, None for any number."""
+"""The wishes in one direction: (PRE bit, specification) -> count, None for any number."""
 
 _REMEMBERED: Final = 1 << 12
 """Merges kept: neighbours that want nothing themselves are all told the same."""

@@ -1,4 +1,4 @@
-"""What proxies say to each other, and sources and receivers to their primary proxy (proxy IV).
+"""The messages of proxies, and of sources and receivers to their primary proxy (proxy IV).
 
 A child numbers its registrations and its subscriptions. Whatever the parent says is said in view
 of one of them and carries its number, so that what crosses a withdrawal is recognized as stale

@@ -1,4 +1,4 @@
-"""Who calls Arrow Flight: shown before anything else of a call is looked at, and counted.
+"""The callers of Arrow Flight: identified before anything else of a call is read, and counted.
 
 1. `Callers.start_call` greets the node with the token of a call. A call that shows none, or whose
    principal has its share of calls already, ends there, and so does one that is not offered: its

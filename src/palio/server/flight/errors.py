@@ -24,7 +24,7 @@ __all__ = ["telling", "told"]
 logger: Final = logging.getLogger("palio.server")
 
 _SAID_CHARS: Final = 1_000
-"""What an error says: it travels in headers, three times over."""
+"""The characters of an error's text: it travels in headers, three times over."""
 
 _ERRORS: Final[dict[type[PalioError], type[pf.FlightError]]] = {
     NotAuthenticated: pf.FlightUnauthenticatedError,

@@ -1,4 +1,4 @@
-"""What a client of gRPC sends, looked at on its way: sizes, and bodies that would be inflated.
+"""The bytes of a gRPC client, checked on their way: sizes, and bodies that would be inflated.
 
 gRPC here takes messages of any length and inflates what says that it is compressed, gzip in its own
 messages and zstd or lz4 in those of Arrow, before anybody is asked. `Inspector` reads no more than
@@ -32,7 +32,7 @@ MAX_HEAD_BYTES: Final = 2 << 20
 """The head of an Arrow message: the schema of an event with `MAX_ATTRIBUTES` names fits."""
 
 _SAID_CHARS: Final = 300
-"""What a last word says."""
+"""Characters of the text in a last frame."""
 
 _ENHANCE_YOUR_CALM: Final = 11
 """HTTP/2's code for a client that asks for too much."""

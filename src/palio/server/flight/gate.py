@@ -35,13 +35,13 @@ STALL_S: Final = 60.0
 """A client that takes nothing of what it is sent."""
 
 LOOK_S: Final = 0.25
-"""How often the times above are looked at."""
+"""Seconds between two checks of the times above."""
 
 MAX_UNFINISHED_BYTES: Final = 256 << 20
-"""What messages that have not come whole may take of all connections together."""
+"""Bytes that incomplete messages of all connections may take together."""
 
 _INVALID, _TOO_MUCH, _AWAY = 3, 8, 14
-"""What gRPC calls a wrong argument, too much of something, and a server that is not there."""
+"""gRPC's codes for a wrong argument, an exceeded limit, and a server that is not there."""
 
 
 class Gate:

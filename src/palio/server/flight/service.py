@@ -48,7 +48,7 @@ LOOK_S: Final = 0.5
 """A stream on which nothing happens looks this often whether anybody still reads."""
 
 PATIENCE_S: Final = 60.0
-"""How long the broker may take to answer; a disk that syncs takes far less."""
+"""Seconds that the broker may take to answer; a disk that syncs takes far less."""
 
 _NAME: Final = "flight"
 

@@ -1,4 +1,4 @@
-"""Who calls, and what a request brings: tokens and bodies of HTTP, both bounded."""
+"""The caller of an HTTP request and its body: tokens and bodies are both bounded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_BODY_BYTES: Final = 4 << 20
 """A request's body: some thousand events of a kilobyte."""
 
 NAME: Final = "http"
-"""What the front calls itself where nobody has to show who it is."""
+"""The front's principal where no caller has to authenticate."""
 
 TOKEN: Final = "access_token"
 """The parameter of a query that shows who calls."""

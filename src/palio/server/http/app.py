@@ -46,7 +46,7 @@ from palio.server.webhooks.sinks import Sinks
 __all__ = ["HttpFront", "application", "serve"]
 
 CLOSE_S: Final = 5
-"""How long open requests may take when the front is stopped; event streams end at once."""
+"""Seconds that open requests may take when the front is stopped; event streams end at once."""
 
 BACKLOG: Final = 1_024
 """Connections that may wait to be accepted."""

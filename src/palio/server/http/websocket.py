@@ -23,13 +23,13 @@ __all__ = ["SUBPROTOCOL", "accept", "deliver", "refuse"]
 SUBPROTOCOL: Final = "cloudevents.json"
 
 MAX_COMMAND_CHARS: Final = 65_536
-"""What a client says: values of parameters."""
+"""Characters of a client's message: values of parameters."""
 
 ENDED: Final = 1001
 REFUSED: Final = 1008
 
 MAX_REASON_BYTES: Final = 123
-"""What a closing frame may say (RFC 6455, 5.5)."""
+"""Bytes of the reason in a closing frame (RFC 6455, 5.5)."""
 
 
 async def accept(socket: WebSocket) -> None:

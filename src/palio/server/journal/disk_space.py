@@ -30,7 +30,7 @@ SHARE: Final = 8
 """On a small disk the reserve is the disk's size divided by this."""
 
 SLACK_BYTES: Final = 128 << 10
-"""What is left beyond what is reckoned: pages of trees, and the index of the log."""
+"""Bytes kept free beyond the reckoning, for pages of trees and the index of the log."""
 
 
 class DiskSpace:

@@ -47,7 +47,7 @@ _READ_BYTES: Final = 64 << 20
 
 
 Counter: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-"""What a journal counts: it goes on after these, and SQLite has 64 bits for them."""
+"""The counters of a journal: it goes on after these, and SQLite has 64 bits for them."""
 
 
 class Span(msgspec.Struct, array_like=True):

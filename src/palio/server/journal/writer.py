@@ -53,7 +53,7 @@ MOVABLE_PAGES: Final = 65_536
 """Pages in use that may be moved for it: 256 MiB, about two seconds in which appends wait."""
 
 SMALL_BYTES: Final = 8_192
-"""What a row takes beside its events, with what it changes of the trees above it."""
+"""Bytes that a row takes beside its events, with the changes of the trees above it."""
 
 _RELEASING: Final = (DropEntries, Forget, DropSubscription)
 

@@ -29,7 +29,7 @@ READ_BYTES: Final = 4_096
 """Read at once: what a sink sends is parsed between two turns of the loop."""
 
 KEEP_S: Final = 5.0
-"""How long a connection to a sink is kept for the next call."""
+"""Seconds that a connection to a sink is kept for the next call."""
 
 
 def allowed_client(allowed: Hosts) -> httpx.AsyncClient:
