@@ -147,7 +147,7 @@ async def _taken(
 async def _group(
     first: Awaitable[Parcel], parcels: AsyncIterator[Parcel], subscription: Subscription
 ) -> list[Parcel]:
-    """What has come, to be written together."""
+    """The parcels that have come, to be written together."""
     group = [await first]
     size = group[0].nbytes
     while subscription.waiting and size < GROUP_BYTES:
@@ -257,7 +257,7 @@ def replay(
 
 
 class Sent(NamedTuple):
-    """What became of some events."""
+    """The outcome for some events: how many there were, and the error if they were refused."""
 
     events: int
     error: PalioError | None

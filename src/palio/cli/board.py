@@ -66,7 +66,7 @@ class BoardState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """What the audit found."""
+        """The finding of the audit, in words."""
         if self.complaints:
             return "\n".join(["What was promised and what was seen DISAGREE:", *self.complaints])
         heard = sum(line.heard for line in self.lines)

@@ -28,7 +28,7 @@ class Dialect(StrEnum):
 
 
 class How(StrEnum):
-    """What `palio match` writes."""
+    """The kinds of result that `palio match` writes."""
 
     PAIRS = "pairs"
     ANY = "any"
@@ -36,7 +36,7 @@ class How(StrEnum):
 
 
 class Benchmark(StrEnum):
-    """What `palio bench` measures."""
+    """The subjects that `palio bench` measures."""
 
     MATCHING = "matching"
     NETWORK = "network"

@@ -48,7 +48,7 @@ Teller = Callable[[str], None]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What one subscriber was promised, and what it heard."""
+    """The promise to one subscriber, and the events that it received."""
 
     subscriber: str
     broker: str
@@ -285,7 +285,7 @@ async def network_demo(
 
 
 def table_of(outcomes: tuple[Outcome, ...]) -> str:
-    """What was promised and what was seen, and whether they agree."""
+    """A table of promises and events, and whether they agree."""
     lines = [
         f"\n{'':<18}{'at':<8}{'promised':>9}{'heard':>9}{'missing':>9}{'unwanted':>10}{'twice':>7}"
     ]

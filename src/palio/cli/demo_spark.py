@@ -90,7 +90,7 @@ class Backtester:
         return self
 
     async def found(self, archive: Path, rows: Sequence[Row]) -> Found:
-        """What the subscriptions match in an archive, as soon as Spark is ready."""
+        """Match an archive with the subscriptions, as soon as Spark is ready."""
         assert self._process is not None
         assert self._process.stdin is not None
         assert self._ready is not None

@@ -27,7 +27,7 @@ EXTRAS: Final = {
 
 
 def missing_extra(error: ModuleNotFoundError) -> InvalidConfiguration | None:
-    """What to install for a module that was not found; None if no extra brings it.
+    """The error that says which extra brings a module that was not found; None if no extra does.
 
     >>> str(missing_extra(ModuleNotFoundError("No module named 'httpx'", name="httpx")))
     "this needs the package httpx, which is not installed; pip install 'palio[server]'"

@@ -67,7 +67,7 @@ class Fleet:
         return self.url(other)
 
     def launcher(self, name: str) -> Sequence[str]:  # noqa: ARG002  # for those who override it
-        """What comes before the command that runs a broker."""
+        """The words before the command that runs a broker."""
         return ()
 
     async def start(self, name: str) -> None:
@@ -164,7 +164,7 @@ class Fleet:
         self._running.clear()
 
     def _configuration(self) -> Path:
-        """What is not said by flags: any graph will do."""
+        """The file of settings for which there are no flags: any graph will do."""
         path = self._folder / "palio.toml"
         limits = "\n".join(f"{name} = {value}" for name, value in self._limits.items())
         path.write_text(f'[broker]\nrouting = "general"\n\n[limits]\n{limits}\n', encoding="utf-8")

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class BadLine(PalioError):
-    """What was wrong with one line of the input."""
+    """The fault of one line of the input."""
 
     def __init__(self, line: int, error: InvalidInput) -> None:
         self.line = line

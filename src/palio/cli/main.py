@@ -86,7 +86,7 @@ def _status(arguments: Sequence[str]) -> int:
 
 
 def _of_system(error: OSError) -> PalioError:
-    """What the system refuses, of a file by its name."""
+    """An error of the system as ours, with the file's name."""
     reason = error.strerror or str(error) or type(error).__name__
     if error.filename is None:
         return PalioError(reason)

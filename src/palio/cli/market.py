@@ -35,7 +35,7 @@ class Market:
         self.prices: dict[str, float] = dict.fromkeys(SYMBOLS, FIRST_PRICE)
 
     def tick(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-        """What each exchange publishes at once."""
+        """One step of the market: the quotes that each exchange publishes together."""
         for exchange, symbols in EXCHANGES.items():
             yield exchange, [self._quote(symbol) for symbol in symbols]
 

@@ -23,7 +23,7 @@ __all__ = ["explain"]
 
 
 class AttributeMeaning(msgspec.Struct, frozen=True):
-    """What an alternative lets through by one name."""
+    """The values of one attribute that an alternative admits."""
 
     name: str
     admits: str
@@ -50,7 +50,7 @@ class ConjunctionMeaning(msgspec.Struct, frozen=True):
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """What a filter says."""
+    """The meaning of a filter, for people and programs."""
 
     filter: str
     attributes: tuple[str, ...]
@@ -118,7 +118,7 @@ def _only_event(source: str) -> dict[str, Any]:
 
 
 def meaning_of(filter_: Filter, values: Mapping[str, Any]) -> Meaning:
-    """What a filter says, with the values of those parameters that are known."""
+    """The meaning of a filter, with the values of those parameters that are known."""
     known = {name: value for name, value in values.items() if name in filter_.variables}
     filter_ = filter_.substitute(known)
     conjunctions = filter_.conjunctions

@@ -335,7 +335,7 @@ def _tell_gap(gap: Gap) -> None:
 
 
 class _Warnings(logging.Handler):
-    """What a client warns of, a line each."""
+    """Prints a client's warnings, a line each."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler`."""

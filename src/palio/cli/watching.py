@@ -136,7 +136,7 @@ def trace(event: str, door: BrokerDoor, *, as_json: bool) -> int:
 
 
 def _hop(hop: Mapping[str, Any]) -> Iterator[str]:
-    """What one broker would do with an event: where it is, and a line for each thing."""
+    """One broker's part of a trace: where it is, and a line for each thing that it would do."""
     if hop.get("unreachable"):
         yield f"{hop['broker']}: not reachable; nobody knows about it and what is beyond"
         return
@@ -291,7 +291,7 @@ def _plain(now: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _sections(now: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
-    """What there is to see: headings, each with rows of cells."""
+    """The sections of the display: headings, each with rows of cells."""
     rates = now["per_second"]
     counts: list[tuple[str, ...]] = [
         (name, f"{rates[name]:,.0f}/s", f"{now[name]:,} in all") for name in rates

@@ -46,7 +46,7 @@ _ORDER: Final = {op: place for place, op in enumerate(_PHRASES)}
 
 
 def in_words(name: str, domain: Domain, constraints: Sequence[Constraint]) -> str:
-    """What an attribute's domain admits, given the constraints that it comes from.
+    """The values that a domain admits in words, given the constraints that it comes from.
 
     They are said as they were written, unless the same can be said with fewer.
 

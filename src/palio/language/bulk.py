@@ -42,7 +42,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Bulk(msgspec.Struct, frozen=True):
-    """What many texts came to: groups of one shape, single filters, rejects with their reason."""
+    """The result of reading many texts: groups of one shape, single filters, rejects."""
 
     groups: list[Group]
     singles: list[tuple[int, Filter]]

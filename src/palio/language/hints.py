@@ -147,7 +147,7 @@ _NEAR_CHARS: Final = 64
 
 
 def of_place(text: str, place: int) -> str:
-    """What is written instead of that which stands at a place where it cannot be read.
+    """A hint: the words to write instead of those at a place that cannot be read.
 
     >>> of_place("a && b", 2), of_place("a = 1", 0)
     ('write AND', '')
@@ -167,7 +167,7 @@ def of_place(text: str, place: int) -> str:
 
 
 def of_function(name: str) -> str:
-    """What is written instead of a function that there is not, or of a method of that name.
+    """A hint: the words to write instead of a function or a method that does not exist.
 
     >>> of_function("NAME.STARTSWITH")
     "write a STARTS WITH 'text'"

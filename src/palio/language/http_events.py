@@ -205,7 +205,7 @@ def to_binary(row: Mapping[str, Any], publisher: str) -> tuple[dict[str, str], b
 
 
 def gap_event(publisher: str, first: int, last: int, count: int, broker: str) -> dict[str, Any]:
-    """What a consumer is told of events that it lost."""
+    """The CloudEvent that tells a consumer of events that it lost."""
     data = {"publisher": publisher, "first_seq": first, "last_seq": last, "count": count}
     return {
         "specversion": "1.0",

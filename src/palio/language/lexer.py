@@ -146,7 +146,7 @@ _NESTS: Final = {"LPAR": 1, "RPAR": -1}
 
 
 def _weight(text: str) -> int:
-    """What reading a text of the other language costs, which is loaded when first met."""
+    """The cost of reading a text of CESQL, whose reader is loaded when one is first met."""
     from palio.language.cesql.weighing import weight
 
     return weight(text)

@@ -91,7 +91,7 @@ def read_advertisement(given: str | Advertisement, values: Bindings) -> Advertis
 
 
 def parse_advertisement(text: str, values: Bindings = NO_VALUES) -> Advertisement:
-    """What a text announces, its parameters replaced by their values (see `Advertisement`).
+    """Read an advertisement, its parameters replaced by their values (see `Advertisement`).
 
     >>> parse_advertisement("price BETWEEN 0 AND :most", {"most": 10}).announces({"price": 99})
     False
@@ -175,7 +175,7 @@ def _parser() -> Lark:
 
 
 def _unexpected(text: str, found: Sequence[Token], error: Any) -> InvalidInput:
-    """What stood there, and what could have."""
+    """The error of an unexpected word: which it was, and which could have stood there."""
     expected = tuple(sorted({_EXPECTED.get(name, name) for name in error.expected}))
     token = error.token
     if token.type == "$END":

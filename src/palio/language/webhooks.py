@@ -44,7 +44,7 @@ _AGAIN: Final = frozenset({408, 425, 429})
 
 
 class Verdict(Enum):
-    """What became of a call."""
+    """The outcome of a call."""
 
     TAKEN = "taken"
     AGAIN = "again"
@@ -53,7 +53,7 @@ class Verdict(Enum):
 
 
 def verdict(status: int) -> Verdict:
-    """What the status of an answer means.
+    """The verdict on a call by the status of its answer.
 
     >>> [verdict(status).value for status in (204, 429, 503, 404, 410)]
     ['taken', 'again', 'again', 'final', 'gone']
@@ -114,7 +114,7 @@ def secret_of(text: str) -> bytes:
 
 
 def signature(secret: bytes, id: str, timestamp: int, body: bytes) -> str:
-    """What shows that a call comes from who has the secret.
+    """The signature of a call: proof that the caller has the secret.
 
     >>> signature(b"0" * 24, "msg_1", 1614265330, b"{}")[:9]
     'v1,3T1TQC'

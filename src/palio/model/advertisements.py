@@ -66,8 +66,9 @@ class Alternative:
 
     @cached_property
     def domains(self) -> dict[str, list[Domain]]:
-        """What an announced event may hold by each name: a union of domains, presence apart. When
-        effort is spent, domains stand in it side by side that could be joined.
+        """The values that an announced event may have, by name: a union of domains, presence apart.
+
+        When the effort is spent, domains stand in it side by side that could be joined.
         """
         found: dict[str, list[Domain]] = {}
         effort = Effort()
@@ -137,7 +138,7 @@ class Alternative:
 
 
 class Advertisement:
-    """What a publisher may say: alternatives, immutable and hashable.
+    """The events that a publisher announces: alternatives, immutable and hashable.
 
     Made by `palio.parse_advertisement`. Its own text is read back to an equal advertisement.
 

@@ -149,7 +149,7 @@ def substitute(expression: Scalar, values: Bindings) -> Scalar:
 
 
 def _number(operator: str, before: Scalar, after: Scalar) -> Scalar:
-    """What has become of an operand of arithmetic, which takes numbers."""
+    """An operand of arithmetic after binding; it must be a number."""
     match before, after:
         case Variable(name), Literal(kind) if kind is not Kind.NUMBER:
             raise InvalidBinding(

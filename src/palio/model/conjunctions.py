@@ -64,7 +64,7 @@ class Conjunction:
 
     @cached_property
     def domains(self) -> dict[str, Domain]:
-        """What the constraints admit, attribute by attribute (no entry: anything).
+        """The values that the constraints admit, by attribute (no entry: any value).
 
         Only for a conjunction without variables in its constraints: bind them first.
         """
@@ -92,7 +92,7 @@ class Conjunction:
 
     @cached_property
     def weight(self) -> float:
-        """What it adds to a comparison (`palio.model.effort`)."""
+        """The cost that it adds to a comparison (`palio.model.effort`)."""
         return 1 + sum(each.weight for each in self.domains.values())
 
     def truth(self, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:

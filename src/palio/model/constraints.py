@@ -152,7 +152,7 @@ class Residual:
 
     @property
     def cost(self) -> int:
-        """What one evaluation costs, in the units of `MAX_RESIDUAL_COST`."""
+        """The cost of one evaluation, in the units of `MAX_RESIDUAL_COST`."""
         condition = self.condition
         return condition.cost if isinstance(condition, Foreign) else cost_of(condition)
 
@@ -200,5 +200,5 @@ class Residual:
 
 
 def domain_of(constraint: Constraint) -> Domain:
-    """What a constraint without variables admits."""
+    """The values that a constraint without variables admits."""
     return domains.of_operator(constraint.op, constraint.operand, constraint.ignore_case)

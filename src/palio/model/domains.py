@@ -70,7 +70,7 @@ class KindSet(msgspec.Struct, frozen=True):
 
 
 class Domain(msgspec.Struct, frozen=True):
-    """What an attribute may be: absent, and for each kind a set (a missing kind is an empty one).
+    """The values that an attribute may have: absence, and a set for each kind (none is empty).
 
     >>> point(Kind.NUMBER, 5).includes(EMPTY), PRESENT.includes(ABSENT)
     (True, False)
@@ -101,7 +101,7 @@ class Domain(msgspec.Struct, frozen=True):
 
     @property
     def weight(self) -> float:
-        """What it adds to a comparison (`palio.model.effort`): a text test counts for eight, and
+        """The cost that it adds to a comparison (`palio.model.effort`): a text test counts 8, and
         eight intervals for one.
         """
         return self.intervals / 8 + 8 * self.text_tests
@@ -203,7 +203,7 @@ def prefix_spans(prefix: str | bytes) -> Spans:
 
 
 def of_operator(op: Op, operand: Any, ignore_case: bool = False) -> Domain:
-    """What `attribute op operand` admits; the operand is a literal, a tuple of them, or None.
+    """The values that `attribute op operand` admits; the operand is a literal, a tuple, or None.
 
     This is the set behind `palio.model.operators.holds`, and a property test holds the two
     together.
@@ -294,7 +294,7 @@ def union_spans(spans: Spans) -> Spans:
 
 
 def intersect_spans(one: Spans, other: Spans) -> Spans:
-    """What lies in both."""
+    """The spans that lie in both."""
     if len(one) == 1 and len(other) == 1:
         (a, b), (c, d) = one[0], other[0]
         low, high = max(a, c), (min(d, b))

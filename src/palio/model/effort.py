@@ -16,7 +16,7 @@ __all__ = ["Effort"]
 
 
 class Weighed(Protocol):
-    """What is compared: conjunctions without variables, or domains."""
+    """A side of a comparison: a conjunction without variables, or a domain."""
 
     @property
     def intervals(self) -> int:
@@ -28,7 +28,7 @@ class Weighed(Protocol):
 
     @property
     def weight(self) -> float:
-        """What it adds to a comparison, however little the other one is."""
+        """The cost that it adds to a comparison, however small the other side is."""
 
 
 class Effort:

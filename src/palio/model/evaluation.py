@@ -35,7 +35,7 @@ __all__ = ["compare", "decide", "evaluate", "test_truth", "truth"]
 def truth(
     expression: Boolean, event: Mapping[str, Any], values: Bindings = NO_VALUES
 ) -> bool | None:
-    """What a condition says of an event: True, False, or None for unknown.
+    """Evaluate a condition on an event: True, False, or None for unknown.
 
     >>> from palio.model.expressions import literal, test
     >>> truth(test(Attribute("price"), Op.LT, literal(5)), {"price": 4})

@@ -163,12 +163,12 @@ class Foreign(ABC):
     @property
     @abstractmethod
     def weight(self) -> int:
-        """What reading its text costs, in tokens of our language (`MAX_TOKENS`)."""
+        """The cost of reading its text, in tokens of our language (`MAX_TOKENS`)."""
 
     @property
     @abstractmethod
     def cost(self) -> int:
-        """What one evaluation costs, in the units of `MAX_RESIDUAL_COST`."""
+        """The cost of one evaluation, in the units of `MAX_RESIDUAL_COST`."""
 
     @abstractmethod
     def truth(self, event: Mapping[str, Any]) -> bool | None:
@@ -338,7 +338,7 @@ def attributes_of(expression: Boolean | Scalar) -> frozenset[str]:
 
 
 def cost_of(check: Test) -> int:
-    """What one evaluation of a test costs: its nodes, functions by their own weight."""
+    """The cost of one evaluation of a test: its nodes, functions by their own weight."""
     return sum(
         FUNCTIONS[node.function].cost if isinstance(node, Call) else 1 for node in walk(check)
     ) + (8 if check.op in (Op.LIKE, Op.NOT_LIKE) else 0)

@@ -43,7 +43,7 @@ _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 class Filter:
-    """What a subscriber wants to hear: a DNF, immutable and hashable.
+    """A condition on events: a disjunction of conjunctions, immutable and hashable.
 
     Make one with `palio.parse`, from `palio.attr` expressions, or with `Filter.of`; combine filters
     with `&`, `|` and `~`. The empty disjunction is FALSE, the empty conjunction TRUE.
@@ -133,7 +133,7 @@ class Filter:
         return Filter.of(left)
 
     def _meter_for(self, values: Bindings) -> Meter | None:
-        """What watches the size while values are put in; None where they cannot make it too large.
+        """A meter of the size while values are put in; None where they cannot make it too large.
 
         Without it one collection, put in for a variable that occurs a thousand times, would cost
         minutes before anybody looked at the result.

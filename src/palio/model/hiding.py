@@ -8,7 +8,7 @@ __all__ = ["shown_without"]
 
 
 def shown_without(record: Any, *secrets: str) -> str:
-    """What `repr` says of a dataclass, a named tuple or a struct, some fields left out.
+    """The `repr` of a dataclass, a named tuple or a struct without some fields.
 
     >>> from typing import NamedTuple
     >>> class Door(NamedTuple):

@@ -44,7 +44,7 @@ _MIRRORED: Final = {
 
 
 def settled(residual: Residual, values: Bindings) -> Leaf | bool:
-    """What a residual becomes when variables of it take values.
+    """A residual after some of its variables took values.
 
     A constraint (`:x + 1 < price`), a verdict (`:x < :y`), or another residual. Values that leave
     constants without a meaning (`price / :zero`, `:word < 5`) are refused, as their text would be.

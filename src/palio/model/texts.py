@@ -89,7 +89,7 @@ def excludes(one: TextTest, other: TextTest) -> bool:
 
 
 def fragments_of_prefix(prefix: str | bytes) -> Fragment:
-    """What an interval of texts with a common prefix says to text tests."""
+    """The fragment of an interval of texts with a common prefix."""
     return Fragment(prefix, at_start=True)
 
 
@@ -153,7 +153,7 @@ def _passing(choices: tuple[str, ...], op: Op, operand: Any) -> int:
 
 @lru_cache(maxsize=8192)
 def fragments(test: TextTest) -> tuple[Fragment, ...]:
-    """What every passing text contains."""
+    """The fragments that every passing text contains."""
     folded = test.ignore_case
     if test.op in AFFIX:
         return (Fragment(test.operand, test.op is Op.PREFIX, test.op is Op.SUFFIX, folded),)

@@ -207,7 +207,7 @@ def _advice(value: object) -> str:
 
 
 def _plain_scalar(value: object) -> bool | int | float | None:
-    """What a number of numpy or the like is in plain Python; None for anything else.
+    """A number of numpy or the like as plain Python; None for anything else.
 
     Not for its dates: `item` of one in nanoseconds is a bare integer.
     """

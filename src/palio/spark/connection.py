@@ -135,7 +135,7 @@ class Connection:
         self._answered(request.id)
 
     def ask(self, what: str, about: Any = None) -> Any:
-        """What a broker answers to a question; what it says against it is raised."""
+        """Ask a broker; return its answer, or raise its refusal."""
         self._asked += 1
         self.say(Ask(self._asked, what, about))
         return self._answered(self._asked)

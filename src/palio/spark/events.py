@@ -63,7 +63,7 @@ class Layout(NamedTuple):
 
 
 def _layout(schema: pa.Schema, names: Sequence[str], columns: Sequence[str]) -> Layout:
-    """What to fetch so that some attributes are there and some columns come back."""
+    """The columns to fetch so that some attributes are there and some columns come back."""
     attributes = attributes_of(schema)
     wanted = [name for name in sorted(names) if name in attributes]
     paths: dict[tuple[str, ...], int] = {}
@@ -106,7 +106,7 @@ class FrameEvents:
         return delay
 
     def layout(self, names: Sequence[str], columns: Sequence[str]) -> Layout:
-        """What is selected for some attributes and columns."""
+        """The columns that are selected for some attributes and columns."""
         twice = [name for name in columns if self.columns.count(name) > 1]
         twice += [name for name in names if self.columns.count(name) > 1]
         if twice:
@@ -194,7 +194,7 @@ class ReadTask:
     shares: tuple[tuple[Piece, ...], ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What the inner task makes of the row groups of this partition."""
+        """Read the row groups of this partition, and run the inner task on them."""
         shares = [number for batch in batches for number in batch.column(0).to_numpy().tolist()]
         pieces = [piece for number in shares for piece in self.shares[number]]
         return self.inner(batch for piece in pieces for batch in self._read(piece))
@@ -262,7 +262,7 @@ class ParquetEvents:
         return sum(piece.rows for piece in self.pieces)
 
     def layout(self, names: Sequence[str], columns: Sequence[str]) -> Layout:
-        """What is read for some attributes and columns."""
+        """The columns that are read for some attributes and columns."""
         return _layout(self.schema, names, columns)
 
     def types(self, columns: Sequence[str]) -> StructType:

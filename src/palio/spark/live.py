@@ -71,7 +71,7 @@ class Hit(msgspec.Struct, Generic[D, G], array_like=True):
 
     time: dt.datetime
     order: D
-    """What puts events of one instant in order, before what is given back does."""
+    """The columns that order events of one instant, before those of the result do."""
     given: G
     steps: dict[int, int]
     """The names of patterns, and a bit for each step of theirs."""
@@ -189,7 +189,7 @@ class FollowLive:
     kinds: Kinds
 
     def __call__(self, _key: Any, frames: Iterable[Any], state: GroupState) -> Iterator[Any]:
-        """What Spark calls: the sequences that the watermark completes, as msgpack."""
+        """Called by Spark: the sequences that the watermark completes, as msgpack."""
         import pandas as pd  # type: ignore[import-untyped]  # it has its types in another package
 
         memory = self._remembered(state)
@@ -312,7 +312,7 @@ class Unpack:
 
 
 def pattern_name(id: int | str, pattern: Pattern) -> int:
-    """What a pattern is called in states."""
+    """The name of a pattern in states."""
     digest = hashlib.blake2b(repr((id, str(pattern))).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 

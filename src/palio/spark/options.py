@@ -117,7 +117,7 @@ class Options:
         return Door(self.text("url"), who, token, self.text("ca", ""))
 
     def token(self) -> str:
-        """What to show, from `token` or the file that `tokenFile` names; empty without either."""
+        """The token, from `token` or the file that `tokenFile` names; empty without either."""
         file = self.text("tokenFile", "")
         if not file:
             return self.text("token", "")

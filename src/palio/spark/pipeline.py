@@ -64,7 +64,7 @@ def run_pipeline(
 
 
 def explain(plan: Plan) -> list[str]:
-    """What a pipeline would do, line by line; what can be tried without Spark is tried."""
+    """Describe what a pipeline would do, line by line, and try all that needs no Spark."""
     source, lines = plan.source, []
     kind = "a stream" if source.stream else "all"
     lines.append(f"read {kind} of {source.format} {source.path}".rstrip())
@@ -99,7 +99,7 @@ def explain(plan: Plan) -> list[str]:
 
 
 class _Matches(NamedTuple):
-    """What is known of matches once they are there."""
+    """The figures of a run's matches."""
 
     rows: int
     skew: float | None
@@ -382,7 +382,7 @@ class _Run:
 
 
 def _names(standing: SubscriptionSet, *, by_subscriber: bool) -> list[Any]:
-    """Who may match at all."""
+    """The ids, or subscribers, that may match at all."""
     version = open_version(standing.path / "versions" / standing.version)
     if by_subscriber:
         subscribers: list[Any] = version.subscribers.to_pylist()

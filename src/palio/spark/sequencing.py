@@ -118,7 +118,7 @@ def _check_names(source: FrameEvents, keys: list[str], time: str, others: list[s
 
 
 def _check_stream(source: FrameEvents, standing: _Standing, time: str) -> None:
-    """What is kept for a key must come to an end."""
+    """Refuse a stream whose state for a key would never end."""
     if source.watermark_ms(time) is None:
         raise InvalidInput(
             f"a stream needs a watermark on {time!r}, to know when no earlier event will come: "
@@ -133,7 +133,7 @@ def _check_stream(source: FrameEvents, standing: _Standing, time: str) -> None:
 
 
 class _Plan(NamedTuple):
-    """What is asked for, as Spark's operators."""
+    """A request for sequences, as Spark's operators."""
 
     source: FrameEvents
     standing: _Standing

@@ -66,7 +66,7 @@ class SubscriptionSet:
 
     @property
     def meta(self) -> SetMeta:
-        """What the version in force says about itself."""
+        """The description of the version in force."""
         return read_meta(self.path / "versions" / self.version)
 
     @property

@@ -101,7 +101,7 @@ class TaskPlace(NamedTuple):
 
 @dataclass
 class TaskReport(WriterCommitMessage):
-    """What a task made of its rows."""
+    """The report of a task: what it published."""
 
     query: str
     partition: int
@@ -110,7 +110,7 @@ class TaskReport(WriterCommitMessage):
 
 
 class Encoding:
-    """What a task does: rows in, events in the model's types out."""
+    """The work of a task: rows in, events in the model's types out."""
 
     def __init__(self, schema: StructType, order: tuple[str, ...] = ()) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema

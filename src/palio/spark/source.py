@@ -45,7 +45,7 @@ MODES: Final = ("failfast", "permissive")
 
 
 class PalioDataSource(DataSource):
-    """What Spark asks for `format("palio")`."""
+    """The data source of `format("palio")`."""
 
     @classmethod
     def name(cls) -> str:

@@ -65,7 +65,7 @@ RETRY_S: Final = 0.2
 
 
 class StreamOptions(NamedTuple):
-    """What to read, and how."""
+    """The options of a stream: the broker, the subscription, the pace."""
 
     door: Door
     durable: str
@@ -260,7 +260,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(most) if most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """What waits now is all there is."""
+        """Read only the events that wait now."""
         self.entries.take()
         self._last = self.entries.last
 

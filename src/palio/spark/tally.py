@@ -36,7 +36,7 @@ Counts: TypeAlias = dict[tuple[str, str], int]
 
 
 class Tally(Protocol):
-    """What a task adds its counts to."""
+    """An accumulator that tasks add their counts to."""
 
     def add(self, term: Counts) -> None:
         """Count some more."""
@@ -52,7 +52,7 @@ class Sum:
         return Sum, ()
 
     def zero(self, value: Counts) -> Counts:
-        """What a task begins with, whatever there is."""
+        """The counts that a task begins with: none."""
         return dict.fromkeys(value.keys() & {EVENTS}, 0)
 
     def addInPlace(self, value: Counts, more: Counts) -> Counts:  # noqa: N802  # Spark's name

@@ -50,7 +50,7 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 
 
 class SetMeta(msgspec.Struct, frozen=True):
-    """What a version says about itself."""
+    """The description of a version."""
 
     rows: int
     ids: int
@@ -59,7 +59,7 @@ class SetMeta(msgspec.Struct, frozen=True):
     """Rows of the source that are not in the set."""
     shards: int
     attributes: tuple[str, ...]
-    """What its filters name."""
+    """The attributes that its filters name."""
     time: str | None
     id_type: str
     subscriber_type: str | None

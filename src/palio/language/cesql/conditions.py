@@ -56,12 +56,12 @@ class Condition(Foreign):
 
     @property
     def weight(self) -> int:
-        """What reading its text costs, in tokens of our language."""
+        """The cost of reading its text, in tokens of our language."""
         return weight(str(self.expression))
 
     @property
     def cost(self) -> int:
-        """What one evaluation costs: its nodes, patterns and functions by their own weight."""
+        """The cost of one evaluation: its nodes, patterns and functions by their own weight."""
         return sum(
             _LIKE_COST if isinstance(node, Like) else _CALL_COST if isinstance(node, Call) else 1
             for node in nodes_in(self.expression)

@@ -39,7 +39,7 @@ def loads(text: str) -> Filter:
 
 
 def condition(text: str) -> Boolean:
-    """What `CESQL '...'` means in our language, even after a NOT: an error is *unknown*.
+    """The meaning of `CESQL '...'` in our language, even after a NOT: an error is *unknown*.
 
     A single test keeps that meaning as a constraint. Anything larger stays whole, since AND and OR
     of our language look further than those of CESQL when their left side is unknown.

@@ -54,7 +54,7 @@ def find(name: str, count: int) -> Function | None:
 
 
 def missing(name: str, count: int) -> str:
-    """What to say when `find` finds nothing."""
+    """The text of the error when `find` finds nothing."""
     overloads = FUNCTIONS.get(name)
     if overloads is None:
         return f"there is no function {name}; there are {', '.join(sorted(FUNCTIONS))}"

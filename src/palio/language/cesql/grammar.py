@@ -178,7 +178,7 @@ _SPELLED: Final = {"<>": "!="}
 
 
 def _explained(text: str, error: UnexpectedInput) -> ParseError:
-    """What a misfit looks like to the person who wrote the text."""
+    """The error of a text that cannot be read, in the words of its author."""
     line, column, offending = error.line, error.column, ""
     if isinstance(error, UnexpectedToken) and error.token.type != "$END":
         offending = str(error.token)
@@ -205,7 +205,7 @@ _QUOTES: Final = frozenset("'\"")
 
 
 def _expected(error: UnexpectedInput) -> tuple[str, ...]:
-    """What could have stood there, in the words of section 2 rather than of this grammar."""
+    """The words that could have stood there, named as in section 2 rather than in this grammar."""
     if isinstance(error, UnexpectedToken):
         terminals = error.accepts or error.expected
     else:  # known to the lexer only, which does not count the parentheses around the place

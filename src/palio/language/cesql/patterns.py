@@ -70,7 +70,7 @@ def segments(pattern: str) -> list[list[str | None]]:
 def _compiled(
     pattern: str,
 ) -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...], tuple[int, re.Pattern[str]] | None]:
-    """What to match at the start, to find in turn, and to match at the end, with its width."""
+    """The pieces to match at the start, find in turn, and match at the end, with its width."""
     first, *rest = segments(pattern)
     if not rest:
         return _expression(first), (), None

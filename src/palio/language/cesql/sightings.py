@@ -36,7 +36,7 @@ def seen_as(text: str) -> tuple[Value, ...] | None:
 
 
 def _readings(text: str) -> Iterator[Value]:
-    """What a text could stand for; the caller checks whether it does."""
+    """The values that a text could stand for; the caller checks whether it does."""
     yield from (True, False)
     with suppress(InvalidEvent, ValueError):
         yield checked(int(text))

@@ -1,4 +1,4 @@
-"""The compiled code of this room: loaded as in `matching.kernels`, when it is first asked for."""
+"""When compiled code is used here: as in `matching.kernels`, never before somebody asked for it."""
 
 from __future__ import annotations
 
