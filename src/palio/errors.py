@@ -87,7 +87,7 @@ class ParseError(InvalidInput):
         self.offending = offending
         self.expected = expected
         self.hint = hint
-        """What to write instead, where that is known; it is shown rather than all of `expected`."""
+        """The words to write instead, if known; they are shown rather than all of `expected`."""
         super().__init__(self._render())
 
     def _render(self) -> str:

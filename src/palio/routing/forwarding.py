@@ -57,7 +57,7 @@ def _breadth(growing: tuple[FilterNode, int]) -> int:
 
 
 class Told(NamedTuple):
-    """What changed for one neighbour: filters it must now be sent, and filters it must forget."""
+    """The changes for one neighbour: filters to send to it, and filters that it must forget."""
 
     added: list[Stated]
     dropped: list[Stated]
@@ -138,7 +138,7 @@ class Forwarding:
         self._touched[node] = None
 
     def retouch(self, filters: Iterable[Stated]) -> None:
-        """What `aim` says of these filters may have changed."""
+        """Look again at filters whose `aim` may have changed."""
         for filter in filters:
             self._touched[self.nodes[filter]] = None
 
@@ -161,7 +161,7 @@ class Forwarding:
     # --- what follows ---
 
     def changes(self) -> dict[Peer, Told]:
-        """What each neighbour must be told since the last call, in the order they connected."""
+        """The changes for each neighbour since the last call, in the order they connected."""
         self._update()
         found: dict[Peer, Told] = {}
         for peer, bit in self._bits.items():

@@ -64,7 +64,7 @@ def spanning_tree(links: Mapping[str, tuple[str, ...]], member: str) -> frozense
 
 
 class LinkNews(Enum):
-    """What a link state that was heard is."""
+    """The verdict on a link state that was received."""
 
     OLD = "known already"
     NEW = "to be kept and passed on"
@@ -89,7 +89,7 @@ class LinkStates:
         return {origin: state.neighbours for origin, state in self.known.items()}
 
     def others(self) -> list[LinkState]:
-        """What a new neighbour is told besides our own state, by name."""
+        """The states, by name, that a new neighbour is sent besides our own."""
         return [state for origin, state in sorted(self.known.items()) if origin != self.name]
 
     def renew(self, neighbours: Iterable[str]) -> LinkState:

@@ -81,7 +81,7 @@ def measure(place: Any) -> float:
 
 
 class Box:
-    """What a conjunction admits, as an index over domains files it and asks for it."""
+    """A conjunction as an index over domains files it and looks it up."""
 
     __slots__ = ("bounds", "given", "options", "ranged", "sides", "telling")
 
@@ -214,7 +214,7 @@ def _interval_of(constraint: Constraint) -> Interval | None:
 
 @lru_cache(_REMEMBERED)
 def _sides(name: str, interval: Interval) -> Sides:
-    """What a box has on an attribute that is held to an interval."""
+    """The sides of a box on an attribute that must lie in an interval."""
     kind, low, high = interval
     bounds = (measure(low), measure(high))
     sides: Sides = {(name, int(kind), None): bounds}

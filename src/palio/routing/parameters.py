@@ -159,7 +159,7 @@ def coalesce(first: Batch, second: Batch) -> Batch | None:
 
 
 def _joined(known: Request | None, request: Request) -> Request:
-    """What two requests about one key come to."""
+    """One request in place of two about one key."""
     if not isinstance(request, Update) or known is None:
         return request
     match known:

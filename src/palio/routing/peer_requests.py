@@ -327,7 +327,7 @@ class Ledger:
     # --- writing requests ---
 
     def outgoing(self) -> dict[Peer, list[Request]]:
-        """What each neighbour must be sent since the last call."""
+        """The requests to send to each neighbour since the last call."""
         write = self._write_advertisements if self._advertising else self._write_subscriptions
         return {peer: write(peer, told) for peer, told in self.table.changes().items()}
 

@@ -64,7 +64,7 @@ def factored(steps: Iterable[Filter], offers: Offers) -> list[Factor]:
 
 
 def differences(before: Offers, after: Offers) -> list[Advertisement]:
-    """What some peer began or ceased to offer from one table to the other."""
+    """The offers that some peer began or ended between two tables."""
     found: dict[Advertisement, None] = {}
     for peer in {**before, **after}:
         old, new = before.get(peer, ()), after.get(peer, ())

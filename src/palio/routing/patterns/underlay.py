@@ -118,7 +118,7 @@ class Underlay:
         return self._selector.route(events)
 
     def _outward(self, sends: Iterable[Send]) -> list[PatternSend]:
-        """What the router says to others than the monitors."""
+        """The messages of the router to peers other than the monitors."""
         pending = deque(sends)
         found = []
         while pending:

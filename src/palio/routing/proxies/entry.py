@@ -41,7 +41,7 @@ class TypeEntry:
 
     def __init__(self, selector: SelectorFactory) -> None:
         self.peers: dict[Peer, None] = {}
-        """Who has ever said something about E."""
+        """The peers that ever sent a message about E."""
         self.incoming: dict[Peer, int] = {}
         """IPL: who leads to a source, with the number of its registration."""
         self.outgoing: dict[Peer, Outgoing] = {}
@@ -87,7 +87,7 @@ class TypeEntry:
         self.presumed = wanted and not known and (self.presumed or not self.has_source(parent))
 
     def wanted_of(self, neighbour: Peer, parent: Peer | None) -> Demand:
-        """What a neighbour must know that the others want.
+        """The wishes of all others, which a neighbour must know.
 
         A PRE wish goes up to the root in any case: only there do all sporadic sources pass.
         """
@@ -241,7 +241,7 @@ class TypeEntry:
         return True
 
     def _mirror(self, sender: Peer, events: Events) -> None:
-        """What a neighbour forwarded here it has counted down, so it need not be told."""
+        """Count down what a neighbour forwarded: it has counted too and need not be told."""
         told = self.subscribed.get(sender, {})
         for key, count in told.items():
             if count:

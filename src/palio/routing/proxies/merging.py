@@ -209,7 +209,7 @@ def adjusted(
     lost: tuple[Filter, ...] = (),
     everything: Sequence[Demand] = (),
 ) -> Demand:
-    """What `combined` was before, `told`, brought up to date with what was added since.
+    """The earlier result of `combined`, `told`, brought up to date with the wishes added since.
 
     With `lost`, wishes that went, it takes all that there are now: a lost one may have hidden
     others.

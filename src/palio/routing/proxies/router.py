@@ -363,7 +363,7 @@ class Proxies:
         self._outbox.setdefault(peer, []).append(message)
 
     def _said(self) -> list[ProxySend]:
-        """What there is to send, several messages to one peer as a bundle."""
+        """The messages to send, several to one peer as a bundle."""
         self._settle()
         outbox, self._outbox = self._outbox, {}
         sends = []

@@ -124,7 +124,7 @@ class _Client(asyncio.Protocol):
         self.unfinished = 0
         """Bytes of messages that have not come whole."""
         self._early = b""
-        """What came before there was anybody to pass it on to: one read of the loop."""
+        """The bytes of one read that came before the server's end was connected."""
         self._is_over = False
         self._closing: asyncio.TimerHandle | None = None
 

@@ -127,7 +127,7 @@ class Flights(pf.FlightServerBase):
     # --- parts ---
 
     def _batches(self, context: pf.ServerCallContext, guest: Guest) -> Iterator[_Parcel]:
-        """What the guest hears, until nobody reads it any longer."""
+        """The events that the guest receives, until the client stops reading."""
         while not (self._stopping.is_set() or context.is_cancelled()):
             news = self._await(_soon(guest))
             if news is None:

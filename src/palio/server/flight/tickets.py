@@ -38,7 +38,7 @@ _SYSTEM: Final[tuple[tuple[str, pa.DataType], ...]] = (
 
 
 class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client asks to hear."""
+    """The subscription that a client asks for."""
 
     filter: str = "TRUE"
     parameters: dict[str, _Scalar | list[_Scalar]] = {}
@@ -77,7 +77,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def is_durable(command: bytes | None) -> bool:
-    """What the command of a DoPut says.
+    """Read the command of a DoPut.
 
     >>> is_durable(b'{"durable": true}'), is_durable(b"")
     (True, False)

@@ -43,7 +43,7 @@ class Encoded(InvalidInput):
 
 
 class HttpCaller(NamedTuple):
-    """Who makes a request."""
+    """The principal that makes a request, and its token."""
 
     principal: Principal
     token: str
@@ -67,7 +67,7 @@ class Access:
         self._moment = moment
 
     def caller(self, connection: HTTPConnection, *known: str) -> HttpCaller:
-        """Who calls; `NotAuthenticated` if that is not shown.
+        """The caller of a request; `NotAuthenticated` if it shows no good token.
 
         `known` are the parameters of the query that the caller reads; others are refused, since a
         slip would change what is done and nobody would notice. A name that ends with a point
@@ -86,7 +86,7 @@ class Access:
         return caller
 
     def of(self, token: str) -> HttpCaller:
-        """Whom a token shows."""
+        """The principal of a token."""
         return HttpCaller(self._authority.authenticate(token, "", self._moment()), token)
 
 

@@ -27,7 +27,7 @@ __all__ = ["FrontDoor", "HttpConnection", "SocketConnection"]
 
 
 class FrontDoor(NamedTuple):
-    """What all connections of a front share."""
+    """The state that all connections of a front share."""
 
     places: Places
     traffic: Traffic

@@ -140,7 +140,7 @@ def _subscriptions() -> dict[str, Any]:
 
 
 def _running() -> dict[str, Any]:
-    """What is for those who run a broker."""
+    """The paths for operators of a broker."""
     status, known = ref("Status"), {"type": "object"}
     health = _operation("Whether it runs.", {"200": _json("It does.", status)}, _ANYONE)
     ready = _operation(

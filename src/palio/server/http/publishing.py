@@ -56,7 +56,7 @@ class HttpPublishers:
         return _response(len(events), receipts)
 
     async def ask(self, caller: HttpCaller, what: str) -> Any:
-        """What the broker answers to a question."""
+        """Ask the broker and return its answer."""
         guest = await self._guest(caller)
         return await guest.ask(what)
 
@@ -123,7 +123,7 @@ async def _events(request: Request) -> list[dict[str, Any]]:
 
 
 class _Head(msgspec.Struct, gc=False):
-    """What every CloudEvent has; a body of 4 MiB has room for 250,000 of them, not for millions."""
+    """The attributes of every CloudEvent: 4 MiB have room for 250,000 such events, not for millions."""
 
     specversion: msgspec.Raw
 

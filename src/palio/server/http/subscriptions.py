@@ -52,14 +52,14 @@ MAX_SUBSCRIPTIONS: Final = 10_000
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What Palio adds to CloudEvents' subscriptions."""
+    """The settings that Palio adds to CloudEvents' subscriptions."""
 
     durable: bool = False
     """Events wait for the subscriber, on disk, until it has acknowledged them."""
     lease_s: float = 0.0
     """How long they wait while nobody takes them; 0 for as long as the broker says."""
     acknowledge: Literal["sent", "explicit"] = "sent"
-    """What counts as taken: to be sent, or to be acknowledged by its cursor."""
+    """When an event counts as taken: when it is sent, or when its cursor is acknowledged."""
     attempts: int = 10
     """How often a webhook is called for one event before it goes to the dead letters."""
     batch: int = 1
@@ -69,7 +69,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client sends to make a subscription or to change one."""
+    """The body of a request that makes a subscription or changes one."""
 
     id: str = ""
     source: str = ""
@@ -162,7 +162,7 @@ _HEADER_VALUE: Final = re.compile(r"([!-~]([\t -~]*[!-~])?)?")
 
 
 def sink_secret(request: Request) -> bytes:
-    """What the calls of a sink are signed with; nothing if they are not."""
+    """The secret that signs the calls of a sink; empty if they are not signed."""
     secret = request.protocolsettings.get("secret")
     if secret is None:
         return b""

@@ -131,7 +131,7 @@ def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> No
 
 
 def about(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
-    """What the journal says about itself: `name`, `epoch`, `last_entry`, `commits` or `time_us`.
+    """A value of the table `about`: `name`, `epoch`, `last_entry`, `commits` or `time_us`.
 
     With a default it may say nothing about that: older versions did not.
     """

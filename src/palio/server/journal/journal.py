@@ -356,7 +356,7 @@ def _make_private(path: Path) -> None:
 
 @contextmanager
 def _damage_told(path: Path) -> Iterator[None]:
-    """What SQLite and the codecs say of a broken file, in our words."""
+    """Translates errors of SQLite and of the codecs about a broken file into ours."""
     try:
         yield
     except sqlite3.OperationalError as error:

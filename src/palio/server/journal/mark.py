@@ -64,7 +64,7 @@ class Span(msgspec.Struct, array_like=True):
 
 
 class Note(msgspec.Struct, omit_defaults=True):
-    """What a journal was after a transaction, and what that one added."""
+    """The state of a journal after a transaction, and the entries that this one added."""
 
     name: str
     """The broker's."""
@@ -121,7 +121,7 @@ class Mark:
         return sorted(sound, key=lambda line: _commits(_decoded(line)))
 
     def spans_after(self, entry: int) -> list[Span]:
-        """What is known of the entries after one, joined for each publisher."""
+        """The ranges of entries after one, joined for each publisher."""
         found: dict[str, Span] = {}
         for line in self._lines:
             for span in _spans(_decoded(line)):
@@ -148,7 +148,7 @@ class Mark:
             self.sync()
 
     def sync(self) -> None:
-        """What was noted survives a loss of power from now on."""
+        """Sync: all that was noted survives a loss of power from now on."""
         if not self._unsynced:
             return
         try:

@@ -117,7 +117,7 @@ def _continued(words: Words, before: Words) -> Words:
 
 @lru_cache(maxsize=4)
 def _factors(pairs: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """What each word of a block, and the checksum before it, add to the checksum after it.
+    """The share of each word of a block, and of the checksum before it, in the checksum after it.
 
     A step over two words is `s0 += x0 + s1; s1 += x1 + s0`, which is `s = A s + B x`.
     """

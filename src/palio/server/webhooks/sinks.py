@@ -43,7 +43,7 @@ class SinkFailed(PalioError):
 
 
 class SinkAnswer(NamedTuple):
-    """What a sink said."""
+    """The answer of a sink: its status and its headers."""
 
     status: int
     headers: Mapping[str, str]

@@ -41,7 +41,7 @@ class Gone(PalioError):
 
 
 class Counts(msgspec.Struct):
-    """What became of a webhook's events."""
+    """The counts of a webhook's events by outcome."""
 
     taken: int = 0
     retried: int = 0
