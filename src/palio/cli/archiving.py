@@ -54,7 +54,7 @@ class Rolling(NamedTuple):
     """...or its first event came so long ago."""
 
     def wait_s(self, archive: Archive) -> float | None:
-        """How long until it is due; None while nothing is staged."""
+        """Seconds until it is due; None while nothing is staged."""
         if archive.staged_at is None:
             return None
         if archive.staged_bytes >= self.bytes:
@@ -264,7 +264,7 @@ class Sent(NamedTuple):
 
 
 def _told(sent: list[Sent], skipped: int) -> str:
-    """How many events were published before a replay ended, and how to go on with the others."""
+    """The number of events published before a replay ended, and the command for the others."""
     count = sum(each.events for each in sent if each.error is None)
     first = skipped
     lines = [f"{count:,} events were published before the replay ended"]

@@ -24,7 +24,7 @@ __all__ = ["Board", "BoardState", "LiveBoard", "PlainBoard", "SilentBoard", "Sub
 
 
 class SubscriberLine(msgspec.Struct, frozen=True, kw_only=True):
-    """How one subscriber is doing."""
+    """One subscriber's row of the display."""
 
     name: str
     text: str
@@ -50,7 +50,7 @@ _ENDLESS: Final = 1e6
 
 
 class BoardState(msgspec.Struct, frozen=True, kw_only=True):
-    """How everything stands at a moment."""
+    """The state of the demo at a moment."""
 
     time: timedelta
     prices: dict[str, float]
@@ -90,7 +90,7 @@ class BoardState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Board(AbstractContextManager["Board"], ABC):
-    """Where a run of the demo is shown."""
+    """A display of a run of the demo."""
 
     def is_due(self, time: timedelta) -> bool:  # noqa: ARG002  # boards that draw go by it
         """Whether it is time to draw again, `time` after the market opened."""

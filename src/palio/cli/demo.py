@@ -195,7 +195,7 @@ class Demo:
         self.audit.change("bargains", limit=limit)
 
     def state(self) -> BoardState:
-        """How everything stands."""
+        """The state of the demo now."""
         return BoardState(
             time=self._now - _START,
             prices=dict(self.market.prices),

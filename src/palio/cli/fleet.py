@@ -55,15 +55,15 @@ class Fleet:
         return tuple(self._ports)
 
     def port(self, name: str) -> int:
-        """Where a broker listens on its loopback, before and after it was killed."""
+        """The address on which a broker listens on its loopback, before and after it was killed."""
         return self._ports[name]
 
     def url(self, name: str) -> str:
-        """Where clients reach a broker."""
+        """The address at which clients reach a broker."""
         return f"palio://127.0.0.1:{self._ports[name]}"
 
     def way(self, name: str, other: str) -> str:  # noqa: ARG002  # for those who override it
-        """Where one broker reaches another."""
+        """The address at which one broker reaches another."""
         return self.url(other)
 
     def launcher(self, name: str) -> Sequence[str]:  # noqa: ARG002  # for those who override it

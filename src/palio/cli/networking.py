@@ -37,7 +37,7 @@ TOKEN_VARIABLE: Final = "PALIO_TOKEN"
 
 
 class BrokerDoor(NamedTuple):
-    """Where a broker is, and who knocks."""
+    """The addresses of brokers, the client's name and token, and the authorities to trust."""
 
     urls: list[str]
     token_file: Path | None = None

@@ -66,7 +66,7 @@ def verdict(status: int) -> Verdict:
 
 
 class Delay:
-    """How long to wait before a call is tried again.
+    """Seconds to wait before a call is tried again.
 
     >>> delay = Delay()
     >>> [delay.next_s(), delay.next_s(), delay.next_s("7"), delay.next_s()]

@@ -97,7 +97,7 @@ def absorbed(clauses: Iterable[Clause]) -> list[Clause]:
 
 
 def constraint_key(constraint: Constraint) -> tuple[Any, ...]:
-    """Where a constraint stands among others."""
+    """The key by which constraints are sorted."""
     operand = constraint.operand
     members = operand if isinstance(operand, tuple) else () if operand is None else (operand,)
     keys = tuple(
@@ -109,5 +109,5 @@ def constraint_key(constraint: Constraint) -> tuple[Any, ...]:
 def conjunction_key(
     constraints: tuple[Constraint, ...], residuals: tuple[Residual, ...]
 ) -> tuple[Any, ...]:
-    """Where a conjunction stands among others."""
+    """The key by which conjunctions are sorted."""
     return tuple(map(constraint_key, constraints)), tuple(map(str, residuals))

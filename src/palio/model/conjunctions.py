@@ -82,12 +82,12 @@ class Conjunction:
 
     @cached_property
     def intervals(self) -> int:
-        """How many intervals of values its constraints come to."""
+        """The number of intervals of values that its constraints come to."""
         return sum(each.intervals for each in self.domains.values())
 
     @cached_property
     def text_tests(self) -> int:
-        """How many tests of texts that are no intervals."""
+        """The number of tests of texts that are no intervals."""
         return sum(each.text_tests for each in self.domains.values())
 
     @cached_property

@@ -91,12 +91,12 @@ class Domain(msgspec.Struct, frozen=True):
 
     @property
     def intervals(self) -> int:
-        """How many intervals of values it names, of all kinds."""
+        """The number of intervals of values of all kinds."""
         return sum(len(each.spans) for each in self.kinds.values())
 
     @property
     def text_tests(self) -> int:
-        """How many tests of texts that are no intervals."""
+        """The number of tests of texts that are no intervals."""
         return sum(len(each.tests) for each in self.kinds.values())
 
     @property

@@ -20,11 +20,11 @@ class Weighed(Protocol):
 
     @property
     def intervals(self) -> int:
-        """How many intervals of values it names."""
+        """The number of intervals of values that it names."""
 
     @property
     def text_tests(self) -> int:
-        """How many tests of texts that are no intervals."""
+        """The number of tests of texts that are no intervals."""
 
     @property
     def weight(self) -> float:

@@ -177,7 +177,7 @@ def to_batch(event: Mapping[str, Any]) -> pa.RecordBatch:
 
 
 def width(names: Collection[str]) -> int:
-    """How many attributes an event has, without the system columns that its broker adds.
+    """The number of attributes of an event, without the system columns that its broker adds.
 
     >>> width(["x", "y", "$seq", "$time"])
     2

@@ -146,7 +146,7 @@ class Filter:
 
     @cached_property
     def size(self) -> Meter:
-        """How large it is, unchecked."""
+        """Its size, unchecked."""
         meter = Meter()
         for each in self.conjunctions:
             meter.count(each)

@@ -90,7 +90,7 @@ CASELESS: Final = frozenset({Op.CIDR, Op.NOT_CIDR})
 
 
 def fold(text: str) -> str:
-    """How case is ignored everywhere: Unicode full case folding, character by character.
+    """Fold a text to ignore its case: Unicode full case folding, character by character.
 
     >>> fold("STRASSE") == fold("straße")
     True

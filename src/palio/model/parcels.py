@@ -74,7 +74,7 @@ class Shape:
         self.has_times = datetime in self._types
         """Whether an attribute is a timestamp, of which Arrow holds more than can be read."""
         self.system_columns = (self._place(SEQ, int), self._place(TIME, datetime))
-        """Where `$seq` and `$time` are; -1 if one is missing, of another type or there twice."""
+        """The columns of `$seq` and `$time`; -1 if one is missing, of another type or twofold."""
 
     def _places(self, *kinds: type) -> list[int]:
         return [place for place, kind in enumerate(self._types) if kind in kinds]

@@ -95,7 +95,7 @@ _Place: TypeAlias = tuple[datetime, str, int]
 
 
 def _place(occurrence: Occurrence) -> _Place:
-    """Where an event stands in the order of publication."""
+    """The place of an event in the order of publication."""
     return occurrence.time, occurrence.publisher, occurrence.seq
 
 

@@ -69,7 +69,7 @@ class Kind(IntEnum):
 
     @property
     def noun(self) -> str:
-        """How messages name it: `a number`."""
+        """Its name in messages: `a number`."""
         return _NOUNS[self]
 
 
@@ -302,7 +302,7 @@ def is_nan(value: object) -> bool:
 
 
 def coordinate(value: Value) -> Coordinate:
-    """Where a canonical value lies on the line of its kind (NaN lies nowhere)."""
+    """The coordinate of a canonical value on the line of its kind (NaN has none)."""
     if isinstance(value, datetime):
         return (value - _EPOCH) // _MICROSECOND
     return value

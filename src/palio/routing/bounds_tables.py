@@ -38,7 +38,7 @@ class Pool:
         self._free: dict[int, list[int]] = {}
 
     def take(self, size: int) -> int:
-        """Where a region of this size begins."""
+        """The begin of a region of this size."""
         free = self._free.get(size)
         if free:
             return free.pop()

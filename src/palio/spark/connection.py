@@ -55,7 +55,7 @@ QUESTIONS: Final = 1 << 20
 
 
 class Door(NamedTuple):
-    """Where a broker is, and who knocks."""
+    """The address of a broker, the client's name and token, and the authorities to trust."""
 
     url: str
     name: str = "spark"

@@ -101,7 +101,7 @@ class FrameEvents:
         return self.frame.isStreaming
 
     def watermark_ms(self, column: str) -> int | None:
-        """How long after its time an event of a stream may come; None if nobody said."""
+        """The delay with which an event of a stream may come; None if none was set."""
         delay: int | None = self.frame.schema[column].metadata.get(WATERMARK)
         return delay
 
@@ -258,7 +258,7 @@ class ParquetEvents:
 
     @property
     def rows(self) -> int:
-        """How many events there are."""
+        """The number of events."""
         return sum(piece.rows for piece in self.pieces)
 
     def layout(self, names: Sequence[str], columns: Sequence[str]) -> Layout:

@@ -45,7 +45,7 @@ class MissingDependency(PalioError):
 
 
 def cache_directory(environment: Mapping[str, str] | None = None) -> Path:
-    """Where Palio keeps what it can make again: `PALIO_CACHE`, or the user's cache directory."""
+    """The directory of files that can be made again: `PALIO_CACHE`, or the user's own cache."""
     given = os.environ if environment is None else environment
     if given.get("PALIO_CACHE"):
         return Path(given["PALIO_CACHE"])

@@ -77,7 +77,7 @@ class Hit(msgspec.Struct, Generic[D, G], array_like=True):
     """The names of patterns, and a bit for each step of theirs."""
 
     def place(self) -> tuple[Any, ...]:
-        """Where it comes in the order of its key's events."""
+        """Its place in the order of its key's events."""
         return self.time, _rank(self.order), _rank(self.given)
 
 

@@ -111,7 +111,7 @@ class Options:
         return found
 
     def door(self, name: str) -> Door:
-        """Where the broker is; `name` is the option that says who knocks."""
+        """The address of the broker; `name` is the option with the client's name."""
         token = self.token() or os.environ.get(TOKEN_VARIABLE, "")
         who = check_name(self.text(name, "spark"), f"option {name!r}: a client")
         return Door(self.text("url"), who, token, self.text("ca", ""))

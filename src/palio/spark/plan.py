@@ -43,7 +43,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class SourcePlan(_Table, frozen=True, kw_only=True):
-    """Where events come from: any format of Spark's, by its name and options."""
+    """The source of events: any format of Spark's, by its name and options."""
 
     format: str
     path: str = ""
@@ -54,7 +54,7 @@ class SourcePlan(_Table, frozen=True, kw_only=True):
 
 
 class Normalize(_Table, frozen=True, kw_only=True):
-    """How rows become events."""
+    """The settings by which rows become events."""
 
     json: dict[str, str] = {}
     """Columns that hold JSON, each with the schema of it in Spark's DDL."""
@@ -103,7 +103,7 @@ class SequencePlan(_Table, frozen=True, kw_only=True):
 
 
 class SinkPlan(_Table, frozen=True, kw_only=True):
-    """Where results go: any format of Spark's."""
+    """The sink of results: any format of Spark's."""
 
     of: Literal["events", "matches", "sequences"]
     format: str = "parquet"
@@ -114,7 +114,7 @@ class SinkPlan(_Table, frozen=True, kw_only=True):
 
 
 class ReportPlan(_Table, frozen=True, kw_only=True):
-    """Where the report of a run goes, and how much it shows."""
+    """The files of a run's report, and how much it shows."""
 
     path: str
     top: int = 10
@@ -175,7 +175,7 @@ def read_plan(path: str | Path) -> Plan:
 
 
 class _Places:
-    """Where keys stand in a file."""
+    """The lines of keys in a file."""
 
     def __init__(self, file: Path, text: str) -> None:
         self._file = file

@@ -47,7 +47,7 @@ class Refreshing:
                 "path of its own, palio.spark.subscriptions(source, path)"
             )
         self.changes = 0
-        """How often another version was put in force."""
+        """The number of times that another version was put in force."""
         self.error: PalioError | None = None
         """Why the source could not be read the last time."""
         self._standing = standing

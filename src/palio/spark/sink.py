@@ -71,7 +71,7 @@ BATCH: Final = "streaming.sql.batchId"
 
 
 class Sink(NamedTuple):
-    """Where to publish, and how."""
+    """The options of publishing: the broker, and how."""
 
     door: Door
     order: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Sink(NamedTuple):
 
 
 class TaskPlace(NamedTuple):
-    """Where a task stands: the same when it is tried again."""
+    """The place of a task in its query: the same when it is tried again."""
 
     query: str
     """Empty where it is of no stream."""

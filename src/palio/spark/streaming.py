@@ -238,7 +238,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802  # Spark's name
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
-        """How far one may read from `start`; entries are not divided."""
+        """The end of what may be read from `start`; entries are not divided."""
         self.entries.take()
         self._check_broker(start)
         self.entries.release(start["entry"])

@@ -43,7 +43,7 @@ class Tally(Protocol):
 
 
 class Sum:
-    """How Spark adds counts; the one at the driver tells of them, and copies elsewhere do not."""
+    """Adds counts for Spark; the one at the driver tells of them, and copies elsewhere do not."""
 
     def __init__(self, *, tells: bool = False) -> None:
         self.tells = tells

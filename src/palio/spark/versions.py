@@ -118,7 +118,7 @@ class Version:
         return Index.load(home)
 
     def shard_bytes(self) -> int:
-        """How large its largest shard is on disk."""
+        """The bytes of its largest shard on disk."""
         return max(
             sum(file.stat().st_size for file in (self.home / f"shard{number}").iterdir())
             for number in range(self.meta.shards)

@@ -70,7 +70,7 @@ MAX_ANSWER_BYTES: Final = 65_536
 
 
 class Hook(NamedTuple):
-    """Where events are posted, and how."""
+    """The options of a webhook: the address, and how to post."""
 
     url: str
     mode: str = "structured"

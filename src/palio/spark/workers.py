@@ -106,7 +106,7 @@ class MatchTask:
     withheld: frozenset[str] = frozenset()
     """Attributes that the events have and that were not sent here."""
     tally: Tally | None = None
-    """Where events are counted of which a value fits no attribute."""
+    """The tally of events with a value that fits no attribute."""
 
     def __call__(self, batches: Batches) -> Batches:
         """Matches of all batches of a partition."""
@@ -307,7 +307,7 @@ def _route(task: MatchTask, version: Version, events: Iterator[FittedEvents]) ->
 
 
 def _count(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
-    """How many events of this partition each subscription matches."""
+    """The number of events of this partition that each subscription matches."""
     totals = np.zeros(len(version.ids), np.int64)
     for _, passes in _passes(version, events):
         for index, _, each in passes:

@@ -26,7 +26,7 @@ NOTHING: Final = AssemblyProgress()
 
 
 def place_of(occurrence: Occurrence) -> Place:
-    """Where an event stands in the order of publication."""
+    """The place of an event in the order of publication."""
     return occurrence.time, occurrence.publisher, occurrence.seq
 
 

@@ -35,7 +35,7 @@ __all__ = ["AssemblyPlace", "PatternSubscription", "covers_pattern"]
 
 
 class AssemblyPlace(Enum):
-    """Where the one assembly of a pattern subscription is, seen from one broker."""
+    """The place of a pattern subscription's one assembly, seen from one broker."""
 
     IDLE = auto()
     """Nowhere: nobody has offered any step yet."""

@@ -114,7 +114,7 @@ class Wish(msgspec.Struct, frozen=True):
     pre: bool = False
     """Whether a subscriber wants it kept while there is no source."""
     count: int | None = None
-    """How many more events can be needed at most; None for any number."""
+    """The number of further events that can be needed at most; None for any number."""
 
 
 class Merged(msgspec.Struct, frozen=True, tag=True):

@@ -32,7 +32,7 @@ __all__ = ["SHARES", "Callers", "FlightCall", "Share"]
 
 
 class Share(NamedTuple):
-    """How many calls of a kind may be under way, and how many of one principal."""
+    """The calls of a kind that may be under way, in all and of one principal."""
 
     name: str
     most: int

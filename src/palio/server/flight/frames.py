@@ -55,7 +55,7 @@ class Illegal(PalioError):
 
 
 class _Frames:
-    """Where frames begin, in bytes that come in pieces of any size."""
+    """Finds where frames begin, in bytes that come in pieces of any size."""
 
     def __init__(self) -> None:
         self._head = bytearray()
@@ -286,7 +286,7 @@ class _Message:
             raise Illegal(f"a head of more than {MAX_HEAD_BYTES} bytes (MAX_HEAD_BYTES)")
 
     def _field(self, head: bytearray, place: int) -> int | None:
-        """Where the field ends that begins at a place; None if that is not known yet."""
+        """The end of the field that begins at a place; None if that is not known yet."""
         tag, place = _varint(head, place, 5)
         if place < 0:
             return None

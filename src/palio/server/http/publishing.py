@@ -123,7 +123,7 @@ async def _events(request: Request) -> list[dict[str, Any]]:
 
 
 class _Head(msgspec.Struct, gc=False):
-    """The attributes of every CloudEvent: 4 MiB have room for 250,000 such events, not for millions."""
+    """The attributes of every CloudEvent: 4 MiB have room for 250,000 of them, not for millions."""
 
     specversion: msgspec.Raw
 

@@ -57,15 +57,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     durable: bool = False
     """Events wait for the subscriber, on disk, until it has acknowledged them."""
     lease_s: float = 0.0
-    """How long they wait while nobody takes them; 0 for as long as the broker says."""
+    """Seconds that events wait for their subscriber; 0 for as long as the broker allows."""
     acknowledge: Literal["sent", "explicit"] = "sent"
     """When an event counts as taken: when it is sent, or when its cursor is acknowledged."""
     attempts: int = 10
-    """How often a webhook is called for one event before it goes to the dead letters."""
+    """The calls of a webhook for one event before it goes to the dead letters."""
     batch: int = 1
     """Events in one call of a webhook, at most."""
     deadletter: str = ""
-    """Where events go that the sink did not take."""
+    """The address for events that the sink did not take."""
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

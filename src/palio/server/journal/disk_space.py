@@ -53,7 +53,7 @@ class DiskSpace:
 
     @property
     def log_bytes(self) -> int:
-        """How long the log is."""
+        """The length of the log, in bytes."""
         try:
             return self._log.stat().st_size
         except OSError:

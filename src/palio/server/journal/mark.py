@@ -69,7 +69,7 @@ class Note(msgspec.Struct, omit_defaults=True):
     name: str
     """The broker's."""
     epochs: Counter
-    """How often the journal had been opened."""
+    """The number of times that the journal had been opened."""
     commits: Counter
     """Transactions so far."""
     last_entry: Counter
