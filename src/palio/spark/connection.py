@@ -1,7 +1,7 @@
 """`Connection`: a blocking client of a broker, for processes in which Spark runs sources and sinks.
 
 Spark calls a source or a sink from threads of its own, now and then, and kills it when it likes.
-So this client is the smallest that the protocol allows: one connection, one thread that reads and
+So this is the smallest shell round a `ClientSession`: one connection, one thread that reads and
 answers the broker's heartbeat, nothing resumed. What must survive a break is not kept here: entries
 wait in the broker's custody, and publications have numbers under which they can be sent again.
 """
@@ -19,26 +19,19 @@ from typing import Any, Final, NamedTuple
 from palio.errors import IllegalMessage, PalioError, Unreachable
 from palio.model.hiding import shown_without
 from palio.protocol.addresses import parse_address
+from palio.protocol.client_session import ClientSession
 from palio.protocol.failures import error_of
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
-    UNCOUNTED,
     Answer,
     Ask,
-    Bye,
     Deliver,
     Done,
     Failed,
-    Failure,
     Hello,
     Message,
-    Ping,
-    Pong,
-    Seen,
     Subscribe,
-    Welcome,
 )
-from palio.protocol.streams import Stream
 from palio.protocol.unreached import why_not
 from palio.protocol.wire import Decoder, Encoder
 
@@ -101,33 +94,26 @@ class Connection:
     def __init__(self, door: Door, incarnation: str = "", *, timeout_s: float = TIMEOUT_S) -> None:
         self.url = door.url
         self.timeout_s = timeout_s
-        self._socket = door.socket(timeout_s)
-        self._encoder = Encoder()
-        self._arrived = Stream()
-        """Only what arrives is counted: nothing is resumed, so nothing that was sent is kept."""
-        self._writing = Lock()
         self._heard: SimpleQueue[Message | PalioError] = SimpleQueue()
         self._early: list[Message] = []
         self._asked = QUESTIONS
         self._is_closed = False
-        self._reader = Thread(target=self._read, name="palio-connection", daemon=True)
-        self._reader.start()
+        self._line = _Line(door, incarnation, self._heard, timeout_s)
         try:
-            welcome = self._greeted(
-                Hello("client", door.name, PROTOCOL_VERSION, door.token, incarnation)
-            )
+            self._line.open(timeout_s)
         except BaseException:
             self.close()
             raise
-        self.broker = welcome.name
-        self.publisher = welcome.publisher
 
-    def _greeted(self, hello: Hello) -> Welcome:
-        self._write(hello)
-        answer = self.receive(self.timeout_s)
-        if not isinstance(answer, Welcome):
-            raise Unreachable(f"{self.url} did not greet within {self.timeout_s:g} s")
-        return answer
+    @property
+    def broker(self) -> str:
+        """What the broker calls itself."""
+        return self._line.session.broker
+
+    @property
+    def publisher(self) -> str:
+        """What the broker calls this publisher."""
+        return self._line.session.publisher
 
     def subscribe(self, request: Subscribe) -> None:
         """Put a subscription in force; what the broker says against it is raised."""
@@ -159,7 +145,7 @@ class Connection:
 
     def say(self, message: Message) -> None:
         """Send a message."""
-        self._write(message)
+        self._line.say(message)
 
     def early(self) -> list[Message]:
         """What came before the answer to the last request."""
@@ -174,15 +160,9 @@ class Connection:
 
     def close(self) -> None:
         """Hang up."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        with suppress(Unreachable):
-            self._write(Bye("closed"))
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._reader.join(timeout=self.timeout_s)
+        if not self._is_closed:
+            self._is_closed = True
+            self._line.hang_up()
 
     def _next(self, timeout_s: float) -> Message | None:
         try:
@@ -196,16 +176,82 @@ class Connection:
             raise heard
         return heard
 
-    def _write(self, message: Message) -> None:
+
+class _Line:
+    """A socket, the thread that reads from it, and the session on it (see `client_session`).
+
+    `_session_lock` guards the session and what it wants written, `_writing` the socket: a thread
+    that writes keeps no other from reading.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        incarnation: str,
+        heard: SimpleQueue[Message | PalioError],
+        timeout_s: float,
+    ) -> None:
+        hello = Hello("client", door.name, PROTOCOL_VERSION, door.token, incarnation)
+        self.session = ClientSession(
+            self, self, [door.url], hello, _no_chance, returns=False, paced=_not_yet
+        )
+        self._heard = heard
+        self._url = door.url
+        self._timeout_s = timeout_s
+        self._socket = door.socket(timeout_s)
+        self._encoder = Encoder()
+        self._out: list[bytes] = []
+        self._session_lock = Lock()
+        self._writing = Lock()
+        self._opened: SimpleQueue[PalioError | None] = SimpleQueue()
+        self._reader = Thread(target=self._read, name="palio-connection", daemon=True)
+
+    def open(self, timeout_s: float) -> None:
+        """Be welcomed."""
+        self._reader.start()
+        with self._session_lock:
+            self.session.connect(monotonic())
+        self._flush()
+        try:
+            error = self._opened.get(timeout=timeout_s)
+        except Empty:
+            raise Unreachable(f"{self._url} did not greet within {timeout_s:g} s") from None
+        if error is not None:
+            raise error
+
+    def say(self, message: Message) -> None:
+        """Send a message."""
+        with self._session_lock:
+            if not self.session.is_connected:
+                raise Unreachable(f"the connection to {self._url} is over")
+            self.session.send(message)
+        self._flush()
+
+    def hang_up(self) -> None:
+        """End the session."""
+        with self._session_lock:
+            self.session.end()
+        with suppress(Unreachable):
+            self._flush()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        if self._reader.ident is not None:
+            self._reader.join(timeout=self._timeout_s)
+
+    def _flush(self) -> None:
         try:
             with self._writing:
-                self._socket.sendall(b"".join(map(bytes, self._encoder.encode(message))))
+                with self._session_lock:
+                    data, self._out = b"".join(self._out), []
+                if data:
+                    self._socket.sendall(data)
         except OSError as error:
-            raise Unreachable(f"the connection to {self.url} broke: {error}") from None
+            raise Unreachable(f"the connection to {self._url} broke: {error}") from None
 
     def _read(self) -> None:
         """What the thread does: everything that comes, until nothing more does."""
-        decoder = Decoder(self.url)
+        decoder = Decoder(self._url)
         try:
             while True:
                 try:
@@ -214,40 +260,85 @@ class Connection:
                     continue  # the time is for writing; a broker that has died closes
                 if not data:
                     break
-                for message in decoder.feed(data):
-                    self._take(message)
-                self._tell_seen()
-            end: PalioError = Unreachable(f"{self.url} closed the connection")
+                self._take(decoder, data)
+                self._flush()
+            end: Exception = Unreachable(f"{self._url} closed the connection")
         except OSError as error:
-            end = Unreachable(f"the connection to {self.url} broke: {error}")
+            end = Unreachable(f"the connection to {self._url} broke: {error}")
         except PalioError as error:
             end = error
-        self._heard.put(end)
+        with self._session_lock:
+            self.session.lost(end, monotonic())
 
-    def _take(self, message: Message) -> None:
-        if type(message) not in UNCOUNTED:
-            self._arrived.arrive(message)
-        match message:
-            case Ping():
-                self._write(Pong())
-            case Seen():
-                pass
-            case Deliver(entry=0):
-                pass  # published for who was there; it could not be read a second time
-            case Bye():
-                raise _farewell(self.url, message)
-            case _:
-                self._heard.put(message)
+    def _take(self, decoder: Decoder, data: bytes) -> None:
+        with self._session_lock:
+            before = self.session.stream.received
+            try:
+                for message in decoder.feed(data):
+                    self.session.receive(message, monotonic())
+            except IllegalMessage as error:
+                self.session.illegal(error, monotonic())
+            if self.session.stream.received > before:
+                self.session.say_seen(self.session.stream.received)
 
-    def _tell_seen(self) -> None:
-        word = self._arrived.word(now=True)
-        if word is not None:
-            self._write(word)
+    # --- `client_session.Connector` ---
+
+    def dial(self, url: str) -> None:
+        """See `Connector`: the socket is there."""
+        del url
+        self.session.dialled(monotonic())
+
+    def send(self, message: Message) -> None:
+        """See `Connector`."""
+        self._out += map(bytes, self._encoder.encode(message))
+
+    def close(self) -> None:
+        """See `Connector`: nothing more is heard, and `hang_up` closes the socket."""
+
+    def opened(self, *, resumed: bool) -> None:
+        """See `Connector`."""
+        del resumed
+        self._opened.put(None)
+
+    def unopened(self, error: PalioError, *, again: bool) -> None:
+        """See `Connector`."""
+        del again
+        self._opened.put(error)
+
+    def broke(self, error: Exception) -> None:
+        """See `Connector`: the session ends with its connection."""
+
+    # --- `client_session.Owner` ---
+
+    def renewed(self, session: ClientSession, *, is_first: bool) -> None:
+        """See `Owner`: nothing was said before."""
+
+    def hear(self, session: ClientSession, message: Message) -> None:
+        """See `Owner`."""
+        del session
+        if not isinstance(message, Deliver) or message.entry:
+            self._heard.put(message)
+        # What was published for those who were here could not be read a second time.
+
+    def flow(self, session: ClientSession) -> None:
+        """See `Owner`."""
+
+    def lost(self, session: ClientSession) -> None:
+        """See `Owner`."""
+
+    def left_out(self, *about: object) -> None:
+        """See `Owner` and `Connector`: nothing is sent a second time."""
+
+    def ended(self, session: ClientSession, error: PalioError) -> None:
+        """See `Owner`."""
+        del session
+        self._heard.put(error)
 
 
-def _farewell(url: str, bye: Bye) -> PalioError:
-    if bye.code in ("NotAuthenticated", "NotPermitted", "InvalidInput"):
-        return error_of(Failure(bye.code, f"{url}: {bye.reason}"))
-    if bye.code == "IllegalMessage":
-        return IllegalMessage(url, f"it says so of us: {bye.reason}")
-    return Unreachable(f"{url} hung up: {bye.reason or bye.code}")
+def _no_chance() -> float:
+    """Pauses between attempts are left to chance; this client makes one attempt."""
+    return 0.0
+
+
+def _not_yet() -> None:
+    """`Seen` is said for all that one read has brought."""
