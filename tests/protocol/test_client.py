@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from palio.errors import Closed
+from palio.node.settings import Settings
+from palio.protocol.limits import BACKOFF_MAX_S
+from palio.protocol.messages import UNCOUNTED, Ask, Done
+from palio.protocol.requests import Outcome
+from palio.protocol.transitions import ALLOWED, Speaker, State
+from palio.simulation.member import Member
+from palio.simulation.topologies import line
+from palio.simulation.world import World
+
+QUICK = Settings(heartbeat_s=1.0, client_grace_s=2.0, peer_grace_s=2.0)
+
+
+def world_of(size: int) -> World:
+    return World.of(line(size), settings=QUICK)
+
+
+def heard(member: Member) -> list[int]:
+    return [row["x"] for _, _, row in member.heard]
+
+
+def lose_session(world: World, member: Member) -> None:
+    """Stay away until the broker has forgotten the session; it does not come back by itself."""
+    member.vanish()
+    world.run(QUICK.client_grace_s + 1.0)
+
+
+def test_a_client_hears_all_that_a_broker_may_say() -> None:
+    member = world_of(1).client("a", "b1")
+    legal = ALLOWED[Speaker.BROKER, State.ESTABLISHED] - UNCOUNTED
+    assert set(member.core._hearers) == legal
+
+
+def test_a_durable_subscription_that_takes_the_name_of_one_that_was_forgotten_stays() -> None:
+    """Both are said while the session is lost: the end of the one is not that of the other."""
+    world = world_of(1)
+    owner, publisher = world.client("a", "b1"), world.client("p", "b1")
+    key = owner.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    lose_session(world, owner)
+    owner.unsubscribe(key, forget=True)
+    owner.subscribe("x > 5", durable="d")
+    owner.connect()
+    world.run(2.0)
+    publisher.publish({"x": 1}, {"x": 9}, durable=True)
+    world.run(2.0)
+    assert heard(owner) == [9]
+    assert world.nodes["b1"].status()["custody_entries"] == 0
+
+
+def test_requests_of_a_session_that_was_lost_are_answered_once_by_the_next() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    key = member.subscribe("x > :low", {"low": 0})
+    world.run(1.0)
+    lose_session(world, member)
+    asked = [member.update(key, low=5), member.settle(), member.ask(lambda id: Ask(id, "status"))]
+    gone = member.subscribe("x < 0")
+    member.unsubscribe(gone)
+    member.connect()
+    world.run(2.0)
+    assert [len(member.outcomes[id]) for id in member.requested] == [1] * len(member.requested)
+    assert member.answers[asked[1]] == Done(asked[1])
+    member.publish({"x": 3}, {"x": 7})
+    world.run(1.0)
+    assert heard(member) == [7]
+
+
+def test_what_was_not_durable_and_not_answered_is_unknown_and_the_rest_goes_again() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    lose_session(world, member)
+    member.publish({"x": 1})
+    member.publish({"x": 2}, durable=True)
+    member.connect()
+    world.run(2.0)
+    light, durable = member.publications
+    assert (light.levels, type(light.error).__name__) == ([""], "Unreachable")
+    assert (durable.levels, durable.error) == (["durable"], None)
+
+
+def test_after_the_end_every_request_is_answered_at_once() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    waiting: list[Outcome] = []
+    member.core.ask(Ask(0, "status"), waiting.append)
+    member.core.end()
+    member.core.ask(Ask(0, "status"), waiting.append)
+    world.run(1.0)
+    assert [type(each) for each in waiting] == [Closed, Closed]
+
+
+def test_a_move_gives_on_once_what_both_brokers_deliver() -> None:
+    world = world_of(2)
+    member, publisher = world.client("a", "b1"), world.client("p", "b1")
+    member.subscribe("x > 0")
+    world.run(2.0)
+    member.move_over("b2")
+    for x in range(1, 40):
+        publisher.publish({"x": x})
+        world.run(0.01)
+    world.run(2.0)
+    assert sorted(heard(member)) == list(range(1, 40))
+    assert world.nodes["b1"].status()["sessions"] == 1, "the old broker was left"
+
+
+def test_a_broker_that_is_gone_is_dialled_until_it_is_back() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    world.kill("b1")
+    world.run(30.0)
+    assert not member.is_connected
+    world.start("b1")
+    world.run(1.5 * BACKOFF_MAX_S)
+    assert member.is_connected
