@@ -14,7 +14,6 @@ import pytest
 from tests.test_layering import ROOT, imports, module_name
 
 KNOWN: Final[Mapping[str, str]] = {
-    "palio.client.audience": "subscriptions, their queues and what serves them know each other",
     "palio.matching.kernels": "warming the kernels up uses what the kernels are used by",
 }
 """The circles that there are, by their first module, each with its reason."""

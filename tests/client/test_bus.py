@@ -254,7 +254,7 @@ async def test_parameters_by_name_and_in_values() -> None:
     async with palio.Bus() as bus:
         sub = await bus.subscribe("x > :low AND x < :capacity", values={"capacity": 9}, low=1)
         assert sub.values == {"low": 1, "capacity": 9}
-        assert sub._inbox.capacity != 9
+        assert sub.capacity != 9
 
 
 async def test_parameters_with_the_names_of_options() -> None:
@@ -262,7 +262,7 @@ async def test_parameters_with_the_names_of_options() -> None:
         text = "a = :values AND b = :capacity AND c = :durable AND d = :on_gap AND e = :filter"
         given = {"values": 1, "capacity": 2, "durable": 3, "on_gap": 4, "filter": 5}
         sub = await bus.subscribe(text, given, capacity=9)
-        assert (sub.values, sub._inbox.capacity) == (given, 9)
+        assert (sub.values, sub.capacity) == (given, 9)
         await sub.update({"values": 6}, durable=7)
         assert sub.values == given | {"values": 6, "durable": 7}
         await sub.replace("a = :values AND f = :self", {"self": 8})

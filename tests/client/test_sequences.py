@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palio
-from palio.client.connection import connect
+from palio.client.connection import Client, connect
 from palio.client.events import Event, Gap, Late
 from palio.client.sequences import MAX_REORDER_S, REORDER_S, Sequences, check_reorder
 from palio.client.subscription import Subscription
@@ -204,10 +204,10 @@ async def test_a_bus_needs_no_reorder_window() -> None:
 # --- over brokers ---
 
 
-async def publish_at_both_ends(net: Network, subscription: Subscription, count: int) -> None:
+async def publish_at_both_ends(net: Network, heard: Subscription | Client, count: int) -> None:
     """A first step at b1 and 10 ms later the second at b5, so many times: 80 ms by four links."""
     far, near = await net.connect("b1", name="far"), await net.connect("b5", name="near")
-    await subscription.settled()
+    await heard.settled()
     for _ in range(count):
         receipts = [far.publish_nowait({"x": 1})]
         await asyncio.sleep(0.01)
@@ -409,8 +409,7 @@ async def test_handlers_hear_sequences_in_order_too() -> None:
     async with Network("line:5", delay_s=0.02) as net:
         client = await net.connect("b5")
         pairs = await client.attach(Pairs())
-        (subscription,) = pairs._subscriptions
-        await publish_at_both_ends(net, subscription, 5)
+        await publish_at_both_ends(net, client, 5)
         await client.detach(pairs)  # what is complete is dealt with first
         assert pairs.heard == [(seq, seq) for seq in range(1, 6)]
 

@@ -81,14 +81,14 @@ async def test_what_no_broker_may_say_is_told_to_it(monkeypatch: pytest.MonkeyPa
     async with Network("line:1") as net:
         client, publisher = await net.connect("b1"), await net.connect("b1")
         heard = await client.subscribe("x > 0")
-        right = client.deliver
+        right = client._upstream.deliver
 
         def refuses(message: Deliver, fresh: RowMask | None) -> None:
             if _is_bad(message):
                 raise IllegalMessage("the broker", "no")
             right(message, fresh)
 
-        monkeypatch.setattr(client, "deliver", refuses)
+        monkeypatch.setattr(client._upstream, "deliver", refuses)
         await publisher.publish({"x": 666})
         await publisher.publish({"x": 1})
         assert dict(await heard.receive()) == {"x": 1}

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import palio
+from palio.client.delivery_queue import MAX_CAPACITY
 from palio.client.events import Event
-from palio.client.inbox import MAX_CAPACITY
+from palio.client.registration import Registration
+from palio.client.upstream import Told
 from palio.errors import (
     HandlerFailed,
     InvalidBinding,
@@ -22,6 +23,12 @@ from palio.errors import (
 )
 from palio.matching.reference import Reference
 from tests.client.helpers import seqs, turns
+
+
+def heard_by(subscriber: palio.Subscriber) -> list[Registration]:
+    """The subscriptions of the handlers that run."""
+    assert subscriber._attached is not None
+    return subscriber._attached.registrations
 
 
 class Trader(palio.Subscriber):
@@ -250,8 +257,8 @@ async def test_a_subscriber_that_is_cancelled_leaves_nothing_behind() -> None:
         for let_begin in (0, 3):
             trader = await bus.attach(Trader())
             await turns(let_begin)
-            (task,) = bus._attached.values()
-            task.cancel()
+            (attached,) = bus._attached.values()
+            attached.task.cancel()
             await turns()
             assert len(matcher) == 0
             assert (await bus.publish(ibm(1))).deliveries == 0
@@ -294,13 +301,13 @@ async def test_an_assignment_changes_all_filters_that_use_it() -> None:
     async with palio.Bus() as bus:
         range_ = await bus.attach(Range())
         range_.high = 20
-        values = [dict(sub.values) for sub in range_._subscriptions]
+        values = [dict(sub.values) for sub in heard_by(range_)]
         assert values == [
             {"low": 0, "high": 20},
             {"high": 20, "prefix": "I"},
             {"prefix": "I"},
         ]
-        assert [sub.version for sub in range_._subscriptions] == [1, 1, 0]
+        assert [sub.version for sub in heard_by(range_)] == [1, 1, 0]
         await bus.publish([{"x": 15}, {"x": 25}])
     assert range_.seen == [15]
 
@@ -317,7 +324,7 @@ async def test_what_was_assigned_before_attaching_counts() -> None:
 async def test_an_assignment_that_one_filter_refuses_changes_none() -> None:
     async with palio.Bus() as bus:
         range_ = await bus.attach(Range())
-        before = [(dict(sub.values), sub.version) for sub in range_._subscriptions]
+        before = [(dict(sub.values), sub.version) for sub in heard_by(range_)]
         with pytest.raises(InvalidBinding):
             range_.prefix = 5  # `name = 5` could be, `name LIKE 5` cannot
         assert range_.prefix == "I"
@@ -330,13 +337,13 @@ async def test_an_assignment_that_one_filter_refuses_changes_none() -> None:
         with pytest.raises(InvalidBinding):
             assign_both()
         assert (range_.high, range_.prefix) == (10, "I")
-        assert [(dict(sub.values), sub.version) for sub in range_._subscriptions] == before
+        assert [(dict(sub.values), sub.version) for sub in heard_by(range_)] == before
 
 
 async def test_several_assignments_are_one_update() -> None:
     async with palio.Bus() as bus:
         range_ = await bus.attach(Range())
-        inside = next(iter(range_._subscriptions))
+        inside = heard_by(range_)[0]
         with range_.assigning():
             range_.low = 30
             with range_.assigning():
@@ -361,9 +368,9 @@ async def test_a_block_that_raises_assigned_nothing() -> None:
         with pytest.raises(ZeroDivisionError):
             assign_half()
         assert range_.low == 0
-        assert next(iter(range_._subscriptions)).version == 0
+        assert heard_by(range_)[0].version == 0
         range_.low = 1
-        assert next(iter(range_._subscriptions)).version == 1
+        assert heard_by(range_)[0].version == 1
 
 
 async def test_assigning_without_a_bus() -> None:
@@ -379,16 +386,17 @@ async def test_an_assignment_on_another_thread_waits_until_it_is_in_force(
     async with palio.Bus() as bus:
         range_ = await bus.attach(Range())
         where: list[threading.Thread] = []
-        rebind = bus._rebind
+        (inside, *_) = heard_by(range_)
+        update = inside.update
 
-        def watched(*arguments: Any) -> Awaitable[None]:
+        def watched(values: dict[str, Any]) -> Told:
             where.append(threading.current_thread())
-            return rebind(*arguments)
+            return update(values)
 
-        monkeypatch.setattr(bus, "_rebind", watched)
+        monkeypatch.setattr(inside, "update", watched)
         await asyncio.to_thread(setattr, range_, "low", 7)
         assert range_.low == 7
-        assert next(iter(range_._subscriptions)).values["low"] == 7
+        assert heard_by(range_)[0].values["low"] == 7
         assert where == [threading.current_thread()]
         with pytest.raises(InvalidBinding):
             await asyncio.to_thread(setattr, range_, "prefix", 7)
@@ -548,18 +556,18 @@ async def test_a_handler_whose_subscription_ended_is_told_and_the_others_go_on(
 
     async with palio.Bus() as bus:
         two = await bus.attach(Two())
-        first, second = two._subscriptions
-        first._finish(NotPermitted("it was taken back"))
+        first, second = heard_by(two)
+        first.end(NotPermitted("it was taken back"))
         await bus.publish([{"x": 1}, {"y": 1}])
         await turns()
         assert two.heard == ["other"]
         assert "Two.one of " in caplog.text
         assert "hears nothing more: it was taken back" in caplog.text
-        second._finish(NotPermitted("this too"))
+        second.end(NotPermitted("this too"))
         await turns()
-        assert two._task is not None
-        assert two._task.done()
-        assert two._task.exception() is None
+        assert two._attached is not None
+        assert two._attached.task.done()
+        assert two._attached.task.exception() is None
 
 
 async def test_what_refused_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -569,8 +577,8 @@ async def test_what_refused_raises_is_logged(caplog: pytest.LogCaptureFixture) -
 
     async with palio.Bus() as bus:
         broken = await bus.attach(Broken())
-        (only,) = broken._subscriptions
-        only._finish(NotPermitted("no"))
+        (only,) = heard_by(broken)
+        only.end(NotPermitted("no"))
         assert "refused() of" in caplog.text
 
 
@@ -601,7 +609,7 @@ async def test_a_block_of_assignments_is_of_its_own_thread_or_task() -> None:
         done.set()
         await failing
         assert (pair.a, pair.b) == (0, 5)
-        (heard,) = pair._subscriptions
+        (heard,) = heard_by(pair)
         assert heard.values == {"a": 0, "b": 5}
 
 
@@ -656,10 +664,11 @@ async def test_a_handler_that_is_closed_from_outside_ends() -> None:
         await bus.attach(waiting)
         await bus.publish({"x": 1})
         await turns()
-        assert waiting._task is not None
-        steps = waiting._task.get_coro()
+        assert waiting._attached is not None
+        task = waiting._attached.task
+        steps = task.get_coro()
         assert steps is not None
         steps.close()  # as the interpreter does with what is never run again
-        waiting._task.cancel()
+        task.cancel()
         with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
-            await waiting._task
+            await task

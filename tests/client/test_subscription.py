@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 import palio
-from palio.client.subscription import KEPT_GAPS, Subscription
+from palio.client.registration import KEPT_GAPS
+from palio.client.subscription import Subscription
 from palio.errors import Closed, InvalidBinding, InvalidFilter, ParseError
 from palio.model.events import SEQ, TIME
 from tests.client.helpers import NOON, drain, plain, seqs, stopped_clock

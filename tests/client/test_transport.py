@@ -166,7 +166,7 @@ async def test_a_connection_that_is_closing_is_not_written_to(
     """The loop may have closed it without having said so yet."""
     async with broker(friendly) as (url, _):
         client = await palio.connect(url)
-        wire: Any = client._session._wire
+        wire: Any = client._upstream._session._wire
         monkeypatch.setattr(wire._transport, "write", lambda _: pytest.fail("written"))
         wire._transport.abort()
         wire.send(Pong())

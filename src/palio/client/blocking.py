@@ -16,14 +16,13 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from palio.client.answers import CatalogueEntry, Topology, Trace
-from palio.client.audience import Audience
 from palio.client.bus import Bus
-from palio.client.connection import Offer, connect
+from palio.client.connection import Client, Offer, connect
+from palio.client.delivery_queue import DEFAULT_CAPACITY
 from palio.client.events import Event, Gap, Published
-from palio.client.inbox import DEFAULT_CAPACITY
 from palio.client.outgoing import Publishable
 from palio.client.subscriber import Subscriber
-from palio.client.subscription import SETTLE_PATIENCE_S, Subscription
+from palio.client.subscription import SETTLE_PATIENCE_S, Subscription, SubscriptionView
 from palio.errors import Closed, PalioError
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
@@ -148,10 +147,11 @@ def _at_once(work: Coroutine[Any, Any, Result]) -> Result:
     )
 
 
-class SyncSubscription:
+class SyncSubscription(SubscriptionView):
     """A `Subscription` without `await`: iterate over it to receive."""
 
     def __init__(self, inner: Subscription, portal: Portal) -> None:
+        super().__init__(inner)
         self._inner = inner
         self._portal = portal
 
@@ -196,46 +196,6 @@ class SyncSubscription:
         """Hear nothing more; what waits is discarded. `forget` ends a durable one for good."""
         self._portal.call(self._inner.unsubscribe(forget=forget))
 
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """The current values of its parameters."""
-        return self._inner.values
-
-    @property
-    def filter(self) -> Filter | Pattern:
-        """What it hears."""
-        return self._inner.filter
-
-    @property
-    def waiting(self) -> int:
-        """Events in its queue."""
-        return self._inner.waiting
-
-    @property
-    def lost(self) -> int:
-        """Events of all gaps told: it fell behind, or they came too late for its pattern."""
-        return self._inner.lost
-
-    @property
-    def late(self) -> int:
-        """Events that came too late for the pattern and took no part, counted as they come."""
-        return self._inner.late
-
-    @property
-    def reorder_s(self) -> float:
-        """How long a pattern waits for events that were overtaken on their way."""
-        return self._inner.reorder_s
-
-    @property
-    def gaps(self) -> list[Gap]:
-        """The gaps reported so far, newest last."""
-        return list(self._inner.gaps)
-
-    @property
-    def spurious(self) -> int:
-        """Events left out because they no longer matched when they were taken."""
-        return self._inner.spurious
-
     def __enter__(self) -> Self:
         return self
 
@@ -246,9 +206,6 @@ class SyncSubscription:
         trace: TracebackType | None,
     ) -> None:
         self._portal.call(self._inner.__aexit__(kind, error, trace))
-
-    def __repr__(self) -> str:
-        return f"<SyncSubscription to {self._inner.filter}, {self._inner.waiting} waiting>"
 
 
 class SyncOffer:
@@ -271,11 +228,11 @@ class SyncOffer:
         return f"<SyncOffer of {self.advertisement}>"
 
 
-class SyncAudience:
+class SyncHub:
     """What `SyncBus` and `SyncClient` have in common: calls are handed to a loop and waited for."""
 
-    def __init__(self, audience: Audience, portal: Portal) -> None:
-        self._audience = audience
+    def __init__(self, hub: Bus | Client, portal: Portal) -> None:
+        self._hub = hub
         self._portal = portal
         self._closing = threading.Lock()
 
@@ -290,7 +247,7 @@ class SyncAudience:
     ) -> SyncSubscription:
         """Hear what matches from now on; see `subscribe` of the asynchronous class."""
         inner = self._portal.call(
-            self._audience.subscribe(filter, values, capacity=capacity, on_gap=on_gap, **options)
+            self._hub.subscribe(filter, values, capacity=capacity, on_gap=on_gap, **options)
         )
         return SyncSubscription(inner, self._portal)
 
@@ -299,11 +256,11 @@ class SyncAudience:
 
         Handlers may publish, subscribe and assign to parameters, but not wait for events there.
         """
-        return self._portal.call(self._audience.attach(subscriber))
+        return self._portal.call(self._hub.attach(subscriber))
 
     def detach(self, subscriber: Subscriber) -> None:
         """Let a subscriber's handlers deal with what waits for them, then hear nothing more."""
-        self._portal.call(self._audience.detach(subscriber))
+        self._portal.call(self._hub.detach(subscriber))
 
     def close(self) -> None:
         """Take no more events; receivers get what waits for them, then end.
@@ -314,7 +271,7 @@ class SyncAudience:
             raise PalioError("a handler cannot close the bus that runs it; use another thread")
         with self._closing:
             if self._portal.is_open:
-                self._portal.call(self._audience.close())
+                self._portal.call(self._hub.close())
                 self._portal.close()
 
     def __enter__(self) -> Self:
@@ -329,10 +286,10 @@ class SyncAudience:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._audience!r}>"
+        return f"<{type(self).__name__}: {self._hub!r}>"
 
 
-class SyncBus(SyncAudience):
+class SyncBus(SyncHub):
     """A `Bus` without `await`.
 
     >>> import palio
@@ -354,7 +311,7 @@ class SyncBus(SyncAudience):
         return self._portal.call(self._bus.publish(events, publisher=publisher, durable=durable))
 
 
-class SyncClient(SyncAudience):
+class SyncClient(SyncHub):
     """A `Client` without `await`: `with palio.SyncClient("palio://localhost:7400") as client`.
 
     It takes the arguments of `palio.connect`, and is connected when it is made.

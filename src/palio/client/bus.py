@@ -13,13 +13,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from palio.client.audience import Audience
+from palio.client.delivery_queue import DEFAULT_CAPACITY
+from palio.client.dispatcher import Dispatcher
 from palio.client.events import Gap, Published
-from palio.client.inbox import DEFAULT_CAPACITY
+from palio.client.hub import Hub
 from palio.client.outgoing import Publishable, batches
+from palio.client.registration import Options
+from palio.client.subscribing import given_values, understood
 from palio.client.subscription import Subscription
+from palio.client.upstream import LocalUpstream
 from palio.errors import InvalidInput
-from palio.matching.index import Index
 from palio.matching.protocol import Matcher, Matches
 from palio.model.events import SEQ, TIME, stamped
 from palio.model.filters import Filter
@@ -43,7 +46,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class Bus(Audience):
+class Bus(Hub[LocalUpstream]):
     """An embedded bus.
 
     >>> import asyncio, palio
@@ -59,7 +62,8 @@ class Bus(Audience):
     def __init__(
         self, *, matcher: Matcher | None = None, clock: Callable[[], datetime] = _now
     ) -> None:
-        super().__init__(matcher)
+        upstream = LocalUpstream()
+        super().__init__(Dispatcher(upstream, matcher), upstream, reorder_s=0.0)
         self._clock = clock
         self._last_time: datetime | None = None
         self._seqs: dict[str, int] = {}
@@ -79,12 +83,13 @@ class Bus(Audience):
         mapping takes those with the name of an option. `capacity` bounds the events that wait; what
         a slow consumer loses is told to `on_gap`.
         """
-        what = self._understood(filter)
+        what = understood(filter)
         for name in sorted((_DURABLE_OPTIONS - what.variables) & parameters.keys()):
             raise InvalidInput(f"{name}= is for brokers: {_NOTHING_KEPT}")
         if "reorder_s" in parameters and "reorder_s" not in what.variables:
             raise InvalidInput(f"reorder_s= is for brokers: {_IN_ORDER}")
-        return await super().subscribe(what, values, capacity=capacity, on_gap=on_gap, **parameters)
+        given = given_values(values, parameters)
+        return await self._subscribed(what, given, capacity, Options(on_gap))
 
     async def publish(
         self, events: Publishable, *, publisher: str = "bus", durable: bool = False
@@ -102,33 +107,34 @@ class Bus(Audience):
             check_name(publisher, "a publisher")
         time = self._next_time()
         before = last = self._seqs.get(publisher, 0)
-        known = self._matched_alone(events, last + 1, time)
         matched = []
-        if known is not None and not len(known.keys):
+        alone = self._matched_alone(events, last + 1, time)
+        if alone is not None and not len(alone.keys):
             last += 1
         else:
             for batch in batches(events):
                 whole = stamped(batch, last + 1, (time - _EPOCH) // _TICK)
                 last += batch.num_rows
-                matched.append((whole, known or self._matcher.match(whole)))
+                matched.append((whole, alone or self._dispatcher.match(whole)))
         self._seqs[publisher] = last
         self._last_time = time
-        deliveries, crowded = self._hand_out(publisher, matched)
-        if crowded:
+        deliveries, is_crowded = 0, False
+        for whole, matches in matched:
+            count, crowded = self._dispatcher.queue(publisher, whole, matches)
+            deliveries += count
+            is_crowded |= crowded
+        if is_crowded:
             await asyncio.sleep(0)  # let consumers run before more is published
         return Published(before + 1, last, deliveries)
 
     def _matched_alone(self, events: Publishable, seq: int, time: datetime) -> Matches | None:
-        """What a single event matches, found without making a batch of it, which takes several
-        times as long; None for anything else. Names that belong to the system are refused with
-        the batch.
+        """What a single event matches; None for anything else. Names that belong to the system are
+        refused with the batch.
         """
-        if not isinstance(events, Mapping) or not isinstance(self._matcher, Index):
+        if not isinstance(events, Mapping) or any(str(name)[:1] == "$" for name in events):
             return None
-        if any(str(name)[:1] == "$" for name in events):
-            return None
-        keys = self._matcher.match_event({**events, SEQ: seq, TIME: time})
-        return Matches(np.zeros(len(keys), np.int64), keys)
+        keys = self._dispatcher.match_event({**events, SEQ: seq, TIME: time})
+        return None if keys is None else Matches(np.zeros(len(keys), np.int64), keys)
 
     def _next_time(self) -> datetime:
         """Now, or just after the last publication if the clock has not moved on since.

@@ -17,23 +17,23 @@ import asyncio
 import random
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import partial
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, Self
 
 from palio.client.answers import CatalogueEntry, Topology, Trace
+from palio.client.broker_upstream import BrokerUpstream
 from palio.client.deadlines import TIMEOUT_S, check_timeout
+from palio.client.delivery_queue import DEFAULT_CAPACITY
 from palio.client.events import Gap, Published
-from palio.client.inbox import DEFAULT_CAPACITY, Inbox
+from palio.client.hub import Hub
 from palio.client.outgoing import Publishable
-from palio.client.remote import Remote, unanswered
+from palio.client.registration import Options
 from palio.client.securing import TLS
 from palio.client.sequences import REORDER_S, check_reorder
-from palio.client.session import Session
-from palio.client.subscription import SETTLE_PATIENCE_S, Subscription, check_durable, given_values
+from palio.client.subscribing import given_values, understood
+from palio.client.subscription import SETTLE_PATIENCE_S, Subscription
 from palio.client.transport import Dial, tcp
-from palio.client.waiting import answers, in_background
-from palio.errors import InvalidInput, Unreachable, Unsettled
+from palio.errors import InvalidInput
 from palio.language.parsing import read_advertisement
 from palio.matching.protocol import Matcher
 from palio.model.advertisements import Advertisement
@@ -43,16 +43,8 @@ from palio.model.values import Bindings
 from palio.protocol.addresses import parse_address
 from palio.protocol.durations import check_seconds
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import (
-    Advertise,
-    Answer,
-    Ask,
-    Hello,
-    Retire,
-    Unadvertise,
-)
+from palio.protocol.messages import Answer, Ask, Hello, Retire
 from palio.protocol.names import check_name
-from palio.protocol.receipts import Receipts
 
 __all__ = ["Client", "Offer", "connect"]
 
@@ -104,62 +96,71 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
         token=token,
         incarnation=secrets.token_hex(4),
     )
-    return Client(
+    upstream = BrokerUpstream(
         urls,
         hello,
         dial,
         matcher=matcher,
         draw=random.Random(seed),
         timeout=check_timeout(timeout),
-        reorder_s=check_reorder(reorder_s),
     )
+    return Client(upstream, reorder_s=check_reorder(reorder_s))
 
 
 class Offer:
     """What `advertise` returns: an `advertisement` in force, which `withdraw` ends."""
 
-    def __init__(self, client: Client, key: int, advertisement: Advertisement) -> None:
-        self._client = client
-        self._key = key
+    def __init__(self, upstream: BrokerUpstream, number: int, advertisement: Advertisement) -> None:
         self.advertisement = advertisement
+        self._upstream = upstream
+        self._number = number
 
     async def withdraw(self) -> None:
         """Announce no longer that such events will be published."""
-        await self._client.unadvertise(self)
+        await self._upstream.unadvertise(self._number)
 
     def __repr__(self) -> str:
         return f"<Offer of {self.advertisement}>"
 
 
-class Client(Remote):
+class Client(Hub[BrokerUpstream]):
     """The verbs of the bus over a connection; made by `connect`."""
+
+    def __init__(self, upstream: BrokerUpstream, *, reorder_s: float) -> None:
+        super().__init__(upstream.dispatcher, upstream, reorder_s=reorder_s)
+        self._outbox = upstream.outbox
 
     # --- the connection ---
 
     @property
     def name(self) -> str:
         """What this client calls itself."""
-        return self._hello.name
+        return self._upstream.name
 
     @property
     def publisher(self) -> str:
         """The name that its events bear; empty before it is connected."""
-        return self._core.session.publisher
+        return self._upstream.session.publisher
 
     @property
     def broker(self) -> str:
         """The name of the broker at the other end; empty before it is connected."""
-        return self._core.session.broker
+        return self._upstream.session.broker
 
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection now; one that broke is dialled again by itself."""
-        return self._core.session.is_connected
+        return self._upstream.session.is_connected
+
+    @property
+    def spurious(self) -> int:
+        """Events that came and were for no subscription any longer."""
+        return self._dispatcher.spurious
 
     async def open(self) -> None:
         """Connect; `Unreachable` if no broker answers. `async with` does it."""
         self._check_usable()
-        await self._session.open()
+        await self._upstream.open()
 
     def __await__(self) -> Generator[Any, None, Self]:
         yield from self.open().__await__()
@@ -175,10 +176,7 @@ class Client(Remote):
         What was published is answered first; what is published meanwhile waits.
         """
         self._check_open()
-        if self.is_connected:
-            await self._answered()
-        self._session.pause()
-        self._is_away = True
+        await self._upstream.suspend()
 
     async def resume(self, *urls: str) -> None:
         """Come back to the broker, or to another one.
@@ -187,9 +185,7 @@ class Client(Remote):
         that it may have missed something. Durable subscriptions miss no durable event.
         """
         self._check_usable()
-        if urls:
-            self._session.core.urls[:] = urls
-        await self._session.open()
+        await self._upstream.open(urls)
 
     async def move(self, *urls: str) -> None:
         """Go to another broker without missing anything.
@@ -199,37 +195,14 @@ class Client(Remote):
         broker cannot be reached, nothing has changed.
         """
         self._check_open()
-        await self._answered()
-        new = Session(self._core, self._dial, urls, self._hello, self._draw)
-        self._core.move(new.core)
-        try:
-            await new.open()
-            await self._settled(0.0)
-        except Unsettled:
-            pass  # those brokers were not heard before either
-        finally:
-            if self._core.session is new.core:
-                self._session = new
-            self._core.moved(asyncio.get_running_loop().time())
-
-    async def _answered(self) -> None:
-        """Return when all that was published is answered."""
-        seconds = self._deadlines.seconds
-        try:
-            async with asyncio.timeout(seconds):
-                await self._outbox.idle()
-        except TimeoutError:
-            raise Unreachable(
-                f"not all that was published was answered in {seconds:g} s ({self._state()}); "
-                "resume(url) goes to another broker without waiting for it"
-            ) from None
+        await self._upstream.move(urls)
 
     async def close(self) -> None:
         """Wait for the broker's answers to what was published, then leave it.
 
         Consumers receive what waits for them, then end.
         """
-        if self._is_open and not self._closed and self.is_connected:
+        if not self._closed and self.is_connected:
             try:
                 async with asyncio.timeout(FLUSH_S):
                     await self._outbox.idle()
@@ -238,8 +211,7 @@ class Client(Remote):
         try:
             await super().close()
         finally:
-            self._core.end()
-            await self._session.closed()
+            await self._upstream.close()
 
     async def __aexit__(
         self,
@@ -249,8 +221,7 @@ class Client(Remote):
     ) -> None:
         """`close`; but whoever is cancelled in the block is not made to wait for a broker."""
         if kind is not None and issubclass(kind, asyncio.CancelledError):
-            self._core.end()
-            await self._session.closed(CANCELLED_S)
+            await self._upstream.close(CANCELLED_S)
         await super().__aexit__(kind, error, trace)
 
     # --- publishing ---
@@ -269,7 +240,7 @@ class Client(Remote):
         `connect`; None waits for ever) `Unreachable` is raised. Nobody knows then whether the
         events are published: they are still sent when the broker is back.
         """
-        seconds = self._deadlines.seconds if isinstance(timeout, EllipsisType) else timeout
+        seconds = self._upstream.deadlines.seconds if isinstance(timeout, EllipsisType) else timeout
         return await self.publish_nowait(events, durable=durable, timeout=seconds)
 
     def publish_nowait(
@@ -283,7 +254,7 @@ class Client(Remote):
         self._check_open()
         receipt = self._outbox.offer(events, durable=durable)
         if timeout is not None:
-            self._deadlines.watch(receipt, _UNRECEIPTED, check_timeout(timeout))
+            self._upstream.deadlines.watch(receipt, _UNRECEIPTED, check_timeout(timeout))
         return receipt
 
     async def advertise(
@@ -296,24 +267,11 @@ class Client(Remote):
         """
         self._check_open()
         what = read_advertisement(text, given_values(values, parameters))
-        key = self._next_advertised
-        self._next_advertised += 1
-        try:
-            await self._ask(Advertise(0, key, str(what)))
-        except BaseException:
-            told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            if self._core.unadvertise(key, answers(told)):  # it may be told of it yet
-                in_background(told)
-            raise
-        return Offer(self, key, what)
+        return Offer(self._upstream, await self._upstream.advertise(what), what)
 
     async def unadvertise(self, offer: Offer) -> None:
         """Withdraw an announcement."""
-        if self._core.advertises(offer._key):
-            self._check_open()
-            withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self._core.unadvertise(offer._key, answers(withdrawn))
-            await self._while_connected(withdrawn, unanswered(Unadvertise(0, offer._key)))
+        await offer.withdraw()
 
     # --- hearing ---
 
@@ -342,36 +300,30 @@ class Client(Remote):
         `reorder_s` is how long a pattern waits for events that were overtaken on their way, if not
         as long as `connect` says. What comes later still is counted in `late` and told as `Late`.
         """
-        given = given_values(values, parameters)
-        what = self._understood(filter)
-        if reorder_s is not None:
-            reorder_s = check_reorder(reorder_s)
-            if not isinstance(what, Pattern):
-                raise InvalidInput(
-                    f"reorder_s= is for patterns, such as a THEN b; {str(what)!r:.80} is one filter"
-                )
+        given, what = given_values(values, parameters), understood(filter)
+        wait_s = self._reorder_s if reorder_s is None else check_reorder(reorder_s)
+        if reorder_s is not None and not isinstance(what, Pattern):
+            raise InvalidInput(
+                f"reorder_s= is for patterns, such as a THEN b; {str(what)!r:.80} is one filter"
+            )
         if acknowledge not in ("automatic", "explicit"):
             raise InvalidInput(f"acknowledge is 'automatic' or 'explicit', not {acknowledge!r}")
         lease_s = check_seconds(lease_s, "lease_s")
-        if durable == "":
-            if lease_s or acknowledge == "explicit":
-                option = "lease_s" if lease_s else "acknowledge"
-                raise InvalidInput(f"{option}= is for durable subscriptions; give durable= a name")
-            heard = self._subscribe(what, given, Inbox(capacity), on_gap, reorder_s=reorder_s)
-            return await self._announced(heard)
+        if durable != "":
+            self._check_durable(durable)
+        elif lease_s or acknowledge == "explicit":
+            option = "lease_s" if lease_s else "acknowledge"
+            raise InvalidInput(f"{option}= is for durable subscriptions; give durable= a name")
+        options = Options(on_gap, wait_s, durable, lease_s, acknowledge == "automatic")
+        return await self._subscribed(what, given, capacity, options)
+
+    def _check_durable(self, durable: str) -> None:
         check_name(durable, "a durable subscription")
-        if any(each.durable == durable for each in self._durable):
+        if any(each.durable == durable for each in self._dispatcher):
             raise InvalidInput(
                 f"this client hears the durable subscription {durable!r} already; unsubscribe it "
                 "first, or change it with update and replace"
             )
-        check_durable(what)
-        subscription = self._subscribe(what, given, Inbox(capacity), on_gap, durable)
-        key = self._numbers[subscription]
-        subscription._receipts = Receipts(partial(self._core.acknowledge, key))
-        subscription._is_automatic = acknowledge == "automatic"
-        self._leases[subscription] = lease_s
-        return await self._announced(subscription)
 
     async def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when all that was subscribed and advertised here is in force everywhere.
@@ -379,7 +331,7 @@ class Client(Remote):
         `Unsettled` names brokers that could not be told, not even after `patience` seconds.
         """
         self._check_open()
-        await self._settled(check_seconds(patience, "patience"))
+        await self._upstream.settled(check_seconds(patience, "patience"))
 
     async def topology(self) -> Topology:
         """The brokers that this one knows of, and how they are linked."""
@@ -412,7 +364,7 @@ class Client(Remote):
         `status`, `trace` and `catalogue`.
         """
         self._check_open()
-        answer: Answer = await self._ask(Ask(0, what, about))
+        answer: Answer = await self._upstream.ask(Ask(0, what, about))
         return answer.data
 
     async def retire(self, broker: str) -> None:
@@ -423,5 +375,5 @@ class Client(Remote):
         is there again, with what is on its disk.
         """
         self._check_open()
-        await self._ask(Retire(0, broker))
-        await self._settled(SETTLE_PATIENCE_S)
+        await self._upstream.ask(Retire(0, broker))
+        await self._upstream.settled(SETTLE_PATIENCE_S)

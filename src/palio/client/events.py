@@ -28,7 +28,7 @@ class Event(Mapping[str, Any]):
     (9.5, 'ticker', 1)
     """
 
-    __slots__ = ("_attributes", "_receipt", "parts", "publisher", "seq", "time")
+    __slots__ = ("_attributes", "parts", "publisher", "receipt", "seq", "time")
 
     def __init__(
         self,
@@ -44,15 +44,15 @@ class Event(Mapping[str, Any]):
         self.seq = seq
         self.time = time
         self.parts = parts
-        self._receipt = receipt
+        self.receipt = receipt
 
     async def ack(self) -> None:
         """Say that this event has been dealt with and need not come again.
 
         It means something for what a durable subscription receives, and nothing for other events.
         """
-        if self._receipt is not None:
-            self._receipt.give()
+        if self.receipt is not None:
+            self.receipt.give()
 
     def __getitem__(self, name: str) -> Any:
         return self._attributes[name]

@@ -19,23 +19,22 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast, overload
 
+from palio.client.answering import log_refusal
+from palio.client.delivery_queue import DEFAULT_CAPACITY, Consumer, DeliveryQueue, check_capacity
 from palio.client.events import Event
-from palio.client.inbox import DEFAULT_CAPACITY, Inbox, check_capacity
-from palio.client.waiting import in_background
+from palio.client.registration import Registration
+from palio.client.subscribing import understood
 from palio.errors import Closed, HandlerFailed, InvalidBinding, InvalidFilter, PalioError
-from palio.language.parsing import parse
 from palio.model.filters import Conjunction, Constraint, Filter
 from palio.model.operators import Op
 from palio.model.patterns import Pattern
+from palio.model.values import Bindings
 
-if TYPE_CHECKING:
-    from palio.client.subscription import Subscription
-
-__all__ = ["Parameter", "Subscriber", "on"]
+__all__ = ["Attached", "Parameter", "Subscriber", "on"]
 
 _log: Final = logging.getLogger("palio")
 
@@ -101,9 +100,7 @@ def on(
 
     Events for all handlers of a subscriber wait in one queue, as long as the largest `capacity`.
     """
-    what = parse(filter) if isinstance(filter, str) else filter
-    if not isinstance(what, Filter | Pattern):
-        raise InvalidFilter(f"@on takes a text, a Filter or a Pattern, not {type(what).__name__}")
+    what = understood(filter, "@on")
     check_capacity(capacity)
 
     def mark(function: AnyHandler) -> AnyHandler:
@@ -116,8 +113,7 @@ def on(
 class Subscriber:
     """Base of classes with `@on` handlers; `await bus.attach(it)` starts them."""
 
-    _task: asyncio.Task[None] | None = None
-    _subscriptions: dict[Subscription, Handler]
+    _attached: Attached | None = None
 
     def failed(self, handler: str, event: Event, error: HandlerFailed) -> None:
         """Called when a handler raised; logs it. Override to do otherwise."""
@@ -172,63 +168,66 @@ class Subscriber:
 
     def _send(self, values: dict[str, Any]) -> None:
         """Put new values in force, on the thread that the handlers run on."""
-        task = self._task
-        if task is None or task.done():
-            self.__dict__.update(values)
+        attached = self._attached
+        if attached is None or attached.task.done():
+            vars(self).update(values)
             return
-        loop = task.get_loop()
+        loop = attached.task.get_loop()
         if loop.is_running() and loop is not _running_loop():
-            asyncio.run_coroutine_threadsafe(self._update(values), loop).result()
+            asyncio.run_coroutine_threadsafe(attached.update_there(values), loop).result()
         else:
-            self._put_in_force(values)
+            attached.update(values)
 
-    async def _update(self, values: dict[str, Any]) -> None:
-        self._put_in_force(values)
 
-    def _put_in_force(self, values: dict[str, Any]) -> None:
-        """Change the subscriptions that use these parameters, or none if one of them refuses."""
-        changes = []
-        for subscription in self._subscriptions:
-            variables = subscription.filter.variables
-            own = {name: value for name, value in values.items() if name in variables}
-            if own:
-                changes.append((subscription, subscription._changed(own)))
-        for subscription, changed in changes:
-            in_background(subscription._put_in_force(changed))
-        self.__dict__.update(values)
+Register: TypeAlias = Callable[[Filter | Pattern, Bindings, DeliveryQueue], Registration]
+"""Queues what matches a filter from now on."""
 
-    def _start(self, subscribe: Callable[..., Subscription]) -> asyncio.Task[None]:
-        """Subscribe all handlers to one queue and run them from it; all of them or none."""
-        handlers = _handlers(type(self))
+
+class Attached:
+    """The handlers of a subscriber at work: their queue, and the task that runs them."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, subscriber: Subscriber, register: Register) -> None:
+        """Register all handlers or none."""
+        handlers = _handlers(type(subscriber))
         if not handlers:
             raise InvalidFilter(
-                f"{type(self).__name__} has no handler; mark methods with @palio.on"
+                f"{type(subscriber).__name__} has no handler; mark methods with @palio.on"
             )
-        if self._task is not None and not self._task.done():
-            raise InvalidFilter(f"{self!r} is attached already; detach it first")
+        before = subscriber._attached
+        if before is not None and not before.task.done():
+            raise InvalidFilter(f"{subscriber!r} is attached already; detach it first")
+        self._subscriber = subscriber
         self._tell_doubts(handlers)
-        inbox = Inbox(max(handler.capacity for handler in handlers))
-        subscriptions: dict[Subscription, Handler] = {}
+        self._queue = DeliveryQueue(max(handler.capacity for handler in handlers))
+        self._handlers: dict[Consumer, Handler] = {}
+        self.registrations: list[Registration] = []
+        """Those of the handlers, in their order."""
         try:
             for handler in handlers:
                 values = {name: self._value_of(name) for name in handler.what.variables}
-                subscriptions[subscribe(handler.what, values, inbox, None)] = handler
+                self._add(handler, register(handler.what, values, self._queue))
         except BaseException:
-            _finish(subscriptions)
+            self.stop()
             raise
-        self._subscriptions = subscriptions
-        for subscription in subscriptions:
-            subscription._on_end = self._ended
-        self._task = asyncio.get_running_loop().create_task(self._run(inbox))
+        subscriber._attached = self
+        self.task = asyncio.get_running_loop().create_task(self._run())
         # A task may end by being cancelled, before it began even: nothing is to be left behind.
-        self._task.add_done_callback(lambda _: _finish(subscriptions))
-        return self._task
+        self.task.add_done_callback(lambda _: self.stop())
+
+    def _add(self, handler: Handler, registration: Registration) -> None:
+        self.registrations.append(registration)
+        self._handlers[registration] = handler
+        name = handler.function.__qualname__
+        registration.on_refused = lambda error: self._refused(name, error)
 
     def _tell_doubts(self, handlers: list[Handler]) -> None:
         """Log what is allowed and hardly meant: what no filter uses, what no filter names."""
+        subscriber = self._subscriber
         used = frozenset[str]().union(*(each.what.variables for each in handlers))
-        for name in sorted(_parameters(type(self)) - used):
-            _log.warning("%r: no filter uses the Parameter %r", self, name)
+        for name in sorted(_parameters(type(subscriber)) - used):
+            _log.warning("%r: no filter uses the Parameter %r", subscriber, name)
         for each in handlers:
             for name in each.narrowing:
                 _log.warning(
@@ -239,59 +238,71 @@ class Subscriber:
                     name,
                 )
 
-    def _ended(self, subscription: Subscription, error: PalioError) -> None:
-        """One subscription ended with an error; with the last one of them the handlers end."""
-        name = self._subscriptions[subscription].function.__qualname__
-        if all(each.closed for each in self._subscriptions):
-            subscription._inbox.close()
-        try:
-            self.refused(name, error)
-        except Exception:  # noqa: BLE001  # the application's own code; the other handlers go on
-            _log.exception("refused() of %r raised", self)
-
-    def _stop(self) -> None:
-        """Hear nothing more; handlers still deal with what waits."""
-        _finish(self._subscriptions)
-
     def _value_of(self, name: str) -> Any:
-        if not isinstance(getattr(type(self), name, None), Parameter):
+        kind = type(self._subscriber)
+        if not isinstance(getattr(kind, name, None), Parameter):
             raise InvalidBinding(
-                f"{type(self).__name__} has no Parameter {name!r} for :{name}", name=name
+                f"{kind.__name__} has no Parameter {name!r} for :{name}", name=name
             )
-        return getattr(self, name)
+        return getattr(self._subscriber, name)
 
-    async def _run(self, inbox: Inbox) -> None:
+    def update(self, values: dict[str, Any]) -> None:
+        """Change the handlers that use these parameters, or none if one of them refuses."""
+        changes = []
+        for registration in self.registrations:
+            variables = registration.what.variables
+            own = {name: value for name, value in values.items() if name in variables}
+            if own:
+                changes.append((registration, registration.changed(own)))
+        for registration, changed in changes:
+            log_refusal(registration.update(changed))
+        vars(self._subscriber).update(values)
+
+    async def update_there(self, values: dict[str, Any]) -> None:
+        """`update` on the loop that the handlers run on."""
+        self.update(values)
+
+    def _refused(self, name: str, error: PalioError) -> None:
+        """One handler hears nothing more; with the last one of them all end."""
+        if all(each.closed for each in self.registrations):
+            self._queue.close()
+        try:
+            self._subscriber.refused(name, error)
+        except Exception:  # noqa: BLE001  # the application's own code; the other handlers go on
+            _log.exception("refused() of %r raised", self._subscriber)
+
+    def stop(self) -> None:
+        """Hear nothing more; handlers still deal with what waits."""
+        for registration in self.registrations:
+            registration.abandon()
+
+    async def _run(self) -> None:
         while True:
             try:
-                subscription, event = await inbox.take_event()
+                consumer, event = await self._queue.take_event()
             except Closed:
                 return
-            await self._handle(self._subscriptions[subscription], event)
+            await self._handle(self._handlers[consumer], event)
 
     async def _handle(self, handler: Handler, event: Event) -> None:
         """Run a handler; whatever it raises is told to `failed` and ends there."""
         try:
-            result = handler.call(self, event)
+            result = handler.call(self._subscriber, event)
             if inspect.isawaitable(result):
                 await result
             return
         except (Exception, asyncio.CancelledError, GeneratorExit) as error:
             if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                 raise
-            if isinstance(error, GeneratorExit) and _here() is not self._task:
+            if isinstance(error, GeneratorExit) and _here() is not self.task:
                 raise  # nobody will run these handlers again; it is not one of them that raised
             name = handler.function.__qualname__
             failure = HandlerFailed(f"{name} raised {type(error).__name__}: {error}")
             failure.__cause__ = error
         try:
-            self.failed(name, event, failure)
+            self._subscriber.failed(name, event, failure)
         except Exception:  # noqa: BLE001  # the application's own code again; later events still count
-            _log.exception("failed() of %r raised", self)
-
-
-def _finish(subscriptions: Iterable[Subscription]) -> None:
-    for subscription in subscriptions:
-        subscription._leave()
+            _log.exception("failed() of %r raised", self._subscriber)
 
 
 def _is_being_cancelled() -> bool:

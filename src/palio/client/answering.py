@@ -1,10 +1,9 @@
-"""Things to wait for, and what becomes of those that nobody waits for."""
+"""Futures that wait for what becomes of a request."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Generator
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from palio.protocol.failures import error_of
 from palio.protocol.messages import Failed
 from palio.protocol.requests import Outcome, Waiter
 
-__all__ = ["DONE", "answers", "in_background"]
+__all__ = ["answers", "finish", "log_refusal"]
 
 _log: Final = logging.getLogger("palio")
 
@@ -34,21 +33,16 @@ def _settle(future: asyncio.Future[Any], outcome: Outcome) -> None:
         future.set_result(outcome)
 
 
-class _Done:
-    """What is awaited where there is nothing to wait for."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        return
-        yield
+def finish(future: asyncio.Future[None]) -> None:
+    """Let whoever waits go on."""
+    if not future.done():
+        future.set_result(None)
 
 
-DONE: Final = _Done()
-
-
-def in_background(change: Awaitable[Any]) -> None:
-    """Nobody waits for a change that was told to a broker: what goes wrong is logged."""
-    if isinstance(change, asyncio.Future):
-        change.add_done_callback(_log_failure)
+def log_refusal(told: asyncio.Future[Any] | None) -> None:
+    """Nobody waits for the answer: what goes wrong is logged."""
+    if told is not None:
+        told.add_done_callback(_log_failure)
 
 
 def _log_failure(done: asyncio.Future[Any]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,16 @@ from palio.client.events import Event, Gap
 from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded, PalioError
 from palio.model.events import SEQ, TIME, rows
 from palio.model.parcels import Parcel
-from palio.protocol.receipts import Entry, Receipt
+from palio.protocol.receipts import Entry, Receipt, Receipts
 
-if TYPE_CHECKING:
-    from palio.client.subscription import Subscription
-
-__all__ = ["DEFAULT_CAPACITY", "MAX_CAPACITY", "Chunk", "Inbox", "check_capacity"]
+__all__ = [
+    "DEFAULT_CAPACITY",
+    "MAX_CAPACITY",
+    "Consumer",
+    "DeliveryQueue",
+    "QueuedEvents",
+    "check_capacity",
+]
 
 DEFAULT_CAPACITY: Final = 10_000
 """Events that wait for a consumer unless it asks otherwise: a second or so of a busy stream."""
@@ -53,7 +57,20 @@ def check_capacity(capacity: int) -> None:
         )
 
 
-class Chunk:
+class Consumer(Protocol):
+    """What a queue has to know of a subscription."""
+
+    version: int
+    receipts: Receipts
+
+    def still_wants(self, event: Event) -> bool:
+        """Whether an event that waited matches under the parameters of now; counted if not."""
+
+    def report(self, gap: Gap) -> None:
+        """Tell the application what it lost."""
+
+
+class QueuedEvents:
     """Some rows of one batch for one subscription, or events made one by one (no batch)."""
 
     __slots__ = (
@@ -62,26 +79,26 @@ class Chunk:
         "_lone",
         "_selected",
         "_start",
+        "consumer",
         "entry",
         "publisher",
-        "subscription",
         "version",
     )
 
     def __init__(
         self,
-        subscription: Subscription,
+        consumer: Consumer,
         publisher: str,
         batch: pa.RecordBatch | None,
         selected: npt.NDArray[np.int64],
         composites: list[Event] | None = None,
         entry: Entry | None = None,
     ) -> None:
-        self.subscription = subscription
+        self.consumer = consumer
         self.publisher = publisher
         self._batch = batch
         self._lone: Parcel | None = None
-        self.version = subscription.version
+        self.version = consumer.version
         self.entry = entry
         """What is acknowledged to the broker when these were dealt with, if anything."""
         self._selected = selected
@@ -89,16 +106,16 @@ class Chunk:
         self._start = 0
 
     @classmethod
-    def lone(cls, subscription: Subscription, parcel: Parcel) -> Chunk:
+    def lone(cls, consumer: Consumer, parcel: Parcel) -> QueuedEvents:
         """An event that came by itself."""
-        chunk = cls(subscription, parcel.publisher, None, _FIRST_ROW)
-        chunk._lone = parcel
-        return chunk
+        queued = cls(consumer, parcel.publisher, None, _FIRST_ROW)
+        queued._lone = parcel
+        return queued
 
     @classmethod
-    def made(cls, subscription: Subscription, publisher: str, events: list[Event]) -> Chunk:
+    def made(cls, consumer: Consumer, publisher: str, events: list[Event]) -> QueuedEvents:
         """Composites of a pattern, whose last events are of one publisher."""
-        return cls(subscription, publisher, None, np.arange(len(events)), events)
+        return cls(consumer, publisher, None, np.arange(len(events)), events)
 
     @property
     def batch(self) -> pa.RecordBatch | None:
@@ -119,14 +136,14 @@ class Chunk:
         return Gap(self.publisher, numbers[0], numbers[-1], len(numbers))
 
     def next_event(self) -> Event:
-        """The next event; the chunk is decoded as a whole when its first is asked for."""
+        """The next event; all are decoded when the first is asked for."""
         event = self._events()[self._start]
         self._start += 1
         return event
 
     def rest(self) -> pa.RecordBatch | None:
         """What is left and still matches, with the system columns; None if that is nothing."""
-        current = self.version == self.subscription.version
+        current = self.version == self.consumer.version
         if self.batch is None and current:
             raise InvalidFilter(
                 "a pattern gives sequences of events, which are no rows of one batch; "
@@ -135,7 +152,7 @@ class Chunk:
         start, self._start = self._start, len(self._selected)
         selected = self._selected[start:]
         if not current:
-            fits = [self.subscription.still_wants(event) for event in self._events()[start:]]
+            fits = [self.consumer.still_wants(event) for event in self._events()[start:]]
             selected = selected[np.array(fits, np.bool_)]
         self._account(len(self._selected) - start, len(selected))
         if not len(selected):
@@ -148,18 +165,19 @@ class Chunk:
     def _account(self, count: int, wanted: int) -> None:
         """Note that events of a batch were taken; those not wanted any longer are dealt with."""
         if self.entry is not None:
-            receipts = self.subscription._receipts
+            receipts = self.consumer.receipts
             receipts.make(self.entry, count - wanted).give()
             receipts.take(receipts.make(self.entry, wanted))
 
     def _receipt(self) -> Receipt | None:
-        return None if self.entry is None else self.subscription._receipts.make(self.entry)
+        return None if self.entry is None else self.consumer.receipts.make(self.entry)
 
-    def singles(self) -> list[Chunk]:
-        """The same, one event a chunk."""
+    def singles(self) -> list[QueuedEvents]:
+        """The same, one event each."""
         one = np.zeros(1, np.int64)
         return [
-            Chunk(self.subscription, self.publisher, None, one, [event]) for event in self._events()
+            QueuedEvents(self.consumer, self.publisher, None, one, [event])
+            for event in self._events()
         ]
 
     @property
@@ -182,77 +200,77 @@ class Chunk:
         return Event(row, self.publisher, seq, time, receipt=self._receipt())
 
 
-class Inbox:
-    """Chunks in order of arrival, bounded in events."""
+class DeliveryQueue:
+    """What waits, in the order of arrival, bounded in events."""
 
-    __slots__ = ("_arrived", "_chunks", "_end", "_gaps", "capacity", "waiting")
+    __slots__ = ("_arrived", "_end", "_gaps", "_waiting", "capacity", "waiting")
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
         check_capacity(capacity)
         self.capacity = capacity
         self.waiting = 0
         """Events that wait."""
-        self._chunks: deque[Chunk] = deque()
-        self._gaps: dict[tuple[Subscription, str, type[Gap]], Gap] = {}
+        self._waiting: deque[QueuedEvents] = deque()
+        self._gaps: dict[tuple[Consumer, str, type[Gap]], Gap] = {}
         self._arrived = asyncio.Event()
         self._end: PalioError | None = None
 
-    def offer(self, chunk: Chunk) -> None:
-        """Queue a chunk, dropping the oldest events where there are too many."""
-        self._chunks.append(chunk)
-        self.waiting += len(chunk)
+    def offer(self, queued: QueuedEvents) -> None:
+        """Queue events, dropping the oldest events where there are too many."""
+        self._waiting.append(queued)
+        self.waiting += len(queued)
         while self.waiting > self.capacity:
-            oldest = next((each for each in self._chunks if each.entry is None), None)
+            oldest = next((each for each in self._waiting if each.entry is None), None)
             if oldest is None:  # what came out of custody is never dropped
                 break
             count = min(self.waiting - self.capacity, len(oldest))
             if count:
-                self.note(oldest.subscription, oldest.drop(count))
+                self.note(oldest.consumer, oldest.drop(count))
                 self.waiting -= count
             if not len(oldest):
-                self._chunks.remove(oldest)
+                self._waiting.remove(oldest)
         self._arrived.set()
 
-    async def take_event(self) -> tuple[Subscription, Event]:
+    async def take_event(self) -> tuple[Consumer, Event]:
         """The next event that still matches, with whose it is."""
         while True:
-            chunk = await self._head()
-            subscription, event = chunk.subscription, chunk.next_event()
+            queued = await self._head()
+            consumer, event = queued.consumer, queued.next_event()
             self.waiting -= 1
-            wanted = chunk.version == subscription.version or subscription.still_wants(event)
-            if event._receipt is not None:
+            wanted = queued.version == consumer.version or consumer.still_wants(event)
+            if event.receipt is not None:
                 if wanted:
-                    subscription._receipts.take(event._receipt)
+                    consumer.receipts.take(event.receipt)
                 else:
-                    event._receipt.give()
+                    event.receipt.give()
             if wanted:
-                return subscription, event
+                return consumer, event
 
     async def take_batch(self) -> tuple[str, pa.RecordBatch]:
-        """What is left of the next chunk with anything that still matches, and its publisher."""
+        """What is left of the next batch with anything that still matches, and its publisher."""
         while True:
-            chunk = await self._head()
-            count, batch = len(chunk), chunk.rest()
+            queued = await self._head()
+            count, batch = len(queued), queued.rest()
             self.waiting -= count
             if batch is not None:
-                return chunk.publisher, batch
+                return queued.publisher, batch
 
-    async def _head(self) -> Chunk:
-        """The first chunk with events, once there is one; gaps before it are reported first."""
+    async def _head(self) -> QueuedEvents:
+        """The first that holds events, once there is one; gaps before it are reported first."""
         while True:
             while self._gaps:
                 oldest = next(iter(self._gaps))
                 oldest[0].report(self._gaps.pop(oldest))
-            while self._chunks:
-                if len(self._chunks[0]):
-                    return self._chunks[0]
-                self._chunks.popleft()
+            while self._waiting:
+                if len(self._waiting[0]):
+                    return self._waiting[0]
+                self._waiting.popleft()
             if self._end is not None:
                 raise self._end
             self._arrived.clear()
             await self._arrived.wait()
 
-    def note(self, subscription: Subscription, gap: Gap) -> None:
+    def note(self, consumer: Consumer, gap: Gap) -> None:
         """Remember a gap, joined with what of the same publisher was lost since the last report.
 
         The oldest go first and nothing is taken in between, so the two are neighbours. What came
@@ -260,18 +278,18 @@ class Inbox:
         """
         self._arrived.set()
         kind = type(gap)
-        known = self._gaps.get((subscription, gap.publisher, kind))
+        known = self._gaps.get((consumer, gap.publisher, kind))
         if known is not None:
             first = min(known.first_seq, gap.first_seq)
             last = max(known.last_seq, gap.last_seq)
             gap = kind(gap.publisher, first, last, known.count + gap.count)
-        self._gaps[subscription, gap.publisher, kind] = gap
+        self._gaps[consumer, gap.publisher, kind] = gap
 
-    def discard(self, subscription: Subscription) -> None:
+    def discard(self, consumer: Consumer) -> None:
         """Forget what waits for one subscription."""
-        self._chunks = deque(each for each in self._chunks if each.subscription is not subscription)
-        self._gaps = {key: gap for key, gap in self._gaps.items() if key[0] is not subscription}
-        self.waiting = sum(map(len, self._chunks))
+        self._waiting = deque(each for each in self._waiting if each.consumer is not consumer)
+        self._gaps = {key: gap for key, gap in self._gaps.items() if key[0] is not consumer}
+        self.waiting = sum(map(len, self._waiting))
 
     def close(self, error: PalioError | None = None) -> None:
         """Take nothing more; what waits is still delivered, and then the error raised."""

@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 
 import palio
+from palio.client.delivery_queue import (
+    DEFAULT_CAPACITY,
+    MAX_CAPACITY,
+    DeliveryQueue,
+    check_capacity,
+)
 from palio.client.events import Event, Gap, Late
-from palio.client.inbox import DEFAULT_CAPACITY, MAX_CAPACITY, Inbox, check_capacity
 from palio.client.subscription import Subscription
 from palio.errors import Closed, HandlerFailed, InvalidInput, LimitExceeded
 from tests.client.helpers import drain, seqs, turns
@@ -19,32 +24,32 @@ async def lossy(bus: palio.Bus, capacity: int, filter: str = "x >= 0") -> Subscr
 
 @pytest.mark.parametrize("capacity", [1, 2, MAX_CAPACITY - 1, MAX_CAPACITY])
 def test_a_capacity_within_the_limits(capacity: int) -> None:
-    assert Inbox(capacity).capacity == capacity
+    assert DeliveryQueue(capacity).capacity == capacity
 
 
 def test_a_capacity_over_the_limit() -> None:
     with pytest.raises(LimitExceeded, match="MAX_CAPACITY"):
         check_capacity(MAX_CAPACITY + 1)
     with pytest.raises(LimitExceeded, match="MAX_CAPACITY"):
-        Inbox(MAX_CAPACITY + 1)
+        DeliveryQueue(MAX_CAPACITY + 1)
 
 
 @pytest.mark.parametrize("capacity", [0, -1])
 def test_a_capacity_of_nothing(capacity: int) -> None:
     with pytest.raises(InvalidInput, match="1 event at least"):
-        Inbox(capacity)
+        DeliveryQueue(capacity)
 
 
 @pytest.mark.parametrize("capacity", [1.5, float("nan"), float("inf"), "5", None, True])
 def test_a_capacity_is_a_whole_number(capacity: Any) -> None:
     with pytest.raises(InvalidInput, match="a whole number of events"):
-        Inbox(capacity)
+        DeliveryQueue(capacity)
 
 
 async def test_the_capacity_is_what_subscribe_says() -> None:
     async with palio.Bus() as bus:
         sub = await bus.subscribe("x = 1")
-        assert sub._inbox.capacity == DEFAULT_CAPACITY
+        assert sub.capacity == DEFAULT_CAPACITY
         with pytest.raises(InvalidInput, match="1 event at least"):
             await bus.subscribe("x = 1", capacity=0)
         assert repr(bus) == "<Bus with 1 subscriptions>"
@@ -94,7 +99,7 @@ async def test_publishers_have_gaps_of_their_own_however_they_interleave() -> No
         for x in range(50):
             await bus.publish({"x": x}, publisher="a")
             await bus.publish({"x": x}, publisher="b")
-        assert len(sub._inbox._gaps) == 2  # however long the consumer sleeps
+        assert len(sub._queue._gaps) == 2  # however long the consumer sleeps
         received = await drain(sub)
         assert [(event.publisher, event.seq) for event in received] == [("a", 50), ("b", 50)]
         assert list(sub.gaps) == [Gap("a", 1, 49, 49), Gap("b", 1, 49, 49)]
@@ -154,7 +159,7 @@ async def test_late_events_are_told_together_and_apart_from_dropped_ones() -> No
     async with palio.Bus() as bus:
         sub = await lossy(bus, 1)
         for late in (Late("bus", 8, 9, 2), Late("bus", 5, 5, 1), Late("p", 1, 1, 1)):
-            sub._inbox.note(sub, late)
+            sub._queue.note(sub._registration, late)
         await bus.publish([{"x": 0}, {"x": 1}])
         await drain(sub)
         assert list(sub.gaps) == [Late("bus", 5, 9, 3), Late("p", 1, 1, 1), Gap("bus", 1, 1, 1)]

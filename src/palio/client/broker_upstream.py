@@ -1,0 +1,372 @@
+"""`BrokerUpstream`: the upstream of a client: what the broker is told, and what it tells.
+
+Local first: a change is in force for what this client gives on before the broker knows of it, and a
+subscription that the broker refuses is as it was before. What is under way between the two is known
+to `ClientCore`, which asks here how things stand when it has to say everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, Final
+
+from palio.client.answering import answers, finish, log_refusal
+from palio.client.deadlines import Deadlines
+from palio.client.dispatcher import Dispatcher
+from palio.client.events import ANY_PUBLISHER, Gap
+from palio.client.outbox import Outbox
+from palio.client.registration import Registration
+from palio.client.session import Session
+from palio.client.transport import Dial
+from palio.client.upstream import Told, Wanted
+from palio.errors import Closed, PalioError, Unreachable, Unsettled
+from palio.matching.protocol import Matcher, RowMask
+from palio.model.advertisements import Advertisement
+from palio.model.filters import Filter
+from palio.model.patterns import Pattern
+from palio.model.values import Bindings
+from palio.protocol import messages
+from palio.protocol.client import ClientCore
+from palio.protocol.client_session import ClientSession
+from palio.protocol.messages import (
+    Advertise,
+    Deliver,
+    Hello,
+    Replace,
+    Retire,
+    Settle,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+    unpack_mask,
+)
+from palio.protocol.requests import Request
+
+__all__ = ["BrokerUpstream"]
+
+SETTLE_AGAIN_S: Final = 0.1
+"""How long a client waits before it asks again for brokers that could not be told."""
+
+_UNKNOWN: Final = Gap(ANY_PUBLISHER, 0, 0, 0)
+
+
+class BrokerUpstream:
+    """A broker, at the other end of a connection that is mended by itself."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        hello: Hello,
+        dial: Dial,
+        *,
+        matcher: Matcher | None,
+        draw: random.Random,
+        timeout: float | None,
+    ) -> None:
+        self.dispatcher: Final = Dispatcher(self, matcher)
+        self.name: Final = hello.name
+        self.core: Final = ClientCore(self)
+        self.outbox: Final = Outbox(self.core.publications, self.core.may_publish)
+        self.deadlines: Final = Deadlines(timeout, self._state)
+        self.is_ready = False
+        """Whether it was connected once and has not ended."""
+        self.has_ended = False
+        self.is_listening = True
+        """False while the connection is lost or suspended: what is under way comes later."""
+        self._hello = hello
+        self._dial = dial
+        self._draw = draw
+        self._session = self._new_session(urls)
+        self.core.session = self._session.core
+        self._leavers: set[asyncio.Future[None]] = set()
+        """What those wait for who have unsubscribed."""
+        self._next_advertised = 0
+        self._missed: dict[Registration, None] = {}
+        """Subscriptions that were made anew and are perhaps not in force everywhere."""
+        self._is_settling = False
+        """Whether the broker is asked if they are; that is asked again in a new session."""
+
+    @property
+    def session(self) -> ClientSession:
+        """The session with the broker of now."""
+        return self.core.session
+
+    def _new_session(self, urls: Sequence[str]) -> Session:
+        return Session(self.core, self._dial, urls, self._hello, self._draw)
+
+    def check_usable(self) -> None:
+        """Refuse what can never be connected again."""
+        if self.has_ended:
+            raise Closed("the connection has ended for good; connect anew")
+
+    def check_ready(self) -> None:
+        """Refuse what is not to be connected now."""
+        self.check_usable()
+        if not self.is_ready:
+            raise Unreachable(
+                "this client was never connected; write `async with palio.connect(...) as client` "
+                "or `client = await palio.connect(...)`"
+            )
+
+    def _state(self) -> str:
+        """How it stands with the connection, for people."""
+        session = self.session
+        is_there = "stands" if session.is_connected else "is lost and is dialled again"
+        return f"the connection to {session.broker or session.urls[0]} {is_there}"
+
+    # --- the connection ---
+
+    async def open(self, urls: Sequence[str] = ()) -> None:
+        """Connect, or come back; to other addresses if some are given."""
+        if urls:
+            self.session.urls[:] = urls
+        await self._session.open()
+
+    async def suspend(self) -> None:
+        """Leave the broker once what was published is answered; it keeps the session."""
+        if self.session.is_connected:
+            await self._answered()
+        self._session.pause()
+        self.is_listening = False
+
+    async def move(self, urls: Sequence[str]) -> None:
+        """Leave the broker once everything is in force at another one."""
+        await self._answered()
+        new = self._new_session(urls)
+        self.core.move(new.core)
+        try:
+            await new.open()
+            await self.settled(0.0)
+        except Unsettled:
+            pass  # those brokers were not heard before either
+        finally:
+            if self.session is new.core:
+                self._session = new
+            self.core.moved(asyncio.get_running_loop().time())
+
+    async def _answered(self) -> None:
+        """Return when all that was published is answered."""
+        seconds = self.deadlines.seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await self.outbox.idle()
+        except TimeoutError:
+            raise Unreachable(
+                f"not all that was published was answered in {seconds:g} s ({self._state()}); "
+                "resume(url) goes to another broker without waiting for it"
+            ) from None
+
+    async def close(self, patience_s: float | None = None) -> None:
+        """Leave the broker for good."""
+        self.core.end()
+        await (self._session.closed() if patience_s is None else self._session.closed(patience_s))
+
+    # --- what the broker is told ---
+
+    def ask(self, request: Request) -> asyncio.Future[Any]:
+        """Send a request; what is returned is done with its answer."""
+        self.check_ready()
+        told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.core.ask(request, answers(told))
+        self.deadlines.watch(told, _unanswered(request), self.deadlines.seconds)
+        return told
+
+    def subscribe(self, wanted: Wanted) -> Told:
+        """See `Upstream`."""
+        return self.ask(_description(wanted))
+
+    def update(self, wanted: Wanted, changed: Bindings) -> Told:
+        """See `Upstream`."""
+        return self.ask(Update(0, wanted.number, dict(changed))) if self.is_ready else None
+
+    def replace(self, wanted: Wanted) -> Told:
+        """See `Upstream`."""
+        return self.ask(Replace(0, wanted.number, _text(wanted.what), dict(wanted.values)))
+
+    def withdraw(self, wanted: Wanted, *, forget: bool) -> Told:
+        """See `Upstream`."""
+        request = Unsubscribe(0, wanted.number, forget)
+        withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if not self.core.unsubscribe(request, answers(withdrawn)):
+            return None
+        if forget:
+            log_refusal(withdrawn)
+        return self._while_connected(withdrawn, request)
+
+    def _while_connected(self, change: asyncio.Future[Any], request: Request) -> Told:
+        """Done with a change that is in force here, or when the connection breaks: the broker is
+        told of it in any case.
+        """
+        change.add_done_callback(_retrieved)
+        if not self.session.is_connected:
+            return None
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._leavers.add(told)
+        told.add_done_callback(self._leavers.discard)
+        change.add_done_callback(lambda _: finish(told))
+        self.deadlines.watch(told, _unanswered(request), self.deadlines.seconds)
+        return told
+
+    def acknowledge(self, number: int, entry: int) -> None:
+        """See `Upstream`."""
+        self.core.acknowledge(number, entry)
+
+    async def settled(self, patience: float) -> None:
+        """Ask again while some are missing: a network that forms or mends itself is whole soon."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience
+        while unreached := (await self.ask(Settle(0))).unreached:
+            if loop.time() >= until:
+                raise Unsettled(unreached)
+            await asyncio.sleep(SETTLE_AGAIN_S)
+
+    async def advertise(self, what: Advertisement) -> int:
+        """Announce what will be published; the number to withdraw it by."""
+        number = self._next_advertised
+        self._next_advertised += 1
+        try:
+            await self.ask(Advertise(0, number, str(what)))
+        except BaseException:
+            told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            if self.core.unadvertise(number, answers(told)):  # it may be told of it yet
+                log_refusal(told)
+            raise
+        return number
+
+    async def unadvertise(self, number: int) -> None:
+        """Withdraw an announcement, if that was not done already."""
+        if self.core.advertises(number):
+            self.check_ready()
+            withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self.core.unadvertise(number, answers(withdrawn))
+            told = self._while_connected(withdrawn, Unadvertise(0, number))
+            if told is not None:
+                await told
+
+    # --- what the broker tells (`client.Application`) ---
+
+    def described(self, key: int) -> Subscribe | None:
+        """A subscription as it is now."""
+        found = self.dispatcher.get(key)
+        return None if found is None else _description(found)
+
+    def renewed(self, *, may_have_missed: bool) -> None:
+        """The broker knew nothing of this client, and was told all of it again."""
+        if may_have_missed:
+            self._missed.update(dict.fromkeys(self.dispatcher))
+            _tell_unknown(self._missed)
+        self.is_ready = True
+        for each in self.dispatcher:
+            if each.durable:
+                each.receipts.renew()
+        if self._missed and not self._is_settling:
+            self._is_settling = True
+            settled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            settled.add_done_callback(self._is_whole)
+            self.core.ask(Settle(0), answers(settled))
+
+    def _is_whole(self, settled: asyncio.Future[Any]) -> None:
+        """What was subscribed anew is in force everywhere; until now, events passed it by."""
+        _retrieved(settled)
+        self._is_settling = False
+        missed, self._missed = self._missed, {}
+        if not self.has_ended:
+            _tell_unknown(each for each in missed if not each.closed)
+
+    def withdrawn(self, key: int, error: PalioError) -> None:
+        """The broker refuses a subscription that was in force before: it ends with the error."""
+        found = self.dispatcher.get(key)
+        if found is not None:
+            found.end(error)
+
+    def flow(self) -> None:
+        """The session is back, or there is room again for what waits to be published."""
+        if not self.is_listening:
+            self.is_listening = True
+            for each in self.dispatcher:
+                each.wait_anew()
+        self.outbox.go_on()
+
+    def disconnected(self) -> None:
+        """Who has unsubscribed need not wait for the broker to be back."""
+        self.is_listening = False
+        for each in list(self._leavers):
+            finish(each)
+
+    def ended(self, error: PalioError) -> None:
+        """There is no way back to a broker."""
+        self.is_ready, self.has_ended = False, True
+        self.deadlines.close()
+        self.outbox.end(error)
+        self.dispatcher.end(error)
+
+    def deliver(self, message: Deliver, fresh: RowMask | None) -> None:
+        """Events for whoever wants them."""
+        parcel = message.parcel
+        if parcel.event is not None and message.rows is None and fresh is None:
+            self.dispatcher.deliver_event(parcel)
+            return
+        mask = unpack_mask(message.rows, len(parcel)) if fresh is None else fresh
+        self.dispatcher.deliver(parcel, mask)
+
+    def deliver_durable(self, message: Deliver) -> None:
+        """Events for one durable subscription."""
+        found = self.dispatcher.get(message.key)
+        if found is not None and found.durable:  # else it was unsubscribed meanwhile
+            mask = unpack_mask(message.rows, len(message.parcel))
+            self.dispatcher.deliver_durable(found, message.parcel, mask, message.entry)
+
+    def lose(self, gaps: Sequence[messages.Gap]) -> None:
+        """Events that the broker dropped because this client fell behind, or that may have been
+        lost on their way to it.
+        """
+        for each in gaps:
+            gap = Gap(each.publisher, each.first_seq, each.last_seq, each.count)
+            for registration in self.dispatcher:
+                is_for_all = each.key < 0 and (not registration.durable or not each.count)
+                if registration.number == each.key or is_for_all:
+                    registration.queue.note(registration, gap)
+
+
+def _tell_unknown(registrations: Iterable[Registration]) -> None:
+    """Events of anybody may have been lost to these."""
+    for each in registrations:
+        each.queue.note(each, _UNKNOWN)
+
+
+def _retrieved(change: asyncio.Future[Any]) -> None:
+    """It does not matter whether the broker confirms what ends with the session anyway."""
+    if not change.cancelled():
+        change.exception()
+
+
+def _unanswered(request: Request) -> str:
+    """What is known of a request that nobody has answered in time."""
+    match request:
+        case Subscribe():
+            return "nothing was subscribed; the broker is told so if it has subscribed it"
+        case Replace() | Update():
+            return "the change is in force here, and the broker will be told of it"
+        case Unsubscribe():
+            return "nothing more is heard here, and the broker will be told so"
+        case Advertise() | Unadvertise():
+            return "the broker may or may not know; it will be told that nothing is advertised"
+        case Retire():
+            return "the broker may or may not be retired; look at the topology, and ask again"
+    return "ask again"
+
+
+def _description(wanted: Wanted) -> Subscribe:
+    """A subscription as it is now, as its broker must know it."""
+    text, values = _text(wanted.what), dict(wanted.values)
+    return Subscribe(0, wanted.number, text, values, wanted.durable, wanted.lease_s)
+
+
+def _text(what: Filter | Pattern) -> str:
+    """What a broker is asked for: for a pattern whatever any of its steps wants."""
+    return str(what if isinstance(what, Filter) else reduce(or_, what.steps))

@@ -1,0 +1,133 @@
+"""`Hub`: what `Bus` and `Client` have in common: a dispatcher, an upstream, and handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from types import TracebackType
+from typing import Final, Generic, Self, TypeVar
+
+from palio.client.delivery_queue import DeliveryQueue
+from palio.client.dispatcher import Dispatcher
+from palio.client.home import Home
+from palio.client.registration import Options
+from palio.client.subscriber import Attached, Subscriber
+from palio.client.subscribing import check_on_gap
+from palio.client.subscription import Subscription
+from palio.client.upstream import Upstream
+from palio.errors import Closed, InvalidInput
+from palio.model.filters import Filter
+from palio.model.patterns import Pattern
+from palio.model.values import Bindings
+
+__all__ = ["Hub"]
+
+AnySubscriber = TypeVar("AnySubscriber", bound=Subscriber)
+AnyUpstream = TypeVar("AnyUpstream", bound=Upstream)
+
+
+class Hub(Generic[AnyUpstream]):
+    """A place where subscriptions are heard."""
+
+    def __init__(self, dispatcher: Dispatcher, upstream: AnyUpstream, *, reorder_s: float) -> None:
+        self._dispatcher: Final = dispatcher
+        self._upstream: Final = upstream
+        self._home: Final = Home(type(self).__name__)
+        self._reorder_s: Final = reorder_s
+        """How long patterns wait for events that were overtaken, unless a subscription says."""
+        self._attached: dict[Subscriber, Attached] = {}
+        self._closed = False
+
+    async def _subscribed(
+        self, what: Filter | Pattern, values: Bindings, capacity: int, options: Options
+    ) -> Subscription:
+        """A new subscription once it is in force; gone again if it is refused."""
+        self._check_open()
+        check_on_gap(options.on_gap)
+        registration = self._dispatcher.register(what, values, DeliveryQueue(capacity), options)
+        try:
+            told = registration.announce()
+            if told is not None:
+                await told
+        except BaseException:
+            registration.abandon()
+            raise
+        return Subscription(registration, self._upstream, self._home)
+
+    async def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
+        """Subscribe every `@on` handler of a subscriber, and run them as events come."""
+        self._check_open()
+        if not isinstance(subscriber, Subscriber):
+            raise InvalidInput(_no_subscriber(subscriber))
+        options = Options(reorder_s=self._reorder_s)
+        attached = Attached(subscriber, partial(self._dispatcher.register, options=options))
+        self._attached[subscriber] = attached
+        attached.task.add_done_callback(lambda _: self._ended(subscriber, attached))
+        try:
+            for told in [each.announce() for each in attached.registrations]:
+                if told is not None:
+                    await told
+        except BaseException:
+            attached.task.cancel()
+            raise
+        return subscriber
+
+    def _ended(self, subscriber: Subscriber, attached: Attached) -> None:
+        if self._attached.get(subscriber) is attached:
+            del self._attached[subscriber]
+
+    async def detach(self, subscriber: Subscriber) -> None:
+        """Let a subscriber's handlers deal with what waits for them, then hear nothing more.
+
+        Called from a handler it does not wait, as the handlers go on only after it.
+        """
+        attached = self._attached.get(subscriber)
+        if attached is not None:
+            attached.stop()
+            await self._wait_for([attached.task])
+
+    async def close(self) -> None:
+        """Take no more events; consumers receive what waits for them, then end.
+
+        It waits for the handlers of attached subscribers, unless one of them is the caller.
+        """
+        self._closed = True
+        self._dispatcher.end()
+        await self._wait_for([each.task for each in self._attached.values()])
+
+    async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
+        here = asyncio.current_task()
+        if tasks and all(each.task is not here for each in self._attached.values()):
+            await asyncio.wait(tasks)
+
+    def _check_open(self) -> None:
+        if self._closed or not self._upstream.is_ready:
+            self._check_usable()
+            self._upstream.check_ready()
+        self._home.check()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise Closed(f"the {type(self).__name__.lower()} is closed; make a new one")
+        self._upstream.check_usable()
+        self._home.check()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} with {len(self._dispatcher)} subscriptions>"
+
+
+def _no_subscriber(given: object) -> str:
+    if isinstance(given, type) and issubclass(given, Subscriber):
+        return f"attach takes an object, not its class; write attach({given.__name__}())"
+    return f"attach takes a palio.Subscriber, not {type(given).__name__}"

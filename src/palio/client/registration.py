@@ -1,0 +1,298 @@
+"""`Registration`: a subscription as the house knows it; `Subscription` is the application's handle.
+
+It owns all that belongs to one subscription: its filter and values, its keys in the engine, the
+sequences of its pattern, what it owes its broker, and the queue that its events wait in. A change
+is put in force here first, and told to the upstream then: each verb returns the upstream's answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any, Final
+
+from palio.client.answering import log_refusal
+from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
+from palio.client.events import Event, Gap, Late
+from palio.client.sequences import Sequences
+from palio.client.subscribing import check_values, frozen
+from palio.client.upstream import Told, Upstream
+from palio.errors import HandlerFailed, InvalidFilter, PalioError
+from palio.matching.protocol import Matcher
+from palio.model.events import SEQ, TIME
+from palio.model.filters import Filter
+from palio.model.limits import MAX_PATTERN_STEPS
+from palio.model.parameters import check_kept
+from palio.model.patterns import Pattern
+from palio.model.values import Bindings
+from palio.protocol.receipts import NO_RECEIPTS, Receipts
+
+__all__ = ["Options", "Registration"]
+
+_log: Final = logging.getLogger("palio")
+
+KEPT_GAPS: Final = 1_000
+"""Gaps that a subscription remembers; `lost` counts all events of all gaps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a subscription was made with, besides filter, values and queue."""
+
+    on_gap: Callable[[Gap], None] | None = None
+    reorder_s: float = 0.0
+    durable: str = ""
+    lease_s: float = 0.0
+    is_automatic: bool = True
+    """Whether asking for the next event acknowledges those before it."""
+
+
+class Registration:
+    """One subscription. It is entered and left with its `Dispatcher`."""
+
+    def __init__(
+        self,
+        number: int,
+        what: Filter | Pattern,
+        values: Bindings,
+        matcher: Matcher,
+        upstream: Upstream,
+        queue: DeliveryQueue,
+        options: Options,
+        on_end: Callable[[Registration], None],
+    ) -> None:
+        self.number = number
+        self.what = what
+        self.values = frozen(values)
+        check_values(what, self.values)
+        self.matcher = matcher
+        self.queue = queue
+        self.durable = options.durable
+        self.lease_s = options.lease_s
+        self.reorder_s = options.reorder_s
+        self.is_automatic = options.is_automatic
+        self.receipts = NO_RECEIPTS
+        """What is owed to the broker for events that were delivered."""
+        if self.durable:
+            if isinstance(what, Pattern):
+                raise InvalidFilter(_NOT_DURABLE)
+            self.receipts = Receipts(partial(upstream.acknowledge, number))
+        self.on_refused: Callable[[PalioError], None] | None = None
+        """Who is told when it ends with an error and shares its queue with others."""
+        self.version = 0
+        """Counts changes of filter and parameters."""
+        self.spurious = 0
+        self.lost = 0
+        self.late = 0
+        self.gaps: deque[Gap] = deque(maxlen=KEPT_GAPS)
+        self.closed = False
+        self.sequences = self._begun()
+        """Those of a pattern, in progress; None for a filter."""
+        self._upstream = upstream
+        self._on_gap = options.on_gap
+        self._on_end = on_end
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_warned = False
+        """Whether a warning says already that events come too late."""
+        self.install()
+
+    # --- changes ---
+
+    def announce(self) -> Told:
+        """Tell the upstream of a new subscription."""
+        return self._upstream.subscribe(self)
+
+    def changed(self, values: Bindings) -> dict[str, Any]:
+        """All values with some of them changed, refused if the filter cannot use them."""
+        changed = {**self.values, **frozen(values)}
+        check_values(self.what, changed)
+        check_kept(self.values, changed)
+        return changed
+
+    def update(self, values: dict[str, Any]) -> Told:
+        """Hear by values that were checked (`changed`), of the events that wait too."""
+        changed = {name: each for name, each in values.items() if each is not self.values[name]}
+        if not self.closed:
+            for key, _, own in self._keyed(values):
+                if own:
+                    self.matcher.bind(key, own)
+        self.values = values
+        if self.sequences is not None:
+            self.sequences.rebind(values)
+        self.version += 1
+        return self._upstream.update(self, changed) if changed and not self.closed else None
+
+    def replace(self, what: Filter | Pattern, values: dict[str, Any]) -> Told:
+        """Hear something else under the same number. A pattern starts over."""
+        if self.durable and isinstance(what, Pattern):
+            raise InvalidFilter(_NOT_DURABLE)
+        self.uninstall()
+        self.what, self.values = what, values
+        self.install()
+        self.sequences = self._begun()
+        self.version += 1
+        return self._upstream.replace(self)
+
+    def leave(self, *, forget: bool = False) -> Told:
+        """Hear nothing more, and tell the upstream."""
+        told = None if self.closed else self._upstream.withdraw(self, forget=forget)
+        self.end()
+        return told
+
+    def abandon(self) -> None:
+        """Leave without waiting for the upstream's answer."""
+        log_refusal(self.leave())
+
+    def end(self, error: PalioError | None = None) -> None:
+        """Hear nothing more; what waits is still delivered, and then an error if there is one."""
+        if not self.closed:
+            self.closed = True
+            self._on_end(self)
+        self._stop_waiting()
+        if error is not None and self.on_refused is not None:
+            self.on_refused(error)
+        else:
+            self.queue.close(error)
+
+    # --- the engine ---
+
+    def _keyed(self, values: Bindings) -> Iterator[tuple[int, Filter, Bindings]]:
+        """Its filters, each with the engine's key for it and its own values."""
+        steps = self.what.steps if isinstance(self.what, Pattern) else (self.what,)
+        for key, each in enumerate(steps, start=self.number * MAX_PATTERN_STEPS):
+            yield key, each, {name: values[name] for name in each.variables}
+
+    def install(self) -> None:
+        """Hand its filters to the engine."""
+        for key, each, own in self._keyed(self.values):
+            self.matcher.add(key, each, own)
+
+    def uninstall(self) -> None:
+        """Take its filters out of the engine."""
+        for key, _, _ in self._keyed(self.values):
+            self.matcher.remove(key)
+
+    # --- sequences of a pattern ---
+
+    def _begun(self) -> Sequences | None:
+        """The sequences of a pattern that nothing has come for yet."""
+        if not isinstance(self.what, Pattern):
+            return None
+        return Sequences(self.what, self.values, self.reorder_s)
+
+    def assemble(self, events: Iterable[dict[str, Any]], publisher: str) -> QueuedEvents | None:
+        """Take in events for the steps of the pattern: the sequences that are complete at once.
+
+        Those that had to wait are queued by themselves.
+        """
+        sequences = self.sequences
+        assert sequences is not None
+        now = asyncio.get_running_loop().time() if self.reorder_s else 0.0
+        found, late = sequences.push(events, publisher, now)
+        if late is not None:
+            self.late += late.count
+            self.queue.note(self, late)
+        if self.reorder_s:
+            self._queue(found)
+            self._plan()
+            found = []
+        return QueuedEvents.made(self, publisher, found) if found else None
+
+    def _queue(self, composites: Iterable[Event]) -> None:
+        for publisher, some in groupby(composites, lambda each: each.publisher):
+            self.queue.offer(QueuedEvents.made(self, publisher, list(some)))
+
+    def _plan(self) -> None:
+        """See to it that what is held back is let go in time; one timer does for all of it."""
+        wake = None if self.sequences is None else self.sequences.wake
+        if wake is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(wake, self._let_go, wake)
+
+    def _let_go(self, due: float) -> None:
+        """Events have waited long enough, unless what goes before cannot come just now."""
+        self._timer = None
+        if self.sequences is not None and self._upstream.is_listening:
+            # A timer may come a little early by the clock that it goes by.
+            now = max(due, asyncio.get_running_loop().time())
+            self._queue(self.sequences.advance(now))
+            self._plan()
+
+    def wait_anew(self) -> None:
+        """What could not come may come now, and before it nothing is let go."""
+        if self.sequences is not None:
+            self.sequences.wait_anew(asyncio.get_running_loop().time())
+            self._plan()
+
+    def _stop_waiting(self) -> None:
+        """Nothing will come any more: queue what is complete."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.sequences is not None:
+            self._queue(self.sequences.flush())
+
+    # --- what comes ---
+
+    def concerns(self, event: Mapping[str, Any]) -> bool:
+        """Whether an event, system columns and all, matches its filter or a step of its pattern."""
+        what = self.what
+        steps = (what,) if isinstance(what, Filter) else what.steps
+        return any(step.matches(event, self.values) for step in steps)
+
+    def still_wants(self, event: Event) -> bool:
+        """See `Consumer`."""
+        what = self.what
+        if isinstance(what, Filter):
+            wanted = not event.parts and what.matches(_seen(event), self.values)
+        else:
+            wanted = len(event.parts) == len(what.steps) and all(
+                step.matches(_seen(part), self.values)
+                for step, part in zip(what.steps, event.parts, strict=True)
+            )
+        if not wanted:
+            self.spurious += 1
+        return wanted
+
+    def report(self, gap: Gap) -> None:
+        """See `Consumer`."""
+        self.lost += gap.count
+        self.gaps.append(gap)
+        if self._on_gap is None:
+            self._warn(gap)
+            return
+        try:
+            answer: object = self._on_gap(gap)
+        except Exception as error:
+            raise HandlerFailed(f"on_gap raised {type(error).__name__}: {error}") from error
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise HandlerFailed("on_gap gave a coroutine, which nobody awaits; call create_task")
+
+    def _warn(self, gap: Gap) -> None:
+        """Log a gap that nobody asked to be told of; of late events the first, as many may come."""
+        if not isinstance(gap, Late):
+            _log.warning("subscription %s: %s", self.what, gap)
+        elif not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "subscription %s: %s; `late` counts further ones, on_gap= tells each",
+                self.what,
+                gap,
+            )
+
+
+_NOT_DURABLE: Final = (
+    "a durable subscription takes a filter; a pattern's partial match lives in the client, so "
+    "subscribe to its steps and keep what you need"
+)
+
+
+def _seen(event: Event) -> dict[str, Any]:
+    """An event's attributes with the system columns, as filters see them."""
+    return {**event, SEQ: event.seq, TIME: event.time}

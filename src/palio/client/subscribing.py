@@ -1,0 +1,76 @@
+"""What applications give to `subscribe` and `update`: filters, and values of their parameters."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from palio.errors import InvalidBinding, InvalidFilter, InvalidInput
+from palio.language.parsing import parse
+from palio.model.filters import Filter
+from palio.model.parameters import check_given
+from palio.model.patterns import Pattern
+from palio.model.values import Bindings
+
+__all__ = ["check_on_gap", "check_values", "frozen", "given_values", "understood"]
+
+
+def understood(filter: str | Filter | Pattern, taker: str = "a subscription") -> Filter | Pattern:
+    """A filter from its text, or as it is."""
+    if isinstance(filter, str):
+        return parse(filter)
+    if isinstance(filter, Filter | Pattern):
+        return filter
+    raise InvalidFilter(f"{taker} takes a text, a Filter or a Pattern, not {type(filter).__name__}")
+
+
+def given_values(values: Bindings | None, named: Bindings) -> Bindings:
+    """The values of parameters that were given in a mapping, by name, or both; each of them once.
+
+    >>> given_values({"values": 1}, {"limit": 10})
+    {'values': 1, 'limit': 10}
+    """
+    if values is None:
+        return named
+    if not isinstance(values, Mapping):
+        raise InvalidInput(
+            f"values of parameters are a mapping, such as {{'values': {values!r:.40}}}, "
+            f"not {type(values).__name__}"
+        )
+    twice = sorted(values.keys() & named.keys())
+    if twice:
+        raise InvalidBinding(
+            f"parameter :{twice[0]} is given by name and in the mapping; give it once",
+            name=twice[0],
+        )
+    return {**values, **named}
+
+
+def frozen(values: Bindings) -> dict[str, Any]:
+    """Values that nobody can change behind a subscription's back: collections are copied."""
+    return {
+        name: tuple(value) if isinstance(value, list | set) else value
+        for name, value in values.items()
+    }
+
+
+def check_values(what: Filter | Pattern, values: Bindings) -> None:
+    """Refuse values that a filter has no parameter for, lacks or cannot use."""
+    unknown = sorted(set(values) - what.variables)
+    if unknown:
+        listed = ", ".join(f":{each}" for each in sorted(what.variables)) or "none"
+        raise InvalidBinding(
+            f"the filter has no parameter :{unknown[0]}; it has {listed}", name=unknown[0]
+        )
+    check_given(what, values)
+
+
+def check_on_gap(on_gap: object) -> None:
+    """Refuse what cannot be called with a gap, or would never run."""
+    if on_gap is None:
+        return
+    if not callable(on_gap):
+        raise InvalidInput(f"on_gap is called with a Gap; {on_gap!r:.40} cannot be called")
+    if inspect.iscoroutinefunction(on_gap):
+        raise InvalidInput("on_gap is an ordinary function; an `async def` would never run")

@@ -1,0 +1,99 @@
+"""`Upstream`: where the events of a place come from, and who is told what is wanted there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias
+
+from palio.model.filters import Filter
+from palio.model.patterns import Pattern
+from palio.model.values import Bindings
+
+__all__ = ["LocalUpstream", "Told", "Upstream", "Wanted"]
+
+Told: TypeAlias = asyncio.Future[Any] | None
+"""The answer to a change that an upstream was told of; None where nobody has to be told."""
+
+
+class Wanted(Protocol):
+    """What an upstream has to know of a subscription."""
+
+    number: int
+    what: Filter | Pattern
+    values: dict[str, Any]
+    durable: str
+    lease_s: float
+
+
+class Upstream(Protocol):
+    """Is told of changes that are in force here already."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes requests; else `check_ready` says why not."""
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether events can come just now."""
+
+    def check_ready(self) -> None:
+        """Refuse what is not connected."""
+
+    def check_usable(self) -> None:
+        """Refuse what can never be connected again."""
+
+    def subscribe(self, wanted: Wanted, /) -> Told:
+        """A subscription is new."""
+
+    def update(self, wanted: Wanted, changed: Bindings, /) -> Told:
+        """Some parameters have other values."""
+
+    def replace(self, wanted: Wanted, /) -> Told:
+        """Another filter is in the place of its own."""
+
+    def withdraw(self, wanted: Wanted, /, *, forget: bool) -> Told:
+        """It hears nothing more. `forget`: nor is anything to be kept for its name."""
+
+    def acknowledge(self, number: int, entry: int, /) -> None:
+        """A durable subscription has dealt with everything up to an entry."""
+
+    async def settled(self, patience: float, /) -> None:
+        """Return when all subscriptions are in force wherever events are published."""
+
+
+class LocalUpstream:
+    """The upstream of a bus, where whatever is in force here is so everywhere."""
+
+    is_ready = True
+    is_listening = True
+
+    def check_ready(self) -> None:
+        """See `Upstream`."""
+
+    def check_usable(self) -> None:
+        """See `Upstream`."""
+
+    def subscribe(self, _wanted: Wanted) -> Told:
+        """See `Upstream`."""
+        return None
+
+    def update(self, _wanted: Wanted, _changed: Mapping[str, Any]) -> Told:
+        """See `Upstream`."""
+        return None
+
+    def replace(self, _wanted: Wanted) -> Told:
+        """See `Upstream`."""
+        return None
+
+    def withdraw(self, _wanted: Wanted, *, forget: bool) -> Told:
+        """See `Upstream`."""
+        del forget
+        return None
+
+    def acknowledge(self, _number: int, _entry: int) -> None:
+        """See `Upstream`."""
+        raise AssertionError("nothing on a bus is durable")
+
+    async def settled(self, _patience: float) -> None:
+        """See `Upstream`."""

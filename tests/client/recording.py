@@ -1,0 +1,46 @@
+"""An upstream that keeps what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from palio.client.upstream import Told, Wanted
+
+
+class Recording:
+    """See `palio.client.upstream.Upstream`; each change is answered when the test says so."""
+
+    is_ready = True
+    is_listening = True
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.answer: asyncio.Future[Any] | None = None
+
+    def check_ready(self) -> None: ...
+
+    def check_usable(self) -> None: ...
+
+    def subscribe(self, wanted: Wanted) -> Told:
+        self.told.append(("subscribe", wanted.number, str(wanted.what), dict(wanted.values)))
+        return self.answer
+
+    def update(self, wanted: Wanted, changed: Mapping[str, Any]) -> Told:
+        self.told.append(("update", wanted.number, dict(changed)))
+        return self.answer
+
+    def replace(self, wanted: Wanted) -> Told:
+        self.told.append(("replace", wanted.number, str(wanted.what), dict(wanted.values)))
+        return self.answer
+
+    def withdraw(self, wanted: Wanted, *, forget: bool) -> Told:
+        self.told.append(("withdraw", wanted.number, forget))
+        return self.answer
+
+    def acknowledge(self, number: int, entry: int) -> None:
+        self.told.append(("acknowledge", number, entry))
+
+    async def settled(self, patience: float) -> None:
+        self.told.append(("settled", patience))

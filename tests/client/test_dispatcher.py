@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palio
+from palio.client.delivery_queue import DeliveryQueue
+from palio.client.dispatcher import FEW_SUBSCRIPTIONS, Dispatcher
+from palio.client.registration import Options, Registration
+from palio.errors import InvalidBinding
+from palio.matching.protocol import Matcher
+from palio.matching.reference import Reference
+from palio.model.events import stamped, to_batch, to_batches
+from palio.model.parcels import Parcel, Shape
+from tests.client.recording import Recording
+
+
+def lone(seq: int, event: dict[str, Any]) -> Parcel:
+    """An event that comes by itself."""
+    (row,) = stamped(to_batch(event), seq, 0).to_pylist()
+    shape = Shape(stamped(to_batch(event), seq, 0).schema)
+    return Parcel.lone("p", shape, tuple(row.values()))
+
+
+def several(events: list[dict[str, Any]]) -> Parcel:
+    (batch,) = to_batches(events)
+    return Parcel("p", stamped(batch, 1, 0))
+
+
+def everything(parcel: Parcel) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    return np.ones(len(parcel), np.bool_)
+
+
+class Place:
+    """A dispatcher with an engine of its own, and subscriptions to numbers from some on."""
+
+    def __init__(self, matcher: Matcher | None = None) -> None:
+        self.upstream = Recording()
+        self.dispatcher = Dispatcher(self.upstream, matcher)
+
+    def hear(
+        self, text: str, queue: DeliveryQueue | None = None, options: Options | None = None
+    ) -> Registration:
+        queue, options = queue or DeliveryQueue(100), options or Options()
+        return self.dispatcher.register(palio.parse(text), {}, queue, options)
+
+
+@pytest.mark.parametrize("others", [0, 1, FEW_SUBSCRIPTIONS])
+@pytest.mark.parametrize("matcher", [None, Reference()], ids=["index", "reference"])
+async def test_an_event_by_itself_is_queued_for_those_who_want_it(
+    others: int, matcher: Matcher | None
+) -> None:
+    place = Place(matcher)
+    wanting = [place.hear("x > 0") for _ in range(1 + others)]
+    durable = place.hear("x > 0", options=Options(durable="mine"))
+    not_wanting = place.hear("x < 0")
+    place.dispatcher.deliver_event(lone(1, {"x": 1}))
+    place.dispatcher.deliver_event(lone(2, {"x": 0}))
+    assert [each.queue.waiting for each in wanting] == [1] * len(wanting)
+    assert durable.queue.waiting == not_wanting.queue.waiting == 0
+    assert place.dispatcher.spurious == 1
+    consumer, event = await wanting[0].queue.take_event()
+    assert (consumer, dict(event), event.seq) == (wanting[0], {"x": 1}, 1)
+    place.dispatcher.end()
+
+
+async def test_of_a_batch_only_what_is_meant_is_queued() -> None:
+    place = Place()
+    heard = place.hear("x > 0")
+    parcel = several([{"x": 1}, {"x": 2}, {"x": 0}])
+    place.dispatcher.deliver(parcel, np.array([False, True, True]))
+    assert (heard.queue.waiting, place.dispatcher.spurious) == (1, 1)
+    _, event = await heard.queue.take_event()
+    assert event.seq == 2
+
+
+async def test_who_shares_a_queue_hears_in_the_order_of_publication() -> None:
+    place, queue = Place(), DeliveryQueue(100)
+    small, large = place.hear("x < 3", queue), place.hear("x > 1", queue)
+    parcel = several([{"x": x} for x in range(4)])
+    place.dispatcher.deliver(parcel, everything(parcel))
+    place.dispatcher.deliver_event(lone(5, {"x": 2}))
+    taken = [await queue.take_event() for _ in range(queue.waiting)]
+    assert [(who is large, event.seq) for who, event in taken] == [
+        *((False, 1), (False, 2), (False, 3), (True, 3), (True, 4), (False, 5), (True, 5))
+    ]
+    assert small.queue is large.queue
+
+
+async def test_an_entry_of_custody_is_acknowledged_when_all_of_it_is_dealt_with() -> None:
+    place = Place()
+    heard = place.hear("x > 0", options=Options(durable="mine"))
+    parcel = several([{"x": 0}, {"x": 1}])
+    for _ in range(2):  # the second time it waits here already
+        place.dispatcher.deliver_durable(heard, parcel, everything(parcel), 7)
+        heard.receipts.renew()
+    place.dispatcher.deliver_durable(heard, parcel, everything(parcel), 8)
+    assert (heard.queue.waiting, heard.spurious) == (1, 1)
+    await heard.queue.take_event()
+    heard.receipts.finish()
+    assert place.upstream.told == [("acknowledge", 0, 8)]
+
+
+async def test_patterns_that_are_not_complete_queue_nothing() -> None:
+    place = Place()
+    pair, other = place.hear("x = 1 THEN x = 2"), place.hear("x = 1 THEN x = 3")
+    for number, x in enumerate((1, 2), start=1):
+        place.dispatcher.deliver_event(lone(number, {"x": x}))
+        await asyncio.sleep(0)
+    assert (pair.queue.waiting, other.queue.waiting) == (1, 0)
+
+
+def test_what_is_refused_or_has_ended_leaves_nothing_in_the_engine() -> None:
+    matcher = Reference()
+    place = Place(matcher)
+    with pytest.raises(InvalidBinding):
+        place.hear("x > :low")
+    heard = place.hear("x = 1 THEN x = 2")
+    assert (len(place.dispatcher), len(matcher), place.dispatcher.get(heard.number)) == (
+        1,
+        2,
+        heard,
+    )
+    place.dispatcher.end()
+    assert (len(place.dispatcher), len(matcher)) == (0, 0)
+    assert place.dispatcher.get(heard.number) is None
