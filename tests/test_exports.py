@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 from typing import Final
@@ -13,6 +15,7 @@ import palio
 PUBLIC: Final = {
     "Advertisement",
     "Bus",
+    "CatalogueEntry",
     "Client",
     "Event",
     "Explanation",
@@ -21,6 +24,7 @@ PUBLIC: Final = {
     "Late",
     "Offer",
     "Parameter",
+    "Parcel",
     "Pattern",
     "Published",
     "Subscriber",
@@ -29,6 +33,8 @@ PUBLIC: Final = {
     "SyncClient",
     "SyncOffer",
     "SyncSubscription",
+    "Topology",
+    "Trace",
     "attr",
     "client",
     "connect",
@@ -50,6 +56,12 @@ PUBLIC: Final = {
     "parse_advertisement",
 }
 
+RETURNING: Final = sorted(
+    {"Bus", "Client", "Filter", "Offer", "Pattern", "Subscription", "SyncBus", "SyncClient"}
+    | {"SyncOffer", "SyncSubscription"}
+)
+"""Classes whose methods return what people want to name."""
+
 HEAVY: Final = {"duckdb", "numba", "pandas", "pyspark", "rich", "starlette", "typer"}
 """What `import palio` must leave for the moment it is needed."""
 
@@ -63,6 +75,25 @@ def test_all_is_what_was_promised() -> None:
 def test_name_is_there_and_says_what_it_is(name: str) -> None:
     assert getattr(palio, name).__doc__
     assert name in dir(palio)
+
+
+@pytest.mark.parametrize(
+    "name",
+    RETURNING,
+)
+def test_what_a_call_returns_can_be_named(name: str) -> None:
+    kind = getattr(palio, name)
+    unnamed = {
+        f"{name}.{member}: {word}"
+        for member in dir(kind)
+        if not member.startswith("_")
+        for function in [inspect.unwrap(getattr(kind, member))]
+        if inspect.isfunction(function)
+        for word in re.findall(r"[A-Z]\w+", str(function.__annotations__.get("return", "")))
+        if inspect.isclass(found := function.__globals__.get(word))
+        if found.__module__.startswith("palio.") and word not in palio.__all__
+    }
+    assert not unnamed
 
 
 def test_rooms_are_there_without_being_imported() -> None:

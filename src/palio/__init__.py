@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from palio import client, errors, language, matching, model, spark, testing
+    from palio.client.answers import CatalogueEntry, Topology, Trace
     from palio.client.blocking import SyncBus, SyncClient, SyncOffer, SyncSubscription
     from palio.client.bus import Bus
     from palio.client.connection import Client, Offer, connect
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from palio.model.explaining import Explanation
     from palio.model.filters import Filter
     from palio.model.merging import merge
+    from palio.model.parcels import Parcel
     from palio.model.patterns import Pattern
     from palio.model.relations import covers, covers_advertisement, overlaps
 
@@ -39,6 +41,7 @@ __version__ = "0.1.0"
 _HOMES: Final = {
     "Advertisement": "palio.model.advertisements",
     "Bus": "palio.client.bus",
+    "CatalogueEntry": "palio.client.answers",
     "Client": "palio.client.connection",
     "Event": "palio.client.events",
     "Gap": "palio.client.events",
@@ -52,6 +55,8 @@ _HOMES: Final = {
     "SyncClient": "palio.client.blocking",
     "SyncOffer": "palio.client.blocking",
     "SyncSubscription": "palio.client.blocking",
+    "Topology": "palio.client.answers",
+    "Trace": "palio.client.answers",
     "connect": "palio.client.connection",
     "on": "palio.client.subscriber",
     "client": "palio.client",
@@ -62,6 +67,7 @@ _HOMES: Final = {
     "testing": "palio.testing",
     "Explanation": "palio.model.explaining",
     "Filter": "palio.model.filters",
+    "Parcel": "palio.model.parcels",
     "Pattern": "palio.model.patterns",
     "attr": "palio.language.fluent",
     "covers": "palio.model.relations",
@@ -79,6 +85,7 @@ _HOMES: Final = {
 __all__ = [
     "Advertisement",
     "Bus",
+    "CatalogueEntry",
     "Client",
     "Event",
     "Explanation",
@@ -87,6 +94,7 @@ __all__ = [
     "Late",
     "Offer",
     "Parameter",
+    "Parcel",
     "Pattern",
     "Published",
     "Subscriber",
@@ -95,6 +103,8 @@ __all__ = [
     "SyncClient",
     "SyncOffer",
     "SyncSubscription",
+    "Topology",
+    "Trace",
     "attr",
     "client",
     "connect",

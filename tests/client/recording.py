@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from palio.client.upstream import Told, Wanted
+from palio.client.upstream import Announced, Told
 
 
 class Recording:
@@ -23,19 +23,19 @@ class Recording:
 
     def check_usable(self) -> None: ...
 
-    def subscribe(self, wanted: Wanted) -> Told:
+    def subscribe(self, wanted: Announced) -> Told:
         self.told.append(("subscribe", wanted.number, str(wanted.what), dict(wanted.values)))
         return self.answer
 
-    def update(self, wanted: Wanted, changed: Mapping[str, Any]) -> Told:
+    def update(self, wanted: Announced, changed: Mapping[str, Any]) -> Told:
         self.told.append(("update", wanted.number, dict(changed)))
         return self.answer
 
-    def replace(self, wanted: Wanted) -> Told:
+    def replace(self, wanted: Announced) -> Told:
         self.told.append(("replace", wanted.number, str(wanted.what), dict(wanted.values)))
         return self.answer
 
-    def withdraw(self, wanted: Wanted, *, forget: bool) -> Told:
+    def withdraw(self, wanted: Announced, *, forget: bool) -> Told:
         self.told.append(("withdraw", wanted.number, forget))
         return self.answer
 

@@ -9,7 +9,7 @@ import pytest
 import palio
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import FEW_SUBSCRIPTIONS, Dispatcher
-from palio.client.registration import Options, Registration
+from palio.client.registration import Registration, SubscriptionOptions
 from palio.errors import InvalidBinding
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
@@ -42,9 +42,12 @@ class Place:
         self.dispatcher = Dispatcher(self.upstream, matcher)
 
     def hear(
-        self, text: str, queue: DeliveryQueue | None = None, options: Options | None = None
+        self,
+        text: str,
+        queue: DeliveryQueue | None = None,
+        options: SubscriptionOptions | None = None,
     ) -> Registration:
-        queue, options = queue or DeliveryQueue(100), options or Options()
+        queue, options = queue or DeliveryQueue(100), options or SubscriptionOptions()
         return self.dispatcher.register(palio.parse(text), {}, queue, options)
 
 
@@ -55,7 +58,7 @@ async def test_an_event_by_itself_is_queued_for_those_who_want_it(
 ) -> None:
     place = Place(matcher)
     wanting = [place.hear("x > 0") for _ in range(1 + others)]
-    durable = place.hear("x > 0", options=Options(durable="mine"))
+    durable = place.hear("x > 0", options=SubscriptionOptions(durable="mine"))
     not_wanting = place.hear("x < 0")
     place.dispatcher.deliver_event(lone(1, {"x": 1}))
     place.dispatcher.deliver_event(lone(2, {"x": 0}))
@@ -92,7 +95,7 @@ async def test_who_shares_a_queue_hears_in_the_order_of_publication() -> None:
 
 async def test_an_entry_of_custody_is_acknowledged_when_all_of_it_is_dealt_with() -> None:
     place = Place()
-    heard = place.hear("x > 0", options=Options(durable="mine"))
+    heard = place.hear("x > 0", options=SubscriptionOptions(durable="mine"))
     parcel = several([{"x": 0}, {"x": 1}])
     for _ in range(2):  # the second time it waits here already
         place.dispatcher.deliver_durable(heard, parcel, everything(parcel), 7)

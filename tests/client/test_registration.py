@@ -9,20 +9,22 @@ import pytest
 import palio
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
-from palio.client.registration import Options, Registration
+from palio.client.registration import Registration, SubscriptionOptions
 from palio.errors import Closed, InvalidBinding, InvalidFilter, NotPermitted
 from palio.matching.reference import Reference
 from tests.client.recording import Recording
 
 
 def registered(
-    text: str, options: Options | None = None, **values: Any
+    text: str, options: SubscriptionOptions | None = None, **values: Any
 ) -> tuple[Recording, Dispatcher, Registration]:
     """A subscription of a place of its own."""
     upstream = Recording()
     dispatcher = Dispatcher(upstream, Reference())
     what = palio.parse(text)
-    registration = dispatcher.register(what, values, DeliveryQueue(9), options or Options())
+    registration = dispatcher.register(
+        what, values, DeliveryQueue(9), options or SubscriptionOptions()
+    )
     return upstream, dispatcher, registration
 
 
@@ -86,7 +88,7 @@ def test_refused_values_change_nothing() -> None:
 
 
 def test_a_durable_one_acknowledges_upstream_and_takes_no_pattern() -> None:
-    upstream, _, heard = registered("x > 0", Options(durable="mine", lease_s=5.0))
+    upstream, _, heard = registered("x > 0", SubscriptionOptions(durable="mine", lease_s=5.0))
     entry = heard.receipts.expect(7, "p", np.array([1]), 1)
     heard.receipts.make(entry).give()
     assert upstream.told == [("acknowledge", 0, 7)]
@@ -95,4 +97,4 @@ def test_a_durable_one_acknowledges_upstream_and_takes_no_pattern() -> None:
         heard.replace(palio.parse("x = 1 THEN x = 2"), {})
     assert heard.concerns({"x": 1})
     with pytest.raises(InvalidFilter, match="takes a filter"):
-        registered("x = 1 THEN x = 2", Options(durable="mine"))
+        registered("x = 1 THEN x = 2", SubscriptionOptions(durable="mine"))

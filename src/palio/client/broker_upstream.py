@@ -22,7 +22,7 @@ from palio.client.outbox import Outbox
 from palio.client.registration import Registration
 from palio.client.session import Session
 from palio.client.transport import Dial
-from palio.client.upstream import Told, Wanted
+from palio.client.upstream import Announced, Told
 from palio.errors import Closed, PalioError, Unreachable, Unsettled
 from palio.matching.protocol import Matcher, RowMask
 from palio.model.advertisements import Advertisement
@@ -176,19 +176,19 @@ class BrokerUpstream:
         self.deadlines.watch(told, _unanswered(request), self.deadlines.seconds)
         return told
 
-    def subscribe(self, wanted: Wanted) -> Told:
+    def subscribe(self, wanted: Announced) -> Told:
         """See `Upstream`."""
         return self.ask(_description(wanted))
 
-    def update(self, wanted: Wanted, changed: Bindings) -> Told:
+    def update(self, wanted: Announced, changed: Bindings) -> Told:
         """See `Upstream`."""
         return self.ask(Update(0, wanted.number, dict(changed))) if self.is_ready else None
 
-    def replace(self, wanted: Wanted) -> Told:
+    def replace(self, wanted: Announced) -> Told:
         """See `Upstream`."""
         return self.ask(Replace(0, wanted.number, _text(wanted.what), dict(wanted.values)))
 
-    def withdraw(self, wanted: Wanted, *, forget: bool) -> Told:
+    def withdraw(self, wanted: Announced, *, forget: bool) -> Told:
         """See `Upstream`."""
         request = Unsubscribe(0, wanted.number, forget)
         withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -361,7 +361,7 @@ def _unanswered(request: Request) -> str:
     return "ask again"
 
 
-def _description(wanted: Wanted) -> Subscribe:
+def _description(wanted: Announced) -> Subscribe:
     """A subscription as it is now, as its broker must know it."""
     text, values = _text(wanted.what), dict(wanted.values)
     return Subscribe(0, wanted.number, text, values, wanted.durable, wanted.lease_s)

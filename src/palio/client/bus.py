@@ -18,7 +18,7 @@ from palio.client.dispatcher import Dispatcher
 from palio.client.events import Gap, Published
 from palio.client.hub import Hub
 from palio.client.outgoing import Publishable, batches
-from palio.client.registration import Options
+from palio.client.registration import SubscriptionOptions
 from palio.client.subscribing import given_values, understood
 from palio.client.subscription import Subscription
 from palio.client.upstream import LocalUpstream
@@ -89,7 +89,7 @@ class Bus(Hub[LocalUpstream]):
         if "reorder_s" in parameters and "reorder_s" not in what.variables:
             raise InvalidInput(f"reorder_s= is for brokers: {_IN_ORDER}")
         given = given_values(values, parameters)
-        return await self._subscribed(what, given, capacity, Options(on_gap))
+        return await self._subscribed(what, given, capacity, SubscriptionOptions(on_gap))
 
     async def publish(
         self, events: Publishable, *, publisher: str = "bus", durable: bool = False

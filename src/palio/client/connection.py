@@ -27,7 +27,7 @@ from palio.client.delivery_queue import DEFAULT_CAPACITY
 from palio.client.events import Gap, Published
 from palio.client.hub import Hub
 from palio.client.outgoing import Publishable
-from palio.client.registration import Options
+from palio.client.registration import SubscriptionOptions
 from palio.client.securing import TLS
 from palio.client.sequences import REORDER_S, check_reorder
 from palio.client.subscribing import given_values, understood
@@ -314,7 +314,7 @@ class Client(Hub[BrokerUpstream]):
         elif lease_s or acknowledge == "explicit":
             option = "lease_s" if lease_s else "acknowledge"
             raise InvalidInput(f"{option}= is for durable subscriptions; give durable= a name")
-        options = Options(on_gap, wait_s, durable, lease_s, acknowledge == "automatic")
+        options = SubscriptionOptions(on_gap, wait_s, durable, lease_s, acknowledge == "automatic")
         return await self._subscribed(what, given, capacity, options)
 
     def _check_durable(self, durable: str) -> None:

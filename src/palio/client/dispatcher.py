@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
-from palio.client.registration import Options, Registration
+from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.upstream import Upstream
 from palio.errors import PalioError
 from palio.matching.index import Index
@@ -70,7 +70,11 @@ class Dispatcher:
         return self._registered.get(number)
 
     def register(
-        self, what: Filter | Pattern, values: Bindings, queue: DeliveryQueue, options: Options
+        self,
+        what: Filter | Pattern,
+        values: Bindings,
+        queue: DeliveryQueue,
+        options: SubscriptionOptions,
     ) -> Registration:
         """Queue what matches from now on."""
         number = self._next_number

@@ -10,7 +10,7 @@ from typing import Final, Generic, Self, TypeVar
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
 from palio.client.home import Home
-from palio.client.registration import Options
+from palio.client.registration import SubscriptionOptions
 from palio.client.subscriber import Attached, Subscriber
 from palio.client.subscribing import check_on_gap
 from palio.client.subscription import Subscription
@@ -39,7 +39,7 @@ class Hub(Generic[AnyUpstream]):
         self._closed = False
 
     async def _subscribed(
-        self, what: Filter | Pattern, values: Bindings, capacity: int, options: Options
+        self, what: Filter | Pattern, values: Bindings, capacity: int, options: SubscriptionOptions
     ) -> Subscription:
         """A new subscription once it is in force; gone again if it is refused."""
         self._check_open()
@@ -59,7 +59,7 @@ class Hub(Generic[AnyUpstream]):
         self._check_open()
         if not isinstance(subscriber, Subscriber):
             raise InvalidInput(_no_subscriber(subscriber))
-        options = Options(reorder_s=self._reorder_s)
+        options = SubscriptionOptions(reorder_s=self._reorder_s)
         attached = Attached(subscriber, partial(self._dispatcher.register, options=options))
         self._attached[subscriber] = attached
         attached.task.add_done_callback(lambda _: self._ended(subscriber, attached))

@@ -33,7 +33,7 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.receipts import NO_RECEIPTS, Receipts
 
-__all__ = ["Options", "Registration"]
+__all__ = ["Registration", "SubscriptionOptions"]
 
 _log: Final = logging.getLogger("palio")
 
@@ -42,7 +42,7 @@ KEPT_GAPS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SubscriptionOptions:
     """What a subscription was made with, besides filter, values and queue."""
 
     on_gap: Callable[[Gap], None] | None = None
@@ -64,7 +64,7 @@ class Registration:
         matcher: Matcher,
         upstream: Upstream,
         queue: DeliveryQueue,
-        options: Options,
+        options: SubscriptionOptions,
         on_end: Callable[[Registration], None],
     ) -> None:
         self.number = number

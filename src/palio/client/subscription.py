@@ -123,6 +123,7 @@ class Subscription(SubscriptionView):
     def _check_open(self) -> None:
         if self.closed:
             raise Closed("the subscription is closed; subscribe again")
+        self._home.check()
 
     # --- changes ---
 

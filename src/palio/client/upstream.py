@@ -10,13 +10,13 @@ from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 
-__all__ = ["LocalUpstream", "Told", "Upstream", "Wanted"]
+__all__ = ["Announced", "LocalUpstream", "Told", "Upstream"]
 
 Told: TypeAlias = asyncio.Future[Any] | None
 """The answer to a change that an upstream was told of; None where nobody has to be told."""
 
 
-class Wanted(Protocol):
+class Announced(Protocol):
     """What an upstream has to know of a subscription."""
 
     number: int
@@ -43,16 +43,16 @@ class Upstream(Protocol):
     def check_usable(self) -> None:
         """Refuse what can never be connected again."""
 
-    def subscribe(self, wanted: Wanted, /) -> Told:
+    def subscribe(self, wanted: Announced, /) -> Told:
         """A subscription is new."""
 
-    def update(self, wanted: Wanted, changed: Bindings, /) -> Told:
+    def update(self, wanted: Announced, changed: Bindings, /) -> Told:
         """Some parameters have other values."""
 
-    def replace(self, wanted: Wanted, /) -> Told:
+    def replace(self, wanted: Announced, /) -> Told:
         """Another filter is in the place of its own."""
 
-    def withdraw(self, wanted: Wanted, /, *, forget: bool) -> Told:
+    def withdraw(self, wanted: Announced, /, *, forget: bool) -> Told:
         """It hears nothing more. `forget`: nor is anything to be kept for its name."""
 
     def acknowledge(self, number: int, entry: int, /) -> None:
@@ -74,19 +74,19 @@ class LocalUpstream:
     def check_usable(self) -> None:
         """See `Upstream`."""
 
-    def subscribe(self, _wanted: Wanted) -> Told:
+    def subscribe(self, _wanted: Announced) -> Told:
         """See `Upstream`."""
         return None
 
-    def update(self, _wanted: Wanted, _changed: Mapping[str, Any]) -> Told:
+    def update(self, _wanted: Announced, _changed: Mapping[str, Any]) -> Told:
         """See `Upstream`."""
         return None
 
-    def replace(self, _wanted: Wanted) -> Told:
+    def replace(self, _wanted: Announced) -> Told:
         """See `Upstream`."""
         return None
 
-    def withdraw(self, _wanted: Wanted, *, forget: bool) -> Told:
+    def withdraw(self, _wanted: Announced, *, forget: bool) -> Told:
         """See `Upstream`."""
         del forget
         return None
