@@ -382,10 +382,11 @@ def test_a_broker_that_speaks_of_lapses_all_the_time_is_told_once_a_look() -> No
     world.run(3.0)
     victim.gaps.clear()
     began = world.now
-    node = world.nodes["b1"]
+    node, host = world.nodes["b1"], world.host("b1")
     for _ in range(300):
         node._core.durability.registry.lapse()
-        world._do("b1", node.tick(world.at))
+        node.wake_at = world.now
+        host.tick(host.alarm_at)
         world.run(0.01)
     world.run(2.0)
     assert 1 <= len(victim.gaps) <= (world.now - began) / LOOK_S

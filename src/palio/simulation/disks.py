@@ -18,11 +18,12 @@ __all__ = ["Disk"]
 
 
 class Disk:
-    """The store of one simulated broker."""
+    """The store of one simulated broker. Without randomness, a crash keeps only what was synced."""
 
-    def __init__(self, random: Randomness) -> None:
+    def __init__(self, random: Randomness | None = None) -> None:
         self._random = random
-        self._synced = MemoryStore()
+        self.synced = MemoryStore()
+        """What is safe."""
         self._unsynced: list[tuple[Operation, ...]] = []
         self._flipped: dict[int, None] = {}
         self.is_full = False
@@ -36,13 +37,13 @@ class Disk:
 
     def sync(self) -> None:
         """The oldest step is safe from now on."""
-        self._synced.write(self._unsynced.pop(0))
+        self.synced.write(self._unsynced.pop(0))
 
     def crash(self) -> None:
         """Power is gone: a first part of what was not synced is there all the same."""
-        kept = self._random.below(len(self._unsynced) + 1)
+        kept = 0 if self._random is None else self._random.below(len(self._unsynced) + 1)
         for operations in self._unsynced[:kept]:
-            self._synced.write(operations)
+            self.synced.write(operations)
         self._unsynced.clear()
 
     def flip(self, entry: int) -> None:
@@ -51,25 +52,25 @@ class Disk:
 
     def held(self) -> list[Entry]:
         """The entries that are safe, damaged or not."""
-        return self._synced.held()
+        return self.synced.held()
 
     # --- Store ---
 
     def load(self) -> Stored:
         """See `Store`."""
-        return self._synced.load()
+        return self.synced.load()
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
         """See `Store`."""
         for number in numbers:
             if number in self._flipped:
                 raise JournalDamaged(f"entry {number} fails its checksum; restore it from a copy")
-        return self._synced.entries(numbers)
+        return self.synced.entries(numbers)
 
     def assigned(self, subscription: str, numbers: Sequence[int]) -> list[bytes | None]:
         """See `Store`."""
-        return self._synced.assigned(subscription, numbers)
+        return self.synced.assigned(subscription, numbers)
 
     def heading(self, entry: int) -> Heading | None:
         """See `Store`: of an entry only its events turn."""
-        return self._synced.heading(entry)
+        return self.synced.heading(entry)

@@ -1,0 +1,198 @@
+"""`Cluster`: whole brokers with their disks, and the links between them, in one process.
+
+It drives the very `Node` that the server runs, each in a `Host`. Messages travel as frames, through
+the real codec. Links break and heal, brokers are killed and start again with what is on their
+disks. The time is the planner's: virtual in a `World`, that of the event loop in `palio.testing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeAlias
+
+from palio.errors import InvalidInput
+from palio.matching.protocol import Matcher
+from palio.node.effects import Report
+from palio.node.host import Host
+from palio.node.node import Node
+from palio.node.settings import Settings
+from palio.protocol.messages import Message
+from palio.routing.protocol import Router
+from palio.simulation.agenda import TIMER
+from palio.simulation.computers import US, Computer
+from palio.simulation.disks import Disk
+from palio.simulation.doors import Doors
+from palio.simulation.pipes import End, Pipe, Planner, Surface
+
+__all__ = ["Cluster", "NodeRouter"]
+
+NodeRouter: TypeAlias = Callable[[str], Router]
+
+REDIAL_US: Final = US // 5
+"""How long a broker waits before it dials a neighbour again."""
+
+
+class Cluster:
+    """Brokers and links. `World` adds a clock and clients, `palio.testing` the application's."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        *,
+        settings: Settings | None,
+        latency_s: float,
+        sync_s: float,
+        epoch_us: int,
+        matcher: Callable[[], Matcher],
+        doors: Doors,
+    ) -> None:
+        self.planner = planner
+        self.settings = settings or Settings()
+        self.latency_us = round(latency_s * US)
+        self.sync_us = round(sync_s * US)
+        self.epoch_us = epoch_us
+        self.doors = doors
+        self.nodes: dict[str, Node] = {}
+        """Those that run."""
+        self.disks: dict[str, Disk] = {}
+        self.reports: list[tuple[str, Report]] = []
+        """What brokers said to people, with who said it."""
+        self.spoils: Callable[[str, Message], bool] = lambda _sender, _message: False
+        """What, of all that a broker or client sends, arrives as bytes that nobody can read."""
+        self.changed: Callable[[], object] = lambda: None
+        """Called when a connection is used for the first time, or is open no longer."""
+        self._matcher = matcher
+        self._routers: dict[str, NodeRouter] = {}
+        self._computers: dict[str, Computer] = {}
+        self._pipes: dict[Pipe, None] = {}
+        """Those that are open, in the order in which they were opened."""
+        self._wires: dict[tuple[str, str], None] = {}
+        """Brokers that are linked: the first dials the second."""
+        self._cut: dict[frozenset[str], None] = {}
+        self._delays_us: dict[frozenset[str], int] = {}
+
+    # --- brokers ---
+
+    def install(self, name: str, router: NodeRouter, disk: Disk) -> None:
+        """A broker that does not run yet."""
+        self._routers[name] = router
+        self.disks[name] = disk
+        self._computers[name] = Computer(
+            name, self.planner, disk, sync_us=lambda: self.sync_us, epoch_us=self.epoch_us
+        )
+
+    def start(self, name: str) -> None:
+        """A broker starts, with what is on its disk."""
+        if name in self.nodes:
+            raise InvalidInput(f"{name} is running already; kill it first")
+        self.nodes[name] = self._computers[name].start(
+            partial(self._node, name), lambda report: self.reports.append((name, report))
+        )
+        for one, other in self._wires:
+            if name in (one, other):
+                self._dial(one, other)
+
+    def _node(self, name: str, new_id: Callable[[], str]) -> Node:
+        return Node(
+            name,
+            self._routers[name](name),
+            self.disks[name],
+            settings=self.settings,
+            authority=self.doors.authority(name),
+            identity=self.doors.identity(name),
+            new_id=new_id,
+            matcher=self._matcher,
+        )
+
+    def kill(self, name: str) -> None:
+        """A broker stops dead; of what it had not synced, its disk keeps what it likes."""
+        del self.nodes[name]
+        self._computers[name].kill()
+        for pipe in [pipe for pipe in self._pipes if name in pipe.names]:
+            pipe.break_off()
+
+    def host(self, name: str) -> Host:
+        """What stands round a broker that runs."""
+        host = self._computers[name].host
+        if host is None:
+            raise InvalidInput(f"the broker {name!r} does not run; start it")
+        return host
+
+    # --- links ---
+
+    def connect(self, one: str, other: str) -> None:
+        """A link between two brokers: the first dials, and dials again when it breaks."""
+        self._wires[one, other] = None
+        self._dial(one, other)
+
+    def cut(self, one: str, other: str) -> None:
+        """A link fails, between brokers or a client and a broker, until `heal`."""
+        self._cut[frozenset((one, other))] = None
+        self.drop(one, other)
+
+    def drop(self, one: str, other: str) -> None:
+        """A connection breaks; it may be made again at once."""
+        for pipe in self._between(one, other):
+            pipe.break_off()
+
+    def heal(self, one: str, other: str) -> None:
+        """A link works again."""
+        self._cut.pop(frozenset((one, other)), None)
+        for wire in ((one, other), (other, one)):
+            self._dial_again(*wire)
+
+    def delay(self, one: str, other: str, seconds: float) -> None:
+        """Everything between two takes so long from now on."""
+        self._delays_us[frozenset((one, other))] = round(seconds * US)
+
+    def delay_us(self, one: str, other: str) -> int:
+        """How long everything between two takes."""
+        return self._delays_us.get(frozenset((one, other)), self.latency_us)
+
+    def is_cut(self, one: str, other: str) -> bool:
+        """Whether there can be no connection between two."""
+        return frozenset((one, other)) in self._cut
+
+    def is_linked(self, one: str, other: str) -> bool:
+        """Whether something has come through a connection between two that is open."""
+        return any(pipe.is_used for pipe in self._between(one, other))
+
+    def _between(self, one: str, other: str) -> list[Pipe]:
+        return [pipe for pipe in self._pipes if pipe.joins(one, other)]
+
+    def open_end(self, name: str, broker: str) -> End | None:
+        """A connection of a client or broker to a broker: its end; None if nobody answers."""
+        if broker not in self.nodes or self.is_cut(name, broker):
+            return None
+        surface = Surface(
+            self.planner,
+            lambda: self.delay_us(name, broker),
+            self._is_spoilt,
+            self._changed,
+        )
+        pipe = Pipe(name, broker, surface)
+        self._pipes[pipe] = None
+        self._computers[broker].accept(pipe.ends[1], self.doors.shown(name))
+        return pipe.ends[0]
+
+    def _is_spoilt(self, sender: str, message: Message) -> bool:
+        return self.spoils(sender, message)
+
+    def _dial(self, one: str, other: str) -> None:
+        end = self.open_end(one, other) if one in self.nodes else None
+        if end is not None:
+            self._computers[one].dial(end, other, self.doors.shown(other))
+
+    def _dial_again(self, one: str, other: str) -> None:
+        if (one, other) in self._wires and not self._between(one, other):
+            self._dial(one, other)
+
+    def _changed(self, pipe: Pipe) -> None:
+        """A pipe was used for the first time, or is open no longer: brokers dial again."""
+        self.changed()
+        if not pipe.is_open:
+            del self._pipes[pipe]
+            if pipe.names in self._wires:
+                again = self.planner.now_us + REDIAL_US
+                self.planner.at(again, TIMER, partial(self._dial_again, *pipe.names))

@@ -1,0 +1,117 @@
+"""`Computer`: where a simulated broker runs: its disk, its clock, a host for each of its lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import Final, TypeVar
+
+from palio.errors import IllegalMessage
+from palio.node.effects import Append, Moment, Report
+from palio.node.host import Host, Machine, numbered_ids
+from palio.protocol.messages import Message
+from palio.simulation.agenda import MESSAGE, TIMER
+from palio.simulation.disks import Disk
+from palio.simulation.pipes import End, Planner
+
+__all__ = ["US", "Computer"]
+
+Started = TypeVar("Started", bound=Machine)
+
+US: Final = 1_000_000
+"""Microseconds in a second."""
+
+
+class Computer:
+    """One broker's ports (`node.host.StorePort`, `ClockPort`). They are one host's at a time."""
+
+    def __init__(
+        self, name: str, planner: Planner, disk: Disk, *, sync_us: Callable[[], int], epoch_us: int
+    ) -> None:
+        self.name = name
+        self.disk = disk
+        self.host: Host | None = None
+        """None while the broker does not run."""
+        self._planner = planner
+        self._sync_us = sync_us
+        self._epoch_us = epoch_us
+        self._life = 0
+
+    def start(
+        self,
+        node: Callable[[Callable[[], str]], Started],
+        report: Callable[[Report], object],
+    ) -> Started:
+        """Begin a life with what is on the disk. `node` makes one that names its sessions so."""
+        self._life += 1
+        begun = node(numbered_ids(f"{self.name}-{self._life}"))
+        self.host = Host(begun, self, self, report)
+        self.host.start()
+        return begun
+
+    def kill(self) -> None:
+        """Stop dead."""
+        if self.host is not None:
+            self.host.stop()
+            self.host = None
+            self.disk.crash()
+
+    def accept(self, end: End, principal: str) -> None:
+        """Someone connected."""
+        if self.host is not None:
+            number = self.host.new_link()
+            end.reader = _Reader(self.host, number)
+            self.host.accept(number, end, principal)
+
+    def dial(self, end: End, peer: str, principal: str) -> None:
+        """A connection to another broker was made."""
+        if self.host is not None:
+            number = self.host.new_link()
+            end.reader = _Reader(self.host, number)
+            self.host.dial(number, end, peer, principal)
+
+    # --- the host's ports ---
+
+    def append(self, append: Append) -> None:
+        """See `StorePort`."""
+        host, is_written = self.host, self.disk.write(append.operations)
+
+        def synced() -> None:
+            if host is None or not host.is_running:
+                return
+            if is_written:
+                self.disk.sync()
+            host.answered(append.ticket, None if is_written else "the disk is full")
+
+        self._planner.at(self._planner.now_us + self._sync_us(), MESSAGE, synced)
+
+    def moment(self) -> Moment:
+        """See `ClockPort`."""
+        now_us = self._planner.now_us
+        return Moment(now_us / US, self._epoch_us + now_us)
+
+    def wake_at(self, at: float) -> None:
+        """See `ClockPort`; alarms that another has replaced ring in vain."""
+        host = self.host
+        if host is not None:
+            at_us = max(self._planner.now_us, ceil(at * US))
+            if at_us / US < at:  # the product was rounded down
+                at_us += 1
+            self._planner.at(at_us, TIMER, lambda: host.tick(at))
+
+
+class _Reader:
+    """What comes out at a broker's end of a connection (see `pipes.Reader`)."""
+
+    def __init__(self, host: Host, number: int) -> None:
+        self._host = host
+        self._number = number
+
+    def arrived(self, message: Message) -> None:
+        self._host.receive(self._number, message)
+
+    def lost(self, _reason: str) -> None:
+        self._host.lost(self._number)
+
+    def illegal(self, error: IllegalMessage) -> None:
+        self._host.illegal(self._number, error)

@@ -1,0 +1,144 @@
+"""`Pipe`: a simulated connection. Messages go through it as frames of the real codec, in order.
+
+What is sent arrives after a delay, unless the pipe breaks first. An end that closes reads nothing
+more; what it sent before still arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from palio.errors import IllegalMessage
+from palio.protocol.messages import Message
+from palio.protocol.wire import UNREADABLE, Decoder, Encoder
+from palio.simulation.agenda import MESSAGE, Action
+
+__all__ = ["End", "Pipe", "Planner", "Reader", "Surface"]
+
+
+class Planner(Protocol):
+    """The time, and what is to happen later: an `Agenda`, or one on an event loop's clock."""
+
+    @property
+    def now_us(self) -> int:
+        """The time in microseconds."""
+
+    def at(self, time_us: int, priority: int, action: Action) -> None:
+        """Plan an action; of one moment, in the order of priorities, then of planning."""
+
+
+class Reader(Protocol):
+    """Who is told what comes out at an end."""
+
+    def arrived(self, message: Message) -> None:
+        """A message came."""
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone. Comes once, unless it was this end that closed it."""
+
+    def illegal(self, error: IllegalMessage) -> None:
+        """Something came that cannot be read; nothing more does. In the place of `lost`."""
+
+
+class Surface(NamedTuple):
+    """What a pipe needs of the world in which it lies."""
+
+    planner: Planner
+    delay_us: Callable[[], int]
+    """How long everything takes, from now on."""
+    spoils: Callable[[str, Message], bool]
+    """Whether what someone sends arrives as bytes that cannot be read."""
+    changed: Callable[[Pipe], object]
+    """Something has come through for the first time, or the pipe is open no longer."""
+
+
+class End:
+    """One end of a pipe (see `node.host.LinkPort`)."""
+
+    def __init__(self, pipe: Pipe, side: int) -> None:
+        self.pipe = pipe
+        self.reader: Reader | None = None
+        self._side = side
+        self._encoder = Encoder()
+        self._decoder = Decoder("the other end")
+
+    def send(self, message: Message) -> None:
+        """Write a message after those before it."""
+        pipe = self.pipe
+        if pipe.is_open:
+            if pipe.surface.spoils(pipe.names[self._side], message):
+                data = UNREADABLE
+            else:
+                data = b"".join(map(bytes, self._encoder.encode(message)))
+            pipe.carry(1 - self._side, data)
+
+    def close(self, _reason: str = "") -> None:
+        """Read nothing more. What was sent before still arrives, and then the end."""
+        self.reader = None
+        self.pipe.carry(1 - self._side, None)
+
+    def take(self, data: bytes | None) -> None:
+        """Something has come through; None is the end."""
+        if data is None:
+            self.pipe.over()
+            self.end("the other end closed the connection")
+            return
+        try:
+            for message in self._decoder.feed(data):
+                if self.reader is None:
+                    return
+                self.reader.arrived(message)
+        except IllegalMessage as error:
+            reader, self.reader = self.reader, None
+            if reader is not None:
+                reader.illegal(error)
+
+    def end(self, reason: str) -> None:
+        """Nothing more comes."""
+        reader, self.reader = self.reader, None
+        if reader is not None:
+            reader.lost(reason)
+
+
+class Pipe:
+    """A connection between two who have names."""
+
+    def __init__(self, one: str, other: str, surface: Surface) -> None:
+        self.names = (one, other)
+        self.surface = surface
+        self.is_open = True
+        self.is_used = False
+        """Whether something has come through."""
+        self.ends = (End(self, 0), End(self, 1))
+        self._last_us = [0, 0]
+
+    def joins(self, one: str, other: str) -> bool:
+        """Whether it lies between these two."""
+        return {*self.names} == {one, other}
+
+    def carry(self, side: int, data: bytes | None) -> None:
+        """Bring bytes to one end, after those before; a delay that shrinks overtakes nothing."""
+        planner, delay_us, _, _ = self.surface
+        at_us = self._last_us[side] = max(planner.now_us + delay_us(), self._last_us[side])
+        planner.at(at_us, MESSAGE, partial(self._bring, side, data))
+
+    def _bring(self, side: int, data: bytes | None) -> None:
+        if self.is_open:
+            if not self.is_used and data is not None:
+                self.is_used = True
+                self.surface.changed(self)
+            self.ends[side].take(data)
+
+    def break_off(self, reason: str = "the connection was cut") -> None:
+        """What is under way is lost, and both ends are told."""
+        self.over()
+        for end in self.ends:
+            end.end(reason)
+
+    def over(self) -> None:
+        """Nothing comes through any more."""
+        if self.is_open:
+            self.is_open = False
+            self.surface.changed(self)

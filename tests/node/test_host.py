@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+from palio.errors import IllegalMessage
+from palio.node.effects import Append, Close, Effect, Moment, PutTime, Report, Send
+from palio.node.host import Host, numbered_ids
+from palio.protocol.messages import Bye, Message, Ping, Pong
+
+
+class Scripted:
+    """A node that answers every call with the effects that its test has put down."""
+
+    name = "b1"
+
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+        self.wake_at = inf
+        self.calls: list[tuple[Any, ...]] = []
+
+    def _answer(self, *call: Any) -> Sequence[Effect]:
+        self.calls.append(call)
+        effects, self.effects = self.effects, []
+        return effects
+
+    def start(self, at: Moment) -> Sequence[Effect]:
+        return self._answer("start", at.now)
+
+    def accept(self, link: int, at: Moment, principal: str = "") -> Sequence[Effect]:
+        return self._answer("accept", at.now, link, principal)
+
+    def dial(self, link: int, at: Moment, peer: str = "", principal: str = "") -> Sequence[Effect]:
+        return self._answer("dial", at.now, link, peer, principal)
+
+    def receive(self, link: int, message: Message, at: Moment) -> Sequence[Effect]:
+        return self._answer("receive", at.now, link, message)
+
+    def illegal(self, link: int, error: IllegalMessage, at: Moment) -> Sequence[Effect]:
+        return self._answer("illegal", at.now, link, error.reason)
+
+    def lost(self, link: int, at: Moment) -> Sequence[Effect]:
+        return self._answer("lost", at.now, link)
+
+    def stored(self, ticket: int, at: Moment) -> Sequence[Effect]:
+        return self._answer("stored", at.now, ticket)
+
+    def failed(self, ticket: int, reason: str, at: Moment) -> Sequence[Effect]:
+        return self._answer("failed", at.now, ticket, reason)
+
+    def tick(self, at: Moment) -> Sequence[Effect]:
+        self.wake_at = inf
+        return self._answer("tick", at.now)
+
+    def drain(self, at: Moment) -> Sequence[Effect]:
+        return self._answer("drain", at.now)
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+
+class Ports:
+    """A store and a clock that note what they are asked for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.appended: list[Append] = []
+        self.alarms: list[float] = []
+        self.reports: list[Report] = []
+        self.node = Scripted()
+        self.host = Host(self.node, self, self, self.reports.append)
+
+    def append(self, append: Append) -> None:
+        self.appended.append(append)
+
+    def moment(self) -> Moment:
+        return Moment(self.now, 0)
+
+    def wake_at(self, at: float) -> None:
+        self.alarms.append(at)
+
+    def link(self) -> tuple[int, Link]:
+        """A link that the node knows."""
+        number, link = self.host.new_link(), Link()
+        self.host.accept(number, link)
+        self.node.calls.clear()
+        return number, link
+
+
+class Link:
+    """A connection that notes what is done to it."""
+
+    def __init__(self) -> None:
+        self.done: list[Message | str] = []
+
+    def send(self, message: Message) -> None:
+        self.done.append(message)
+
+    def close(self, reason: str, /) -> None:
+        self.done.append(reason)
+
+
+def test_effects_are_carried_out_in_their_order() -> None:
+    ports = Ports()
+    one, link = ports.link()
+    two, other = ports.link()
+    append, report = Append(1, (PutTime(7),)), Report("info", "session", {})
+    ports.node.effects = [Send(two, Ping()), append, Send(one, Pong()), Close(two, "over"), report]
+    ports.host.receive(one, Ping())
+    assert link.done == [Pong()]
+    assert other.done == [Ping(), "over"]
+    assert ports.appended == [append]
+    assert ports.reports == [report]
+
+
+def test_a_link_that_the_node_closed_is_gone_and_not_lost() -> None:
+    ports = Ports()
+    number, link = ports.link()
+    ports.node.effects = [Close(number, "over"), Send(number, Ping())]
+    ports.host.receive(number, Bye("closed"))
+    assert link.done == ["over"]
+    assert not ports.host.lost(number)
+    ports.host.illegal(number, IllegalMessage("b2", "no frame"))
+    assert [call[0] for call in ports.node.calls] == ["receive"]
+
+
+def test_a_link_is_lost_once() -> None:
+    ports = Ports()
+    number, _ = ports.link()
+    assert ports.host.lost(number)
+    assert not ports.host.lost(number)
+    assert ports.node.calls == [("lost", 0.0, number)]
+
+
+def test_links_have_numbers_that_are_never_used_twice() -> None:
+    ports = Ports()
+    numbers = [ports.link()[0] for _ in range(3)]
+    for number in numbers:
+        ports.host.lost(number)
+    assert ports.host.new_link() not in numbers
+
+
+def test_both_ends_of_a_connection_are_introduced_to_the_node() -> None:
+    ports = Ports()
+    ports.host.accept(ports.host.new_link(), Link(), "alice")
+    ports.host.dial(ports.host.new_link(), Link(), "b2", "broker b2")
+    assert ports.node.calls == [("accept", 0.0, 1, "alice"), ("dial", 0.0, 2, "b2", "broker b2")]
+
+
+def test_answers_of_the_store_reach_the_node_with_the_time() -> None:
+    ports = Ports()
+    ports.now = 3.0
+    ports.host.answered(1, None)
+    ports.host.answered(2, "the disk is full")
+    assert ports.node.calls == [("stored", 3.0, 1), ("failed", 3.0, 2, "the disk is full")]
+
+
+def test_the_clock_is_asked_again_only_for_something_earlier() -> None:
+    ports = Ports()
+    ports.node.wake_at = 5.0
+    ports.host.start()
+    ports.host.answered(1, None)
+    ports.node.wake_at = 9.0
+    ports.host.answered(2, None)
+    assert ports.alarms == [5.0]
+    ports.node.wake_at = 2.0
+    ports.host.answered(3, None)
+    assert ports.alarms == [5.0, 2.0]
+
+
+def test_the_node_is_woken_in_time_and_never_too_early() -> None:
+    ports = Ports()
+    ports.node.wake_at = 2.0
+    ports.host.start()
+    ports.now = 1.9999  # the clock rings a step too early
+    ports.host.tick(2.0)
+    assert ports.alarms == [2.0, 2.0]
+    ports.now = 2.0
+    ports.node.wake_at = 7.0
+    ports.host.tick(2.0)  # the node wants it later by now
+    ports.now = 7.0
+    ports.node.wake_at = 6.5
+    ports.host.tick(7.0)
+    assert ports.node.calls == [("start", 0.0), ("tick", 7.0)]
+
+
+def test_an_alarm_that_was_replaced_rings_in_vain() -> None:
+    ports = Ports()
+    ports.node.wake_at = 5.0
+    ports.host.start()
+    ports.node.wake_at = 2.0
+    ports.host.answered(1, None)
+    ports.now = 5.0
+    ports.host.tick(5.0)
+    assert [call[0] for call in ports.node.calls] == ["start", "stored"]
+
+
+def test_a_drained_host_closes_what_the_node_leaves_open_and_is_woken_no_more() -> None:
+    ports = Ports()
+    number, link = ports.link()
+    _, other = ports.link()
+    ports.node.effects = [Send(number, Bye("closed")), Close(number, "closed")]
+    ports.node.wake_at = 1.0
+    ports.host.drain("the server is stopping")
+    assert link.done == [Bye("closed"), "closed"]
+    assert other.done == ["the server is stopping"]
+    assert ports.alarms == []
+    assert not ports.host.links
+
+
+def test_nothing_reaches_a_node_whose_host_was_stopped() -> None:
+    ports = Ports()
+    number, link = ports.link()
+    ports.node.wake_at = 1.0
+    ports.host.start()
+    ports.node.calls.clear()
+    ports.host.stop()
+    ports.now = 1.0
+    ports.host.receive(number, Ping())
+    ports.host.illegal(number, IllegalMessage("b2", "no frame"))
+    ports.host.lost(number)
+    ports.host.answered(1, None)
+    ports.host.tick(1.0)
+    assert ports.node.calls == []
+    assert link.done == []
+
+
+def test_sessions_of_two_lives_have_different_names() -> None:
+    first, second = numbered_ids("b1-1"), numbered_ids("b1-2")
+    assert len({first(), first(), second(), second()}) == 4

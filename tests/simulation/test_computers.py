@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from palio.node.effects import Append, PutTime, Report
+from palio.simulation.agenda import Agenda
+from palio.simulation.computers import US, Computer
+from palio.simulation.disks import Disk
+from tests.node.test_host import Scripted
+
+
+class Room:
+    """A computer, and whatever runs on it."""
+
+    def __init__(self) -> None:
+        self.agenda = Agenda()
+        self.disk = Disk()
+        self.computer = Computer(
+            "b1", self.agenda, self.disk, sync_us=lambda: 2_000, epoch_us=1_000
+        )
+        self.ids: list[str] = []
+        self.reports: list[Report] = []
+
+    def start(self, *appends: Append, wake_at: float = 60.0) -> Scripted:
+        """Start a node, which appends something at once."""
+
+        def named(new_id: Callable[[], str]) -> Scripted:
+            self.ids.append(new_id())
+            return node
+
+        node = Scripted()
+        node.wake_at = wake_at
+        node.effects = [*appends]
+        return self.computer.start(named, self.reports.append)
+
+
+STEP = Append(1, (PutTime(7),))
+
+
+@pytest.mark.parametrize("wanted", [0.0, 0.25, 1 / 3, 0.1 + 0.2, 0.7, 1e-7, 1234.5678901])
+def test_a_node_is_woken_at_the_first_microsecond_that_is_not_too_early(wanted: float) -> None:
+    room = Room()
+    node = room.start(wake_at=wanted)
+    room.agenda.limit = 3  # who is woken too early asks again and again
+    room.agenda.run()
+    (_, (name, at)) = node.calls
+    assert name == "tick"
+    assert wanted <= at < wanted + 2 / US
+
+
+def test_time_is_that_of_the_planner() -> None:
+    room = Room()
+    room.agenda.run(1_500_000)
+    assert room.computer.moment() == (1.5, 1_501_000)
+
+
+def test_what_is_appended_is_safe_after_the_time_of_a_sync() -> None:
+    room = Room()
+    node = room.start(STEP)
+    room.agenda.run(1_999)
+    assert room.disk.load().time_us == 0
+    room.agenda.run(2_000)
+    assert room.disk.load().time_us == 7
+    assert node.calls[1:] == [("stored", 0.002, 1)]
+
+
+def test_a_full_disk_is_told_in_its_turn() -> None:
+    room = Room()
+    room.disk.is_full = True
+    node = room.start(STEP)
+    assert node.calls == [("start", 0.0)]
+    room.agenda.run(2_000)
+    assert node.calls[1:] == [("failed", 0.002, 1, "the disk is full")]
+    assert room.disk.load().time_us == 0
+
+
+def test_what_was_not_synced_is_lost_and_no_later_life_hears_of_it() -> None:
+    room = Room()
+    first = room.start(STEP)
+    room.computer.kill()
+    room.computer.kill()  # as dead as before
+    second = room.start()
+    room.agenda.run(10_000)
+    assert room.disk.load().time_us == 0
+    assert [call[0] for call in first.calls + second.calls] == ["start", "start"]
+
+
+def test_lives_are_told_apart() -> None:
+    room = Room()
+    room.start()
+    room.computer.kill()
+    room.start()
+    assert room.ids == ["b1-1-1", "b1-2-1"]
