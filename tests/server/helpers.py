@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -125,7 +126,7 @@ class Scripted:
 
     def __init__(self, rule: Rule = lambda _, __: ()) -> None:
         self.rule = rule
-        self.wake_at: float | None = None
+        self.wake_at = inf
         self.calls: list[tuple[Any, ...]] = []
         self.changed = asyncio.Event()
 
@@ -179,7 +180,7 @@ class Scripted:
 
     def tick(self, at: Moment) -> Sequence[Effect]:
         self._note("tick", at)
-        self.wake_at = None
+        self.wake_at = inf
         return ()
 
     def drain(self, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface

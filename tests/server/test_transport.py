@@ -226,7 +226,7 @@ async def test_a_transport_that_is_closing_is_left_alone(monkeypatch: pytest.Mon
             connection.flush()
         connection.pause_writing()
         connection.resume_writing()
-        connection.close(Bye("closed"))
+        connection.close(last=Bye("closed"))
         assert server.traffic.bytes_out == before
         peer.close()
 

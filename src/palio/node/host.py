@@ -1,4 +1,4 @@
-"""`Host`: what stands round a node, and carries out what the node wants done (docs/node.md).
+"""`Host`: what stands round a node and carries out what it wants done (docs/concepts/node.md).
 
 ```
   links, store, clock --what happened--> Host --(..., moment)--> Node

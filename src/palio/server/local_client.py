@@ -64,7 +64,7 @@ NOW: Final = 0.0
 
 
 class Link(Protocol):
-    """A connection to the node (`palio.server.server.LocalLink`)."""
+    """A connection to the node (`palio.server.local_link.LocalLink`)."""
 
     def send(self, message: Message) -> None:
         """Hand a message to the node."""

@@ -245,7 +245,7 @@ class Connection(asyncio.Protocol):
                     each.size if hasattr(each, "size") else len(each) for each in buffers
                 )
 
-    def close(self, last: Message | None = None) -> None:
+    def close(self, _reason: str = "", /, *, last: Message | None = None) -> None:
         """Write what is to be written, and a last word, and close. Nothing more is read."""
         if self._closing:
             return
@@ -294,7 +294,7 @@ class Connection(asyncio.Protocol):
     def _too_late(self) -> None:
         self._greeting = None
         self._owner.traffic.late += 1
-        self.close(Bye("NotAuthenticated", "no greeting came in time"))
+        self.close(last=Bye("NotAuthenticated", "no greeting came in time"))
 
     def _info(self, name: str) -> Any:
         return None if self._transport is None else self._transport.get_extra_info(name)

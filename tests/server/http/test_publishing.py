@@ -11,7 +11,8 @@ from palio.model.filters import TRUE
 from palio.node.authority import Principal
 from palio.protocol.messages import Message, Publish
 from palio.server.http import publishing
-from palio.server.server import LocalLink, Server
+from palio.server.local_link import LocalLink
+from palio.server.server import Server
 from tests.server.fronts import EVENT, asked, broker, publish, publish_one
 from tests.server.http.test_app import Tokens, bearer
 
@@ -44,8 +45,8 @@ async def test_sessions_are_limited_and_the_oldest_goes(monkeypatch: pytest.Monk
 async def test_a_session_that_ended_is_opened_again() -> None:
     async with broker() as server, asked(server) as client:
         first = (await publish(client, EVENT))["publisher"]
-        for link in list(server.links.values()):
-            server._close(link, None, "the node ends it")
+        for number in list(server.links):
+            server.links.pop(number).close("the node ends it")
         assert (await publish_one(client, EVENT)).status_code in (202, 503)
         assert (await publish(client, EVENT))["publisher"] != first
 
@@ -59,14 +60,14 @@ async def test_a_batch_of_many_kinds_is_published_piece_by_piece(
         EVENT | {f"n{(at * own + part) % kinds}": at for part in range(own)} for at in range(events)
     ]
     published: list[Publish] = []
-    hand_on = Server._from_front
+    hand_on = Server.from_front
 
     def noted(server: Server, link: LocalLink, message: Message) -> None:
         if isinstance(message, Publish):
             published.append(message)
         hand_on(server, link, message)
 
-    monkeypatch.setattr(Server, "_from_front", noted)
+    monkeypatch.setattr(Server, "from_front", noted)
     async with broker() as server, asked(server) as client:
         answer = await client.post(
             "/events", content=json.dumps(documents), headers={"content-type": BATCH_TYPE}

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
-from palio.server.journal.answers import Answer, Answers
+from palio.server.journal.answers import Answers
 from palio.server.turns import Turns
 from tests.server.test_turns import Clock
+
+Answer = tuple[int, str | None]
 
 
 def test_answers_are_told_in_slices_and_in_their_order() -> None:
     clock, told = Clock(), list[Answer]()
     turns = Turns(clock, turn_s=6.0, slice_s=2.5)
 
-    def tell(answer: Answer) -> None:
+    def tell(ticket: int, reason: str | None) -> None:
         clock.now += 1.0
-        told.append(answer)
+        told.append((ticket, reason))
 
     answers = Answers(turns, tell, turns.wait)
     wanted: list[Answer] = [(number, None) for number in range(10)]

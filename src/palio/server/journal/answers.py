@@ -7,33 +7,32 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
 
 from palio.server.turns import Turns
 
-__all__ = ["Answer", "Answers"]
-
-Answer: TypeAlias = tuple[int, str | None]
-"""A ticket, and why it could not be written; None if it was."""
+__all__ = ["Answers"]
 
 
 class Answers:
-    """Answers that wait for their turn of the loop."""
+    """Answers that wait for their turn of the loop: tickets, and why one could not be written."""
 
     def __init__(
-        self, turns: Turns, tell: Callable[[Answer], None], wait: Callable[[Answers], None]
+        self,
+        turns: Turns,
+        tell: Callable[[int, str | None], None],
+        wait: Callable[[Answers], None],
     ) -> None:
         self._turns = turns
         self._tell = tell
         self._wait = wait
-        self._queue: deque[Answer] = deque()
+        self._queue: deque[tuple[int, str | None]] = deque()
 
     @property
     def are_told(self) -> bool:
         """Whether none waits."""
         return not self._queue
 
-    def add(self, answers: Iterable[Answer]) -> None:
+    def add(self, answers: Iterable[tuple[int, str | None]]) -> None:
         """More of them."""
         is_first = self.are_told
         self._queue.extend(answers)
@@ -46,7 +45,7 @@ class Answers:
         until = turns.slice()
         if until:
             while queue:
-                self._tell(queue.popleft())
+                self._tell(*queue.popleft())
                 if turns.clock() > until:
                     break
             turns.spend(until)

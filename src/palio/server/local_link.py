@@ -1,0 +1,132 @@
+"""`LocalLink`: a connection to the node without a socket, for fronts (HTTP, Flight)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from palio.protocol.messages import Message
+
+__all__ = ["LocalLink", "NodeEnd", "Owner"]
+
+logger: Final = logging.getLogger("palio.server")
+
+
+class Owner(Protocol):
+    """The server, as its fronts' links see it."""
+
+    def from_front(self, link: LocalLink, message: Message) -> None:
+        """A front says something."""
+
+    def front_left(self, number: int) -> None:
+        """A front ended its connection, or failed."""
+
+    def ready(self, end: NodeEnd) -> None:
+        """The node has sent something: call `NodeEnd.flush` in this turn of the loop."""
+
+
+class LocalLink:
+    """A connection to the node without a socket: messages go in and out as they are.
+
+    To the node it is a connection like any other: first `send(Hello(...))`, then wait for
+    `Welcome`; count messages with a `palio.protocol.streams.Stream` and say `Seen`, or the
+    window closes. All of it on the loop of the server; from another thread, through
+    `loop.call_soon_threadsafe`.
+
+    `on_message` is called once for each message, never while `send` or another `on_message` runs,
+    so it may itself `send`. `on_close(reason)` is called once, when the node closed the link, the
+    server stopped, or `on_message` raised; not after `close`.
+    """
+
+    __slots__ = ("_owner", "end", "number")
+
+    def __init__(
+        self,
+        owner: Owner,
+        number: int,
+        on_message: Callable[[Message], None],
+        on_close: Callable[[str], None] | None,
+    ) -> None:
+        self.number = number
+        self.end = NodeEnd(owner, number, on_message, on_close)
+        self._owner = owner
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self.end.is_closed
+
+    def send(self, message: Message) -> None:
+        """Hand a message to the node. After the link was closed, nothing."""
+        if not self.end.is_closed:
+            self._owner.from_front(self, message)
+
+    def close(self) -> None:
+        """End the connection; the node is told that it broke. May be called twice."""
+        if not self.end.is_closed:
+            self.end.leave()
+            self._owner.front_left(self.number)
+
+
+class NodeEnd:
+    """The node's end of a local link (see `node.host.LinkPort`)."""
+
+    __slots__ = ("_has_left", "_number", "_on_close", "_on_message", "_out", "_owner", "_reason")
+
+    def __init__(
+        self,
+        owner: Owner,
+        number: int,
+        on_message: Callable[[Message], None],
+        on_close: Callable[[str], None] | None,
+    ) -> None:
+        self._owner = owner
+        self._number = number
+        self._on_message = on_message
+        self._on_close = on_close
+        self._out: list[Message] = []
+        self._reason: str | None = None
+        """Why it is closed, if it is."""
+        self._has_left = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether either end has closed it."""
+        return self._reason is not None
+
+    def send(self, message: Message) -> None:
+        """See `LinkPort`."""
+        if not self._out:
+            self._owner.ready(self)
+        self._out.append(message)
+
+    def close(self, reason: str, /) -> None:
+        """See `LinkPort`: what was sent before still reaches the front."""
+        if self._reason is None:
+            self._reason = reason
+            self._owner.ready(self)
+
+    def leave(self) -> None:
+        """The front takes no more messages, and need not be told that this is the end."""
+        self._reason = "closed"
+        self._has_left = True
+        self._on_close = None
+        self._out.clear()
+
+    def flush(self) -> None:
+        """Hand over what the node has sent. Called by the server at the end of a turn."""
+        messages, self._out = self._out, []
+        try:
+            for message in messages:
+                if self._has_left:
+                    return
+                self._on_message(message)
+        except Exception:
+            logger.exception("a front failed on a message; its link is closed")
+            if self._reason is None:
+                self._reason = "the front failed"
+                self._owner.front_left(self._number)
+        if self._reason is not None and self._on_close is not None:
+            tell, self._on_close = self._on_close, None
+            tell(self._reason)
