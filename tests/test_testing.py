@@ -74,6 +74,30 @@ async def test_a_killed_broker_loses_what_was_not_written() -> None:
 
 
 @in_virtual_time
+async def test_a_link_that_the_broker_which_dialled_gives_up_comes_back() -> None:
+    async with Network("line:2") as net:
+        net.spoils = lambda sender, _message: sender == "b2"  # b1 cannot read that it is welcome
+        net.drop("b1", "b2")
+        await asyncio.sleep(5)
+        net.spoils = lambda _sender, _message: False
+        await asyncio.sleep(1)
+        assert net.node("b1").status()["peers"]["b2"]["up"]
+
+
+@in_virtual_time
+async def test_settings_of_a_network_can_be_changed_while_it_runs() -> None:
+    async with Network(delay_s=0, disk_s=0) as net:
+        client = await net.connect("b1")
+        heard = await client.subscribe("x > 0", durable="kept")
+        await heard.settled()
+        net.delay_s, net.disk_s = 1.0, 3.0
+        before = asyncio.get_running_loop().time()
+        await client.publish({"x": 1}, durable=True)
+        assert asyncio.get_running_loop().time() - before == pytest.approx(5.0)
+        assert (net.delay_s, net.disk_s) == (1.0, 3.0)
+
+
+@in_virtual_time
 async def test_faults_have_names() -> None:
     async with Network("line:2") as net:
         with pytest.raises(InvalidInput, match="b1, b2"):
