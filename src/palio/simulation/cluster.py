@@ -86,6 +86,7 @@ class Cluster:
         """A broker starts, with what is on its disk."""
         if name in self.nodes:
             raise InvalidInput(f"{name} is running already; kill it first")
+        self._computers[name].disk = self.disks[name]
         self.nodes[name] = self._computers[name].start(
             partial(self._node, name), lambda report: self.reports.append((name, report))
         )

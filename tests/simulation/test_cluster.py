@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from palio.errors import InvalidInput
+from palio.matching.reference import Reference
+from palio.routing.acyclic import Acyclic
+from palio.simulation.agenda import Agenda
+from palio.simulation.cluster import REDIAL_US, Cluster
+from palio.simulation.computers import US
+from palio.simulation.disks import Disk
+from palio.simulation.doors import Doors
+
+
+class Line:
+    """Three brokers in a line, and the times at which connections changed."""
+
+    def __init__(self) -> None:
+        self.agenda = Agenda()
+        self.cluster = Cluster(
+            self.agenda,
+            settings=None,
+            latency_s=0.01,
+            sync_s=0.002,
+            epoch_us=0,
+            matcher=Reference,
+            doors=Doors(),
+        )
+        self.changes: list[int] = []
+        self.cluster.changed = lambda: self.changes.append(self.agenda.now_us)
+        names = ("b1", "b2", "b3")
+        for name in names:
+            self.cluster.install(name, Acyclic, Disk())
+        for one, other in pairwise(names):
+            self.cluster.connect(one, other)
+
+    def start(self) -> None:
+        for name in self.cluster.disks:
+            self.cluster.start(name)
+        self.run(0.1)
+
+    def run(self, seconds: float) -> None:
+        self.agenda.run(self.agenda.now_us + round(seconds * US))
+
+    def is_up(self, one: str, other: str) -> bool:
+        """Whether two brokers have a session and a connection."""
+        nodes = self.cluster.nodes
+        peers = nodes[one].status()["peers"], nodes[other].status()["peers"]
+        return bool(peers[0][other]["up"] and peers[1][one]["up"])
+
+
+@pytest.fixture
+def line() -> Line:
+    line = Line()
+    line.start()
+    return line
+
+
+def test_brokers_find_each_other_as_they_start(line: Line) -> None:
+    cluster = line.cluster
+    assert cluster.is_linked("b1", "b2")
+    assert cluster.is_linked("b3", "b2")
+    assert not cluster.is_linked("b1", "b3")
+
+
+def test_a_link_that_breaks_is_dialled_again(line: Line) -> None:
+    cluster = line.cluster
+    cluster.drop("b2", "b1")
+    assert not cluster.is_linked("b1", "b2")
+    assert cluster.is_linked("b2", "b3")
+    line.run(REDIAL_US / US - 0.001)
+    assert not cluster.is_linked("b1", "b2")
+    line.run(0.1)
+    assert cluster.is_linked("b1", "b2")
+
+
+def test_a_link_that_is_cut_is_not_dialled_until_it_is_healed(line: Line) -> None:
+    cluster = line.cluster
+    cluster.cut("b2", "b1")
+    line.run(5.0)
+    assert cluster.is_cut("b1", "b2")
+    assert not cluster.is_linked("b1", "b2")
+    cluster.heal("b1", "b2")
+    line.run(0.1)
+    assert cluster.is_linked("b1", "b2")
+    cluster.heal("b1", "b2")  # nothing was wrong with it
+    cluster.heal("b1", "b3")  # and these were never linked
+    line.run(0.1)
+    assert not cluster.is_linked("b1", "b3")
+
+
+def test_a_broker_that_is_killed_is_dialled_when_it_starts_again(line: Line) -> None:
+    cluster = line.cluster
+    cluster.kill("b2")
+    line.run(5.0)
+    assert not cluster.is_linked("b1", "b2")
+    with pytest.raises(InvalidInput, match="start it"):
+        cluster.host("b2")
+    cluster.start("b2")
+    line.run(0.1)
+    assert cluster.is_linked("b1", "b2")
+    assert cluster.is_linked("b2", "b3")
+    with pytest.raises(InvalidInput, match="b2 is running already"):
+        cluster.start("b2")
+
+
+def test_a_link_that_a_broker_itself_closes_is_dialled_again(line: Line) -> None:
+    """b1 has dialled, and closes, as it cannot read that it is welcome."""
+    cluster = line.cluster
+    assert line.is_up("b1", "b2")
+    cluster.spoils = lambda sender, _message: sender == "b2"
+    cluster.drop("b1", "b2")
+    line.run(5.0)
+    assert not line.is_up("b1", "b2")
+    cluster.spoils = lambda _sender, _message: False
+    line.run(1.0)
+    assert line.is_up("b1", "b2")
+
+
+def test_nobody_answers_where_no_broker_runs_or_the_link_is_cut(line: Line) -> None:
+    cluster = line.cluster
+    cluster.cut("alice", "b1")
+    assert cluster.open_end("alice", "b1") is None
+    assert cluster.open_end("alice", "b2") is not None
+    cluster.kill("b2")
+    assert cluster.open_end("alice", "b2") is None
+
+
+def test_delays_are_those_of_the_link(line: Line) -> None:
+    cluster = line.cluster
+    cluster.delay("b2", "b1", 0.5)
+    assert cluster.delay_us("b1", "b2") == 500_000
+    assert cluster.delay_us("b2", "b3") == 10_000
+    line.changes.clear()
+    cluster.drop("b1", "b2")
+    line.run(3.0)
+    cut, used = line.changes
+    assert used - cut == REDIAL_US + 500_000
