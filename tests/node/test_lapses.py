@@ -81,6 +81,17 @@ class Listener(Member):
 class Publisher(Member):
     """A client that says again what it announces, and notes what its broker has taken."""
 
+    in_force = False
+    """Whether what it announces is so everywhere."""
+
+    def renewed(self, *, may_have_missed: bool) -> None:
+        super().renewed(may_have_missed=may_have_missed)
+        self.in_force = False
+        self.core.ask(Settle(0), self._is_in_force)
+
+    def _is_in_force(self, _outcome: Outcome) -> None:
+        self.in_force = True
+
     @property
     def taken(self) -> set[int]:
         return {each.last for each in self.publications if "memory" in each.levels}
@@ -89,8 +100,12 @@ class Publisher(Member):
 class Life:
     """A network in which live events are published all the time, while things break."""
 
-    def __init__(self, seed: int, world: World, brokers: list[str]) -> None:
+    def __init__(
+        self, seed: int, world: World, brokers: list[str], *, announces: bool = False
+    ) -> None:
         self.seed, self.world, self.brokers = seed, world, brokers
+        self.announces = announces
+        """Whether only what was announced is routed: a client that comes back waits for that."""
         self.random = Randomness(seed)
         self.listeners = [self._listener(name) for name in brokers]
         self.publishers = [self._publisher(name) for name in brokers]
@@ -116,7 +131,7 @@ class Life:
         until = self.world.now + seconds
         while self.world.now < until:
             for each in self.publishers:
-                if each.is_connected:
+                if each.is_connected and (each.in_force or not self.announces):
                     self.published.append((self.world.now, each, each.publish({"x": 1})))
             self.world.run(every_s)
         self.world.run(0.2)
@@ -171,7 +186,7 @@ def test_whatever_is_lost_is_told_whenever_the_network_is_whole_again(
     router: str, seed: int
 ) -> None:
     world, brokers, edges = _world(router, seed)
-    life = Life(seed, world, brokers)
+    life = Life(seed, world, brokers, announces="advertised" in router)
     life.pass_time(1.0)
     assert not any(map(life.lost, life.listeners))
     for _ in range(2):
