@@ -15,7 +15,18 @@ import pyarrow as pa
 from palio.errors import IllegalMessage
 from palio.node.effects import Append, Close, Effect, Moment, Operation, PutEntry, Send
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Bye, Done, Hello, Message, Parcel, Publish, Subscribe, Welcome
+from palio.protocol.messages import (
+    Bye,
+    Done,
+    Hello,
+    Message,
+    Parcel,
+    Ping,
+    Pong,
+    Publish,
+    Subscribe,
+    Welcome,
+)
 from palio.protocol.wire import Decoder, Encoder
 from palio.server.journal.journal import Diskless
 from palio.server.server import Server
@@ -189,6 +200,33 @@ class Scripted:
 
     def status(self) -> dict[str, Any]:
         return {}
+
+
+def pong(link: int, message: Message) -> Sequence[Effect]:
+    return [Send(link, Pong())] if isinstance(message, Ping) else []
+
+
+class Front:
+    """What a front heard on its link."""
+
+    def __init__(self) -> None:
+        self.heard: list[Message] = []
+        self.ends: list[str] = []
+        self.changed = asyncio.Event()
+
+    def on_message(self, message: Message) -> None:
+        self.heard.append(message)
+        self.changed.set()
+
+    def on_close(self, reason: str) -> None:
+        self.ends.append(reason)
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
 
 
 @asynccontextmanager
