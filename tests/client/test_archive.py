@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from palio.client import archive as module
-from palio.client.archive import DAY, MAX_SHAPES, PUBLISHER, Archive, Recent, part_files
+from palio.client.archive import DAY, MAX_SHAPES, Archive, Recent, part_files
 from palio.errors import InvalidInput, PalioError, UnsafeFile
-from palio.model.events import SEQ, TIME, stamped, to_batch
+from palio.model.events import PUBLISHER, SEQ, TIME, stamped, to_batch
 from palio.protocol.messages import Parcel
 from tests.modes import modes_below, umask
 

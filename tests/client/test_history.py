@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 
 from palio.client import history as module
-from palio.client.archive import DAY, PUBLISHER, Archive, part_files
+from palio.client.archive import DAY, Archive, part_files
 from palio.client.history import history, pushed_down
 from palio.errors import InvalidInput, LimitExceeded
 from palio.language.parsing import parse_filter
-from palio.model.events import SEQ, TIME, TIMESTAMP, rows, stamped, to_batches
+from palio.model.events import PUBLISHER, SEQ, TIME, TIMESTAMP, rows, stamped, to_batches
 from palio.protocol.messages import Parcel
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)

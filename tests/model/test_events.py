@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,11 +14,16 @@ from hypothesis import strategies as st
 
 from palio.errors import InvalidEvent, LimitExceeded
 from palio.model.events import (
+    PUBLISHER,
+    SEQ,
     SPARSE_CELLS,
     SPARSE_SHARE,
+    TIME,
     TIMESTAMP,
     conform,
     flatten,
+    is_system_name,
+    refuse_system_names,
     rows,
     to_batch,
     to_batches,
@@ -267,3 +273,17 @@ def test_a_new_batch_begins_with_the_first_cell_too_many() -> None:
         if (count + 1) * MAX_ATTRIBUTES > SPARSE_CELLS + SPARSE_SHARE * (len(wide) + count)
     )
     assert [batch.num_rows for batch in to_batches([wide, *narrow])] == [most, 21 - most]
+
+
+@pytest.mark.parametrize("name", [PUBLISHER, SEQ, TIME, "$", "$any"])
+def test_a_name_of_the_system_is_refused_by_name(name: str) -> None:
+    assert is_system_name(name)
+    with pytest.raises(
+        InvalidEvent, match=re.escape(f"attribute {name!r}: names that begin with $")
+    ):
+        refuse_system_names(["price", name])
+
+
+def test_other_names_are_the_publishers() -> None:
+    assert not is_system_name("price$")
+    refuse_system_names(["price$", "", 5])

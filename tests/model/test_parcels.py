@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from palio.model.events import SEQ, TIMESTAMP, stamped, to_batch
 from palio.model.limits import MAX_LONE_BYTES
-from palio.model.parcels import Parcel, Shape
+from palio.model.parcels import Parcel, Shape, runs, worth_copying
 from tests.strategies import shown, values
 
 EVENTS = st.dictionaries(st.sampled_from("abcd"), values(), min_size=1)
@@ -154,3 +154,20 @@ def test_a_batch_that_came_weighs_what_came_and_its_numbers() -> None:
     before = stamped_one.nbytes
     _ = stamped_one.payload
     assert stamped_one.nbytes == before
+
+
+@pytest.mark.parametrize(("wanted", "is_copied"), [(1, True), (2, True), (3, False), (8, False)])
+def test_one_row_in_four_is_worth_a_copy(wanted: int, is_copied: bool) -> None:
+    assert worth_copying(wanted, rows=8) is is_copied
+
+
+def test_runs_are_ranges_that_cross_no_block() -> None:
+    assert list(runs(np.array([], np.int64))) == []
+    assert list(runs(np.array([5, 6, 9, 11, 12]))) == [(5, 6), (9, 9), (11, 12)]
+    assert list(runs(np.array([5, 6, 9, 11, 12]), block=6)) == [
+        (5, 5),
+        (6, 6),
+        (9, 9),
+        (11, 11),
+        (12, 12),
+    ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import palio
 from palio.model.filters import Filter
+from palio.model.row_parcels import RowParcel
 from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.messages import Batch, Request
 from palio.routing.protocol import Peer, Router, Send
@@ -21,6 +23,11 @@ def parse(text: str) -> Filter:
     filter = palio.parse(text)
     assert isinstance(filter, Filter)
     return filter
+
+
+def numbered(publisher: str, seqs: Sequence[int], epoch: int = 0) -> RowParcel:
+    """Events without attributes under these numbers."""
+    return RowParcel(publisher, [{}] * len(seqs), seqs=seqs, epoch=epoch)
 
 
 AIRLINE = parse("airline IS NOT NULL")

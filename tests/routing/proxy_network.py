@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from palio.language.parsing import parse_filter
 from palio.model.filters import Filter
-from palio.routing.protocol import Events, Peer
+from palio.model.row_parcels import RowParcel
+from palio.routing.protocol import Peer
 from palio.routing.proxies.messages import (
     Bundle,
     Dereg,
@@ -93,7 +94,7 @@ class Client:
         self.say(Unsub(names))
 
     def publish(self, *events: Event) -> None:
-        batch = Events.of(self.name, events, self._seq)
+        batch = RowParcel(self.name, events, self._seq)
         self._seq += len(events)
         self.network.route(self.proxy, self.peer, batch)
 
@@ -153,7 +154,7 @@ class Network:
             for name, parent in parents.items()
         }
         self.clients: dict[str, Client] = {}
-        self.links: dict[tuple[str, str], deque[ProxyControl | Events]] = {}
+        self.links: dict[tuple[str, str], deque[ProxyControl | RowParcel]] = {}
         self.said: Counter[str] = Counter()
         """Messages between proxies, each of a bundle by itself: `P2>P1 Reg`."""
         self.crossed: Counter[tuple[str, str]] = Counter()
@@ -197,7 +198,7 @@ class Network:
     def receive(self, proxy: str, sender: Peer, message: ProxyControl) -> None:
         self.carry(proxy, self.proxies[proxy].receive(sender, message))
 
-    def route(self, proxy: str, sender: Peer, events: Events) -> None:
+    def route(self, proxy: str, sender: Peer, events: RowParcel) -> None:
         for peer, mask in self.proxies[proxy].route(sender, events).items():
             self.deliver(proxy, peer, events.select(mask))
         self.carry(proxy, self.proxies[proxy].advance(self.now))
@@ -206,18 +207,18 @@ class Network:
         for peer, message in sends:
             self.deliver(proxy, peer, message)
 
-    def deliver(self, proxy: str, peer: Peer, message: ProxyControl | Events) -> None:
+    def deliver(self, proxy: str, peer: Peer, message: ProxyControl | RowParcel) -> None:
         if not peer.is_client:
             self.count(proxy, peer.name, message)
             self.links[proxy, peer.name].append(message)
-        elif isinstance(message, Events):
+        elif isinstance(message, RowParcel):
             for seq, row in zip(message.seqs, message.rows, strict=True):
                 self.clients[peer.name].hear(message.publisher, seq, row)
         else:
             self.clients[peer.name].take(message)
 
-    def count(self, source: str, target: str, message: ProxyControl | Events) -> None:
-        if isinstance(message, Events):
+    def count(self, source: str, target: str, message: ProxyControl | RowParcel) -> None:
+        if isinstance(message, RowParcel):
             self.crossed[source, target] += len(message)
             return
         for each in message.messages if isinstance(message, Bundle) else (message,):
@@ -234,7 +235,7 @@ class Network:
         message = self.links[source, target].popleft()
         is_parent = self.parents[target] == source
         sender = Peer.master(source) if is_parent else Peer.broker(source)
-        if isinstance(message, Events):
+        if isinstance(message, RowParcel):
             self.route(target, sender, message)
         else:
             self.receive(target, sender, message)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from palio.language.parsing import parse_advertisement
+from palio.model.row_parcels import RowParcel
 from palio.routing.flooded import Flooded
 from palio.routing.messages import Advertise, Batch, Flood, Subscribe
-from palio.routing.protocol import Events, IllegalMessage, Peer
+from palio.routing.protocol import IllegalMessage, Peer
 from palio.simulation import Network, line, star
 from tests.routing.helpers import ALICE, ONE, TWO, UA, attached, parse
 from tests.routing.scenarios import Storm
@@ -22,7 +23,7 @@ def test_every_broker_knows_every_destination() -> None:
     network.run()
     for router in network.routers.values():
         assert isinstance(router, Flooded)
-        found = router.destinations(Events.of("p", [{"a": 3}, {"a": 9}, {"b": 1}]))
+        found = router.destinations(RowParcel("p", [{"a": 3}, {"a": 9}, {"b": 1}]))
         assert {name: mask.tolist() for name, mask in found.items()} == {
             "b2": [True, True, False],
             "b3": [False, True, True],
@@ -32,7 +33,7 @@ def test_every_broker_knows_every_destination() -> None:
 def test_advertisements_of_clients_mean_nothing() -> None:
     broker = attached(Flooded("s0"), ALICE)
     broker.receive(ALICE, Batch((Advertise(0, parse_advertisement("airline = 'UA'")),)))
-    assert broker.destinations(Events.of("p", [{"airline": "UA"}])) == {}
+    assert broker.destinations(RowParcel("p", [{"airline": "UA"}])) == {}
 
 
 def test_a_broker_that_comes_later_is_told_everything() -> None:
@@ -43,7 +44,7 @@ def test_a_broker_that_comes_later_is_told_everything() -> None:
     network.connect("b2", "b3")
     network.run()
     assert isinstance(late, Flooded)
-    assert list(late.destinations(Events.of("p", [{"a": 3}]))) == ["b1"]
+    assert list(late.destinations(RowParcel("p", [{"a": 3}]))) == ["b1"]
 
 
 def test_what_came_through_a_neighbour_goes_with_it() -> None:
@@ -53,7 +54,7 @@ def test_what_came_through_a_neighbour_goes_with_it() -> None:
     broker.receive(ONE, Flood("s1", (Subscribe(0, UA),), fresh=True))
     (send,) = broker.detach(ONE)
     assert send.message == Flood("s1", (), fresh=True)
-    assert broker.destinations(Events.of("p", [{"airline": "UA"}])) == {}
+    assert broker.destinations(RowParcel("p", [{"airline": "UA"}])) == {}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_an_illegal_message_changes_nothing(message: Flood | Batch, reason: str)
     with pytest.raises(IllegalMessage, match=reason):
         broker.receive(ONE, message)
     assert Peer.broker("s9") not in broker.peers
-    assert broker.destinations(Events.of("p", [{"a": 1}])) == {}
+    assert broker.destinations(RowParcel("p", [{"a": 1}])) == {}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

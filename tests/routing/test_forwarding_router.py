@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, LinkState, Settled, Subscribe, Unsubscribe
-from palio.routing.protocol import Events, IllegalMessage, Peer, Send
+from palio.routing.protocol import IllegalMessage, Peer, Send
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, ask, attached, filters, parse, said
 
 
@@ -58,7 +59,7 @@ def test_events_go_to_all_who_asked_but_never_back() -> None:
     broker = attached(Acyclic("b1"), ALICE, BOB, ONE)
     for peer in (ALICE, BOB, ONE):
         ask(broker, peer, Subscribe(0, parse("a > 1")))
-    found = broker.route(ONE, Events.of("p", [{"a": 0}, {"a": 2}]))
+    found = broker.route(ONE, RowParcel("p", [{"a": 0}, {"a": 2}]))
     assert {peer: mask.tolist() for peer, mask in found.items()} == {
         ALICE: [False, True],
         BOB: [False, True],

@@ -6,11 +6,12 @@ from functools import partial
 
 import pytest
 
+from palio.model.row_parcels import RowParcel
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.graphs import spanning_tree
 from palio.routing.messages import Batch, Join, LinkState, Subscribe
-from palio.routing.protocol import Events, IllegalMessage, Peer
+from palio.routing.protocol import IllegalMessage, Peer
 from palio.simulation import Network, Randomness, Topology, connected_random, grid, ring
 from tests.routing.helpers import ALICE, ONE, parse
 from tests.routing.scenarios import Storm
@@ -123,7 +124,7 @@ def test_an_event_that_was_seen_goes_nowhere() -> None:
     bob = Peer.client("bob")
     broker.attach(bob)
     broker.receive(bob, Batch(()))
-    events = Events.of("alice", [{"a": 1}])
+    events = RowParcel("alice", [{"a": 1}])
     broker.route(ALICE, events)
     assert broker.route(ALICE, events) == {}
 
@@ -161,8 +162,8 @@ def test_publishers_are_remembered_up_to_a_limit(
     broker.attach(bob)
     broker.receive(bob, Batch((Subscribe(0, parse("a = 1")),)))
     for number in range(publishers):
-        broker.route(ALICE, Events.of(f"p{number}", [{"a": 1}]))
-    again = broker.route(ALICE, Events.of("p0", [{"a": 1}]))
+        broker.route(ALICE, RowParcel(f"p{number}", [{"a": 1}]))
+    again = broker.route(ALICE, RowParcel("p0", [{"a": 1}]))
     assert (again == {}) == is_remembered
 
 

@@ -16,10 +16,10 @@ from palio.routing.graphs import (
     spanning_tree,
 )
 from palio.routing.messages import LinkState
-from palio.routing.protocol import Events
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Network, Randomness, Topology, connected_random
 from palio.simulation.network import RouterFactory
+from tests.routing.helpers import numbered
 from tests.routing.test_general import survivors_are_served
 
 
@@ -112,17 +112,17 @@ def test_a_broker_that_returns_with_other_links_is_heard(routing: RouterFactory)
 
 def test_numbers_must_grow_within_and_between_batches() -> None:
     numbers = LastNumbers()
-    assert numbers.news(Events("p", (3, 1, 4, 4, 5))).tolist() == [True, False, True, False, True]
-    assert numbers.news(Events("p", (5, 6, 2))).tolist() == [False, True, False]
-    assert numbers.news(Events("q", (0,))).tolist() == [True]
+    assert numbers.news(numbered("p", (3, 1, 4, 4, 5))).tolist() == [True, False, True, False, True]
+    assert numbers.news(numbered("p", (5, 6, 2))).tolist() == [False, True, False]
+    assert numbers.news(numbered("q", (0,))).tolist() == [True]
 
 
 def test_a_greater_epoch_begins_anew_and_a_lesser_one_is_over() -> None:
     numbers = LastNumbers()
-    numbers.news(Events("p", (7,), epoch=1))
-    assert numbers.news(Events("p", (0, 1), epoch=2)) is ALL_NEW
-    assert numbers.news(Events("p", (8, 9), epoch=1)).tolist() == [False, False]
-    assert numbers.news(Events("p", (2,), epoch=2)).tolist() == [True]
+    numbers.news(numbered("p", (7,), epoch=1))
+    assert numbers.news(numbered("p", (0, 1), epoch=2)) is ALL_NEW
+    assert numbers.news(numbered("p", (8, 9), epoch=1)).tolist() == [False, False]
+    assert numbers.news(numbered("p", (2,), epoch=2)).tolist() == [True]
 
 
 @pytest.mark.parametrize(

@@ -11,26 +11,28 @@ from palio.matching.index import Index
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.model.events import to_batch, to_batches
+from palio.model.parcels import Parcel
+from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
-from palio.routing.protocol import Events, IllegalMessage, Matching, Peer
+from palio.routing.protocol import IllegalMessage, Matching, Peer
 from tests.routing.helpers import ALICE, ONE
 
 
 def test_events_are_rows_or_columns() -> None:
     (batch,) = to_batches([{"a": 1}, {"a": 2}, {"a": 3}])
     for events in (
-        Events("p", range(3), batch=batch),
-        Events.of("p", [{"a": 1}, {"a": 2}, {"a": 3}]),
+        Parcel("p", batch).stamped("p", 0, 0),
+        RowParcel("p", [{"a": 1}, {"a": 2}, {"a": 3}]),
     ):
         some = events.select(np.array([True, False, True]))
         assert some.seqs == (0, 2)
-        assert list(some.rows) == [{"a": 1}, {"a": 3}]
+        assert [row["a"] for row in some.rows] == [1, 3]
         assert [each.num_rows for each in some.batches] == [2]
         assert events.select(np.array([True, True, True])) is events
 
 
 def test_rows_of_changing_types_are_several_batches() -> None:
-    events = Events.of("p", [{"a": 1}, {"a": "x"}])
+    events = RowParcel("p", [{"a": 1}, {"a": "x"}])
     assert [each.num_rows for each in events.batches] == [1, 1]
 
 
@@ -60,7 +62,7 @@ def test_one_event_is_routed_as_it_is(matcher: Callable[[], Matcher]) -> None:
     selector.add(1, parse_filter("x > :low"), {"low": 1}, destination=7)
     selector.add(2, parse_filter("y = 1"), {}, destination=8)
     for row, expected in (({"x": 2}, [7]), ({"x": 2, "y": 1}, [7, 8]), ({"x": 1}, [])):
-        found = selector.route(Events("p", (3,), rows=[row]))
+        found = selector.route(RowParcel("p", [row], seqs=(3,)))
         assert list(found) == expected
         assert all(mask.tolist() == [True] for mask in found.values())
-        assert selector.route(Events("p", (3,), batch=to_batch(row))).keys() == found.keys()
+        assert selector.route(Parcel("p", to_batch(row))).keys() == found.keys()

@@ -12,10 +12,12 @@ from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.model.events import to_batches
 from palio.model.filters import Filter
+from palio.model.parcels import Parcel
+from palio.model.row_parcels import RowParcel
 from palio.model.values import Value
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, Subscribe, Update
-from palio.routing.protocol import Events, Matching, Selector
+from palio.routing.protocol import Matching, Selector
 from palio.routing.reference_selector import ReferenceSelector
 from palio.simulation import Randomness
 from tests.routing.helpers import ALICE, BOB, attached, parse
@@ -38,7 +40,7 @@ def test_rows_selects_what_the_filters_match(seed: int) -> None:
     for key in random.sample(sorted(known), 5):
         known[key][1].update(dict.fromkeys(known[key][1], 3))
         rows.bind(key, known[key][1])
-    events = Events.of("p", [random_event(random) for _ in range(random.between(1, 20))])
+    events = RowParcel("p", [random_event(random) for _ in range(random.between(1, 20))])
     expected: dict[int, list[bool]] = {}
     for key, (filter, values) in known.items():
         hits = [filter.matches(row, values) for row in events.rows]
@@ -49,7 +51,7 @@ def test_rows_selects_what_the_filters_match(seed: int) -> None:
 
 
 def test_nan_null_and_other_kinds_are_outside_every_interval() -> None:
-    events = Events.of("p", [{"a": float("nan")}, {}, {"a": "x"}, {"a": True}, {"a": 1}])
+    events = RowParcel("p", [{"a": float("nan")}, {}, {"a": "x"}, {"a": True}, {"a": 1}])
     rows = ReferenceSelector()
     rows.add(1, parse("a < 5"), {}, destination=1)
     rows.add(2, parse("a = 1"), {}, destination=2)
@@ -69,7 +71,7 @@ def test_an_engine_of_the_matching_room_may_take_its_place(
     broker.receive(ALICE, Batch((Subscribe(0, parse("a < :x"), {"x": 3}),)))
     broker.receive(ALICE, Batch((Update(0, {"x": 5}, 1),)))
     (batch,) = to_batches([{"a": 4}, {"a": 5}])
-    found = broker.route(BOB, Events("bob", (0, 1), batch=batch))
+    found = broker.route(BOB, Parcel("bob", batch).stamped("bob", 0, 0))
     assert {peer: mask.tolist() for peer, mask in found.items()} == {ALICE: [True, False]}
 
 
@@ -95,7 +97,7 @@ def test_the_index_and_rows_select_the_same_through_any_changes(seed: int) -> No
         for each in selectors:
             each.bind(changed, known[changed])
         if key % 6 == 0:
-            events = Events.of("p", [random_event(random) for _ in range(random.between(1, 9))])
+            events = RowParcel("p", [random_event(random) for _ in range(random.between(1, 9))])
             rows, index = (
                 {to: mask.tolist() for to, mask in sorted(each.route(events).items())}
                 for each in selectors

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Batch, Flood, LinkState, Settled, Subscribe
-from palio.routing.protocol import Events, IllegalMessage
+from palio.routing.protocol import IllegalMessage
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Network, Topology, ring
 from tests.routing.helpers import ALICE, ONE, UA
@@ -77,7 +78,7 @@ def test_the_broker_of_a_publisher_knows_every_destination() -> None:
     network.run()
     router = network.routers["b1"]
     assert isinstance(router, SourceTrees)
-    found = router.destinations(Events.of("p", [{"a": 3}, {"a": 9}]))
+    found = router.destinations(RowParcel("p", [{"a": 3}, {"a": 9}]))
     assert {name: mask.tolist() for name, mask in found.items()} == {
         "b2": [True, True],
         "b3": [False, True],
@@ -90,10 +91,10 @@ def test_events_from_another_direction_than_their_source_go_nowhere() -> None:
         broker.attach(peer)
     broker.receive(ALICE, Batch((Subscribe(0, UA),)))
     row = {"airline": "UA"}
-    assert broker.route(ONE, Events("p", (0,), rows=[row], source="s9")) == {}
-    assert broker.route(ONE, Events("p", (0,), rows=[row])) == {}
+    assert broker.route(ONE, RowParcel("p", [row], seqs=(0,), source="s9")) == {}
+    assert broker.route(ONE, RowParcel("p", [row], seqs=(0,))) == {}
     broker.receive(ONE, LinkState("s1", 1, ("s0",)))
-    assert list(broker.route(ONE, Events("p", (0,), rows=[row], source="s1"))) == [ALICE]
+    assert list(broker.route(ONE, RowParcel("p", [row], seqs=(0,), source="s1"))) == [ALICE]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_an_illegal_message_changes_nothing(message: Flood | Settled | Batch, re
     broker.receive(ONE, Flood("s1", (), fresh=True))
     with pytest.raises(IllegalMessage, match=reason):
         broker.receive(ONE, message)
-    assert broker.destinations(Events.of("p", [{"a": 1}])) == {}
+    assert broker.destinations(RowParcel("p", [{"a": 1}])) == {}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

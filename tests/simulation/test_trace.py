@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import astuple
 
 from palio.routing.messages import Batch, Flood, LinkState, Settled, Subscribe, Unsubscribe, Update
-from palio.routing.protocol import Events
 from palio.simulation.trace import Costs, Trace, describe
-from tests.routing.helpers import parse
+from tests.routing.helpers import numbered, parse
 
 MESSAGES = [
     Batch((Subscribe(0, parse("a > :x"), {"x": 1}),)),
@@ -27,8 +26,8 @@ MESSAGES = [
     LinkState("b1", 1, ("b2",)),
     Settled(1),
     Settled(1, ("b2",)),
-    Events("p", (0, 1)),
-    Events("p", (0, 2)),
+    numbered("p", (0, 1)),
+    numbered("p", (0, 2)),
     "crash",
 ]
 

@@ -19,14 +19,14 @@ import pyarrow as pa
 from palio.cli import inputs
 from palio.cli.networking import UNDER_WAY, BrokerDoor, ProgressLine, show_event
 from palio.cli.reporting import show
-from palio.client.archive import PUBLISHER, Archive
+from palio.client.archive import Archive
 from palio.client.deadlines import TIMEOUT_S
 from palio.client.events import Event, Gap
 from palio.client.history import history
 from palio.client.subscription import Subscription
 from palio.errors import InvalidInput, PalioError, Unreachable
 from palio.language.parsing import parse_filter
-from palio.model.events import SEQ, TIME, rows
+from palio.model.events import PUBLISHER, SEQ, TIME, rows
 from palio.model.filters import Filter
 from palio.protocol.messages import Parcel
 

@@ -40,15 +40,12 @@ import pyarrow.parquet as pq
 
 from palio import files
 from palio.errors import InvalidInput, PalioError
-from palio.model.events import SEQ, TIME
+from palio.model.events import PUBLISHER, SEQ, TIME
 from palio.parquet import pieces
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Parcel
 
-__all__ = ["DAY", "MAX_SHAPES", "PUBLISHER", "Archive", "Recent", "part_files"]
-
-PUBLISHER: Final = "$publisher"
-"""The column that says whose event it is; `$seq` and `$time` are beside it."""
+__all__ = ["DAY", "MAX_SHAPES", "Archive", "Recent", "part_files"]
 
 DAY: Final = "$day"
 """What directories are called by: `$day=2026-01-31`, which common readers take for a column.

@@ -24,11 +24,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from palio.client.archive import DAY, PUBLISHER, part_files
+from palio.client.archive import DAY, part_files
 from palio.errors import InvalidInput, LimitExceeded
 from palio.matching.index import Index
 from palio.model.constraints import Constraint
-from palio.model.events import SEQ, TIME, TIMESTAMP
+from palio.model.events import PUBLISHER, SEQ, TIME, TIMESTAMP
 from palio.model.expressions import Literal
 from palio.model.filters import TRUE, Conjunction, Filter
 from palio.model.operators import Op

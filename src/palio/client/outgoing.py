@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from palio.errors import InvalidEvent
-from palio.model.events import conform_values, to_batches
+from palio.model.events import conform_values, refuse_system_names, to_batches
 
 __all__ = ["Publishable", "batches"]
 
@@ -24,7 +24,7 @@ def batches(events: Publishable) -> list[pa.RecordBatch]:
     """
     if isinstance(events, pa.RecordBatch):
         batch = conform_values(events)
-        _refuse_system_names(batch.schema.names)
+        refuse_system_names(batch.schema.names)
         return [batch]
     if not isinstance(events, Iterable) or _is_table(events):
         raise InvalidEvent(
@@ -35,7 +35,7 @@ def batches(events: Publishable) -> list[pa.RecordBatch]:
     for event in listed:
         if not isinstance(event, Mapping):
             raise _no_event(events if _record_advice(events) else event)
-        _refuse_system_names(event)
+        refuse_system_names(event)
     return list(to_batches(listed))
 
 
@@ -74,9 +74,3 @@ def _record_advice(given: object) -> str:
     if hasattr(kind, "__attrs_attrs__"):
         return "; publish attrs.asdict(it)"
     return "; publish it._asdict()" if hasattr(kind, "_asdict") else ""
-
-
-def _refuse_system_names(names: Iterable[Any]) -> None:
-    for name in names:
-        if isinstance(name, str) and name.startswith("$"):
-            raise InvalidEvent(f"attribute {name!r}: names that begin with $ belong to the system")

@@ -21,8 +21,10 @@ from palio.model.limits import MAX_ATTRIBUTES, MAX_DEPTH
 from palio.model.values import FIRST_TIME, LAST_TIME, Value, check_name, checked
 
 __all__ = [
+    "PUBLISHER",
     "SEQ",
     "STAMP_BYTES",
+    "SYSTEM_PREFIX",
     "TIME",
     "RowMask",
     "check_times",
@@ -30,12 +32,20 @@ __all__ = [
     "conform_values",
     "flatten",
     "in_python",
+    "is_system_name",
+    "refuse_system_names",
     "rows",
     "stamped",
     "to_batch",
     "to_batches",
     "width",
 ]
+
+SYSTEM_PREFIX: Final = "$"
+"""Names that begin so belong to the system: no publisher gives an attribute such a name."""
+
+PUBLISHER: Final = "$publisher"
+"""System column of files and streams: whose event it is. A message says that beside its events."""
 
 SEQ: Final = "$seq"
 """System column: the publisher's own count of its events."""
@@ -69,6 +79,24 @@ _ARROW_TYPES: Final[dict[type, pa.DataType]] = {
     bytes: pa.binary(),
     datetime: TIMESTAMP,
 }
+
+
+def is_system_name(name: str) -> bool:
+    """Whether only the system gives an attribute this name.
+
+    >>> is_system_name("$seq"), is_system_name("price")
+    (True, False)
+    """
+    return name.startswith(SYSTEM_PREFIX)
+
+
+def refuse_system_names(names: Iterable[Any]) -> None:
+    """Refuse (`InvalidEvent`) attributes of a publication that only the system may name so."""
+    for name in names:
+        if isinstance(name, str) and name.startswith(SYSTEM_PREFIX):
+            raise InvalidEvent(
+                f"attribute {name!r}: names that begin with {SYSTEM_PREFIX} belong to the system"
+            )
 
 
 def flatten(json_object: Mapping[str, Any]) -> dict[str, Value]:

@@ -7,7 +7,7 @@ made when `Parcel.batch` is asked for. Both forms mean the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -17,10 +17,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.model.events import SEQ, STAMP_BYTES, TIME, TIMESTAMP, RowMask, in_python, stamped
+from palio.model.events import rows as rows_of
 from palio.model.limits import MAX_LONE_BYTES
 from palio.model.values import INT64_MAX, INT64_MIN
 
-__all__ = ["Parcel", "Shape", "pack_mask", "unpack_mask"]
+__all__ = ["ONE_ROW", "Parcel", "Shape", "pack_mask", "runs", "unpack_mask", "worth_copying"]
+
+ONE_ROW: Final = np.ones(1, np.bool_)
+"""The mask of an event that is by itself."""
+ONE_ROW.flags.writeable = False
+
+COPY_SHARE: Final = 4
+"""Rows are copied where no more than one in this many is wanted; else their batch is kept."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -127,7 +135,8 @@ class Parcel:
     """Events of one publisher in its order and of one shape, with their encoded form once it is
     made.
 
-    At and after the publisher's own broker they have the system columns `$seq` and `$time`.
+    At and after the publisher's own broker they have the system columns `$seq` and `$time`. It is
+    what a router is asked about, and what travels between brokers and to subscribers.
 
     >>> shape = Shape(pa.schema([("x", pa.int64()), ("s", pa.utf8())]))
     >>> lone = Parcel.lone("p", shape, (1, None))
@@ -145,6 +154,14 @@ class Parcel:
         "publisher",
         "values",
     )
+
+    source: str | None = None
+    """The broker where the events were published, where a simulation says that."""
+
+    epoch: int = 0
+    """Grows whenever the publisher starts numbering anew, where a simulation says that. A node
+    gives a publisher that does so another name.
+    """
 
     def __init__(
         self,
@@ -197,6 +214,17 @@ class Parcel:
         return self._batch
 
     @property
+    def batches(self) -> list[pa.RecordBatch]:
+        """The events as columns, in order: one batch, as they are of one shape."""
+        return [self.batch]
+
+    @property
+    def rows(self) -> Sequence[dict[str, Any]]:
+        """The events as mappings, absent attributes left out; made when asked for."""
+        event = self.event
+        return list(rows_of(self.batch)) if event is None else [event]
+
+    @property
     def event(self) -> dict[str, Any] | None:
         """A lone event as a mapping without its nulls, not to be changed; None for a batch."""
         if self._event is None and self.values is not None:
@@ -221,6 +249,12 @@ class Parcel:
             return np.array([self.event[SEQ]], np.int64)
         numbers: npt.NDArray[np.int64] = self.batch.column(SEQ).to_numpy()
         return numbers
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        """The `$seq` of each event, as Python's integers."""
+        event = self.event
+        return tuple(self.numbers.tolist()) if event is None else (event[SEQ],)
 
     @property
     def payload(self) -> Any:
@@ -299,3 +333,32 @@ def unpack_mask(packed: bytes | None, rows: int) -> RowMask:
         return np.ones(rows, np.bool_)
     bits: npt.NDArray[np.uint8] = np.frombuffer(packed, np.uint8)
     return np.unpackbits(bits, count=rows, bitorder="little").astype(np.bool_)
+
+
+def worth_copying(wanted: int, rows: int) -> bool:
+    """Whether to copy the wanted rows of a batch rather than to keep the batch with a mask.
+
+    >>> worth_copying(2, rows=8), worth_copying(3, rows=8)
+    (True, False)
+    """
+    return wanted * COPY_SHARE <= rows
+
+
+def runs(numbers: npt.NDArray[np.int64], block: int = INT64_MAX) -> Iterator[tuple[int, int]]:
+    """Ascending numbers as ranges of neighbours, of which none crosses a multiple of `block`.
+
+    >>> list(runs(np.array([1, 2, 3, 7]))), list(runs(np.array([1, 2, 3]), block=2))
+    ([(1, 3), (7, 7)], [(1, 1), (2, 3)])
+    """
+    if not len(numbers):
+        return
+    first, last = int(numbers[0]), int(numbers[-1])
+    if last - first < len(numbers):  # nothing is left out between them
+        for place in range(first // block, last // block + 1):
+            yield max(first, place * block), min(last, place * block + block - 1)
+        return
+    breaks = (np.diff(numbers) != 1) | (np.diff(numbers // block) != 0)
+    ends = np.flatnonzero(breaks)
+    firsts = numbers[np.concatenate([[0], ends + 1])].tolist()
+    lasts = numbers[np.concatenate([ends, [len(numbers) - 1]])].tolist()
+    yield from zip(firsts, lasts, strict=True)

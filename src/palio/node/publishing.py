@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from itertools import pairwise
-from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, NotStored, PalioError
 from palio.matching.protocol import RowMask
-from palio.model.events import SEQ, TIME, check_times, conform
-from palio.model.parcels import Shape
+from palio.model.events import SEQ, TIME, check_times, conform, refuse_system_names
+from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.core import Core
 from palio.node.effects import Entry
@@ -35,12 +32,9 @@ from palio.protocol.messages import (
     pack_mask,
     unpack_mask,
 )
-from palio.routing.protocol import Events, Peer
+from palio.routing.protocol import Peer
 
 __all__ = ["Publishing", "check_numbered"]
-
-COPY_SHARE: Final = 4
-"""Rows are copied where no more than one in so many is wanted; else the frame goes as it is."""
 
 
 class Publishing:
@@ -132,11 +126,7 @@ class Publishing:
         if parcel.shape in self._sound:
             return
         conform(parcel.batch)
-        for name in parcel.shape.names:
-            if name.startswith("$"):
-                raise InvalidEvent(
-                    f"attribute {name!r}: names that begin with $ belong to the system"
-                )
+        refuse_system_names(parcel.shape.names)
         if len(self._sound) >= MAX_SHAPES:
             self._sound.clear()
         self._sound.add(parcel.shape)
@@ -305,14 +295,7 @@ class Publishing:
 
     def _ways(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """Who listens, and to which of these events."""
-        event = parcel.event
-        if event is not None:
-            events = Events(parcel.publisher, (event[SEQ],), rows=(event,))
-        elif len(parcel):
-            events = Events(parcel.publisher, parcel.numbers, batch=parcel.batch)
-        else:
-            return {}
-        return self._core.router.route(sender, events)
+        return self._core.router.route(sender, parcel) if len(parcel) else {}
 
     def _send(self, ways: Mapping[Peer, RowMask], parcel: Parcel, *, durable: bool) -> None:
         self.routed += len(parcel)
@@ -374,7 +357,7 @@ def _part(party: Party, parcel: Parcel, mask: RowMask) -> tuple[Parcel, bytes | 
     if len(parcel) == 1 or mask.all():
         return parcel, None
     wanted = int(mask.sum())
-    if party.principal.hears_all and wanted * COPY_SHARE > len(parcel):
+    if party.principal.hears_all and not worth_copying(wanted, len(parcel)):
         return parcel, pack_mask(mask)
     return parcel.select(mask), None
 
@@ -382,10 +365,4 @@ def _part(party: Party, parcel: Parcel, mask: RowMask) -> tuple[Parcel, bytes | 
 def _permitted(session: Session, parcel: Parcel) -> tuple[Parcel, list[tuple[int, int]]]:
     """What a session's principal may publish, and the numbers of the rest."""
     mask = publishable(session.principal, parcel.batch)
-    return parcel.select(mask), [] if mask.all() else _runs(parcel.numbers[~mask])
-
-
-def _runs(numbers: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Ascending numbers as ranges."""
-    bounds = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
-    return [(int(numbers[a]), int(numbers[b - 1])) for a, b in pairwise(bounds)]
+    return parcel.select(mask), list(runs(parcel.numbers[~mask]))

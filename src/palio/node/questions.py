@@ -34,7 +34,7 @@ from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
 from palio.node.publishing import Publishing, check_numbered
 from palio.node.sessions import Durable, Neighbour, Session, Subscription
 from palio.protocol.messages import Answer, Fact, Parcel, Probe, Probed
-from palio.routing.protocol import Events, Peer
+from palio.routing.protocol import Peer
 
 __all__ = ["Questions"]
 
@@ -273,7 +273,7 @@ class Questions:
         """Whom an event would be sent to from here."""
         core = self._core
         sender = core.outlet(asker) if isinstance(asker, Session) else asker.peer
-        return core.router.route(sender, Events(parcel.publisher, [0], batch=parcel.batch))
+        return core.router.route(sender, parcel)
 
     def _would_send(self, peer: Peer, hop: dict[str, Any], state: _Open, message: Probe) -> None:
         core = self._core

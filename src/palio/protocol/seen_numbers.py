@@ -8,13 +8,14 @@ are taken back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from palio.matching.protocol import RowMask
+from palio.model.events import RowMask
+from palio.model.parcels import runs
 from palio.protocol.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
 
 __all__ = ["PutWindow", "SeenNumbers"]
@@ -98,7 +99,7 @@ class SeenNumbers:
         if not blocks:
             return fresh
         begin = 0
-        for first, last in _runs(numbers):
+        for first, last in runs(numbers, BLOCK):
             end = begin + last - first + 1
             block = blocks.get(first // BLOCK)
             seen = 0 if block is None else block.common(first, last)
@@ -112,7 +113,7 @@ class SeenNumbers:
         blocks = self._blocks.pop(publisher, {})
         self._blocks[publisher] = blocks  # the one heard of last is the last
         changed: dict[int, _Block] = {}
-        for first, last in _runs(numbers):
+        for first, last in runs(numbers, BLOCK):
             place = first // BLOCK
             block = changed[place] = blocks.setdefault(place, _Block())
             block.add(first, last)
@@ -130,7 +131,7 @@ class SeenNumbers:
         """
         blocks = self._blocks.get(publisher, {})
         changed: dict[int, _Block] = {}
-        for first, last in _runs(numbers):
+        for first, last in runs(numbers, BLOCK):
             block = blocks.get(first // BLOCK)
             if block is not None:
                 block.remove(first, last)
@@ -150,19 +151,3 @@ class SeenNumbers:
             return []
         oldest = next(iter(self._blocks))
         return [PutWindow(f"{oldest}#{place}", b"") for place in self._blocks.pop(oldest)]
-
-
-def _runs(numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Ascending numbers as ranges of neighbours within one block."""
-    if not len(numbers):
-        return
-    first, last = int(numbers[0]), int(numbers[-1])
-    if last - first < len(numbers):  # nothing is left out between them
-        for place in range(first // BLOCK, last // BLOCK + 1):
-            yield max(first, place * BLOCK), min(last, place * BLOCK + BLOCK - 1)
-        return
-    breaks = (np.diff(numbers) != 1) | (np.diff(numbers // BLOCK) != 0)
-    ends = np.flatnonzero(breaks)
-    firsts = numbers[np.concatenate([[0], ends + 1])].tolist()
-    lasts = numbers[np.concatenate([ends, [len(numbers) - 1]])].tolist()
-    yield from zip(firsts, lasts, strict=True)

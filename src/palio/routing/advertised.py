@@ -11,12 +11,13 @@ import numpy as np
 from palio.matching.protocol import RowMask
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
+from palio.model.parcels import Parcel
 from palio.routing.forwarding import Aim
 from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.messages import Request
 from palio.routing.peer_requests import Ledger
 from palio.routing.poset import overlap
-from palio.routing.protocol import Events, Peer, SelectorFactory, Send
+from palio.routing.protocol import Peer, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["Advertised"]
@@ -70,16 +71,16 @@ class Advertised(ForwardingRouter):
             outgoing.setdefault(peer, []).extend(requests)
         return outgoing
 
-    def route(self, sender: Peer, events: Events) -> dict[Peer, RowMask]:
+    def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. Of a client's events only those count that it advertised."""
-        found = super().route(sender, events)
+        found = super().route(sender, parcel)
         if not sender.is_client or not found:
             return found
         offers = [each.bound for each in self.advertisements.entries[sender].values()]
         announced = np.fromiter(
-            (any(offer.announces(row) for offer in offers) for row in events.rows),
+            (any(offer.announces(row) for offer in offers) for row in parcel.rows),
             np.bool_,
-            len(events),
+            len(parcel),
         )
         narrowed = {peer: mask & announced for peer, mask in found.items()}
         return {peer: mask for peer, mask in narrowed.items() if mask.any()}

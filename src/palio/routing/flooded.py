@@ -11,9 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from palio.matching.protocol import RowMask
+from palio.model.parcels import Parcel
 from palio.routing.messages import Batch, Control, Flood, Request, Settled
 from palio.routing.peer_requests import Ledger
-from palio.routing.protocol import Events, IllegalMessage, Peer, SelectorFactory, Send
+from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.waves import Waves
 
@@ -31,7 +32,8 @@ class Flooded:
     >>> broker, alice = Flooded("b1"), Peer.client("alice")
     >>> _ = broker.attach(alice)
     >>> _ = broker.receive(alice, Batch((Subscribe(0, palio.parse("x > 1")),)))
-    >>> broker.destinations(Events.of("p", [{"x": 2}]))
+    >>> from palio.model.row_parcels import RowParcel
+    >>> broker.destinations(RowParcel("p", [{"x": 2}]))
     {'b1': array([ True])}
     """
 
@@ -100,25 +102,25 @@ class Flooded:
                 return self._pass_on(sender, message)
         raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
 
-    def route(self, sender: Peer, events: Events) -> dict[Peer, RowMask]:
+    def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`."""
         found = {
             self._local.peer_of(destination): mask
-            for destination, mask in self._local_selector.route(events).items()
+            for destination, mask in self._local_selector.route(parcel).items()
         }
-        for destination, mask in self._world_selector.route(events).items():
+        for destination, mask in self._world_selector.route(parcel).items():
             via = self._via[self._world.peer_of(destination).name]
             found[via] = found[via] | mask if via in found else mask
         found.pop(sender, None)
         return found
 
-    def destinations(self, events: Events) -> dict[str, RowMask]:
+    def destinations(self, parcel: Parcel) -> dict[str, RowMask]:
         """By broker, this one included, which events have a subscriber there."""
         found: dict[str, RowMask] = {}
-        local = list(self._local_selector.route(events).values())
+        local = list(self._local_selector.route(parcel).values())
         if local:
             found[self.name] = np.logical_or.reduce(local)
-        for destination, mask in self._world_selector.route(events).items():
+        for destination, mask in self._world_selector.route(parcel).items():
             found[self._world.peer_of(destination).name] = mask
         return dict(sorted(found.items()))
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from palio.matching.protocol import RowMask
 from palio.model.filters import Filter
+from palio.model.parcels import Parcel
 from palio.routing.forwarding import Aim
 from palio.routing.messages import Batch, Control, Request, Settled
 from palio.routing.peer_requests import Ledger, Step
 from palio.routing.poset import Poset
-from palio.routing.protocol import Events, IllegalMessage, Peer, SelectorFactory, Send
+from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.waves import Waves
 
@@ -109,11 +110,11 @@ class ForwardingRouter:
         self._applied(sender)
         return self._flush(sender, message.wave)
 
-    def route(self, sender: Peer, events: Events) -> dict[Peer, RowMask]:
+    def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`."""
         found = {
             self.subscriptions.peer_of(destination): mask
-            for destination, mask in self.selector.route(events).items()
+            for destination, mask in self.selector.route(parcel).items()
         }
         found.pop(sender, None)
         return found

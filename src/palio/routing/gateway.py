@@ -17,9 +17,10 @@ import numpy as np
 
 from palio.matching.protocol import RowMask
 from palio.model.filters import TRUE
+from palio.model.parcels import Parcel
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Batch, Control, Subscribe
-from palio.routing.protocol import Events, Peer, Role, Router, Send
+from palio.routing.protocol import Peer, Role, Router, Send
 
 __all__ = ["Gateway"]
 
@@ -82,17 +83,17 @@ class Gateway:
         side = self._side(sender)
         return self._settle(deque((side, send) for send in side.receive(sender, message)))
 
-    def route(self, sender: Peer, events: Events) -> dict[Peer, RowMask]:
+    def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. Events that one side sends to the other are routed there as well."""
         side = self._side(sender)
-        found = side.route(sender, events)
+        found = side.route(sender, parcel)
         crossing = found.pop(self._up, None) if side is self.inside else found.pop(self._down, None)
         if crossing is None:
             return found
         other, door = self._beyond(side)
         rows = np.flatnonzero(crossing)
-        for peer, mask in other.route(door, events.select(crossing)).items():
-            whole = np.zeros(len(events), np.bool_)
+        for peer, mask in other.route(door, parcel.select(crossing)).items():
+            whole = np.zeros(len(parcel), np.bool_)
             whole[rows[mask]] = True
             found[peer] = whole
         return found

@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from palio.matching.protocol import RowMask
+from palio.model.parcels import Parcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.graphs import ALL_NEW, NONE_NEW, LastNumbers, LinkNews, LinkStates, spanning_tree
 from palio.routing.messages import Batch, Control, Flood, Join, Leave, LinkState, Settled
-from palio.routing.protocol import Events, IllegalMessage, Peer, Role, Router, Send
+from palio.routing.protocol import IllegalMessage, Peer, Role, Router, Send
 
 __all__ = ["General"]
 
@@ -108,16 +109,16 @@ class General:
                     raise IllegalMessage(sender, "the link is not in the tree")
                 return self.inner.receive(sender, message)
 
-    def route(self, sender: Peer, events: Events) -> dict[Peer, RowMask]:
+    def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. Notes the numbers: asked again about the same events it gives nothing."""
         if sender not in self._local:
             link = self._links.get(sender)
             if link is None or not link.up:
                 return {}
-        new = self._numbers.news(events)
+        new = self._numbers.news(parcel)
         if new is NONE_NEW or not new.any():
             return {}
-        found = self.inner.route(sender, events)
+        found = self.inner.route(sender, parcel)
         if new is ALL_NEW or new.all():
             return found
         narrowed = {peer: mask & new for peer, mask in found.items()}

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from palio.matching.protocol import RowMask
+from palio.model.parcels import Parcel
 from palio.routing.messages import LinkState
-from palio.routing.protocol import Events
 
 __all__ = ["LastNumbers", "LinkNews", "LinkStates", "breadth_first", "spanning_tree"]
 
@@ -121,36 +121,38 @@ class LastNumbers:
     A publisher that starts anew, and so numbers from 0 again, does so in a greater `epoch`.
 
     >>> numbers = LastNumbers()
-    >>> numbers.news(Events("p", (0, 1))) is ALL_NEW, numbers.news(Events("p", (1, 2)))
+    >>> from palio.model.row_parcels import RowParcel
+    >>> one, two = RowParcel("p", [{}, {}], first_seq=0), RowParcel("p", [{}, {}], first_seq=1)
+    >>> numbers.news(one) is ALL_NEW, numbers.news(two)
     (True, array([False,  True]))
-    >>> numbers.news(Events("p", (0,), epoch=1)), numbers.news(Events("p", (3,)))
+    >>> numbers.news(RowParcel("p", [{}], epoch=1)), numbers.news(RowParcel("p", [{}], first_seq=3))
     (array([ True]), array([False]))
     """
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, int]] = {}
 
-    def news(self, events: Events) -> RowMask:
+    def news(self, parcel: Parcel) -> RowMask:
         """Which of these have a greater number than any before; they are noted."""
-        epoch, last = self._last.pop(events.publisher, (events.epoch, -1))
-        if events.epoch < epoch:
-            self._last[events.publisher] = epoch, last
-            return np.zeros(len(events), np.bool_)
-        if events.epoch > epoch:
+        epoch, last = self._last.pop(parcel.publisher, (parcel.epoch, -1))
+        if parcel.epoch < epoch:
+            self._last[parcel.publisher] = epoch, last
+            return np.zeros(len(parcel), np.bool_)
+        if parcel.epoch > epoch:
             last = -1
-        if len(events) == 1:
-            seq = events.seqs[0]
-            self._remember(events, max(last, seq))
+        if len(parcel) == 1:
+            seq = parcel.seqs[0]
+            self._remember(parcel, max(last, seq))
             return ALL_NEW if seq > last else NONE_NEW
-        seqs = events.numbers
+        seqs = parcel.numbers
         if len(seqs) and seqs[0] > last and (seqs[1:] > seqs[:-1]).all():
-            self._remember(events, int(seqs[-1]))
+            self._remember(parcel, int(seqs[-1]))
             return ALL_NEW
         new: RowMask = seqs > np.maximum.accumulate(np.concatenate([[last], seqs[:-1]]))
-        self._remember(events, max(last, int(seqs.max(initial=-1))))
+        self._remember(parcel, max(last, int(seqs.max(initial=-1))))
         return new
 
-    def _remember(self, events: Events, seq: int) -> None:
-        self._last[events.publisher] = events.epoch, seq
+    def _remember(self, parcel: Parcel, seq: int) -> None:
+        self._last[parcel.publisher] = parcel.epoch, seq
         if len(self._last) > MAX_PUBLISHERS:
             del self._last[next(iter(self._last))]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from palio.matching.protocol import RowMask
+from palio.model.parcels import Parcel
 from palio.routing.forwarding_router import ForwardingRouter
-from palio.routing.protocol import Events, Peer, Role
+from palio.routing.protocol import Peer, Role
 
 __all__ = ["Hierarchical"]
 
@@ -22,10 +23,10 @@ class Hierarchical(ForwardingRouter):
         """Only the master is told anything."""
         return peer.role is Role.MASTER
 
-    def route(self, sender: Peer, events: Events) -> dict[Peer, RowMask]:
+    def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """To matching subscribers, and always to the master unless it comes from there."""
-        found = super().route(sender, events)
+        found = super().route(sender, parcel)
         for master in self.subscriptions.table.neighbours:
             if master != sender:
-                found[master] = np.ones(len(events), np.bool_)
+                found[master] = np.ones(len(parcel), np.bool_)
         return found

@@ -14,10 +14,10 @@ import numpy as np
 
 from palio.matching.protocol import RowMask
 from palio.model.filters import Filter
+from palio.model.parcels import ONE_ROW, Parcel
 from palio.model.values import Bindings, Kind, coordinate, kind_of
 from palio.routing.normalized import Test, form_of
 from palio.routing.parameters import bound
-from palio.routing.protocol import THE_ONE_ROW, Events
 
 __all__ = ["ReferenceSelector"]
 
@@ -33,7 +33,8 @@ class ReferenceSelector:
     >>> import palio
     >>> rows = ReferenceSelector()
     >>> rows.add(1, palio.parse("x > :low"), {"low": 1}, destination=7)
-    >>> rows.route(Events.of("p", [{"x": 1}, {"x": 2}]))
+    >>> from palio.model.row_parcels import RowParcel
+    >>> rows.route(RowParcel("p", [{"x": 1}, {"x": 2}]))
     {7: array([False,  True])}
     """
 
@@ -62,17 +63,17 @@ class ReferenceSelector:
         self._asked[key][1].update(values)
         self._stale[key] = None
 
-    def route(self, events: Events) -> dict[int, RowMask]:
+    def route(self, parcel: Parcel) -> dict[int, RowMask]:
         """See `Selector`."""
         if self._stale:
             self._refresh()
-        if len(events) == 1:
-            return dict.fromkeys(self._destinations(events.rows[0]), THE_ONE_ROW)
+        if len(parcel) == 1:
+            return dict.fromkeys(self._destinations(parcel.rows[0]), ONE_ROW)
         found: dict[int, RowMask] = {}
-        for place, row in enumerate(events.rows):
+        for place, row in enumerate(parcel.rows):
             for destination in self._destinations(row):
                 if destination not in found:
-                    found[destination] = np.zeros(len(events), np.bool_)
+                    found[destination] = np.zeros(len(parcel), np.bool_)
                 found[destination][place] = True
         return found
 

@@ -22,10 +22,11 @@ from typing import Final
 import numpy as np
 
 from palio.matching.protocol import RowMask
+from palio.model.parcels import Parcel
 from palio.routing.graphs import ALL_NEW, NONE_NEW, LastNumbers, LinkNews, LinkStates, breadth_first
 from palio.routing.messages import Batch, Control, Flood, LinkState, Request, Settled
 from palio.routing.peer_requests import Ledger
-from palio.routing.protocol import Events, IllegalMessage, Peer, SelectorFactory, Send
+from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["SourceTrees"]
@@ -154,20 +155,20 @@ class SourceTrees:
                 return self._echoed(sender, message)
         raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
 
-    def route(self, sender: Peer, events: Events) -> dict[Peer, RowMask]:
+    def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. Notes the numbers: asked again about the same events it gives nothing."""
-        source = self.name if sender.is_client else events.source
+        source = self.name if sender.is_client else parcel.source
         tree = None if source is None else self._tree(source)
         if tree is None or (not sender.is_client and tree.before != sender.name):
             return {}
-        new = self._numbers.news(events)
+        new = self._numbers.news(parcel)
         if new is NONE_NEW or not new.any():
             return {}
         found = {
             self._local.peer_of(destination): mask
-            for destination, mask in self._local_selector.route(events).items()
+            for destination, mask in self._local_selector.route(parcel).items()
         }
-        for destination, mask in self._world_selector.route(events).items():
+        for destination, mask in self._world_selector.route(parcel).items():
             hop = tree.hops.get(self._world.peer_of(destination).name)
             if hop is not None:
                 via = Peer.broker(hop)
@@ -178,14 +179,14 @@ class SourceTrees:
         narrowed = {peer: mask & new for peer, mask in found.items()}
         return {peer: mask for peer, mask in narrowed.items() if mask.any()}
 
-    def destinations(self, events: Events) -> dict[str, RowMask]:
+    def destinations(self, parcel: Parcel) -> dict[str, RowMask]:
         """By broker, this one included, which events have a subscriber there."""
         reachable = self._tree(self.name).hops
         found: dict[str, RowMask] = {}
-        local = list(self._local_selector.route(events).values())
+        local = list(self._local_selector.route(parcel).values())
         if local:
             found[self.name] = np.logical_or.reduce(local)
-        for destination, mask in self._world_selector.route(events).items():
+        for destination, mask in self._world_selector.route(parcel).items():
             name = self._world.peer_of(destination).name
             if name in reachable:
                 found[name] = mask

@@ -11,6 +11,7 @@ from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Occurrence, Pattern
 from palio.model.relations import covers
+from palio.model.row_parcels import RowParcel
 from palio.model.values import NO_VALUES, Bindings, Value
 from palio.routing.messages import (
     Advertise,
@@ -33,7 +34,7 @@ from palio.routing.patterns.messages import (
     UnsubscribePattern,
 )
 from palio.routing.patterns.standing import covers_pattern
-from palio.routing.protocol import Events, Peer
+from palio.routing.protocol import Peer
 
 __all__ = ["Client", "Delivery", "Found"]
 
@@ -61,7 +62,7 @@ class Sending(Protocol):
     def control(self, client: Client, message: Batch | PatternControl) -> None:
         """Send a request to the client's broker."""
 
-    def publish(self, client: Client, events: Events) -> None:
+    def publish(self, client: Client, parcel: RowParcel) -> None:
         """Send events to the client's broker."""
 
 
@@ -162,10 +163,10 @@ class Client:
 
     def publish(self, *events: Mapping[str, Any]) -> None:
         """Publish events, numbered on from those before."""
-        batch = Events(
+        batch = RowParcel(
             self.name,
-            range(self._next_seq, self._next_seq + len(events)),
-            rows=events,
+            events,
+            self._next_seq,
             source=self.broker,
             epoch=self._epoch,
         )
@@ -176,13 +177,13 @@ class Client:
         """Whether some subscription of its own matches now."""
         return any(filter.matches(event, values) for filter, values in self._filters.values())
 
-    def take(self, message: Control | PatternControl | Events, now_us: int) -> int:
+    def take(self, message: Control | PatternControl | RowParcel, now_us: int) -> int:
         """What the broker delivers; how many notifications of it were wanted."""
         if isinstance(message, Composite):
             return self._take_composite(message, now_us)
         if isinstance(message, Settled):
             self.settled[message.wave] = message.unreached
-        if not isinstance(message, Events):
+        if not isinstance(message, RowParcel):
             return 0
         taken = 0
         for seq, row in zip(message.seqs, message.rows, strict=True):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
+from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Batch, Control, Flood
 from palio.routing.parameters import coalesce
-from palio.routing.protocol import Events, Peer
+from palio.routing.protocol import Peer
 
 __all__ = ["Inbox", "Letter", "work_of"]
 
@@ -16,7 +17,7 @@ class Letter:
 
     __slots__ = ("epoch", "message", "sender", "source")
 
-    def __init__(self, source: str, sender: Peer, epoch: int, message: Control | Events) -> None:
+    def __init__(self, source: str, sender: Peer, epoch: int, message: Control | RowParcel) -> None:
         self.source = source
         self.sender = sender
         self.epoch = epoch
@@ -66,15 +67,15 @@ class Inbox:
         return len(self._waiting)
 
 
-def _joined(first: Control | Events, second: Control | Events) -> Batch | None:
+def _joined(first: Control | RowParcel, second: Control | RowParcel) -> Batch | None:
     if isinstance(first, Batch) and isinstance(second, Batch):
         return coalesce(first, second)
     return None
 
 
-def work_of(message: Control | Events) -> int:
+def work_of(message: Control | RowParcel) -> int:
     """How many pieces of work a message is: its requests or events, and never none."""
-    if isinstance(message, Events):
+    if isinstance(message, RowParcel):
         return len(message)
     if isinstance(message, Batch | Flood):
         return max(1, len(message.requests))

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
+from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Control
-from palio.routing.protocol import Events
 from palio.simulation.randomness import Randomness
 
 __all__ = ["Direction", "Link"]
@@ -49,7 +49,7 @@ class Direction:
         self.lost = 0
         self.free_us = 0
         """When the last bit of what was sent so far has left."""
-        self.waiting: list[Control | Events] = []
+        self.waiting: list[Control | RowParcel] = []
         """What waits for bandwidth."""
         self._random = random
         self._last_us = 0

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias, cast, get_args
 
 from palio.errors import InvalidInput
+from palio.model.events import TIME
+from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.gateway import Gateway
 from palio.routing.hierarchical import Hierarchical
@@ -35,8 +37,8 @@ from palio.routing.patterns.messages import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from palio.routing.patterns.router import TIME, Patterned
-from palio.routing.protocol import Events, Peer, Router, Send
+from palio.routing.patterns.router import Patterned
+from palio.routing.protocol import Peer, Router, Send
 from palio.routing.source_trees import SourceTrees
 from palio.simulation.agenda import FAULT, MESSAGE, TIMER, Agenda
 from palio.simulation.clients import Client
@@ -50,7 +52,7 @@ __all__ = ["Network", "RouterFactory"]
 
 RouterFactory: TypeAlias = Callable[[str], Router | Patterned]
 
-Message: TypeAlias = Control | PatternControl | Events
+Message: TypeAlias = Control | PatternControl | RowParcel
 
 US_PER_MS: Final = 1000
 
@@ -287,12 +289,12 @@ class Network:
         """A client's request reaches its broker after `client_us`."""
         self._bring(client, _letter(client.name, client.peer, 0, message))
 
-    def publish(self, client: Client, events: Events) -> None:
+    def publish(self, client: Client, parcel: RowParcel) -> None:
         """A client's events are stamped, if patterns need it, and brought to its broker."""
         if isinstance(self.routers[client.broker], Patterned):
-            rows = [{**row, TIME: self.now} for row in events.rows]
-            events = events.stamped(rows)
-        self._bring(client, Letter(client.name, client.peer, 0, events))
+            rows = [{**row, TIME: self.now} for row in parcel.rows]
+            parcel = parcel.replace(rows)
+        self._bring(client, Letter(client.name, client.peer, 0, parcel))
 
     def _bring(self, client: Client, letter: Letter) -> None:
         """To its broker, in order, unless the client has left when it would arrive."""
@@ -306,17 +308,17 @@ class Network:
 
         self.agenda.at(self.agenda.now_us + self.client_us, MESSAGE, arrive)
 
-    def _route(self, broker: str, sender: Peer, events: Events) -> None:
+    def _route(self, broker: str, sender: Peer, parcel: RowParcel) -> None:
         self.costs.steps += 1
         router = self.routers[broker]
         observed = router.observed if isinstance(router, Patterned) else 0
-        found = router.route(sender, events)
+        found = router.route(sender, parcel)
         if not found and not sender.is_client:
-            self.costs.stray += len(events)
+            self.costs.stray += len(parcel)
             if isinstance(router, Patterned):
                 self.costs.stray -= router.observed - observed
         for peer, mask in found.items():
-            self._deliver(broker, peer, events.select(mask))
+            self._deliver(broker, peer, parcel.select(mask))
         self._plan_wake(broker)
 
     def _carry(self, broker: str, sends: Iterable[Send | PatternSend]) -> None:
@@ -435,7 +437,7 @@ class Network:
         """A broker takes a message in hand."""
         message: Message = letter.message
         self._note(letter.source, broker, message)
-        if isinstance(message, Events):
+        if isinstance(message, RowParcel):
             self._route(broker, letter.sender, message)
             return
         self.costs.steps += 1
@@ -465,8 +467,8 @@ class Network:
         self._note(broker, client.name, message)
         taken = client.take(message, self.agenda.now_us)
         self.costs.delivered += taken
-        if isinstance(message, Events | Composite):
-            self.costs.spurious += (len(message) if isinstance(message, Events) else 1) - taken
+        if isinstance(message, RowParcel | Composite):
+            self.costs.spurious += (len(message) if isinstance(message, RowParcel) else 1) - taken
 
     def _note(self, source: str, target: str, what: str | Message) -> None:
         self.trace.note(self.agenda.now_us, source, target, what)
@@ -474,7 +476,7 @@ class Network:
     def _count(self, message: Message, price: float) -> None:
         costs = self.costs
         costs.priced += price
-        if isinstance(message, Events):
+        if isinstance(message, RowParcel):
             costs.notifications += len(message)
             return
         if isinstance(message, Composite):
@@ -516,12 +518,12 @@ _COUNTERS: Final[Mapping[type, str]] = {
 
 def _letter(source: str, sender: Peer, epoch: int, message: Message) -> Letter:
     """To an inbox a message about patterns is one piece of work like any other."""
-    return Letter(source, sender, epoch, cast("Control | Events", message))
+    return Letter(source, sender, epoch, cast("Control | RowParcel", message))
 
 
 def size_of(message: Message) -> int:
     """About how many bytes a message takes."""
-    if isinstance(message, Events):
+    if isinstance(message, RowParcel):
         return _HEADER_BYTES + sum(_VALUE_BYTES * len(row) for row in message.rows)
     if isinstance(message, Composite):
         return _HEADER_BYTES + sum(_VALUE_BYTES * len(part.event) for part in message.parts)

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from palio.model.filters import Filter
+from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Batch, Flood
-from palio.routing.protocol import Events
 
 __all__ = ["Costs", "Trace", "describe"]
 
@@ -23,7 +23,7 @@ def _text(filter: Filter) -> str:
 
 def describe(message: object) -> str:
     """A message as one line that is the same in every process."""
-    if isinstance(message, Events):
+    if isinstance(message, RowParcel):
         return f"Events {message.publisher} {list(message.seqs)}"
     if isinstance(message, Batch | Flood):
         requests = "; ".join(_describe_request(each) for each in message.requests)
@@ -48,7 +48,7 @@ def _plainly(value: object) -> object:
     """What msgpack has no form for, in one that is the same in every process."""
     if isinstance(value, Filter):
         return _text(value)
-    if isinstance(value, Events):
+    if isinstance(value, RowParcel):
         return value.publisher, value.seqs
     if isinstance(value, Mapping):
         return dict(value)

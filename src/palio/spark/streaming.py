@@ -37,7 +37,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from palio.errors import InvalidInput, PalioError, Unreachable
-from palio.model.events import SEQ, TIME
+from palio.model.events import PUBLISHER, SEQ, TIME
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Acknowledge, Deliver, Gaps, Message, Subscribe, unpack_mask
 from palio.spark.connection import Connection, Door
@@ -46,10 +46,7 @@ from palio.spark.reshaping import reshaped
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["PUBLISHER", "OpenEntries", "StreamOptions", "StreamReader", "events_schema"]
-
-PUBLISHER: Final = "$publisher"
-"""The column that names an event's publisher, beside `$seq` and `$time`."""
+__all__ = ["OpenEntries", "StreamOptions", "StreamReader", "events_schema"]
 
 KEY: Final = 1
 

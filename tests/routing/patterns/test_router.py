@@ -12,6 +12,7 @@ import palio
 from palio.errors import InvalidEvent, InvalidInput
 from palio.language.parsing import parse_advertisement
 from palio.model.patterns import Monitor, Occurrence, Pattern
+from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
@@ -32,7 +33,7 @@ from palio.routing.patterns.messages import (
 )
 from palio.routing.patterns.router import Patterned
 from palio.routing.patterns.standing import AssemblyPlace
-from palio.routing.protocol import Events, IllegalMessage, Peer
+from palio.routing.protocol import IllegalMessage, Peer
 from palio.simulation import Client, Link, Network, Randomness, Topology, line, ring, tree
 from tests.routing.helpers import ALICE, BOB, ONE, THREE, TWO, parse
 
@@ -98,7 +99,7 @@ def at(seconds: float, **event: Any) -> dict[str, Any]:
 
 
 def publish(broker: Patterned, peer: Peer, *rows: dict[str, Any], seq: int = 0) -> None:
-    broker.route(peer, Events.of("p", rows, seq))
+    broker.route(peer, RowParcel("p", rows, seq))
 
 
 # --- factoring and delegation ---------------------------------------------------------------------

@@ -8,12 +8,12 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_advertisement
+from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import Advertise, Batch, Join, LinkState, Settled, Subscribe
 from palio.routing.patterns.underlay import Underlay
-from palio.routing.protocol import Events
 from tests.routing.helpers import ALICE, BOB, ONE, parse
 
 A, B = parse("a IS NOT NULL"), parse("b IS NOT NULL")
@@ -50,13 +50,13 @@ def test_steps_are_subscribed_towards_offers_and_taken_back() -> None:
     (send,) = underlay.subscribe(7, [A, A, B])
     assert isinstance(send.message, Batch)
     assert [type(each) for each in send.message.requests] == [Subscribe]
-    _, mine = underlay.route(ONE, Events.of("p", [{"a": 1}, {"c": 1}, {"b": 1}]))
+    _, mine = underlay.route(ONE, RowParcel("p", [{"a": 1}, {"c": 1}, {"b": 1}]))
     assert mine is not None
     assert mine.seqs == (0, 2)
     assert underlay.needed(mine)[7].all()
     assert len(underlay.unsubscribe(7)) == 1
     assert underlay.unsubscribe(7) == []
-    assert underlay.route(ONE, Events.of("p", [{"a": 1}])) == ({}, None)
+    assert underlay.route(ONE, RowParcel("p", [{"a": 1}])) == ({}, None)
 
 
 def test_a_neighbour_may_be_attached_and_outside_the_tree() -> None:

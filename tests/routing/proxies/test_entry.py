@@ -6,7 +6,8 @@ import math
 
 from palio.language.parsing import parse_filter
 from palio.matching.reference import Reference
-from palio.routing.protocol import Events, Matching, Peer
+from palio.model.row_parcels import RowParcel
+from palio.routing.protocol import Matching, Peer
 from palio.routing.proxies.messages import (
     Bundle,
     Reg,
@@ -26,7 +27,7 @@ def test_events_follow_the_table_and_never_return() -> None:
         proxy.attach(peer)
     proxy.receive(source, Bundle((Reg(E), Reg(("x", "y")))))
     proxy.receive(receiver, Bundle((Reg(E), Sub(E, above(1)))))
-    events = Events.of("S", [{"x": 1}, {"x": 2}, {"x": 3, "y": 1}, {"z": 2}, {"x": 4, "y": None}])
+    events = RowParcel("S", [{"x": 1}, {"x": 2}, {"x": 3, "y": 1}, {"z": 2}, {"x": 4, "y": None}])
     (mask,) = proxy.route(source, events).values()
     assert mask.tolist() == [False, True, False, False, True]  # (x, y) is another type
     assert proxy.route(receiver, events) == {}
@@ -43,7 +44,7 @@ def test_an_engine_of_the_matching_room_forwards_the_same() -> None:
     proxy.receive(one, Sub(E, above(1)))
     proxy.receive(other, Sub(E, above(2), count=1))
     proxy.receive(one, Sub(E, above(3)))
-    masks = proxy.route(source, Events.of("S", [{"x": each} for each in range(6)]))
+    masks = proxy.route(source, RowParcel("S", [{"x": each} for each in range(6)]))
     assert {peer.name: mask.tolist() for peer, mask in masks.items()} == {
         "a": [False] * 4 + [True] * 2,
         "b": [False] * 3 + [True] + [False] * 2,
@@ -194,6 +195,6 @@ def test_route_leaves_what_a_count_makes_it_say_for_advance() -> None:
     proxy.receive(receiver, Sub(E, ALL, count=1))
     proxy.advance(3.0)
     assert [proxy.wake] == [None]
-    proxy.route(parent, Events.of("S", [{"x": 1}]))
+    proxy.route(parent, RowParcel("S", [{"x": 1}]))
     assert proxy.wake == 3.0
     assert [each.message for each in proxy.advance(3.0)] == [Unsub(E, 2)]

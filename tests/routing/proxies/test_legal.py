@@ -10,7 +10,8 @@ from typing import Any, Final
 import pytest
 
 from palio.language.parsing import parse_filter
-from palio.routing.protocol import Events, IllegalMessage, Peer
+from palio.model.row_parcels import RowParcel
+from palio.routing.protocol import IllegalMessage, Peer
 from palio.routing.proxies.messages import (
     MAX_BUNDLE,
     Alive,
@@ -89,7 +90,7 @@ def test_an_illegal_message_is_refused_and_changes_nothing(
 
 def test_events_of_a_stranger_are_refused() -> None:
     with pytest.raises(IllegalMessage, match="not attached"):
-        Proxies("P2").route(CLIENT, Events.of("C", [{"x": 1}]))
+        Proxies("P2").route(CLIENT, RowParcel("C", [{"x": 1}]))
 
 
 @pytest.mark.parametrize("message", [Dereg(E), Unsub(E), Alive()])

@@ -14,10 +14,11 @@ import pyarrow.flight as pf
 import pytest
 
 import palio
+from palio.model.events import PUBLISHER
 from palio.model.filters import TRUE, Filter
 from palio.node.authority import Principal
 from palio.server.flight.service import serve
-from palio.server.flight.tickets import PUBLISHER, REST
+from palio.server.flight.tickets import REST
 from palio.server.limits import MAX_TICKET_BYTES
 from palio.server.server import Server
 from palio.server.settings import Configuration

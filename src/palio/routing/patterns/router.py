@@ -28,6 +28,8 @@ from typing import Final
 
 from palio.errors import InvalidEvent, InvalidInput
 from palio.matching.protocol import RowMask
+from palio.model.events import TIME
+from palio.model.parcels import Parcel
 from palio.model.patterns import Occurrence, Pattern
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
@@ -50,9 +52,9 @@ from palio.routing.patterns.messages import (
 from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
 from palio.routing.patterns.underlay import Underlay
 from palio.routing.poset import overlap
-from palio.routing.protocol import Events, IllegalMessage, Peer
+from palio.routing.protocol import IllegalMessage, Peer
 
-__all__ = ["REORDER_WINDOW", "TIME", "Patterned"]
+__all__ = ["REORDER_WINDOW", "Patterned"]
 
 REORDER_WINDOW: Final = timedelta(seconds=1)
 """How late an event may come and still find its place: a few retransmissions around the
@@ -60,9 +62,6 @@ world, and what clocks of brokers differ by. Every composite notification waits 
 
 AT_ONCE: Final = datetime(1, 1, 1, tzinfo=UTC)
 """A time that any window has passed."""
-
-TIME: Final = "$time"
-"""The attribute that holds an event's time of publication, stamped by the publisher's broker."""
 
 
 class Patterned:
@@ -178,9 +177,9 @@ class Patterned:
             case Ready() | Returned() | Composite():
                 return self._from_provider(sender, message)
 
-    def route(self, sender: Peer, events: Events) -> dict[Peer, RowMask]:
+    def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. What events complete is fetched with `advance`."""
-        found, mine = self._underlay.route(sender, events)
+        found, mine = self._underlay.route(sender, parcel)
         if mine is not None:
             self._observe(mine)
         return found
@@ -219,22 +218,22 @@ class Patterned:
 
     # --- events and occurrences ---
 
-    def _observe(self, events: Events) -> None:
-        for row in events.rows:
+    def _observe(self, parcel: Parcel) -> None:
+        for row in parcel.rows:
             time = row.get(TIME)
             if not isinstance(time, datetime) or time.tzinfo is None:
                 raise InvalidEvent(
-                    f"an event of {events.publisher!r} has no {TIME} with a zone; "
+                    f"an event of {parcel.publisher!r} has no {TIME} with a zone; "
                     "the broker that it is published at stamps it"
                 )
-        self.observed += len(events)
-        for number, mask in self._underlay.needed(events).items():
+        self.observed += len(parcel)
+        for number, mask in self._underlay.needed(parcel).items():
             assembly = self._standing[number].assembly
             assert assembly is not None
             before = assembly.earliest
-            some = events.select(mask)
+            some = parcel.select(mask)
             assembly.push(
-                Occurrence(row[TIME], events.publisher, seq, row)
+                Occurrence(row[TIME], parcel.publisher, seq, row)
                 for seq, row in zip(some.seqs, some.rows, strict=True)
             )
             if assembly.earliest != before or assembly.is_full:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable
 from palio.errors import InvalidInput
 from palio.matching.protocol import RowMask
 from palio.model.filters import Filter
+from palio.model.parcels import Parcel
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import Batch, Control, Settled, Subscribe, Unsubscribe
 from palio.routing.patterns.factoring import Offers
 from palio.routing.patterns.messages import PatternSend
-from palio.routing.protocol import Events, Peer, Role, Send
+from palio.routing.protocol import Peer, Role, Send
 from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["Underlay"]
@@ -32,7 +33,8 @@ class Underlay:
     >>> _ = underlay.attach(Peer.client("alice"))
     >>> underlay.subscribe(7, palio.parse("a = 1 THEN b = 2").steps)
     []
-    >>> underlay.needed(Events.of("p", [{"a": 1}, {"a": 2}]))
+    >>> from palio.model.row_parcels import RowParcel
+    >>> underlay.needed(RowParcel("p", [{"a": 1}, {"a": 2}]))
     {7: array([ True, False])}
     """
 
@@ -84,11 +86,11 @@ class Underlay:
         """See `Router`."""
         return self._outward(self.router.receive(sender, message))
 
-    def route(self, sender: Peer, events: Events) -> tuple[dict[Peer, RowMask], Events | None]:
+    def route(self, sender: Peer, parcel: Parcel) -> tuple[dict[Peer, RowMask], Parcel | None]:
         """See `Router`; and the events that monitors here might need."""
-        found = self.router.route(sender, events)
+        found = self.router.route(sender, parcel)
         mine = found.pop(self._monitors, None)
-        return found, None if mine is None else events.select(mine)
+        return found, None if mine is None else parcel.select(mine)
 
     # --- the monitors ---
 
@@ -113,9 +115,9 @@ class Underlay:
             return []
         return self.receive(self._monitors, Batch(tuple(Unsubscribe(key) for key in keys)))
 
-    def needed(self, events: Events) -> dict[int, RowMask]:
+    def needed(self, parcel: Parcel) -> dict[int, RowMask]:
         """By number of an assembly, which events match one of its steps."""
-        return self._selector.route(events)
+        return self._selector.route(parcel)
 
     def _outward(self, sends: Iterable[Send]) -> list[PatternSend]:
         """The messages of the router to peers other than the monitors."""

@@ -15,8 +15,9 @@ import numpy as np
 
 from palio.matching.protocol import RowMask
 from palio.model.filters import FALSE, Filter
+from palio.model.parcels import Parcel
 from palio.model.values import NO_VALUES
-from palio.routing.protocol import Events, Peer, SelectorFactory
+from palio.routing.protocol import Peer, SelectorFactory
 from palio.routing.proxies.merging import Demand, adjusted, combined, includes, unlimited, widened
 
 __all__ = ["Outgoing", "TypeEntry"]
@@ -211,25 +212,25 @@ class TypeEntry:
 
     # --- events ---
 
-    def forward(self, sender: Peer, events: Events) -> tuple[dict[Peer, RowMask], bool]:
+    def forward(self, sender: Peer, parcel: Parcel) -> tuple[dict[Peer, RowMask], bool]:
         """The rows that each peer gets (IV-C.3), and whether a count ran out (IV-E)."""
-        self._mirror(sender, events)
-        found = {self._at[place]: mask for place, mask in self._selector.route(events).items()}
+        self._mirror(sender, parcel)
+        found = {self._at[place]: mask for place, mask in self._selector.route(parcel).items()}
         found.pop(sender, None)
         ran_out = False
         for peer in list(self._counting):
             if peer != sender:
-                ran_out |= self._count(peer, events, found)
+                ran_out |= self._count(peer, parcel, found)
         return found, ran_out
 
-    def _count(self, peer: Peer, events: Events, found: dict[Peer, RowMask]) -> bool:
+    def _count(self, peer: Peer, parcel: Parcel, found: dict[Peer, RowMask]) -> bool:
         """Forward for a peer's wishes with a count, and count down each that an event matches."""
         member = self.outgoing[peer]
         left: Demand = {}
         for key, count in member.demand.items():
-            chosen = [] if count is None else _first(count, key[1], events)
+            chosen = [] if count is None else _first(count, key[1], parcel)
             if chosen:
-                mask = np.zeros(len(events), np.bool_)
+                mask = np.zeros(len(parcel), np.bool_)
                 mask[chosen] = True
                 found[peer] = found[peer] | mask if peer in found else mask
             if count is None or len(chosen) < count:
@@ -240,15 +241,15 @@ class TypeEntry:
         self._replace(peer, member, left)
         return True
 
-    def _mirror(self, sender: Peer, events: Events) -> None:
+    def _mirror(self, sender: Peer, parcel: Parcel) -> None:
         """Count down what a neighbour forwarded: it has counted too and need not be told."""
         told = self.subscribed.get(sender, {})
         for key, count in told.items():
             if count:
-                told[key] = count - len(_first(count, key[1], events))
+                told[key] = count - len(_first(count, key[1], parcel))
 
 
-def _first(count: int, wish: Filter, events: Events) -> list[int]:
+def _first(count: int, wish: Filter, parcel: Parcel) -> list[int]:
     """The rows of the first `count` events that match."""
-    matching = (row for row, event in enumerate(events.rows) if wish.matches(event))
+    matching = (row for row, event in enumerate(parcel.rows) if wish.matches(event))
     return list(islice(matching, count))

@@ -28,7 +28,9 @@ import numpy as np
 
 from palio.errors import InvalidInput
 from palio.matching.protocol import RowMask
-from palio.routing.protocol import Events, IllegalMessage, Peer, Role, SelectorFactory
+from palio.model.parcels import Parcel
+from palio.model.row_parcels import RowParcel
+from palio.routing.protocol import IllegalMessage, Peer, Role, SelectorFactory
 from palio.routing.proxies.entry import TypeEntry
 from palio.routing.proxies.legal import check
 from palio.routing.proxies.merging import demand_of, says_the_same, wishes_of
@@ -79,7 +81,7 @@ class Proxies:
     >>> _ = root.attach(source), root.attach(receiver)
     >>> _ = root.receive(source, Reg(("price",)))
     >>> _ = root.receive(receiver, Sub(("price",), palio.parse("price < 10")))
-    >>> root.route(source, Events.of("S", [{"price": 9}, {"price": 11}]))
+    >>> root.route(source, RowParcel("S", [{"price": 9}, {"price": 11}]))
     {Peer(role=<Role.CLIENT: 0>, name='R'): array([ True, False])}
     """
 
@@ -166,17 +168,17 @@ class Proxies:
             self._apply(sender, each)
         return self._said()
 
-    def route(self, sender: Peer, events: Events) -> dict[Peer, RowMask]:
+    def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. What a count that ran out makes it say is fetched with `advance`."""
         if sender not in self._peers:
             raise IllegalMessage(sender, "it is not attached")
         self._hear(sender)
         found: dict[Peer, RowMask] = {}
-        for type, rows in _by_type(events):
+        for type, rows in _by_type(parcel):
             entry = self._entries.get(type)
             if entry is None:
                 continue
-            part = events if rows is None else events.select(rows)
+            part = parcel if rows is None else parcel.select(rows)
             masks, ran_out = entry.forward(sender, part)
             if ran_out:
                 self._touched[type] = None
@@ -184,7 +186,7 @@ class Proxies:
                 if rows is None:
                     found[peer] = mask
                 else:
-                    whole = found.setdefault(peer, np.zeros(len(events), np.bool_))
+                    whole = found.setdefault(peer, np.zeros(len(parcel), np.bool_))
                     whole[np.flatnonzero(rows)[mask]] = True
         self._settle()
         return found
@@ -287,8 +289,8 @@ class Proxies:
         type = type_of(message.event)
         entry = self._entries.get(type)
         if entry is not None:
-            events = Events.of(message.publisher, [message.event], message.seq)
-            masks, ran_out = entry.forward(sender, events)
+            parcel = RowParcel(message.publisher, [message.event], message.seq)
+            masks, ran_out = entry.forward(sender, parcel)
             for peer in masks:
                 self._say(peer, message)
             if ran_out:
@@ -417,18 +419,18 @@ class Proxies:
             self._touched[type] = None
 
 
-def _by_type(events: Events) -> list[tuple[EventType, RowMask | None]]:
+def _by_type(parcel: Parcel) -> list[tuple[EventType, RowMask | None]]:
     """The types that occur among some events, and the rows of each; None for all of them."""
-    if len(events) == 1:
-        return [(type_of(events.rows[0]), None)]
+    if len(parcel) == 1:
+        return [(type_of(parcel.rows[0]), None)]
     rows: dict[EventType, list[int]] = {}
-    for row, event in enumerate(events.rows):
+    for row, event in enumerate(parcel.rows):
         rows.setdefault(type_of(event), []).append(row)
     if len(rows) == 1:
         return [(type, None) for type in rows]
     found: list[tuple[EventType, RowMask | None]] = []
     for type, places in rows.items():
-        mask = np.zeros(len(events), np.bool_)
+        mask = np.zeros(len(parcel), np.bool_)
         mask[places] = True
         found.append((type, mask))
     return found

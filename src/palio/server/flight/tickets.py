@@ -10,13 +10,12 @@ import pyarrow as pa
 
 from palio.errors import InvalidInput, LimitExceeded
 from palio.language.bounded_json import check_parts, read_json
-from palio.model.events import SEQ, TIME, rows
+from palio.model.events import PUBLISHER, SEQ, SYSTEM_PREFIX, TIME, is_system_name, rows
 from palio.model.limits import MAX_ATTRIBUTES
 from palio.server.limits import MAX_TICKET_BYTES
 
-__all__ = ["PUBLISHER", "REST", "Ticket", "is_durable", "schema_of", "shaped"]
+__all__ = ["REST", "Ticket", "is_durable", "schema_of", "shaped"]
 
-PUBLISHER: Final = "$publisher"
 REST: Final = "$rest"
 
 _Scalar: TypeAlias = bool | int | float | str | None
@@ -61,10 +60,10 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 actual=len(ticket.columns),
             )
         for name, kind in ticket.columns.items():
-            if kind not in _TYPES or name.startswith("$"):
+            if kind not in _TYPES or is_system_name(name):
                 raise InvalidInput(
                     f"column {name!r:.60} of type {kind!r:.40}: types are {', '.join(_TYPES)}, "
-                    "and names that begin with $ belong to the system"
+                    f"and names that begin with {SYSTEM_PREFIX} belong to the system"
                 )
         return ticket
 
