@@ -17,7 +17,7 @@ from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report, Store
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
-from palio.node.sessions import Budget, Durable, Neighbour, Session
+from palio.node.sessions import Budget, Durable, Neighbour, Party, Session
 from palio.node.settings import Settings
 from palio.node.vouching import LAPSE, LINKS, Vouching
 from palio.protocol.messages import Carry, Deliver, Done, Echo, Gap, Gaps, Route, unpack_mask
@@ -205,35 +205,44 @@ class Core:
         return control
 
     def settle_up(self) -> None:
-        """Say and write what the last input led to."""
+        """Say and write what the last input led to. What it did not change is not looked at."""
         registry, custody = self.durability.registry, self.durability.custody
         while registry.outbox or registry.news or registry.settled:
-            outbox, registry.outbox = registry.outbox, []
-            news, registry.news = registry.news, []
-            if news:
-                if any(fact.subject == LAPSE and fact.origin != self.name for fact in news):
-                    self.lapses.hear()
-                operations, moved = self.durability.learn(news)
-                mine = [fact.version for fact in news if fact.origin == self.name]
-                self._write_facts(operations, max(mine, default=0))
-                self.move(moved)
-            for name, message in outbox:
-                neighbour = self.neighbours.get(name)
-                if neighbour is not None and isinstance(message, Echo):
-                    self._echo(neighbour, message)
-                elif neighbour is not None:
-                    for portion in portions(message):
-                        neighbour.say(self.out, portion)
-            settled, registry.settled = registry.settled, []
-            for wave, unreached in settled:
-                self._answered(wave, unreached)
+            self._settle_registry()
         if registry.unbelieved:
             self._tell_unbelieved()
         custody.reroute(registry.next_hop, registry.ways)
-        for neighbour in self.neighbours.values():
-            self.pump_neighbour(neighbour)
+        while custody.due:
+            due, custody.due = custody.due, {}
+            for name in due:
+                neighbour = self.neighbours.get(name)
+                if neighbour is not None:
+                    self._pump_neighbour(neighbour)
         if custody.damaged:
             self._tell_damage()
+
+    def _settle_registry(self) -> None:
+        """Write what the registry learned, and send what it says."""
+        registry = self.durability.registry
+        outbox, registry.outbox = registry.outbox, []
+        news, registry.news = registry.news, []
+        if news:
+            if any(fact.subject == LAPSE and fact.origin != self.name for fact in news):
+                self.lapses.hear()
+            operations, moved = self.durability.learn(news)
+            mine = [fact.version for fact in news if fact.origin == self.name]
+            self._write_facts(operations, max(mine, default=0))
+            self.move(moved)
+        for name, message in outbox:
+            neighbour = self.neighbours.get(name)
+            if neighbour is not None and isinstance(message, Echo):
+                self._echo(neighbour, message)
+            elif neighbour is not None:
+                for portion in portions(message):
+                    neighbour.say(self.out, portion)
+        settled, registry.settled = registry.settled, []
+        for wave, unreached in settled:
+            self._answered(wave, unreached)
 
     def _tell_unbelieved(self) -> None:
         """Facts that were not believed are told of."""
@@ -311,6 +320,7 @@ class Core:
         if session is not None:
             session.subscriptions.pop(durable.key, None)
             session.durables.pop(durable.key, None)
+            session.stalled.pop(durable, None)
             durable.session, durable.away_since = None, self.at.now
             del self.by_peer[durable.peer]
             self.route(self.router.detach(durable.peer))
@@ -328,7 +338,7 @@ class Core:
 
     # --- custody ---
 
-    def pump_neighbour(self, neighbour: Neighbour) -> None:
+    def _pump_neighbour(self, neighbour: Neighbour) -> None:
         """Carry what waits for a neighbour, as far as its window allows."""
         custody = self.durability.custody
         while neighbour.link is not None and neighbour.has_room:
@@ -358,7 +368,9 @@ class Core:
     def pump(self, durable: Durable) -> None:
         """Send what waits for a durable subscription to its owner, as far as the window allows."""
         session, custody = durable.session, self.durability.custody
-        while session is not None and session.link is not None and session.has_room:
+        if session is None:
+            return
+        while session.link is not None and session.has_room:
             delivery = custody.next_delivery(durable.subject, durable.key)
             if delivery is None:
                 return
@@ -367,6 +379,18 @@ class Core:
                 session.say(self.out, Gaps((delivery.gap,)))
             else:
                 session.say(self.out, _permitted(session, delivery))
+        session.stalled[durable] = None
+
+    def flow(self, party: Party) -> None:
+        """The window has opened, or the party is back: go on with what waits for it."""
+        party.drain(self.out)
+        if isinstance(party, Neighbour):
+            self.durability.custody.due[party.name] = None
+        elif isinstance(party, Session):
+            while party.stalled and party.link is not None and party.has_room:
+                durable = next(iter(party.stalled))
+                del party.stalled[durable]
+                self.pump(durable)
 
     def dismiss(self, entries: Iterable[int]) -> None:
         """Write off entries that nobody needs any longer."""

@@ -130,6 +130,9 @@ class Custody:
         self._flights: dict[str, dict[int, tuple[int, tuple[str, ...]]]] = {}
         self._queues: dict[str, deque[int]] = {}
         self._next_flight = 0
+        self.due: dict[str, None] = {}
+        """Neighbours for whom something was queued or whose window has opened. Whoever serves them
+        takes them out."""
         self._stranded: dict[int, None] = {}
         self._ways = -1
         self._rows: dict[tuple[str, int], bytes | None] = {}
@@ -206,6 +209,7 @@ class Custody:
             self._next_flight += 1
             self._flights.setdefault(hop, {})[self._next_flight] = (entry, homes)
             self._queues.setdefault(hop, deque()).append(self._next_flight)
+            self.due[hop] = None
             under_way += homes
         if under_way:
             self._under_way[entry] = under_way

@@ -330,7 +330,7 @@ class Node:
                 pass
             case Seen(count) if party is not None:
                 party.seen(count)
-                self._flow(party)
+                core.flow(party)
             case Bye(code, reason):
                 if party is None and state.dialed and code not in ("closed", "duplicate"):
                     core.report("warning", "turned_away", reason=reason[:SHOWN_CHARS])
@@ -499,7 +499,7 @@ class Node:
         if isinstance(message, Probe) and isinstance(party, Neighbour):
             self._questions.lost(party)
         self._core.out += [Send(link, each) for each in party.stream.resume(received)]
-        self._flow(party)
+        self._core.flow(party)
 
     def _hang_up(self, link: int, error: PalioError) -> None:
         self._core.report("warning", "refused", link=link, reason=str(error))
@@ -613,15 +613,6 @@ class Node:
                 self._questions.probed(neighbour, message)
             case _:
                 raise IllegalMessage(neighbour.peer, f"{type(message).__name__} is not for brokers")
-
-    def _flow(self, party: Party) -> None:
-        """The window has opened, or the party is back: go on."""
-        core = self._core
-        party.drain(core.out)
-        if isinstance(party, Session):
-            for durable in list(party.durables.values()):
-                core.pump(durable)
-        # Neighbours are served by `settle_up`, as custody has something for them at any time.
 
     def _end_session(self, session: Session) -> None:
         core = self._core

@@ -213,6 +213,8 @@ class Session(Party):
         self.subscriptions: dict[int, Subscription] = {}
         self.durables: dict[int, Durable] = {}
         """Durable subscriptions, by key; `subscriptions` has them too."""
+        self.stalled: dict[Durable, None] = {}
+        """Those for which more may wait than there was room for. They are served in turn."""
         self.outlet: Peer | None = None
         """From where it publishes, once it does."""
         self.last_seq = -1

@@ -1,0 +1,124 @@
+"""What an input touches: nothing but what it changes, however much else there is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
+from palio.model.events import to_batch
+from palio.model.parcels import Parcel
+from palio.node.effects import Append, Moment, Send
+from palio.node.memory import MemoryStore
+from palio.node.node import Node
+from palio.node.settings import Settings
+from palio.protocol.limits import PROTOCOL_VERSION, WINDOW_BYTES
+from palio.protocol.messages import (
+    UNCOUNTED,
+    Deliver,
+    Hello,
+    Message,
+    Ping,
+    Publish,
+    Seen,
+    Subscribe,
+)
+from palio.routing.acyclic import Acyclic
+
+AT = Moment(0.0, 1)
+CLIENT, FIRST_LINK = 1, 10
+
+
+class Broker:
+    """A node with a client, neighbours and durable subscriptions, whose disk writes at once."""
+
+    def __init__(
+        self, *, neighbours: int = 0, durables: int = 0, window_bytes: int = WINDOW_BYTES
+    ) -> None:
+        settings = Settings(window_bytes=window_bytes)
+        self.node = Node("b", Acyclic("b"), MemoryStore(), settings=settings)
+        self.node.start(AT)
+        self.sent = 0
+        self.delivered: list[Deliver] = []
+        self.connect(CLIENT, Hello("client", "alice", PROTOCOL_VERSION, incarnation="x"))
+        for number in range(neighbours):
+            hello = Hello("broker", f"n{number}", PROTOCOL_VERSION)
+            self.connect(FIRST_LINK + number, hello)
+        for key in range(durables):
+            self.receive(Subscribe(key, key, f"x = {key}", {}, f"d{key}"))
+
+    def connect(self, link: int, hello: Hello) -> None:
+        self.node.accept(link, AT)
+        self.receive(hello, link)
+
+    def receive(self, message: Message, link: int = CLIENT) -> None:
+        pending = self.node.receive(link, message, AT)
+        for effect in pending:
+            if isinstance(effect, Append):
+                pending += self.node.stored(effect.ticket, AT)
+            elif isinstance(effect, Send) and effect.link == CLIENT:
+                self.sent += type(effect.message) not in UNCOUNTED
+                if isinstance(effect.message, Deliver):
+                    self.delivered.append(effect.message)
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """How many functions of this project an action calls."""
+    calls = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and "palio" in frame.f_code.co_filename
+
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def event(seq: int, *, durable: bool = False) -> Publish:
+    return Publish(Parcel.of("", to_batch({"x": 0})), seq, durable)
+
+
+INPUTS: dict[str, Callable[[Broker], None]] = {
+    "ping": lambda broker: broker.receive(Ping()),
+    "ping of a neighbour": lambda broker: broker.receive(Ping(), FIRST_LINK),
+    "seen": lambda broker: broker.receive(Seen(1)),
+    "event": lambda broker: broker.receive(event(9)),
+    "durable event": lambda broker: broker.receive(event(9, durable=True)),
+}
+
+
+@pytest.mark.parametrize("input", INPUTS)
+def test_an_input_touches_no_neighbour_whom_it_does_not_concern(input: str) -> None:
+    few, many = Broker(neighbours=1, durables=1), Broker(neighbours=100, durables=1)
+    for broker in (few, many):  # what is made once is there
+        broker.receive(event(1))
+        broker.receive(event(2, durable=True))
+    assert calls_of(lambda: INPUTS[input](many)) == calls_of(lambda: INPUTS[input](few))
+
+
+def test_what_was_seen_touches_no_durable_subscription_for_which_nothing_waits() -> None:
+    few, many = Broker(durables=1), Broker(durables=100)
+    assert calls_of(lambda: many.receive(Seen(3))) == calls_of(lambda: few.receive(Seen(3)))
+
+
+def test_a_seen_neighbour_is_touched_alone() -> None:
+    few, many = Broker(neighbours=1), Broker(neighbours=100)
+    counts = [calls_of(lambda each=each: each.receive(Seen(1), FIRST_LINK)) for each in (few, many)]
+    assert counts[0] == counts[1]
+
+
+def test_stalled_durable_subscriptions_are_served_in_turn() -> None:
+    broker = Broker(durables=2, window_bytes=1)  # a message at a time
+    for seq in range(8):
+        broker.receive(Publish(Parcel.of("", to_batch({"x": seq // 4})), seq, durable=True))
+    for _ in range(50):
+        broker.receive(Seen(broker.sent))
+    assert sorted(each.entry for each in broker.delivered) == list(range(1, 9))
+    keys = [each.key for each in broker.delivered]
+    assert keys.index(1) < 4  # the second has not waited for all that the first had
