@@ -251,9 +251,9 @@ class Wire(asyncio.Protocol):
         for message in self._decoder.feed(data):
             self._stream.arrive(message)
             self._hear(message)
-        word = self._stream.word()
-        if word is not None:
-            self.send(Seen(word.count))
+        ack = self._stream.ack()
+        if ack is not None:
+            self.send(Seen(ack.count))
         for waiting in list(self._waiting):
             condition, future = waiting
             if future.done():  # given up

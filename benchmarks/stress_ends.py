@@ -131,9 +131,9 @@ class Crowded(Stranger):
                     self._ping()
             elif isinstance(message, Ping):
                 self.transport.write(_PONG)
-        word = self._stream.word(now=True)
-        if word is not None:
-            self.transport.write(_frames(word))
+        ack = self._stream.ack(now=True)
+        if ack is not None:
+            self.transport.write(_frames(ack))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""

@@ -84,9 +84,9 @@ class Mallory:
         self.told.append(message)
         if type(message) not in UNCOUNTED:
             self.stream.arrive(message)
-            word = self.stream.word(now=True)
-            if word is not None:
-                self.say(word)
+            ack = self.stream.ack(now=True)
+            if ack is not None:
+                self.say(ack)
         if isinstance(message, Challenge):
             text = introduction_text("mallory", "mallory", "b2", "n", message.nonce)
             self.say(msgspec.structs.replace(self._hello(), proof=self.identity.sign(text)))

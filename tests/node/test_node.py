@@ -18,6 +18,7 @@ from palio.node.authority import Limits, NamedAuthority, Principal
 from palio.node.effects import Moment, Send
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.peers import STEPS
 from palio.node.settings import Settings
 from palio.protocol.limits import MAX_NAME_BYTES, PROTOCOL_VERSION
 from palio.protocol.messages import (
@@ -784,13 +785,13 @@ def ticks(node: Node, at: Moment) -> list[int]:
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_many_connections_are_looked_at_in_pieces(extra: int) -> None:
-    node, _ = gathered(2 * node_module.TICK_STEPS + extra)
+    node, _ = gathered(2 * STEPS + extra)
     assert len(ticks(node, Moment(1.0, 0))) == (2 if extra < 0 else 3)
     assert node.wake_at > 1.0
 
 
 def test_many_sessions_end_in_pieces() -> None:
-    count = node_module.TICK_STEPS
+    count = STEPS
     node, at = gathered(count)
     for link in range(count):
         node.lost(link, at)
@@ -800,7 +801,7 @@ def test_many_sessions_end_in_pieces() -> None:
 
 
 def test_a_session_that_comes_back_while_others_end_goes_on() -> None:
-    count = node_module.TICK_STEPS
+    count = STEPS
     node, at = gathered(count)
     last = node._core.sessions["session-1000"]
     for link in range(count):
@@ -816,7 +817,7 @@ def test_a_session_that_comes_back_while_others_end_goes_on() -> None:
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_a_session_of_many_subscriptions_leaves_the_tables_in_pieces(extra: int) -> None:
-    count = node_module.TICK_STEPS + extra
+    count = STEPS + extra
     node, at = gathered(1)
     peer = node._core.sessions["session-1"].peer
     for key in range(2, count + 1):

@@ -8,7 +8,7 @@ import pytest
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import FEW_RECEIVERS
-from palio.node.sessions import Budget, Neighbour, Party, Session
+from palio.node.sessions import Budget, Neighbour, PeerSession, Session
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Accepted, Deliver, Forward, Gap, Gaps, Message
 from palio.protocol.streams import Stream, size_of
@@ -18,9 +18,9 @@ from tests.node.events import parcel
 MANY = 1 << 30
 
 
-def party(budget: Budget, link: int = 1) -> Party:
+def party(budget: Budget, link: int = 1) -> PeerSession:
     peer = Peer.session(f"s{link}")
-    return Party(peer.name, peer, Principal("p"), link, Stream(WINDOW_BYTES), budget)
+    return PeerSession(peer.name, peer, Principal("p"), link, Stream(WINDOW_BYTES), budget)
 
 
 def some(number: int = 0) -> Deliver:

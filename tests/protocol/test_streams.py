@@ -58,17 +58,17 @@ def test_the_window_closes_and_opens_by_bytes() -> None:
 
 def test_the_word_comes_when_much_arrived_or_when_asked_for() -> None:
     stream = Stream()
-    assert stream.word(now=True) is None
+    assert stream.ack(now=True) is None
     stream.arrive(Done(1))
-    assert stream.word() is None
-    assert stream.word(now=True) == Seen(1)
-    assert stream.word(now=True) is None
+    assert stream.ack() is None
+    assert stream.ack(now=True) == Seen(1)
+    assert stream.ack(now=True) is None
     message = big(1000)
     needed = -(-SEEN_EVERY_BYTES // size_of(message))
     words = []
     for _ in range(needed):
         stream.arrive(message)
-        words.append(stream.word())
+        words.append(stream.ack())
     assert words == [None] * (needed - 1) + [Seen(1 + needed)]
 
 
@@ -76,7 +76,7 @@ def test_a_resumed_stream_owes_no_word() -> None:
     stream = Stream()
     stream.arrive(Done(1))
     stream.resume(0)
-    assert not stream.owes_word
+    assert not stream.has_pending_ack
 
 
 def test_events_weigh_what_their_encoded_form_does_and_what_arrow_takes_for_columns() -> None:

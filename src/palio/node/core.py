@@ -17,7 +17,7 @@ from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report, Store
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
-from palio.node.sessions import Budget, Durable, Neighbour, Party, Session
+from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
 from palio.node.vouching import LAPSE, LINKS, Vouching
 from palio.protocol.messages import Carry, Deliver, Done, Echo, Gap, Gaps, Route, unpack_mask
@@ -381,7 +381,7 @@ class Core:
                 session.say(self.out, _permitted(session, delivery))
         session.stalled[durable] = None
 
-    def flow(self, party: Party) -> None:
+    def flow(self, party: PeerSession) -> None:
         """The window has opened, or the party is back: go on with what waits for it."""
         party.drain(self.out)
         if isinstance(party, Neighbour):

@@ -6,30 +6,28 @@ disk, and whatever it answers depends only on the calls made so far, in their or
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
 from traceback import format_tb
 from typing import Any, Final
 
 from palio.errors import DamagedFrame, IllegalMessage, LimitExceeded, NotAuthenticated, PalioError
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
-from palio.node.authority import Authority, OpenAuthority, Principal
+from palio.node.authority import Authority, OpenAuthority
 from palio.node.core import Core
 from palio.node.effects import Close, Effect, Moment, Send, Store
+from palio.node.greetings import Greetings
 from palio.node.identity import NOBODY, Identity
-from palio.node.introductions import Introduction
 from palio.node.limits import SESSION_TRIES, UNSEEN_BYTES
+from palio.node.links import Link, Links
 from palio.node.mentions import check_names
+from palio.node.peers import STEPS, Peers
 from palio.node.publishing import Publishing
 from palio.node.questions import Questions
-from palio.node.refusals import Refusals
-from palio.node.requests import ClientRequest, Desk
-from palio.node.sessions import Durable, Neighbour, Party, Session
+from palio.node.requests import ClientRequest, RequestHandler
+from palio.node.sessions import Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
 from palio.protocol.failures import failure
-from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     UNCOUNTED,
     Ask,
@@ -55,36 +53,17 @@ from palio.protocol.messages import (
 )
 from palio.protocol.names import check_name
 from palio.protocol.streams import Stream
-from palio.routing.messages import Batch, Unsubscribe
-from palio.routing.protocol import Peer, Router
+from palio.routing.protocol import Router
 
 __all__ = ["Node"]
 
 TICKS_A_HEARTBEAT: Final = 5
-
-TICK_STEPS: Final = 1_000
-"""Connections that are looked at with one tick, and subscriptions that end: for about 10 ms."""
 
 LEASE_STEPS: Final = 10
 """What the end of a lease counts: it is written, and told to all brokers."""
 
 SHOWN_CHARS: Final = 500
 """Of what another broker gives as a reason, so much is put into a log."""
-
-
-class _Link:
-    """A connection, before and after it is known who is at its other end."""
-
-    __slots__ = ("dialed", "heard", "introduction", "opened", "party", "said", "transport_name")
-
-    def __init__(
-        self, at: Moment, introduction: Introduction, *, dialed: bool, transport_name: str
-    ) -> None:
-        self.opened = self.heard = self.said = at.now
-        self.dialed = dialed
-        self.transport_name = transport_name
-        self.introduction = introduction
-        self.party: Party | None = None
 
 
 class Node:
@@ -123,18 +102,17 @@ class Node:
             new_id or _counter(),
             matcher,
         )
-        self._desk = Desk(self._core)
+        self._requests = RequestHandler(self._core)
         self._publishing = Publishing(self._core)
         self._questions = Questions(self._core, self._publishing)
-        self._refusals = Refusals(self._core)
-        self._links: dict[int, _Link] = {}
+        self._links = Links(self._core)
+        self._peers = Peers(self._core, self._links, self._questions)
+        self._greetings = Greetings(self._core, self._links, self._peers, self._questions)
         self._is_draining = False
         self._round: Iterator[int] | None = None
         """What a look round that has begun has yet to do."""
         self._round_at = 0.0
         """When the next one is due."""
-        self._leaving: deque[Session] = deque()
-        """Sessions that have ended, and whose subscriptions are yet to go from the tables."""
         self.wake_at = 0.0
         """When the node next wants `tick`."""
 
@@ -160,27 +138,20 @@ class Node:
     def accept(self, link: int, at: Moment, principal: str = "") -> list[Effect]:
         """Someone connected; `principal` is the name that the transport has proven, if any."""
         self._core.at = at
-        self._open(link, principal, dialed=False)
+        self._links.open(link, principal, dialed=False)
         return self._effects()
 
     def dial(self, link: int, at: Moment, peer: str = "", principal: str = "") -> list[Effect]:
         """A connection to a broker was made; `peer` is its name, if that is known already."""
         core = self._core
         core.at = at
-        introduction = self._open(link, principal, dialed=True)
+        introduction = self._links.open(link, principal, dialed=True)
         known = core.neighbours.get(peer)
         stream = Stream() if known is None else known.stream
         session = "" if known is None else known.id
         hello = introduction.hello(session, stream.received, stream.refused)
         core.out.append(Send(link, hello))
         return self._effects()
-
-    def _open(self, link: int, principal: str, *, dialed: bool) -> Introduction:
-        introduction = Introduction(self._core, principal)
-        self._links[link] = _Link(
-            self._core.at, introduction, dialed=dialed, transport_name=principal
-        )
-        return introduction
 
     def receive(self, link: int, message: Message, at: Moment) -> list[Effect]:
         """A message came. Whatever is wrong with it is answered, never raised."""
@@ -193,7 +164,7 @@ class Node:
             try:
                 self._about_connection(link, state, message)
             except PalioError as error:
-                self._hang_up(link, error)
+                self._links.hang_up(link, error)
         else:
             try:
                 self._counted(state, message)
@@ -218,7 +189,7 @@ class Node:
     def lost(self, link: int, at: Moment) -> list[Effect]:
         """A connection broke."""
         self._core.at = at
-        self._gone(link)
+        self._links.lost(link)
         return self._effects()
 
     def stored(self, ticket: int, at: Moment) -> list[Effect]:
@@ -237,9 +208,10 @@ class Node:
         """Time has passed: look round, in pieces with other inputs between them."""
         core = self._core
         core.at = at
-        if self._leaving:
-            self._let_go()
+        if self._peers.is_leaving:
+            self._peers.let_go()
             if at.now < self._round_at:
+                self.wake_at = at.now if self._round else self._round_at
                 return self._effects()
         if self._round is None:
             self._round = self._rounds(late=max(0.0, at.now - self._round_at))
@@ -247,19 +219,19 @@ class Node:
         done = 0
         for steps in self._round:
             done += steps
-            if done >= TICK_STEPS:
+            if done >= STEPS:
                 break
         else:
             self._round = None
             self._round_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
-            self.wake_at = at.now if self._leaving else self._round_at
+            self.wake_at = self._round_at
         return self._effects()
 
     def _rounds(self, late: float) -> Iterator[int]:
         """One look at all there is, step by step; each says for how many steps it counts."""
         core = self._core
-        for link, state in list(self._links.items()):
-            if link in self._links:
+        for link, state in self._links.all():
+            if self._links.get(link) is state:
                 # Nobody can be heard while this broker itself is busy.
                 state.heard = min(core.at.now, state.heard + late)
                 self._watch(link, state)
@@ -270,14 +242,14 @@ class Node:
             is_there = core.sessions.get(session.id) is session and session.link is None
             if is_there and self._is_over(session, grace_s):
                 steps = 1 + len(session.subscriptions)
-                self._end_session(session)
+                self._peers.end_session(session)
                 yield steps
         for neighbour in list(core.neighbours.values()):
             is_over = neighbour.link is None and self._is_over(
                 neighbour, core.settings.peer_grace_s
             )
             if is_over or neighbour.must_begin_anew:
-                self._end_neighbour(neighbour)
+                self._peers.end_neighbour(neighbour)
             elif neighbour.has_lapsed():
                 core.lapses.note()
         yield from self._tell_lapses()
@@ -306,24 +278,26 @@ class Node:
         """Say goodbye to everybody, and take no more connections."""
         self._core.at = at
         self._is_draining = True
-        for link, state in list(self._links.items()):
+        for link, state in self._links.all():
             if state.party is not None:
-                state.party.word(self._core.out, now=True)
-            self._close(link, Bye("closed", "the broker is going down"))
+                state.party.send_ack(self._core.out, now=True)
+            self._links.close(link, Bye("closed", "the broker is going down"))
         self._publishing.times.keep(now=True)
         return self._effects()
 
     # --- connections ---
 
-    def _about_connection(self, link: int, state: _Link, message: Message) -> None:
+    def _about_connection(self, link: int, state: Link, message: Message) -> None:
         core, party = self._core, state.party
         match message:
+            case Hello() if party is None and not state.dialed and self._is_draining:
+                self._links.close(link, Bye("closed", "the broker is going down"))
             case Hello() if party is None and not state.dialed:
-                self._greet(link, state, message)
+                self._greetings.greet(link, state, message)
             case Challenge() if party is None and state.dialed:
                 core.out.append(Send(link, state.introduction.prove(message)))
             case Welcome() if party is None and state.dialed:
-                self._welcomed(link, state, message)
+                self._greetings.welcomed(link, state, message)
             case Ping():
                 core.out.append(Send(link, Pong()))
             case Pong():
@@ -335,177 +309,13 @@ class Node:
                 if party is None and state.dialed and code not in ("closed", "duplicate"):
                     core.report("warning", "turned_away", reason=reason[:SHOWN_CHARS])
                 if code == "closed" and isinstance(party, Session):
-                    self._end_session(party)
-                self._links.pop(link, None)
-                if party is not None and party.link == link:
-                    self._away(party)
+                    self._peers.end_session(party)
+                self._links.lost(link)
                 core.out.append(Close(link, code))
             case _:
                 raise IllegalMessage(f"link {link}", f"{type(message).__name__} out of place")
 
-    def _greet(self, link: int, state: _Link, hello: Hello) -> None:
-        core = self._core
-        if self._is_draining:
-            return self._close(link, Bye("closed", "the broker is going down"))
-        if hello.version != PROTOCOL_VERSION:
-            reason = f"it speaks version {hello.version}, this broker {PROTOCOL_VERSION}"
-            raise IllegalMessage(f"link {link}", reason)
-        check_name(hello.name, f"a {hello.role:.20}")
-        if hello.role == "client":
-            principal = core.authority.authenticate(hello.token, state.transport_name, core.at)
-            return self._greet_client(link, state, hello, principal)
-        if hello.role == "broker":
-            found = state.introduction.greeted(hello)
-            if isinstance(found, Challenge):
-                return core.out.append(Send(link, found))
-            return self._greet_broker(link, state, hello, found)
-        raise IllegalMessage(f"link {link}", f"{hello.role!r} is no role")
-
-    def _greet_client(self, link: int, state: _Link, hello: Hello, principal: Principal) -> None:
-        core = self._core
-        owner = hello.name if state.introduction.is_open else principal.name
-        if hello.incarnation:
-            check_name(hello.incarnation, "an incarnation")
-        session = core.sessions.get(hello.session)
-        if (
-            session is not None
-            and session.owner == owner
-            and session.principal.grants == principal.grants  # its filters are narrowed by those
-            and session.stream.knows(hello.received)
-        ):
-            session.principal = principal
-            return self._resume(link, state, session, hello, session.publisher)
-        if len(core.sessions) >= core.settings.max_sessions:
-            raise NotAuthenticated(
-                f"this broker has {core.settings.max_sessions} sessions (MAX_SESSIONS); try another"
-            )
-        id = core.new_id()
-        publisher = f"{owner}/{hello.incarnation or id}"
-        session = Session(
-            id,
-            Peer.session(id),
-            principal,
-            link,
-            Stream(core.settings.window_bytes),
-            core.budget,
-            owner=owner,
-            publisher=publisher,
-        )
-        core.sessions[id] = session
-        core.by_peer[session.peer] = (session, -1)
-        state.party = session
-        self._welcome(link, session, resumed=False, publisher=publisher)
-        core.route(core.router.attach(session.peer))
-        core.report("debug", "session", client=owner, session=id)
-        return None
-
-    def _greet_broker(self, link: int, state: _Link, hello: Hello, principal: Principal) -> None:
-        core = self._core
-        known = core.neighbours.get(hello.name)
-        if known is not None and known.link is not None:
-            ours = self._links.get(known.link)
-            if ours is not None and ours.dialed and core.name < hello.name:
-                return self._close(link, Bye("duplicate", "there is a link already"))
-        if known is not None and known.id == hello.session and known.stream.knows(hello.received):
-            known.principal = principal
-            return self._resume(link, state, known, hello, "")
-        if known is not None:
-            self._end_neighbour(known)
-        neighbour = self._new_neighbour(core.new_id(), hello.name, principal, link)
-        state.party = neighbour
-        self._welcome(link, neighbour, resumed=False, publisher="")
-        self._attach(neighbour)
-        return None
-
-    def _welcomed(self, link: int, state: _Link, welcome: Welcome) -> None:
-        """A broker that we dialed has answered."""
-        core = self._core
-        check_name(welcome.name, "the broker that was dialled")
-        principal = state.introduction.answered(welcome)
-        known = core.neighbours.get(welcome.name)
-        if (
-            welcome.resumed
-            and known is not None
-            and known.id == welcome.session
-            and known.stream.knows(welcome.received)
-        ):
-            known.principal = principal
-            return self._bind(link, state, known, welcome.received, welcome.refused)
-        if welcome.resumed:
-            raise IllegalMessage(welcome.name, "it resumes a session that is none")
-        if known is not None:
-            self._end_neighbour(known)
-        neighbour = self._new_neighbour(welcome.session, welcome.name, principal, link)
-        state.party = neighbour
-        self._attach(neighbour)
-        return None
-
-    def _new_neighbour(self, id: str, name: str, principal: Principal, link: int) -> Neighbour:
-        peer = Peer.master(name) if name == self._core.settings.master else Peer.broker(name)
-        stream = Stream(self._core.settings.window_bytes)
-        neighbour = Neighbour(id, peer, principal, link, stream, self._core.budget)
-        self._core.neighbours[name] = neighbour
-        return neighbour
-
-    def _attach(self, neighbour: Neighbour) -> None:
-        core = self._core
-        core.report("info", "peer_up", peer=neighbour.name)
-        neighbour.is_new = not core.durability.registry.has_heard_of(neighbour.name)
-        core.durability.registry.join(neighbour.name, core.at)
-        core.route(core.router.attach(neighbour.peer))
-        if not neighbour.is_new:
-            core.lapses.ways_changed()
-
-    def _welcome(self, link: int, party: Party, *, resumed: bool, publisher: str) -> None:
-        core, settings = self._core, self._core.settings
-        received = party.stream.received
-        token, proof, grace = "", b"", settings.client_grace_s
-        if not party.peer.is_client:
-            token, proof = self._links[link].introduction.answer(party.peer.name)
-            grace = settings.peer_grace_s
-        welcome = Welcome(
-            core.name,
-            party.id,
-            resumed,
-            received,
-            publisher,
-            settings.heartbeat_s,
-            grace,
-            party.stream.refused,
-            token,
-            proof,
-        )
-        core.out.append(Send(link, welcome))
-
-    def _resume(self, link: int, state: _Link, party: Party, hello: Hello, publisher: str) -> None:
-        self._welcome(link, party, resumed=True, publisher=publisher)
-        self._bind(link, state, party, hello.received, hello.refused)
-
-    def _bind(self, link: int, state: _Link, party: Party, received: int, refused: str) -> None:
-        """A party is back on a new connection: it is sent what did not arrive.
-
-        `refused` says why it could not take the first of it.
-        """
-        if party.link is not None:
-            self._links.pop(party.link, None)
-            self._core.out.append(Close(party.link, "resumed on another connection"))
-        state.party, party.link = party, link
-        party.stream.refused = ""
-        party.seen(received)
-        message = party.stream.returned() if refused else None
-        if message is not None and not self._refusals.settle(party, message, refused):
-            self._part_with(party)
-            return
-        if isinstance(message, Probe) and isinstance(party, Neighbour):
-            self._questions.lost(party)
-        self._core.out += [Send(link, each) for each in party.stream.resume(received)]
-        self._core.flow(party)
-
-    def _hang_up(self, link: int, error: PalioError) -> None:
-        self._core.report("warning", "refused", link=link, reason=str(error))
-        self._close(link, Bye(type(error).__name__, str(error)))
-
-    def _refuse(self, link: int, state: _Link, error: PalioError) -> None:
+    def _refuse(self, link: int, state: Link, error: PalioError) -> None:
         """A counted message could not be taken: the other end is told when it comes back.
 
         What was damaged on its way is not the sender's fault: it is sent again as it is, unless
@@ -525,34 +335,13 @@ class Node:
                     times=party.stream.refusals,
                     reason=str(error),
                 )
-        self._hang_up(link, error)
+        self._links.hang_up(link, error)
         if party is not None and party.stream.refusals >= SESSION_TRIES:
-            self._part_with(party)
-
-    def _part_with(self, party: Party) -> None:
-        """A session cannot go on; whoever comes back begins a new one."""
-        if isinstance(party, Neighbour):
-            self._end_neighbour(party)
-        elif isinstance(party, Session):
-            if party.link is not None:
-                self._close(party.link, Bye("closed", "the session cannot go on; begin a new one"))
-            self._end_session(party)
-
-    def _close(self, link: int, bye: Bye) -> None:
-        self._core.out += [Send(link, bye), Close(link, bye.code)]
-        self._gone(link)
-
-    def _gone(self, link: int) -> None:
-        state = self._links.pop(link, None)
-        if state is not None and state.party is not None and state.party.link == link:
-            self._away(state.party)
-
-    def _away(self, party: Party) -> None:
-        party.link, party.away_since = None, self._core.at.now
+            self._peers.part_with(party)
 
     # --- parties ---
 
-    def _counted(self, state: _Link, message: Message) -> None:
+    def _counted(self, state: Link, message: Message) -> None:
         party = state.party
         match party:
             case None:
@@ -564,16 +353,16 @@ class Node:
             case Neighbour():
                 self._from_broker(party, message)
                 party.stream.arrive(message)
-        party.word(self._core.out)
+        party.send_ack(self._core.out)
 
     def _check_patience(self, session: Session) -> None:
         """Part with a client that goes on asking and never says that it got an answer."""
         if session.stream.unseen_bytes > UNSEEN_BYTES and session.link is not None:
             what = "what a session was sent and has not seen"
-            self._hang_up(
+            self._links.hang_up(
                 session.link, LimitExceeded(what, limit="UNSEEN_BYTES", maximum=UNSEEN_BYTES)
             )
-            self._end_session(session)
+            self._peers.end_session(session)
 
     def _from_client(self, session: Session, message: Message) -> None:
         match message:
@@ -585,7 +374,7 @@ class Node:
                 except PalioError as error:
                     session.say(self._core.out, Failed(id, failure(error)))
             case _ if isinstance(message, ClientRequest):
-                self._desk.serve(session, message)
+                self._requests.serve(session, message)
             case _:
                 raise IllegalMessage(session.peer, f"{type(message).__name__} is not for clients")
 
@@ -614,74 +403,35 @@ class Node:
             case _:
                 raise IllegalMessage(neighbour.peer, f"{type(message).__name__} is not for brokers")
 
-    def _end_session(self, session: Session) -> None:
-        core = self._core
-        for durable in list(session.durables.values()):
-            core.release(durable)
-        if session.outlet is not None:
-            core.route(core.router.detach(session.outlet))
-        del core.sessions[session.id], core.by_peer[session.peer]
-        session.forget()
-        if len(session.subscriptions) <= TICK_STEPS:
-            core.route(core.router.detach(session.peer))
-        else:  # nothing goes to it any longer; its place goes piece by piece
-            self._leaving.append(session)
-            self.wake_at = core.at.now
-
-    def _let_go(self) -> None:
-        """Take a piece of the subscriptions of a session that has ended from the tables."""
-        core, session = self._core, self._leaving[0]
-        keys = list(islice(session.subscriptions, TICK_STEPS))
-        for key in keys:
-            del session.subscriptions[key]
-        changes = tuple(Unsubscribe(key) for key in keys)
-        core.route(core.router.receive(session.peer, Batch(changes)))
-        if not session.subscriptions:
-            core.route(core.router.detach(session.peer))
-            self._leaving.popleft()
-            self.wake_at = core.at.now if self._leaving or self._round else self._round_at
-
-    def _end_neighbour(self, neighbour: Neighbour) -> None:
-        core = self._core
-        core.report("warning", "peer_down", peer=neighbour.name)
-        del core.neighbours[neighbour.name]
-        if neighbour.link is not None:
-            self._links.pop(neighbour.link, None)
-            core.out.append(Close(neighbour.link, "a new session"))
-        neighbour.forget()
-        core.durability.custody.detach(neighbour.name)
-        core.durability.registry.leave(neighbour.name, core.at)
-        core.route(core.router.detach(neighbour.peer))
-        core.lapses.note()
-        self._questions.lost(neighbour)
-
     # --- time ---
 
-    def _is_over(self, party: Party, grace: float) -> bool:
+    def _is_over(self, party: PeerSession, grace: float) -> bool:
         return self._core.at.now - party.away_since > grace
 
-    def _watch(self, link: int, state: _Link) -> None:
+    def _watch(self, link: int, state: Link) -> None:
         core, settings = self._core, self._core.settings
         now = core.at.now
         if state.party is None:
             if now - state.opened > settings.greeting_s:
-                self._close(link, Bye("NotAuthenticated", "it did not say who it is in time"))
+                self._links.close(link, Bye("NotAuthenticated", "it did not say who it is in time"))
             return
         if now - state.heard > 3 * settings.heartbeat_s:
             core.report("warning", "silent", peer=str(state.party.peer))
-            self._gone(link)
+            self._links.lost(link)
             core.out.append(Close(link, "silent"))
             return
-        state.party.word(core.out, now=True)
+        state.party.send_ack(core.out, now=True)
         if now - state.heard > settings.heartbeat_s:
             core.out.append(Send(link, Ping()))
         try:
             core.authority.check(state.party.principal, core.at)
         except NotAuthenticated as error:
-            self._hang_up(link, error)
+            self._links.hang_up(link, error)
 
     def _effects(self) -> list[Effect]:
         self._core.settle_up()
+        if self._peers.is_leaving:
+            self.wake_at = self._core.at.now
         out, self._core.out = self._core.out, []
         return out
 

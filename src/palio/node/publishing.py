@@ -15,7 +15,7 @@ from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.core import Core
 from palio.node.effects import Entry
 from palio.node.limits import MAX_BROKERS, MAX_STRANGERS
-from palio.node.sessions import Neighbour, Party, Session
+from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.node.times import Times
 from palio.protocol.batches import check_size
 from palio.protocol.failures import failure
@@ -349,7 +349,7 @@ def check_numbered(neighbour: Neighbour, parcel: Parcel) -> None:
         raise IllegalMessage(neighbour.name, f"events whose {SEQ} does not grow from 0 on")
 
 
-def _part(party: Party, parcel: Parcel, mask: RowMask) -> tuple[Parcel, bytes | None]:
+def _part(party: PeerSession, parcel: Parcel, mask: RowMask) -> tuple[Parcel, bytes | None]:
     """What to send so that a receiver gets some rows: the whole frame and which of it, or a copy.
 
     Rows that somebody may not hear are never sent, selected or not.

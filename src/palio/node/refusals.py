@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from palio.errors import IllegalMessage, PalioError
 from palio.node.core import Core
 from palio.node.missing import can_be_read
-from palio.node.sessions import Neighbour, Party
+from palio.node.sessions import Neighbour, PeerSession
 from palio.protocol.failures import failure
 from palio.protocol.messages import (
     Answer,
@@ -57,7 +57,7 @@ class Refusals:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def settle(self, party: Party, message: Message, reason: str) -> bool:
+    def settle(self, party: PeerSession, message: Message, reason: str) -> bool:
         """Put something else in the place of a refused message. False: the session must end."""
         if isinstance(party, Neighbour):
             instead = self._to_broker(party, message)

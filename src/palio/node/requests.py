@@ -1,4 +1,4 @@
-"""`Desk`: what clients ask for, checked, put in force and answered.
+"""`RequestHandler`: what clients ask for, checked, put in force and answered.
 
 A request is either in force when it is answered by `Done`, or refused by `Failed` and without
 effect. Whatever is wrong with it is the client's own affair: nothing here closes a connection.
@@ -43,7 +43,7 @@ from palio.protocol.names import check_name
 from palio.routing import messages as routing
 from palio.routing.protocol import Peer
 
-__all__ = ["ClientRequest", "Desk"]
+__all__ = ["ClientRequest", "RequestHandler"]
 
 ClientRequest = (
     Subscribe
@@ -58,7 +58,7 @@ ClientRequest = (
 )
 
 
-class Desk:
+class RequestHandler:
     """Requests of clients."""
 
     def __init__(self, core: Core) -> None:

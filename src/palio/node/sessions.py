@@ -1,7 +1,7 @@
 """Who is at the other end: `Session`, a client, and `Neighbour`, a broker.
 
-Both are a `Party`: a stream of counted messages that outlives a connection, and a queue of events
-for when the receiver is slow or away. The queue is bounded; what it drops is counted.
+Both are a `PeerSession`: a stream of counted messages that outlives a connection, and a queue of
+events for when the receiver is slow or away. The queue is bounded; what it drops is counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from palio.protocol.streams import Stream, size_of
 from palio.routing.messages import Control, Join, Leave
 from palio.routing.protocol import Peer
 
-__all__ = ["Budget", "Durable", "Neighbour", "Party", "Session", "Subscription"]
+__all__ = ["Budget", "Durable", "Neighbour", "PeerSession", "Session", "Subscription"]
 
 
 class Budget:
@@ -35,7 +35,7 @@ class Budget:
         self.under_way = 0
         """In windows: sent, and not yet seen. It cannot be dropped."""
         self.receivers = 0
-        self.parties: dict[Party, None] = {}
+        self.parties: dict[PeerSession, None] = {}
         """Those whose queue is not empty."""
 
     @property
@@ -53,7 +53,7 @@ class Budget:
             longest.shed(longest.queued_bytes // 2)
 
 
-class Party:
+class PeerSession:
     """One end of a session: `link` is its connection, or None while it is away."""
 
     def __init__(
@@ -86,6 +86,10 @@ class Party:
         """Whether more events may be sent now; always, if it has seen all."""
         unseen = self.stream.unseen_bytes
         return self.stream.has_room and unseen < max(1, self._budget.room)
+
+    def resumes(self, session: str, received: int) -> bool:
+        """Whether this is the session that goes on after so many messages of it."""
+        return self.id == session and self.stream.knows(received)
 
     def say(self, out: list[Effect], message: Message) -> None:
         """Send a counted message now, or when the party is back."""
@@ -136,12 +140,12 @@ class Party:
         self.stream.replace(messages)
         self._budget.under_way += self.stream.unseen_bytes - before
 
-    def word(self, out: list[Effect], *, now: bool = False) -> None:
+    def send_ack(self, out: list[Effect], *, now: bool = False) -> None:
         """Tell the other end what arrived, if it is due."""
         if self.link is not None:
-            word: Seen | None = self.stream.word(now=now)
-            if word is not None:
-                out.append(Send(self.link, word))
+            ack: Seen | None = self.stream.ack(now=now)
+            if ack is not None:
+                out.append(Send(self.link, ack))
 
     def forget(self) -> None:
         """The session is over."""
@@ -191,7 +195,7 @@ class Subscription(msgspec.Struct):
     durable: str = ""
 
 
-class Session(Party):
+class Session(PeerSession):
     """A client."""
 
     def __init__(
@@ -233,7 +237,7 @@ class Session(Party):
         return f"client {self.owner}"
 
 
-class Neighbour(Party):
+class Neighbour(PeerSession):
     """A broker at the other end of a link."""
 
     must_begin_anew = False

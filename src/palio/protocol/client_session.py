@@ -408,9 +408,9 @@ class ClientSession:
 
         Events that come one by one are not each answered: that would cost as much again as they do.
         """
-        word = self.stream.word()
-        if word is not None:
-            self._connector.send(word)
+        ack = self.stream.ack()
+        if ack is not None:
+            self._connector.send(ack)
         elif self._seen_at == inf:
             self._seen_at = now + SEEN_AFTER_S
             self.wake_at = min(self._seen_at, self._beat_at)
@@ -444,9 +444,9 @@ class ClientSession:
         elif self.stage is Stage.ESTABLISHED:
             if now >= self._seen_at:
                 self._seen_at = inf
-                word = self.stream.word(now=True)
-                if word is not None:
-                    self._connector.send(word)
+                ack = self.stream.ack(now=True)
+                if ack is not None:
+                    self._connector.send(ack)
             if now >= self._beat_at:
                 self._beat(now)
             if self.stage is Stage.ESTABLISHED:

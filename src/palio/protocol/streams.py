@@ -81,7 +81,7 @@ class Stream:
         return self.unseen_bytes < self.window
 
     @property
-    def owes_word(self) -> bool:
+    def has_pending_ack(self) -> bool:
         """Whether messages arrived that the other end was not told of."""
         return self._said < self.received
 
@@ -98,9 +98,9 @@ class Stream:
             self.received += 1
             self._since_said += size_of(message)
 
-    def word(self, *, now: bool = False) -> Seen | None:
+    def ack(self, *, now: bool = False) -> Seen | None:
         """What to tell the other end of what arrived: when much did, or right `now`."""
-        if self.owes_word and (now or self._since_said >= SEEN_EVERY_BYTES):
+        if self.has_pending_ack and (now or self._since_said >= SEEN_EVERY_BYTES):
             self._said = self.received
             self._since_said = 0
             return Seen(self.received)

@@ -1,0 +1,163 @@
+"""`Greetings`: it is found out who is at the other end of a connection.
+
+Whoever is known goes on with its session where it was, on this connection. Whoever is not, or was
+forgotten meanwhile, begins a new one.
+"""
+
+from __future__ import annotations
+
+from palio.errors import IllegalMessage
+from palio.node.authority import Principal
+from palio.node.core import Core
+from palio.node.effects import Send
+from palio.node.links import Link, Links
+from palio.node.peers import Peers
+from palio.node.questions import Questions
+from palio.node.refusals import Refusals
+from palio.node.sessions import Neighbour, PeerSession
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Bye, Challenge, Hello, Probe, Welcome
+from palio.protocol.names import check_name
+
+__all__ = ["Greetings"]
+
+
+class Greetings:
+    """Greetings of clients and brokers, on connections of either side's making."""
+
+    def __init__(self, core: Core, links: Links, peers: Peers, questions: Questions) -> None:
+        self._core = core
+        self._links = links
+        self._peers = peers
+        self._questions = questions
+        self._refusals = Refusals(core)
+
+    def greet(self, link: int, state: Link, hello: Hello) -> None:
+        """Somebody says who it is."""
+        core = self._core
+        if hello.version != PROTOCOL_VERSION:
+            reason = f"it speaks version {hello.version}, this broker {PROTOCOL_VERSION}"
+            raise IllegalMessage(f"link {link}", reason)
+        check_name(hello.name, f"a {hello.role:.20}")
+        if hello.role == "client":
+            principal = core.authority.authenticate(hello.token, state.transport_name, core.at)
+            self._greet_client(link, state, hello, principal)
+        elif hello.role == "broker":
+            found = state.introduction.greeted(hello)
+            if isinstance(found, Challenge):
+                core.out.append(Send(link, found))
+            else:
+                self._greet_broker(link, state, hello, found)
+        else:
+            raise IllegalMessage(f"link {link}", f"{hello.role!r} is no role")
+
+    def _greet_client(self, link: int, state: Link, hello: Hello, principal: Principal) -> None:
+        core = self._core
+        owner = hello.name if state.introduction.is_open else principal.name
+        if hello.incarnation:
+            check_name(hello.incarnation, "an incarnation")
+        session = core.sessions.get(hello.session)
+        if (
+            session is not None
+            and session.owner == owner
+            and session.principal.grants == principal.grants  # its filters are narrowed by those
+            and session.stream.knows(hello.received)
+        ):
+            session.principal = principal
+            self._resume(link, state, session, hello, session.publisher)
+            return
+        session = self._peers.new_session(owner, hello.incarnation, principal, link)
+        state.party = session
+        self._welcome(link, state, session, resumed=False, publisher=session.publisher)
+        core.route(core.router.attach(session.peer))
+        core.report("debug", "session", client=owner, session=session.id)
+
+    def _greet_broker(self, link: int, state: Link, hello: Hello, principal: Principal) -> None:
+        core = self._core
+        known = core.neighbours.get(hello.name)
+        if known is not None and known.link is not None:
+            ours = self._links.get(known.link)
+            if ours is not None and ours.dialed and core.name < hello.name:
+                self._links.close(link, Bye("duplicate", "there is a link already"))
+                return
+        if known is not None and known.resumes(hello.session, hello.received):
+            known.principal = principal
+            self._resume(link, state, known, hello, "")
+            return
+        if known is not None:
+            self._peers.end_neighbour(known)
+        neighbour = self._peers.new_neighbour(core.new_id(), hello.name, principal, link)
+        state.party = neighbour
+        self._welcome(link, state, neighbour, resumed=False)
+        self._peers.attach(neighbour)
+
+    def welcomed(self, link: int, state: Link, welcome: Welcome) -> None:
+        """A broker that we dialed has answered."""
+        core = self._core
+        check_name(welcome.name, "the broker that was dialled")
+        principal = state.introduction.answered(welcome)
+        known = core.neighbours.get(welcome.name)
+        if (
+            welcome.resumed
+            and known is not None
+            and known.resumes(welcome.session, welcome.received)
+        ):
+            known.principal = principal
+            self._go_on(link, state, known, welcome.received, welcome.refused)
+            return
+        if welcome.resumed:
+            raise IllegalMessage(welcome.name, "it resumes a session that is none")
+        if known is not None:
+            self._peers.end_neighbour(known)
+        neighbour = self._peers.new_neighbour(welcome.session, welcome.name, principal, link)
+        state.party = neighbour
+        self._peers.attach(neighbour)
+
+    def _welcome(
+        self, link: int, state: Link, party: PeerSession, *, resumed: bool, publisher: str = ""
+    ) -> None:
+        core, settings = self._core, self._core.settings
+        received = party.stream.received
+        token, proof, grace = "", b"", settings.client_grace_s
+        if not party.peer.is_client:
+            token, proof = state.introduction.answer(party.peer.name)
+            grace = settings.peer_grace_s
+        welcome = Welcome(
+            core.name,
+            party.id,
+            resumed,
+            received,
+            publisher,
+            settings.heartbeat_s,
+            grace,
+            party.stream.refused,
+            token,
+            proof,
+        )
+        core.out.append(Send(link, welcome))
+
+    def _resume(
+        self, link: int, state: Link, party: PeerSession, hello: Hello, publisher: str
+    ) -> None:
+        self._welcome(link, state, party, resumed=True, publisher=publisher)
+        self._go_on(link, state, party, hello.received, hello.refused)
+
+    def _go_on(
+        self, link: int, state: Link, party: PeerSession, received: int, refused: str
+    ) -> None:
+        """A party is back on a new connection: it is sent what did not arrive.
+
+        `refused` says why it could not take the first of it.
+        """
+        self._links.replaced(party, "resumed on another connection")
+        state.party, party.link = party, link
+        party.stream.refused = ""
+        party.seen(received)
+        message = party.stream.returned() if refused else None
+        if message is not None and not self._refusals.settle(party, message, refused):
+            self._peers.part_with(party)
+            return
+        if isinstance(message, Probe) and isinstance(party, Neighbour):
+            self._questions.lost(party)
+        self._core.out += [Send(link, each) for each in party.stream.resume(received)]
+        self._core.flow(party)

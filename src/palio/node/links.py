@@ -1,0 +1,82 @@
+"""`Links`: the connections of a node by number, and how they end."""
+
+from __future__ import annotations
+
+from palio.errors import PalioError
+from palio.node.core import Core
+from palio.node.effects import Close, Moment, Send
+from palio.node.introductions import Introduction
+from palio.node.sessions import PeerSession
+from palio.protocol.messages import Bye
+
+__all__ = ["Link", "Links"]
+
+
+class Link:
+    """A connection, before and after it is known who is at its other end."""
+
+    __slots__ = ("dialed", "heard", "introduction", "opened", "party", "said", "transport_name")
+
+    def __init__(
+        self, at: Moment, introduction: Introduction, *, dialed: bool, transport_name: str
+    ) -> None:
+        self.opened = self.heard = self.said = at.now
+        self.dialed = dialed
+        self.transport_name = transport_name
+        self.introduction = introduction
+        self.party: PeerSession | None = None
+
+
+class Links:
+    """All connections that are open."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._links: dict[int, Link] = {}
+
+    def open(self, link: int, principal: str, *, dialed: bool) -> Introduction:
+        """A connection is there; `principal` is the name that the transport has proven, if any."""
+        introduction = Introduction(self._core, principal)
+        self._links[link] = Link(
+            self._core.at, introduction, dialed=dialed, transport_name=principal
+        )
+        return introduction
+
+    def get(self, link: int) -> Link | None:
+        """A connection; None for one that was closed."""
+        return self._links.get(link)
+
+    def all(self) -> list[tuple[int, Link]]:
+        """The connections as they are now, while they come and go."""
+        return list(self._links.items())
+
+    def forget(self, link: int) -> None:
+        """A connection is no longer looked at; its party is elsewhere, or over."""
+        self._links.pop(link, None)
+
+    def lost(self, link: int) -> None:
+        """A connection is over: the party at its other end, if it is still there, is away."""
+        state = self._links.pop(link, None)
+        if state is not None and state.party is not None:
+            self.part(link, state.party)
+
+    def part(self, link: int, party: PeerSession) -> None:
+        """A party is away if this was its connection."""
+        if party.link == link:
+            party.link, party.away_since = None, self._core.at.now
+
+    def close(self, link: int, bye: Bye) -> None:
+        """Say why, and close."""
+        self._core.out += [Send(link, bye), Close(link, bye.code)]
+        self.lost(link)
+
+    def replaced(self, party: PeerSession, reason: str) -> None:
+        """A party has another connection, or none any more: close the one that it had."""
+        if party.link is not None:
+            self.forget(party.link)
+            self._core.out.append(Close(party.link, reason))
+
+    def hang_up(self, link: int, error: PalioError) -> None:
+        """Refuse a connection, and tell people."""
+        self._core.report("warning", "refused", link=link, reason=str(error))
+        self.close(link, Bye(type(error).__name__, str(error)))

@@ -1,0 +1,131 @@
+"""`Peers`: sessions of clients and of brokers begin and end."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import Final
+
+from palio.errors import NotAuthenticated
+from palio.node.authority import Principal
+from palio.node.core import Core
+from palio.node.links import Links
+from palio.node.questions import Questions
+from palio.node.sessions import Neighbour, PeerSession, Session
+from palio.protocol.messages import Bye
+from palio.protocol.streams import Stream
+from palio.routing.messages import Batch, Unsubscribe
+from palio.routing.protocol import Peer
+
+__all__ = ["STEPS", "Peers"]
+
+STEPS: Final = 1_000
+"""What is done at once of what may be much: about 10 ms, then other inputs have their turn."""
+
+
+class Peers:
+    """Whoever has a session with this broker."""
+
+    def __init__(self, core: Core, links: Links, questions: Questions) -> None:
+        self._core = core
+        self._links = links
+        self._questions = questions
+        self._leaving: deque[Session] = deque()
+        """Sessions that have ended, and whose subscriptions are yet to go from the tables."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether `let_go` has something to do."""
+        return bool(self._leaving)
+
+    def new_session(self, owner: str, incarnation: str, principal: Principal, link: int) -> Session:
+        """A client begins a session."""
+        core = self._core
+        if len(core.sessions) >= core.settings.max_sessions:
+            raise NotAuthenticated(
+                f"this broker has {core.settings.max_sessions} sessions (MAX_SESSIONS); try another"
+            )
+        id = core.new_id()
+        stream = Stream(core.settings.window_bytes)
+        publisher = f"{owner}/{incarnation or id}"
+        session = Session(
+            id,
+            Peer.session(id),
+            principal,
+            link,
+            stream,
+            core.budget,
+            owner=owner,
+            publisher=publisher,
+        )
+        core.sessions[id] = session
+        core.by_peer[session.peer] = (session, -1)
+        return session
+
+    def part_with(self, party: PeerSession) -> None:
+        """A session cannot go on; whoever comes back begins a new one."""
+        if isinstance(party, Neighbour):
+            self.end_neighbour(party)
+        elif isinstance(party, Session):
+            if party.link is not None:
+                self._links.close(
+                    party.link, Bye("closed", "the session cannot go on; begin a new one")
+                )
+            self.end_session(party)
+
+    def new_neighbour(self, id: str, name: str, principal: Principal, link: int) -> Neighbour:
+        """A broker begins a session."""
+        peer = Peer.master(name) if name == self._core.settings.master else Peer.broker(name)
+        stream = Stream(self._core.settings.window_bytes)
+        neighbour = Neighbour(id, peer, principal, link, stream, self._core.budget)
+        self._core.neighbours[name] = neighbour
+        return neighbour
+
+    def attach(self, neighbour: Neighbour) -> None:
+        """A broker has been greeted: routing tables and registry take it in."""
+        core = self._core
+        core.report("info", "peer_up", peer=neighbour.name)
+        neighbour.is_new = not core.durability.registry.has_heard_of(neighbour.name)
+        core.durability.registry.join(neighbour.name, core.at)
+        core.route(core.router.attach(neighbour.peer))
+        if not neighbour.is_new:
+            core.lapses.ways_changed()
+
+    def end_session(self, session: Session) -> None:
+        """A client's session is over."""
+        core = self._core
+        for durable in list(session.durables.values()):
+            core.release(durable)
+        if session.outlet is not None:
+            core.route(core.router.detach(session.outlet))
+        del core.sessions[session.id], core.by_peer[session.peer]
+        session.forget()
+        if len(session.subscriptions) <= STEPS:
+            core.route(core.router.detach(session.peer))
+        else:  # nothing goes to it any longer; its place goes piece by piece
+            self._leaving.append(session)
+
+    def let_go(self) -> None:
+        """Take a piece of the subscriptions of a session that has ended from the tables."""
+        core, session = self._core, self._leaving[0]
+        keys = list(islice(session.subscriptions, STEPS))
+        for key in keys:
+            del session.subscriptions[key]
+        changes = tuple(Unsubscribe(key) for key in keys)
+        core.route(core.router.receive(session.peer, Batch(changes)))
+        if not session.subscriptions:
+            core.route(core.router.detach(session.peer))
+            self._leaving.popleft()
+
+    def end_neighbour(self, neighbour: Neighbour) -> None:
+        """A broker's session is over."""
+        core = self._core
+        core.report("warning", "peer_down", peer=neighbour.name)
+        del core.neighbours[neighbour.name]
+        self._links.replaced(neighbour, "a new session")
+        neighbour.forget()
+        core.durability.custody.detach(neighbour.name)
+        core.durability.registry.leave(neighbour.name, core.at)
+        core.route(core.router.detach(neighbour.peer))
+        core.lapses.note()
+        self._questions.lost(neighbour)
