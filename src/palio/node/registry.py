@@ -37,6 +37,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
 from palio.errors import IllegalMessage
+from palio.node.echoes import Echoes, KnownNeighbour, PendingEcho
 from palio.node.effects import Moment
 from palio.node.hearsay import Hearsay
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS, REPEATED_AT_ONCE
@@ -46,38 +47,6 @@ from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Echo, Fact, Facts, Known, Message
 
 __all__ = ["Registry"]
-
-
-class _Debt:
-    """An answer that is owed to whom a fact came from, or to ourselves (`parent` is None)."""
-
-    __slots__ = ("parent", "ticket", "unreached", "version")
-
-    def __init__(self, version: int, parent: str | None, ticket: int = 0) -> None:
-        self.version = version
-        self.parent = parent
-        self.ticket = ticket
-        self.unreached: dict[str, None] = {}
-
-
-class _Neighbour:
-    """What a neighbour has, and what all beyond it have."""
-
-    __slots__ = ("asked_at", "heard", "is_equal", "known_at", "missing", "unbelieved")
-
-    def __init__(self, now: float) -> None:
-        self.asked_at = now
-        """When it was told what is known here."""
-        self.known_at = now
-        """When it said what it knows."""
-        self.unbelieved: dict[str, None] = {}
-        """Origins of which it said something that was not believed."""
-        self.is_equal = False
-        """Whether it has said what it knows and was sent the rest."""
-        self.heard: dict[str, int] = {}
-        """By origin, the version that it has answered for."""
-        self.missing: dict[str, set[str]] = {}
-        """By origin, the subjects of facts that it could not take."""
 
 
 class Registry:
@@ -123,8 +92,8 @@ class Registry:
         self._is_outdone = False
         """Whether something was said of this broker under a version above its own."""
         self._versions: dict[str, int] = {}
-        self._neighbours: dict[str, _Neighbour] = {}
-        self._debts: dict[str, deque[_Debt]] = {}
+        self._neighbours: dict[str, KnownNeighbour] = {}
+        self._echoes = Echoes(self._neighbours)
         self._hops: dict[str, str] | None = None
         self.ways = 0
         """Grows whenever `next_hop` may answer differently."""
@@ -215,12 +184,12 @@ class Registry:
     def settle(self, ticket: int) -> None:
         """Put the ticket into `settled` once all brokers know what was announced until now."""
         self._repeat(len(self._repeating))
-        debt = _Debt(self._versions.get(self.name, 0), None, ticket)
+        echo = PendingEcho(self._versions.get(self.name, 0), None, ticket)
         for broker in self.brokers:
             if broker != self.name and self.next_hop(broker) is None:
-                debt.unreached[broker] = None
-        self._debts.setdefault(self.name, deque()).append(debt)
-        self._pay(self.name)
+                echo.unreached[broker] = None
+        self._echoes.owe(self.name, echo)
+        self._reply_if_complete(self.name)
 
     def _next_version(self) -> int:
         return self._versions.get(self.name, 0) + 1
@@ -275,7 +244,7 @@ class Registry:
 
     def join(self, neighbour: str, at: Moment) -> None:
         """A link is up."""
-        self._neighbours[neighbour] = _Neighbour(at.now)
+        self._neighbours[neighbour] = KnownNeighbour(at.now)
         known = dict(self._versions)
         if self._is_new and neighbour not in self._asked:
             known.pop(self.name, None)
@@ -286,13 +255,9 @@ class Registry:
     def leave(self, neighbour: str, at: Moment) -> None:
         """A link is down: it answers for nothing any more."""
         gone = self._neighbours.pop(neighbour)
-        for origin, debts in list(self._debts.items()):
-            for debt in debts:
-                if debt.version > gone.heard.get(origin, 0) and debt.parent != neighbour:
-                    debt.unreached[neighbour] = None
-            kept = deque(debt for debt in debts if debt.parent != neighbour)
-            self._debts[origin] = kept
-            self._pay(origin)
+        for origin in self._echoes.origins:
+            self._echoes.leave(origin, neighbour, gone)
+            self._reply_if_complete(origin)
         for source, facts in self._hearsay.believed(neighbour).items():
             self._learn(source, facts, at)
         self._links_changed()
@@ -301,7 +266,7 @@ class Registry:
         """A neighbour says something."""
         match message:
             case Known(versions):
-                self._equalize(neighbour, versions, at)
+                self._synchronize(neighbour, versions, at)
             case Facts(facts):
                 if len(facts) > PORTION_FACTS:
                     reason = f"{len(facts)} facts at once; {PORTION_FACTS} are the most"
@@ -320,7 +285,7 @@ class Registry:
         state = self._neighbours[neighbour]
         state.missing.setdefault(fact.origin, set()).add(fact.subject)
         state.heard[fact.origin] = max(fact.version, state.heard.get(fact.origin, 0))
-        self._pay(fact.origin)
+        self._reply_if_complete(fact.origin)
 
     def _links_changed(self) -> None:
         self._change_ways()
@@ -328,7 +293,7 @@ class Registry:
         if names != self.links(self.name):
             self._announce(LINKS, names)
 
-    def _equalize(self, neighbour: str, versions: dict[str, int], at: Moment) -> None:
+    def _synchronize(self, neighbour: str, versions: dict[str, int], at: Moment) -> None:
         """Send what a neighbour lacks; from now on it is sent what comes."""
         state = self._neighbours[neighbour]
         if state.is_equal and at.now - state.known_at < KNOWN_AGAIN_S:
@@ -347,8 +312,8 @@ class Registry:
             lacking.sort(key=lambda fact: fact.version)
             self.outbox.append((neighbour, Facts(tuple(lacking))))
         self._change_ways()
-        for origin in list(self._debts):
-            self._pay(origin)
+        for origin in self._echoes.origins:
+            self._reply_if_complete(origin)
 
     def _is_untold(self, fact: Fact) -> bool:
         return fact.origin == self.name and fact.version in self._untold
@@ -361,7 +326,7 @@ class Registry:
                 known[fact.origin] = fact.version
             elif self._is_believed(neighbour, fact, at):
                 if fact.origin == self.name:
-                    self._deny(fact)
+                    self._correct(fact)
                 else:
                     self._keep(fact)
                     fresh.append(fact)
@@ -376,8 +341,8 @@ class Registry:
         self._flood(fresh, neighbour)
         newest = {each.origin: each.version for each in fresh}
         for origin, version in newest.items():
-            self._debts.setdefault(origin, deque()).append(_Debt(version, neighbour))
-            self._pay(origin)
+            self._echoes.owe(origin, PendingEcho(version, neighbour))
+            self._reply_if_complete(origin)
 
     def _is_news(self, fact: Fact) -> bool:
         """Whether a fact would change anything."""
@@ -422,13 +387,13 @@ class Registry:
     def _answer_hearsay(self, origin: str) -> None:
         """A neighbour has spoken: others that had said so before it are answered too."""
         for source, version in self._hearsay.answered(origin, self._version(origin)).items():
-            self._debts.setdefault(origin, deque()).append(_Debt(version, source))
-            self._pay(origin)
+            self._echoes.owe(origin, PendingEcho(version, source))
+            self._reply_if_complete(origin)
 
     def _version(self, origin: str) -> int:
         return self._versions.get(origin, 0)
 
-    def _deny(self, fact: Fact) -> None:
+    def _correct(self, fact: Fact) -> None:
         """Something that this broker said in an earlier life, or that was made up."""
         if fact.version > self._versions.get(self.name, 0):
             self._versions[self.name] = fact.version
@@ -494,38 +459,20 @@ class Registry:
         unreached = dict.fromkeys(each for each in echo.unreached if each in self._versions)
         if len(unreached) < len(echo.unreached):  # some that nobody has heard of
             unreached[neighbour] = None
-        for debt in self._debts.get(echo.origin, ()):
-            if debt.version <= echo.version and debt.parent != neighbour:
-                debt.unreached.update(unreached)
-        self._pay(echo.origin)
+        self._echoes.note_unreached(echo.origin, echo.version, neighbour, unreached)
+        self._reply_if_complete(echo.origin)
 
-    def _hear(self, state: _Neighbour, origin: str, version: int) -> None:
+    def _hear(self, state: KnownNeighbour, origin: str, version: int) -> None:
         """A neighbour answers for an origin, as far as that was heard of here."""
         known = self._versions.get(origin)
         if known is not None:
             state.heard[origin] = max(min(version, known), state.heard.get(origin, 0))
 
-    def _pay(self, origin: str) -> None:
-        """Answer for what all others have answered for, in the order of versions."""
-        debts = self._debts.get(origin)
-        while debts:
-            debt = debts[0]
-            if not self._is_everywhere(origin, debt):
-                return
-            debts.popleft()
-            for name, state in self._neighbours.items():
-                if state.missing.get(origin) and name != debt.parent:
-                    debt.unreached[name] = None
-            unreached = tuple(sorted(debt.unreached))
-            if debt.parent is None:
-                self.settled.append((debt.ticket, unreached))
+    def _reply_if_complete(self, origin: str) -> None:
+        """Answer for what all others have answered for."""
+        for echo in self._echoes.complete(origin):
+            unreached = tuple(sorted(echo.unreached))
+            if echo.parent is None:
+                self.settled.append((echo.ticket, unreached))
             else:
-                self.outbox.append((debt.parent, Echo(origin, debt.version, unreached)))
-        self._debts.pop(origin, None)
-
-    def _is_everywhere(self, origin: str, debt: _Debt) -> bool:
-        return all(
-            state.is_equal and state.heard.get(origin, 0) >= debt.version
-            for name, state in self._neighbours.items()
-            if name not in (debt.parent, origin)
-        )
+                self.outbox.append((echo.parent, Echo(origin, echo.version, unreached)))
