@@ -25,15 +25,12 @@ from palio.matching.protocol import Matcher, Matches, RowMask
 from palio.model.events import rows
 from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_STEPS
-from palio.model.parcels import Parcel
+from palio.model.parcels import Parcel, worth_copying
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.receipts import Entry
 
 __all__ = ["Dispatcher"]
-
-COPY_SHARE: Final = 4
-"""Rows are copied for a queue where no more than one in so many matches."""
 
 FEW_SUBSCRIPTIONS: Final = 8
 """So few are asked one by one whether they want an event: the engine begins at a higher price."""
@@ -224,7 +221,7 @@ def _kept(
     batch: pa.RecordBatch, selected: npt.NDArray[np.int64]
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
     """The rows that a queue keeps: a copy where few match, so that it does not hold all others."""
-    if len(selected) * COPY_SHARE > batch.num_rows:
+    if not worth_copying(len(selected), batch.num_rows):
         return batch, selected
     return batch.take(selected), np.arange(len(selected))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,6 +37,69 @@ from palio.protocol.messages import (
 from palio.routing.protocol import Peer
 
 __all__ = ["Publishing", "check_numbered"]
+
+
+class _Giver(Protocol):
+    """Whoever gave events into custody, to be told what came of it."""
+
+    def kept(self) -> None:
+        """They are on the disk."""
+
+    def refused(self, reason: str, /) -> None:
+        """They could not be written."""
+
+
+class _Pending(NamedTuple):
+    """Events that were taken into custody and are being written."""
+
+    entry: int
+    """0 if nobody needs them."""
+    parcel: Parcel
+    homes: tuple[str, ...]
+    assigned: tuple[str, ...]
+    """Durable subscriptions of this broker that they are for."""
+    failures: int
+    """How many writes had failed before."""
+    giver: _Giver
+
+
+class _Publication(NamedTuple):
+    """A client published them."""
+
+    core: Core
+    publishing: Publishing
+    session: Session
+    ticket: int
+    first: int
+    last: int
+
+    def kept(self) -> None:
+        """See `_Giver`."""
+        self.publishing.keep_promise(self.session, self.ticket)
+
+    def refused(self, reason: str, /) -> None:
+        """See `_Giver`."""
+        error = NotStored(f"the broker could not write to its disk: {reason}")
+        refusal = Refused(self.first, self.last, failure(error))
+        self.session.say(self.core.out, refusal)
+        self.kept()
+
+
+class _Carried(NamedTuple):
+    """A neighbour carried them here."""
+
+    core: Core
+    neighbour: Neighbour
+    flight: int
+
+    def kept(self) -> None:
+        """See `_Giver`."""
+        if self.core.neighbours.get(self.neighbour.name) is self.neighbour:
+            self.neighbour.say(self.core.out, Took((self.flight,)))
+
+    def refused(self, _reason: str, /) -> None:
+        """They stay where they are, and come again in the neighbour's next session."""
+        self.neighbour.must_begin_anew = True
 
 
 class Publishing:
@@ -79,12 +144,13 @@ class Publishing:
                 homes = core.durability.homes(parcel)
             ways = self._ways(core.outlet(session), parcel)
         except PalioError as error:
-            return self._refuse(session, message, error)
+            self._refuse(session, message, error)
+            return
         except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for a false receipt
             core.report("error", "publication_failed", client=session.owner, error=repr(error))
-            return self._refuse(
-                session, message, InvalidEvent(f"the broker cannot handle these events: {error}")
-            )
+            problem = InvalidEvent(f"the broker cannot handle these events: {error}")
+            self._refuse(session, message, problem)
+            return
         for first, end in denied:
             reason = f"{session.principal.name!r} may not publish this; it was granted less"
             session.say(core.out, Refused(first, end, failure(NotPermitted(reason))))
@@ -94,7 +160,6 @@ class Publishing:
         self._send(ways, parcel, durable=message.durable)
         if not message.durable:
             session.say(core.out, Accepted(last, "memory"))
-        return None
 
     def _refuse(self, session: Session, message: Publish, error: PalioError) -> None:
         last = message.first_seq + len(message.parcel) - 1
@@ -135,25 +200,16 @@ class Publishing:
         self, session: Session, parcel: Parcel, homes: Mapping[str, RowMask], last: int
     ) -> None:
         """Into custody; the client is told when it is on the disk."""
-        core = self._core
         if not homes:
-            return self._answer(session, last, durable=True)
+            self._answer(session, last, durable=True)
+            return
         wanted: RowMask = np.logical_or.reduce(list(homes.values()))
         self._next_ticket += 1
         ticket = self._next_ticket
         session.promises.append((last, ticket))
 
-        def done() -> None:
-            self._keep_promise(session, ticket)
-
-        def refused(reason: str) -> None:
-            error = NotStored(f"the broker could not write to its disk: {reason}")
-            first = int(parcel.numbers[0])
-            session.say(core.out, Refused(first, last, failure(error)))
-            done()
-
-        self._into_custody(parcel.select(wanted), tuple(homes), done, refused)
-        return None
+        giver = _Publication(self._core, self, session, ticket, int(parcel.numbers[0]), last)
+        self._into_custody(parcel.select(wanted), tuple(homes), giver)
 
     def _answer(self, session: Session, last: int, *, durable: bool) -> None:
         """Nothing is left to do for these: they are accepted once those before them are."""
@@ -163,7 +219,7 @@ class Publishing:
             level = "durable" if durable else "memory"
             session.say(self._core.out, Accepted(last, level))
 
-    def _keep_promise(self, session: Session, ticket: int) -> None:
+    def keep_promise(self, session: Session, ticket: int) -> None:
         """One publication is on the disk; tell the client of all up to the first open one."""
         promises = session.promises
         for place, (last, open_ticket) in enumerate(promises):
@@ -190,30 +246,21 @@ class Publishing:
 
     def carry(self, neighbour: Neighbour, message: Carry) -> None:
         """A neighbour gives events into our custody; it is told once they are on the disk."""
-        core = self._core
         check_numbered(neighbour, message.parcel)
         if neighbour.must_begin_anew:
-            return None  # not before that which could not be written
+            return  # not before that which could not be written
         parcel = self._admitted(neighbour, message.parcel)
-
-        def done() -> None:
-            if core.neighbours.get(neighbour.name) is neighbour:
-                neighbour.say(core.out, Took((message.flight,)))
-
         if len(message.homes) > MAX_BROKERS:
             reason = f"Carry to more than {MAX_BROKERS} homes (MAX_BROKERS)"
             raise IllegalMessage(neighbour.name, reason)
         homes = tuple(dict.fromkeys(message.homes))
         if not self._know(neighbour, homes):
-            return None  # the neighbour keeps it: there is no Took
-        if not len(parcel):  # of what it may not bring nothing is kept, here or there
-            return done()
-
-        def refused(_reason: str) -> None:
-            """It stays where it is, and comes again in the neighbour's next session."""
-            neighbour.must_begin_anew = True
-
-        return self._into_custody(parcel, homes, done, refused)
+            return  # the neighbour keeps it: there is no Took
+        giver = _Carried(self._core, neighbour, message.flight)
+        if len(parcel):
+            self._into_custody(parcel, homes, giver)
+        else:  # of what it may not bring nothing is kept, here or there
+            giver.kept()
 
     def _know(self, neighbour: Neighbour, homes: tuple[str, ...]) -> bool:
         """Whether events may be kept for these homes, of some of which word may come late."""
@@ -248,48 +295,45 @@ class Publishing:
             self._core.complain("beyond_grant", neighbour.name, denied, publisher=parcel.publisher)
         return parcel.select(mask)
 
-    def _into_custody(
-        self,
-        parcel: Parcel,
-        homes: tuple[str, ...],
-        done: Callable[[], None],
-        refused: Callable[[str], None],
-    ) -> None:
-        """Write, send on at once, and call `done` (or `refused`) when it is known what came of it.
+    def _into_custody(self, parcel: Parcel, homes: tuple[str, ...], giver: _Giver) -> None:
+        """Write, send on at once, and tell the giver when it is known what came of it.
 
         What is sent before it is on our disk is still in the custody of whom we have it from.
         """
         core = self._core
         entry, assigned, operations = core.durability.take(parcel, homes, core.at.wall_us)
-        custody = core.durability.custody
-        failures = core.failures
         if entry:
-            custody.dispatch(entry, core.durability.registry.next_hop)
-
-        def on_disk() -> None:
-            if not entry and core.failures > failures:
-                # It had come before, but that was not on the disk yet and never got there.
-                return refused("what came before could not be written")
-            for subject in assigned:
-                if subject not in core.durability.here:
-                    core.follow(subject, Entry(entry, parcel, homes, core.at.wall_us))
-            custody.release(entry, assigned)
-            done()
-            for subject in assigned:
-                durable = core.durability.here.get(subject)
-                if durable is not None:
-                    core.pump(durable)
-            core.dismiss([entry])
-            return None
-
-        def off_disk(reason: str) -> None:
-            custody.abandon(entry, assigned)
-            core.append(core.durability.take_back(parcel, assigned))
-            refused(reason)
-
+            core.durability.custody.dispatch(entry, core.durability.registry.next_hop)
+        pending = _Pending(entry, parcel, homes, assigned, core.failures, giver)
         if operations:
             operations += self.times.to_keep()
-        core.append(operations, on_disk, off_disk)
+        core.append(operations, partial(self._written, pending), partial(self._unwritten, pending))
+
+    def _written(self, pending: _Pending) -> None:
+        """What was taken into custody is on the disk."""
+        core, entry, assigned = self._core, pending.entry, pending.assigned
+        if not entry and core.failures > pending.failures:
+            # It had come before, but that was not on the disk yet and never got there.
+            pending.giver.refused("what came before could not be written")
+            return
+        for subject in assigned:
+            if subject not in core.durability.here:
+                taken = Entry(entry, pending.parcel, pending.homes, core.at.wall_us)
+                core.follow(subject, taken)
+        core.durability.custody.release(entry, assigned)
+        pending.giver.kept()
+        for subject in assigned:
+            durable = core.durability.here.get(subject)
+            if durable is not None:
+                core.pump(durable)
+        core.dismiss([entry])
+
+    def _unwritten(self, pending: _Pending, reason: str) -> None:
+        """What was taken into custody could not be written: it was never taken."""
+        core = self._core
+        core.durability.custody.abandon(pending.entry, pending.assigned)
+        core.append(core.durability.take_back(pending.parcel, pending.assigned))
+        pending.giver.refused(reason)
 
     # --- the live way ---
 

@@ -6,6 +6,9 @@ effect. Whatever is wrong with it is the client's own affair: nothing here close
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
 from palio.errors import (
     IllegalMessage,
     InvalidBinding,
@@ -29,6 +32,7 @@ from palio.protocol.messages import (
     Advertise,
     Done,
     Failed,
+    Failure,
     Gap,
     Gaps,
     Replace,
@@ -45,17 +49,39 @@ from palio.routing.protocol import Peer
 
 __all__ = ["ClientRequest", "RequestHandler"]
 
-ClientRequest = (
-    Subscribe
-    | Replace
-    | Update
-    | Unsubscribe
-    | Advertise
-    | Unadvertise
-    | Settle
-    | Acknowledge
-    | Retire
-)
+AnsweredRequest = Subscribe | Replace | Update | Unsubscribe | Advertise | Unadvertise | Retire
+ClientRequest = AnsweredRequest | Settle | Acknowledge
+
+
+_Heard: TypeAlias = tuple[Filter, dict[str, Any]]
+"""A filter and the values of its parameters."""
+
+
+class _PendingSubscribe(NamedTuple):
+    """A durable subscription that is being written."""
+
+    session: Session
+    request: Subscribe
+    durable: Durable
+    is_new: bool
+    has_lapsed: bool
+    """Whether one of this name had ended here before."""
+
+
+class _PendingUpdate(NamedTuple):
+    """An update of a durable subscription that is being written."""
+
+    session: Session
+    id: int
+    key: int
+    known: Subscription
+    before: _Heard
+    """What the session had asked for."""
+    durable: Durable
+    was: _Heard
+    """What that was, narrowed by grants."""
+    given: _Heard
+    """What it is now, narrowed by grants."""
 
 
 class RequestHandler:
@@ -67,9 +93,13 @@ class RequestHandler:
     def serve(self, session: Session, request: ClientRequest) -> None:
         """Put a request in force and answer it."""
         if isinstance(request, Acknowledge):
-            return self._acknowledge(session, request)
-        if isinstance(request, Settle):
-            return self._core.settle(session, request.id)
+            self._acknowledge(session, request)
+        elif isinstance(request, Settle):
+            self._core.settle(session, request.id)
+        else:
+            self._answer(session, request)
+
+    def _answer(self, session: Session, request: AnsweredRequest) -> None:
         try:
             self._serve(session, request)
         except (PalioError, IllegalMessage) as error:
@@ -77,10 +107,9 @@ class RequestHandler:
         else:
             if not self._is_answered_later(session, request):
                 session.say(self._core.out, Done(request.id))
-        return None
 
     @staticmethod
-    def _is_answered_later(session: Session, request: ClientRequest) -> bool:
+    def _is_answered_later(session: Session, request: AnsweredRequest) -> bool:
         """Whether it is about a durable subscription, and in force once it is on the disk."""
         match request:
             case Subscribe():
@@ -90,12 +119,12 @@ class RequestHandler:
             case _:
                 return False
 
-    def _serve(self, session: Session, request: ClientRequest) -> None:
+    def _serve(self, session: Session, request: AnsweredRequest) -> None:
         match request:
             case Subscribe():
                 self._subscribe(session, request)
             case Replace(id, key, text, values):
-                self._change(session, id, key, parse_filter(text), values)
+                self._update(session, id, key, parse_filter(text), values)
             case Update(id, key, values):
                 known = self._known(session, key)
                 unknown = sorted(set(values) - known.filter.variables)
@@ -103,7 +132,7 @@ class RequestHandler:
                     raise InvalidBinding(
                         f"the filter of key {key} has no parameter :{unknown[0]}", name=unknown[0]
                     )
-                self._change(session, id, key, known.filter, {**known.values, **values})
+                self._update(session, id, key, known.filter, {**known.values, **values})
             case Unsubscribe(_, key, forget):
                 self._unsubscribe(session, key, forget=forget)
             case Advertise(_, key, text):
@@ -177,21 +206,27 @@ class RequestHandler:
             filter, dict(request.values), durable=subject
         )
 
-        def done() -> None:
-            session.say(core.out, Done(request.id))
-            if has_lapsed:
-                session.say(core.out, Gaps((Gap("*", 0, 0, 0, request.key),)))
-            core.pump(durable)
+        pending = _PendingSubscribe(session, request, durable, known is None, has_lapsed)
+        core.append(
+            operations, partial(self._subscribed, pending), partial(self._not_subscribed, pending)
+        )
 
-        def undo(reason: str) -> None:
-            if durable.session is session and durable.key == request.key:
-                core.release(durable)
-                if known is None:
-                    core.append(core.durability.drop(subject))
-            error = NotStored(f"the broker could not write to its disk: {reason}")
-            session.say(core.out, Failed(request.id, failure(error)))
+    def _subscribed(self, pending: _PendingSubscribe) -> None:
+        """A durable subscription is on the disk."""
+        session, request, out = pending.session, pending.request, self._core.out
+        session.say(out, Done(request.id))
+        if pending.has_lapsed:
+            session.say(out, Gaps((Gap("*", 0, 0, 0, request.key),)))
+        self._core.pump(pending.durable)
 
-        core.append(operations, done, undo)
+    def _not_subscribed(self, pending: _PendingSubscribe, reason: str) -> None:
+        """A durable subscription could not be written: one that is new is none."""
+        core, session, durable = self._core, pending.session, pending.durable
+        if durable.session is session and durable.key == pending.request.key:
+            core.release(durable)
+            if pending.is_new:
+                core.append(core.durability.drop(durable.subject))
+        session.say(core.out, Failed(pending.request.id, _not_stored(reason)))
 
     def _put(
         self, subject: str, session: Session, filter: Filter, values: Bindings, lease_s: float
@@ -199,7 +234,7 @@ class RequestHandler:
         wall_us = self._core.at.wall_us
         return self._core.durability.put(subject, session.owner, filter, values, lease_s, wall_us)
 
-    def _change(
+    def _update(
         self, session: Session, id: int, key: int, filter: Filter, values: Bindings
     ) -> None:
         """Another filter or other values under the same key; all of it or nothing."""
@@ -208,22 +243,22 @@ class RequestHandler:
         narrowed = narrow(filter, own, session.principal)
         known.version += 1
         if filter == known.filter and filter.variables:
-            change: routing.Request = routing.Update(key, own, known.version)
+            update: routing.Request = routing.Update(key, own, known.version)
         else:
-            change = routing.Subscribe(key, narrowed, own)
+            update = routing.Subscribe(key, narrowed, own)
             known.version = 0
         if known.durable:
-            self._change_durable(session, id, key, narrowed, own)
-            if isinstance(change, routing.Update):
-                change = routing.Update(0, own, known.version)
+            self._update_durable(session, id, key, narrowed, own)
+            if isinstance(update, routing.Update):
+                update = routing.Update(0, own, known.version)
             else:
-                change = routing.Subscribe(0, narrowed, own)
-            self._tell_router(self._core.durability.here[known.durable].peer, change)
+                update = routing.Subscribe(0, narrowed, own)
+            self._tell_router(self._core.durability.here[known.durable].peer, update)
         else:
-            self._tell_router(session.peer, change)
+            self._tell_router(session.peer, update)
         known.filter, known.values = filter, own
 
-    def _change_durable(
+    def _update_durable(
         self, session: Session, id: int, key: int, narrowed: Filter, values: Bindings
     ) -> None:
         """Write a change; answered when it is on the disk, undone if it cannot be written."""
@@ -234,18 +269,31 @@ class RequestHandler:
         was = (durable.filter, durable.values)
         _, operations = self._put(subject, session, narrowed, values, durable.lease_s)
 
-        def undo(reason: str) -> None:
-            error = NotStored(f"the broker could not write to its disk: {reason}")
-            session.say(core.out, Failed(id, failure(error)))
-            is_ours = session.subscriptions.get(key) is known and durable.session is session
-            if is_ours and durable.filter is narrowed and durable.values == values:
-                known.filter, known.values = before
-                _, operations = self._put(subject, session, *was, durable.lease_s)
-                core.append(operations)
-                self._tell_router(durable.peer, routing.Subscribe(0, *was))
-                known.version = 0
+        pending = _PendingUpdate(
+            session, id, key, known, before, durable, was, (narrowed, dict(values))
+        )
+        core.append(
+            operations, partial(self._updated, pending), partial(self._not_updated, pending)
+        )
 
-        core.append(operations, lambda: session.say(core.out, Done(id)), undo)
+    def _updated(self, pending: _PendingUpdate) -> None:
+        """New values or another filter of a durable subscription are on the disk."""
+        pending.session.say(self._core.out, Done(pending.id))
+
+    def _not_updated(self, pending: _PendingUpdate, reason: str) -> None:
+        """They could not be written: what was before counts again, unless it was updated since."""
+        core, session, known = self._core, pending.session, pending.known
+        durable = pending.durable
+        session.say(core.out, Failed(pending.id, _not_stored(reason)))
+        is_ours = session.subscriptions.get(pending.key) is known and durable.session is session
+        narrowed, values = pending.given
+        if is_ours and durable.filter is narrowed and durable.values == values:
+            known.filter, known.values = pending.before
+            was = pending.was
+            _, operations = self._put(durable.subject, session, *was, durable.lease_s)
+            core.append(operations)
+            self._tell_router(durable.peer, routing.Subscribe(0, *was))
+            known.version = 0
 
     def _unsubscribe(self, session: Session, key: int, *, forget: bool) -> None:
         known = session.subscriptions.pop(key, None)
@@ -279,3 +327,7 @@ class RequestHandler:
 
     def _tell_router(self, peer: Peer, request: routing.Request) -> None:
         self._core.route(self._core.router.receive(peer, routing.Batch((request,))))
+
+
+def _not_stored(reason: str) -> Failure:
+    return failure(NotStored(f"the broker could not write to its disk: {reason}"))

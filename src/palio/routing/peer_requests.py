@@ -64,7 +64,7 @@ class Put(NamedTuple):
     bound: Stated
 
 
-class Change(NamedTuple):
+class PutValues(NamedTuple):
     """Give variables of a key's filter other values."""
 
     key: int
@@ -90,7 +90,7 @@ def _never(_general: Stated, _specific: Stated) -> bool:
     return False
 
 
-Step: TypeAlias = Put | Change | Drop | DropCovered
+Step: TypeAlias = Put | PutValues | Drop | DropCovered
 
 _OWN: Final = {
     False: (Subscribe, Update, Unsubscribe, Cancel),
@@ -200,7 +200,7 @@ class Ledger:
             case Update(key, values, version):
                 if not self._parametric:
                     raise IllegalMessage(peer, "this broker knows no Update; subscribe anew")
-                return Change(key, values, version, self._planned_update(peer, request, known))
+                return PutValues(key, values, version, self._planned_update(peer, request, known))
             case Unsubscribe(key) | Unadvertise(key):
                 known[key] = None
                 return Drop(key)
@@ -245,8 +245,8 @@ class Ledger:
             match step:
                 case Put():
                     self._put(peer, step)
-                case Change():
-                    self._change(peer, step)
+                case PutValues():
+                    self._update(peer, step)
                 case Drop(key):
                     self._drop(peer, key)
                 case DropCovered(bound):
@@ -272,7 +272,7 @@ class Ledger:
             destination = self._numbers[peer]
             self._selector.add(entry.handle, step.filter, step.values, destination)
 
-    def _change(self, peer: Peer, step: Change) -> None:
+    def _update(self, peer: Peer, step: PutValues) -> None:
         entry = self.entries[peer].get(step.key)
         if entry is None or step.version <= entry.version:
             return  # a wider subscription of the batch replaced it, or a later update came first
