@@ -60,7 +60,8 @@ class Campaign:
             except LimitExceeded:  # trees bound how many paths one filter may need
                 for tree in self.engines[1:]:
                     if key in self.filters:
-                        tree.add(key, self.filters[key], self.reference._values[key])
+                        values = self.reference._values[key]
+                        tree.add(key, self.filters[key], values, destination=key % 9)
                     else:
                         _forget(tree, key)
                 continue
@@ -97,6 +98,14 @@ class Campaign:
                 assert found.rows.tolist() == expected.rows.tolist(), type(engine)
                 assert found.keys.tolist() == expected.keys.tolist(), type(engine)
             self.pairs += batch.num_rows * len(self.filters)
+            self.compare_event(batch.slice(0, 1).to_pylist()[0], expected.keys[expected.rows == 0])
+
+    def compare_event(self, event: dict[str, Any], expected: Any) -> None:
+        """All engines on one event that is no batch."""
+        destinations = sorted({key % 9 for key in expected.tolist()})
+        for engine in (self.reference, *self.engines):
+            assert engine.match_event(event).tolist() == expected.tolist(), type(engine)
+            assert engine.route_event(event) == destinations, type(engine)
 
 
 def _conditions(conjunction: Any) -> tuple[Any, ...]:

@@ -52,6 +52,12 @@ class Matcher(Protocol):
     def match(self, events: pa.RecordBatch) -> Matches:
         """All pairs of a row and the key of a filter that it matches."""
 
+    def match_event(self, event: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+        """The keys of the filters that one event matches, ascending."""
+
+    def route_event(self, event: Mapping[str, Any]) -> list[int]:
+        """The destinations that one event goes to, ascending."""
+
     def route(self, events: pa.RecordBatch) -> dict[int, RowMask]:
         """For each destination with any match, which rows go there."""
 

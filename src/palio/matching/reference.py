@@ -12,12 +12,13 @@ from sys import getsizeof
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidBinding
 from palio.matching.archives import Written, read_filters, write_filters
 from palio.matching.protocol import Matches, RowMask
-from palio.model.events import conform, rows
+from palio.model.events import conform, rows, to_batch
 from palio.model.explaining import Explanation
 from palio.model.filters import Filter
 from palio.model.values import NO_VALUES, Bindings
@@ -77,6 +78,14 @@ class Reference:
             np.array([row for row, _ in pairs], np.int64),
             np.array([key for _, key in pairs], np.int64),
         )
+
+    def match_event(self, event: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+        """The keys of the filters that one event matches, ascending."""
+        return self.match(to_batch(event)).keys
+
+    def route_event(self, event: Mapping[str, Any]) -> list[int]:
+        """The destinations that one event goes to, ascending."""
+        return list(self.route(to_batch(event)))
 
     def route(self, events: pa.RecordBatch) -> dict[int, RowMask]:
         """For each destination with any match, which rows go there."""

@@ -140,9 +140,6 @@ class Matching:
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
-        self._route_event: Callable[[Mapping[str, Any]], list[int]] | None = getattr(
-            matcher, "route_event", None
-        )
 
     def add(self, key: int, filter: Filter, values: Bindings, destination: int) -> None:
         """See `Selector`."""
@@ -158,9 +155,8 @@ class Matching:
 
     def route(self, parcel: Parcel) -> dict[int, RowMask]:
         """See `Selector`."""
-        event = parcel.event
-        if event is not None and self._route_event is not None:
-            return dict.fromkeys(self._route_event(event), ONE_ROW)
+        if parcel.event is not None:
+            return dict.fromkeys(self._matcher.route_event(parcel.event), ONE_ROW)
         batches = parcel.batches
         if len(batches) == 1:
             return self._matcher.route(batches[0])

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidBinding, LimitExceeded
@@ -33,7 +34,7 @@ from palio.matching.tree.nodes import TreeSubscriber
 from palio.matching.tree.search import Work, reached, reached_by_jumps
 from palio.matching.tree.successors import successors
 from palio.matching.tree.survey import Space, draw, space, weigh
-from palio.model.events import conform
+from palio.model.events import conform, to_batch
 from palio.model.explaining import Explanation
 from palio.model.filters import Filter, Residual
 from palio.model.values import NO_VALUES, Bindings
@@ -133,6 +134,14 @@ class Tree:
             keys += sorted(found)
             rows += [row] * len(found)
         return Matches(np.array(rows, np.int64), np.array(keys, np.int64))
+
+    def match_event(self, event: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+        """The keys of the filters that one event matches, ascending."""
+        return self.match(to_batch(event)).keys
+
+    def route_event(self, event: Mapping[str, Any]) -> list[int]:
+        """The destinations that one event goes to, ascending."""
+        return list(self.route(to_batch(event)))
 
     def route(self, events: pa.RecordBatch) -> dict[int, RowMask]:
         """For each destination with any match, which rows go there."""
