@@ -92,7 +92,9 @@ def answers(index: Index) -> list[Any]:
     said: list[Any] = [found.rows.tolist(), found.keys.tolist()]
     said += [index.match(batch.slice(at, 1)).keys.tolist() for at in range(10)]
     said.append([each.tolist() for each in index.counts(batch)])
-    said.append({goal: np.asarray(mask).tolist() for goal, mask in index.route(batch).items()})
+    said.append(
+        {destination: np.asarray(mask).tolist() for destination, mask in index.route(batch).items()}
+    )
     index.add(99_999, parse_filter("price < 50 AND symbol = 'S1'"))
     index.merge()
     said.append(index.match(batch).keys.tolist())

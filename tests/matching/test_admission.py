@@ -71,13 +71,13 @@ def test_scans_are_limited(extra: int, tables: bool) -> None:
 def test_plans_name_the_text_tests() -> None:
     index = Index()
     index.add(1, parsed("s LIKE '_%_' AND t LIKE '%a'"))
-    (part,) = index.explain_plan(10).parts
+    (part,) = index.explain_plan(10).layers
     assert (part.lookups, part.scans) == (1, 1)
     assert "1 text tests tried on every distinct text" in str(index.explain_plan(10))
 
 
 def rows_and_intervals(index: Index) -> tuple[int, int]:
-    parts = index.explain_plan(1).parts
+    parts = index.explain_plan(1).layers
     return sum(part.rows for part in parts), sum(part.predicates for part in parts)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.matching import change_log as tape_module
-from palio.matching.change_log import FIRST_WORDS, MOST_COMPARISONS, Tape, is_fresh
+from palio.matching.change_log import FIRST_WORDS, MOST_COMPARISONS, ChangeLog, is_recent
 from palio.matching.subscriptions import Subscription
 from tests.matching.test_index import parsed
 
@@ -20,7 +20,7 @@ def subscription(text: str, **values: float) -> Subscription:
 
 
 def test_records_say_what_is_compared_with_what() -> None:
-    tape = Tape()
+    tape = ChangeLog()
     assert tape.note(7, subscription("x < :p AND y >= 3", p=-5))
     assert tape.note(8, subscription("y < :p", p=0.5))
     assert not tape.note(7, None)
@@ -34,7 +34,7 @@ def test_records_say_what_is_compared_with_what() -> None:
 
 
 def test_a_full_buffer_is_left_to_those_who_read_it() -> None:
-    tape = Tape()
+    tape = ChangeLog()
     tape.note(1, subscription("x < :p", p=5))
     before = tape.words()
     kept = before.copy()
@@ -59,8 +59,8 @@ def test_a_full_buffer_is_left_to_those_who_read_it() -> None:
     ],
 )
 def test_only_comparisons_with_numbers_are_fresh_rows(text: str, fresh: bool) -> None:
-    assert is_fresh(subscription(text)) is fresh
-    assert Tape().note(1, subscription(text)) is fresh
+    assert is_recent(subscription(text)) is fresh
+    assert ChangeLog().note(1, subscription(text)) is fresh
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_only_comparisons_with_numbers_are_fresh_rows(text: str, fresh: bool) ->
 )
 def test_a_filter_with_very_many_comparisons_is_compiled(count: int, fresh: bool) -> None:
     long = subscription(" AND ".join(f"a{at} < {at}.5" for at in range(count)))
-    assert is_fresh(long) is fresh
-    tape = Tape()
+    assert is_recent(long) is fresh
+    tape = ChangeLog()
     assert tape.note(1, long) is fresh
     if fresh:
         head = tape_module.HEAD
@@ -79,4 +79,4 @@ def test_a_filter_with_very_many_comparisons_is_compiled(count: int, fresh: bool
 
 def test_a_key_that_is_no_int64_is_refused() -> None:
     with pytest.raises(InvalidInput, match="64-bit"):
-        Tape().note(1 << 63, None)
+        ChangeLog().note(1 << 63, None)

@@ -13,7 +13,7 @@ import pytest
 from palio.errors import InvalidEvent, LimitExceeded
 from palio.matching import coding, warming
 from palio.matching.coding import Coder
-from palio.matching.compile.ranges import Draft, Listed, compile_drafts
+from palio.matching.compile.ranges import DomainChoice, RowTemplate, compile_templates
 from palio.matching.index import Index
 from palio.matching.kernels import fallback
 from palio.matching.segment import Segment
@@ -51,7 +51,9 @@ def some_segment() -> Segment:
         for op in (("=",) if isinstance(constant, bool) else ("=", "<", ">="))
     ]
     rows = np.arange(len(domains))
-    return Segment(compile_drafts([Draft(rows, [Listed("x", domains, rows)])]), warming.warm())
+    return Segment(
+        compile_templates([RowTemplate(rows, [DomainChoice("x", domains, rows)])]), warming.warm()
+    )
 
 
 @pytest.mark.parametrize("value", VALUES, ids=shown)

@@ -16,7 +16,7 @@ TEXTS = ("x < {}", "x > {}", "x = {} OR y = {}", "y >= {} AND x + y > 3", "x IN 
 
 
 def filled(rng: np.random.Generator, *, known: bool) -> tuple[Index, Reference]:
-    """A large part, and changes in small ones and an overlay: of keys it has, or of others."""
+    """A large layer, and changes in small ones and a recent one: of keys it has, or of others."""
     index, reference = Index(), Reference()
     warm = pa.record_batch({"x": [1], "y": [1]})
     for key in range(0, 600, 2):
@@ -37,19 +37,19 @@ def filled(rng: np.random.Generator, *, known: bool) -> tuple[Index, Reference]:
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("events", [0, 1, 513, 1100])
 @pytest.mark.parametrize("together", [True, False])
-def test_parts_answer_together(
+def test_layers_answer_together(
     seed: int, monkeypatch: pytest.MonkeyPatch, known: bool, events: int, together: bool
 ) -> None:
     warming.warm()
     monkeypatch.setattr(Segment, "costs", lambda *_: {"few": 1.0, "many": 0.5})
     if not together:
         monkeypatch.setattr(snapshots, "FEW_CHANGES", 0)
-        monkeypatch.setattr(snapshots, "FRESH_SHARE", 1 << 30)
+        monkeypatch.setattr(snapshots, "RECENT_SHARE", 1 << 30)
     monkeypatch.setattr(combining, "MAX_JOINT_ROWS", combining.MAX_JOINT_ROWS if together else 0)
     rng = np.random.default_rng(seed)
     index, reference = filled(rng, known=known)
-    assert len(index.explain_plan(1).parts) > 2
+    assert len(index.explain_plan(1).layers) > 2
     batch = pa.record_batch({"x": rng.integers(0, 20, events), "y": rng.integers(0, 6, events)})
     for _ in range(2):  # the second time in the working arrays of the first
         assert pairs(index, batch) == pairs(reference, batch)
-    assert (index._joiner.memory() > 0) is together
+    assert (index._combiner.memory() > 0) is together

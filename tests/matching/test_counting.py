@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from palio.matching import counting, warming
-from palio.matching.compile.ranges import Draft, Range, compile_drafts, ranges_of
-from palio.matching.compile.rows import Compiled
+from palio.matching.compile.ranges import Range, RowTemplate, compile_templates, ranges_of
+from palio.matching.compile.rows import CompiledRows
 from palio.matching.counting import Counting
 from palio.matching.index import Index
 from palio.matching.kernels import fallback
@@ -20,7 +20,7 @@ from palio.model.operators import Op
 from tests.matching.test_index import parsed
 
 
-def intervals(draw: np.random.Generator, rows: int, most: int = 6) -> Compiled:
+def intervals(draw: np.random.Generator, rows: int, most: int = 6) -> CompiledRows:
     """Rows with one to `most` intervals on as many of eight attributes."""
     terms: list[Range] = []
     chosen = np.argsort(draw.random((rows, 8)), axis=1)[:, :most]
@@ -34,7 +34,7 @@ def intervals(draw: np.random.Generator, rows: int, most: int = 6) -> Compiled:
             ranges = ranges_of(f"a{at}", op, values, here)
             assert ranges is not None
             terms.append(ranges)
-    return compile_drafts([Draft(np.arange(rows), terms)])
+    return compile_templates([RowTemplate(np.arange(rows), terms)])
 
 
 def events_of(draw: np.random.Generator, count: int) -> pa.RecordBatch:
@@ -51,7 +51,7 @@ def test_the_plan_counts_what_the_twin_finds(events: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     segment = Segment(intervals(draw, 60), warming.warm())
     codes = segment.codes_of(events_of(draw, events))
-    dead = segment.no_dead()
+    dead = segment.no_tombstones()
     dead[0] = draw.integers(0, 2**60, dtype=np.uint64) & np.uint64(0x0F0F0F0F0F0F0F0F)
     plan = segment.counting
     assert plan is not None
@@ -88,15 +88,14 @@ def test_an_index_counts_the_same_either_way(
     assert index.count(batch) == {key: count for key, count in wanted.items() if count}
 
 
-def compiled(*filters: str) -> Compiled:
+def compiled(*filters: str) -> CompiledRows:
     index = Index()
     for key, text in enumerate(filters):
         index.add(key, parsed(text))
     warming.warm()
     index.merge()
-    (part,) = index._seen(1).parts
-    found: Compiled = part.segment.compiled
-    return found
+    (layer,) = index._store.layers
+    return layer.segment.compiled
 
 
 @pytest.mark.parametrize(
@@ -162,12 +161,12 @@ def test_what_it_takes_is_learnt_from_what_it_took() -> None:
         for each in (ranges_of(name, Op.LE, np.arange(200), np.arange(200)),)
         if each is not None
     ]
-    segment = Segment(compile_drafts([Draft(np.arange(200), terms)]), warming.warm())
+    segment = Segment(compile_templates([RowTemplate(np.arange(200), terms)]), warming.warm())
     zeros = pa.record_batch({name: np.zeros(CHUNK, np.int64) for name in ("x", "y")})
     plan = segment.counting
     assert plan is not None
     before = plan.ns(CHUNK)
     totals = np.zeros(200, np.int64)
-    plan.count(warming.warm(), segment.codes_of(zeros), segment.no_dead(), totals)
+    plan.count(warming.warm(), segment.codes_of(zeros), segment.no_tombstones(), totals)
     assert totals.tolist() == [CHUNK] * 200
     assert plan.ns(CHUNK) > before

@@ -9,10 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from palio.matching import destinations, warming
-from palio.matching.destinations import routed
+from palio.matching import destinations as destinations_module
+from palio.matching import warming
+from palio.matching.compiled import CompiledLayer
+from palio.matching.destinations import Destinations
 from palio.matching.index import Index
-from palio.matching.layers import Part
+from palio.matching.layers import CodedBatch
 from palio.matching.segment import Segment
 from tests.matching.kernels.test_kernels import some_rows
 from tests.matching.test_index import parsed
@@ -24,13 +26,21 @@ def some_batch(draw: np.random.Generator, events: int) -> pa.RecordBatch:
     return pa.record_batch({f"a{at}": draw.integers(0, 40, events) for at in range(8)})
 
 
-def expected_masks(part: Part, batch: pa.RecordBatch) -> dict[int, list[int]]:
-    """From the pairs of the twin: the rows of each destination that is hit."""
-    twin = Segment(part.segment.compiled, None)
-    offsets, keys = twin.match(twin.codes_of(batch), part.dead)
-    goals = part.destinations[np.searchsorted(twin.keys, keys)]
+def layer_of(segment: Segment, by_rank: Longs) -> CompiledLayer:
+    destinations = Destinations(segment.keys, by_rank)
+    return CompiledLayer(segment, segment.no_tombstones(), destinations)
+
+
+def expected_masks(layer: CompiledLayer, batch: pa.RecordBatch) -> dict[int, list[int]]:
+    """From the pairs of the fallback: the rows of each destination that is hit."""
+    fallback = Segment(layer.segment.compiled, None)
+    offsets, keys = fallback.match(fallback.codes_of(batch), layer.tombstones)
+    destinations = layer.destinations.of(keys)
     rows = np.repeat(np.arange(batch.num_rows), np.diff(offsets))
-    return {int(goal): np.unique(rows[goals == goal]).tolist() for goal in np.unique(goals)}
+    return {
+        int(destination): np.unique(rows[destinations == destination]).tolist()
+        for destination in np.unique(destinations)
+    }
 
 
 @pytest.mark.parametrize("count", [1, 5, 400], ids=["one", "by programs", "by pairs"])
@@ -38,22 +48,21 @@ def expected_masks(part: Part, batch: pa.RecordBatch) -> dict[int, list[int]]:
 def test_masks_are_those_of_the_pairs(
     count: int, mask_bytes: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(destinations, "MASK_BYTES", mask_bytes)
+    monkeypatch.setattr(destinations_module, "MASK_BYTES", mask_bytes)
     draw = np.random.default_rng(seed)
     segment = Segment(some_rows(draw, 500), warming.warm())
-    goals = draw.integers(-count, count, len(segment.keys)) * 3
-    dead = segment.no_dead()
-    dead[0] = 0b1010110
-    part = Part(segment, dead, goals)
+    layer = layer_of(segment, draw.integers(-count, count, len(segment.keys)) * 3)
+    layer.tombstones[0] = 0b1010110
     batch = some_batch(draw, 1100)
-    masks, names = routed(part, segment.codes_of(batch), batch)
+    masks, names = layer.route(CodedBatch(layer.codes_of(batch), batch))
     found = {
         name: np.flatnonzero(mask).tolist()
         for name, mask in zip(names.tolist(), masks, strict=True)
     }
-    assert found == expected_masks(part, batch)
-    assert segment.routes is not None
-    assert (segment.routes.programs is not None) == (count < 400)
+    assert found == expected_masks(layer, batch)
+    made = layer.destinations._programs
+    assert made is not None
+    assert (made.words is not None) == (count < 400)
 
 
 @pytest.mark.parametrize("events", [1, 600])
@@ -61,7 +70,7 @@ def test_masks_are_those_of_the_pairs(
 def test_events_that_nobody_wants_go_nowhere(
     events: int, mask_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(destinations, "MASK_BYTES", mask_bytes)
+    monkeypatch.setattr(destinations_module, "MASK_BYTES", mask_bytes)
     index = Index()
     warming.warm()
     for key in range(100):
@@ -73,16 +82,36 @@ def test_programs_are_made_once_and_again_for_other_destinations(seed: int) -> N
     draw = np.random.default_rng(seed)
     segment = Segment(some_rows(draw, 200), warming.warm())
     batch = some_batch(draw, 3)
-    codes = segment.codes_of(batch)
-    part = Part(segment, segment.no_dead(), np.arange(len(segment.keys)) % 2)
-    routed(part, codes, batch)
-    first = segment.routes
-    routed(part.without(segment.keys[:1]), codes, batch)
-    assert segment.routes is first, "a removal changes no destination"
-    other = Part(segment, segment.no_dead(), np.arange(len(segment.keys)) % 3)
-    assert len(routed(other, codes, batch)[1]) <= 3
-    assert segment.routes is not first
-    assert segment.memory()["routes"] > 0
+    coded = CodedBatch(segment.codes_of(batch), batch)
+    layer = layer_of(segment, np.arange(len(segment.keys)) % 2)
+    layer.route(coded)
+    first = layer.destinations._programs
+    fewer = layer.without(segment.keys[:1])
+    fewer.route(coded)
+    assert fewer.destinations._programs is first, "a removal changes no destination"
+    other = layer_of(segment, np.arange(len(segment.keys)) % 3)
+    assert len(other.route(coded)[1]) <= 3
+    assert other.destinations._programs is not first
+    assert layer.memory()["routes"] > 0
+
+
+def test_programs_are_made_once_kernels_are_there(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    segment = Segment(some_rows(draw, 200), None)
+    batch = some_batch(draw, 3)
+    layer = layer_of(segment, np.arange(len(segment.keys)) % 2)
+    expected = expected_masks(layer, batch)
+    for _ in range(2):
+        masks, names = layer.route(CodedBatch(layer.codes_of(batch), batch))
+        assert {
+            name: np.flatnonzero(mask).tolist()
+            for name, mask in zip(names.tolist(), masks, strict=True)
+        } == expected
+        layer.lay_out(warming.warm())
+    layer.route(CodedBatch(layer.codes_of(batch), batch))
+    made = layer.destinations._programs
+    assert made is not None
+    assert made.words is not None
 
 
 @pytest.mark.parametrize("filters", [1, 20], ids=["a filter each", "twenty filters each"])

@@ -10,8 +10,7 @@ from typing import Any, Final
 import pytest
 
 from palio.errors import InvalidInput, LimitExceeded
-from palio.matching import index as index_module
-from palio.matching import snapshots, warming
+from palio.matching import building, store, warming
 from palio.matching.index import Index
 from palio.matching.kernels import registry
 from palio.matching.protocol import Matcher
@@ -60,8 +59,8 @@ class Campaign:
             except LimitExceeded:  # trees bound how many paths one filter may need
                 for tree in self.engines[1:]:
                     if key in self.filters:
-                        values = self.reference._values[key]
-                        tree.add(key, self.filters[key], values, destination=key % 9)
+                        before = self.reference._values[key]
+                        tree.add(key, self.filters[key], before, destination=key % 9)
                     else:
                         _forget(tree, key)
                 continue
@@ -127,10 +126,10 @@ def _refuses(engine: Matcher, key: int, values: dict[str, Any]) -> bool:
 
 def live(rng: random.Random, monkeypatch: pytest.MonkeyPatch, plan: str, pairs: int) -> Campaign:
     """A life of so many pairs, under one plan of the index."""
-    monkeypatch.setattr(index_module, "TWIN_PAIRS", 1 << 62)
-    monkeypatch.setattr(index_module, "MERGE_ROWS", 60)
-    monkeypatch.setattr(snapshots, "FAN_OUT", 2)
-    if plan == "twin":
+    monkeypatch.setattr(warming, "FALLBACK_PAIRS", 1 << 62)
+    monkeypatch.setattr(store, "MERGE_ROWS", 60)
+    monkeypatch.setattr(building, "FAN_OUT", 2)
+    if plan == "fallback":
         monkeypatch.setattr(registry, "_loaded", [])
     else:
         warming.warm()

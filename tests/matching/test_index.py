@@ -16,8 +16,7 @@ import pytest
 
 import palio
 from palio.errors import InvalidBinding, InvalidInput
-from palio.matching import index as index_module
-from palio.matching import snapshots, warming
+from palio.matching import building, snapshots, store, warming
 from palio.matching.index import Index
 from palio.matching.kernels import registry
 from palio.matching.reference import Reference
@@ -25,15 +24,15 @@ from palio.matching.segment import Segment
 from palio.model import Filter, to_batch, to_batches
 from tests.strategies import combined, fresh, nearby, some_bindings, some_test
 
-PLANS: Final = ("twin", "few", "many")
+PLANS: Final = ("fallback", "few", "many")
 
 
 @pytest.fixture(params=PLANS)
 def plan(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each plan in turn, forced on every part of every index of the test."""
     chosen = str(request.param)
-    monkeypatch.setattr(index_module, "TWIN_PAIRS", 1 << 62)
-    if chosen == "twin":
+    monkeypatch.setattr(warming, "FALLBACK_PAIRS", 1 << 62)
+    if chosen == "fallback":
         monkeypatch.setattr(registry, "_loaded", [])
     else:
         warming.warm()
@@ -114,8 +113,8 @@ def test_equals_reference(plan: str, rng: random.Random, round_: int) -> None:
 def test_life_of_changes(
     plan: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(snapshots, "FAN_OUT", limits[0])
-    monkeypatch.setattr(index_module, "MERGE_ROWS", limits[1])
+    monkeypatch.setattr(building, "FAN_OUT", limits[0])
+    monkeypatch.setattr(store, "MERGE_ROWS", limits[1])
     index, reference = Index(), Reference()
     supply = some_filters(rng, 300)
     filters: dict[int, Filter] = {}
@@ -287,10 +286,10 @@ def test_a_set_that_stands_still_becomes_one_part(monkeypatch: pytest.MonkeyPatc
         for key in range(0, 200, 2):
             engine.bind(key, {"v": 7})
     batch = pa.record_batch({"x": range(10)})
-    monkeypatch.setattr(index_module, "REST_PAIRS", 2_500)
+    monkeypatch.setattr(store, "REST_PAIRS", 2_500)
 
     def fresh_rows() -> int:
-        return index.explain_plan(10).fresh
+        return index.explain_plan(10).recent
 
     for _ in range(3):
         index.match(batch)
@@ -306,7 +305,7 @@ def test_a_set_that_stands_still_becomes_one_part(monkeypatch: pytest.MonkeyPatc
         index.match(batch)
     jobs.pop()()
     assert fresh_rows() == 0
-    assert len(index.explain_plan(10).parts) == 1
+    assert len(index.explain_plan(10).layers) == 1
     for engine in (index, reference):
         engine.bind(1, {"v": 1})
         engine.remove(2)
@@ -320,7 +319,7 @@ def test_readers_never_see_half_a_change(
     rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every filter matches exactly one row under any value, so that a torn read would show."""
-    monkeypatch.setattr(index_module, "REST_PAIRS", 2_000)
+    monkeypatch.setattr(store, "REST_PAIRS", 2_000)
     warming.warm()
     values, filters = 20, 300
     with ThreadPoolExecutor(3) as pool:
@@ -380,7 +379,7 @@ def test_a_small_script_never_starts_a_compiler(monkeypatch: pytest.MonkeyPatch)
     index = Index(jobs.append)
     index.add(1, parsed("x = 1"))
     batch = pa.record_batch({"x": range(100)})
-    monkeypatch.setattr(index_module, "WARM_PAIRS", 300)
+    monkeypatch.setattr(warming, "WARM_PAIRS", 300)
     for _ in range(3):
         index.match(batch)
     assert jobs == []
@@ -442,16 +441,16 @@ def test_values_that_a_filter_cannot_use_are_refused_and_nothing_is_added(
 
 
 def test_a_spare_thread_is_asked_to_merge_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "MERGE_ROWS", 1)
+    monkeypatch.setattr(store, "MERGE_ROWS", 1)
     jobs: list[Any] = []
     alone, helped = Index(), Index(jobs.append)
     for index in (alone, helped):
         index.add_many(range(160), parsed("x < :v"), {"v": list(range(160))})
-        for key in range(160 // index_module.SPARE_SHARE):
+        for key in range(160 // store.SPARE_SHARE):
             assert jobs == []
             index.bind(key, {"v": -1})
     assert len(jobs) == 1
-    assert len(alone._state.changes) == 160 // index_module.SPARE_SHARE
-    for key in range(160 // index_module.MERGE_SHARE):
+    assert len(alone._store._state.changes) == 160 // store.SPARE_SHARE
+    for key in range(160 // store.MERGE_SHARE):
         alone.bind(key, {"v": -1})
-    assert len(alone._state.changes) == 160 // index_module.SPARE_SHARE, "merged on the way"
+    assert len(alone._store._state.changes) == 160 // store.SPARE_SHARE, "merged on the way"

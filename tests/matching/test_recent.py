@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from palio.matching import snapshots, warming
-from palio.matching.change_log import Tape
+from palio.matching.change_log import ChangeLog
 from palio.matching.compile.cuts import Numbers, number_cuts, past_numbers
 from palio.matching.index import Index
-from palio.matching.recent import FEW_EVENTS, Overlay
+from palio.matching.recent import FEW_EVENTS, RecentLayer
 from palio.matching.reference import Reference
 from palio.matching.segment import Segment
 from palio.matching.subscriptions import Subscription
@@ -67,9 +67,9 @@ class Life:
     def add(self, key: int) -> None:
         filter_ = parsed(self.rng.choice(TEXTS))
         values = {name: number(self.rng) for name in sorted(filter_.variables)}
-        goal = self.rng.choice((key, key % 3))
+        destination = self.rng.choice((key, key % 3))
         for engine in (self.index, self.reference):
-            engine.add(key, filter_, values, destination=goal)
+            engine.add(key, filter_, values, destination=destination)
 
     def change(self) -> None:
         move, key = self.rng.random(), self.rng.choice([*self.keys, 1000])
@@ -99,20 +99,20 @@ class Life:
         for row in range(min(3, events)):
             event = batch.slice(row, 1).to_pylist()[0]
             assert self.index.match_event(event).tolist() == found.keys[found.rows == row].tolist()
-            goals = [name for name, mask in wanted.items() if mask[row]]
-            assert self.index.route_event(event) == goals
+            destinations = [name for name, mask in wanted.items() if mask[row]]
+            assert self.index.route_event(event) == destinations
 
 
 @pytest.mark.parametrize("large", [0, 50])
 @pytest.mark.parametrize("plan", ["few", "many"])
-@pytest.mark.parametrize("most", [9, snapshots.MAX_FRESH_ROWS])
+@pytest.mark.parametrize("most", [9, snapshots.MAX_RECENT_ROWS])
 def test_equals_the_reference_after_any_changes(
     rng: random.Random, monkeypatch: pytest.MonkeyPatch, large: int, plan: str, most: int
 ) -> None:
     warming.warm()
     costs = {"few": 0.0 if plan == "few" else 1.0, "many": 0.5}
     monkeypatch.setattr(Segment, "costs", lambda *_: costs)
-    monkeypatch.setattr(snapshots, "MAX_FRESH_ROWS", most)
+    monkeypatch.setattr(snapshots, "MAX_RECENT_ROWS", most)
     life = Life(rng, large)
     for events in (20, 1, 0, 17, FEW_EVENTS, FEW_EVENTS + 1, 520, 40):
         for _ in range(rng.choice((0, 1, 12))):
@@ -125,10 +125,10 @@ def test_equals_the_reference_after_any_changes(
 @pytest.mark.parametrize("op", ["=", "<", "<=", ">", ">="])
 def test_cuts_are_those_of_whole_columns(op: str) -> None:
     """The kernel's cut of one number is what numpy makes of a column of them."""
-    tape = Tape()
+    log = ChangeLog()
     for key, each in enumerate(NUMBERS):
-        tape.note(key, Subscription(parsed(f"x {op} :p"), {"p": each}, key))
-    overlay, keys = Overlay.empty(warming.warm()).advanced(tape, 0, len(NUMBERS))
+        log.note(key, Subscription(parsed(f"x {op} :p"), {"p": each}, key))
+    recent, keys = RecentLayer.empty(warming.warm()).advanced(log, 0, len(NUMBERS))
     assert keys.tolist() == list(range(len(NUMBERS)))
     expected = set()
     for kind in (int, float):
@@ -142,7 +142,7 @@ def test_cuts_are_those_of_whole_columns(op: str) -> None:
             expected |= set(
                 zip(cuts.ints.tolist(), cuts.floats.tolist(), cuts.beyond.tolist(), strict=True)
             )
-    ints, floats, beyond = (array.tolist() for array in overlay.cuts[1:])
+    ints, floats, beyond = (array.tolist() for array in recent.cuts[1:])
     found = list(zip(ints, floats, beyond, strict=True))
     assert sorted(expected, key=lambda cut: (cut[2], cut[0], cut[1])) == found
 
@@ -158,7 +158,7 @@ def test_many_changes_of_few_keys_leave_few_rows() -> None:
         *((2, key) for key in (0, 1)),
         *((3, key) for key in range(5)),
     ]
-    assert index.explain_plan(1).fresh == 5
+    assert index.explain_plan(1).recent == 5
     assert "5 filters that changed lately" in str(index.explain_plan(1))
 
 
@@ -174,7 +174,7 @@ def test_slots_with_many_cuts_and_with_few() -> None:
     draw = np.random.default_rng(1)
     batch = pa.record_batch({"x": draw.random(700) * 260, "y": draw.integers(0, 9, 700)})
     assert pairs(index, batch) == pairs(reference, batch)
-    assert index.explain_plan(1).fresh == 500
+    assert index.explain_plan(1).recent == 500
     assert index.count(batch) == reference.count(batch)
 
 
@@ -184,11 +184,11 @@ def test_what_is_added_in_bulk_is_compiled() -> None:
     for key in range(snapshots.FEW_CHANGES + 1):
         index.add(key, parsed("x >= :p"), {"p": key})
     index.match(to_batch({"x": 1}))
-    assert index.explain_plan(1).fresh == 0
-    assert len(index.explain_plan(1).parts) == 1
+    assert index.explain_plan(1).recent == 0
+    assert len(index.explain_plan(1).layers) == 1
 
 
-def test_a_row_in_the_overlay_is_accounted_for() -> None:
+def test_a_row_in_the_recent_is_accounted_for() -> None:
     warming.warm()
     index = Index()
     before = index.memory()["changes"]

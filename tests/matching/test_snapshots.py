@@ -1,4 +1,4 @@
-"""Notes of changes, the small parts that readers make of them, and the job that joins all."""
+"""Notes of changes, the small layers that readers make of them, and the job that merges all."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from palio.matching import index as index_module
-from palio.matching import layers as parts_module
-from palio.matching import snapshots, warming
+from palio.matching import building, snapshots, store, warming
+from palio.matching.building import merged_layers
+from palio.matching.compiled import CompiledLayer
 from palio.matching.index import Index
-from palio.matching.layers import Part
 from palio.matching.reference import Reference
-from palio.matching.snapshots import MergeJob, State, merged_parts
+from palio.matching.snapshots import MergeJob, State
 from palio.matching.subscriptions import Subscription
 from palio.model import Filter, to_batches
 from tests.matching.test_index import check_equal, pairs, parsed
@@ -24,40 +23,40 @@ def subscription(text: str) -> Subscription:
     return Subscription(parsed(text), {}, 0)
 
 
-def owners(parts: tuple[Part, ...]) -> list[int]:
-    """The keys that live in any part."""
+def owners(layers: tuple[CompiledLayer, ...]) -> list[int]:
+    """The keys without a tombstone in some layer."""
     found = []
-    for part in parts:
-        dead = np.unpackbits(part.dead.view(np.uint8), bitorder="little")
-        found += part.owners[dead[: len(part.owners)] == 0].tolist()
+    for layer in layers:
+        bits = np.unpackbits(layer.tombstones.view(np.uint8), bitorder="little")
+        found += layer.keys[bits[: len(layer.keys)] == 0].tolist()
     return sorted(found)
 
 
 def test_readers_keep_what_they_compiled() -> None:
     state = State(())
     state.note(1, subscription("x < 1"))
-    first = state.seen_by(None).parts
-    assert state.seen_by(None).parts is first
+    first = state.snapshot(None).compiled
+    assert state.snapshot(None).compiled is first
     state.note(2, subscription("x < 2"))
-    second = state.seen_by(None).parts
+    second = state.snapshot(None).compiled
     assert second[0] is first[0]
     assert (owners(first), owners(second)) == ([1], [1, 2])
     state.note(1, None)
-    assert owners(state.seen_by(None).parts) == [2]
-    assert owners(first) == [1], "a reader's parts never change"
+    assert owners(state.snapshot(None).compiled) == [2]
+    assert owners(first) == [1], "a reader's layers never change"
 
 
 @pytest.mark.parametrize("fan_out", [2, 4])
-def test_small_parts_stay_few(fan_out: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "FAN_OUT", fan_out)
+def test_small_layers_stay_few(fan_out: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "FAN_OUT", fan_out)
     state = State(())
     most = 0
     for key in range(100):
         text = f"x < {key}" if key % 3 else f"x < {key} AND LENGTH(s) > 1"
         state.note(key, subscription(text))
-        parts = state.seen_by(None).parts
-        assert owners(parts) == list(range(key + 1))
-        most = max(most, len(parts))
+        layers = state.snapshot(None).compiled
+        assert owners(layers) == list(range(key + 1))
+        most = max(most, len(layers))
     levels = 1 + len(range(0, 100, fan_out)).bit_length()
     assert most <= 2 * fan_out * levels
 
@@ -72,12 +71,12 @@ def test_a_merge_takes_what_was_noted_and_later_notes_go_behind() -> None:
     job()
     after = job.result
     assert after is not None
-    assert len(after.parts) == 1
-    assert owners(after.parts) == [0, 1, 2, 3, 4]
+    assert len(after.layers) == 1
+    assert owners(after.layers) == [0, 1, 2, 3, 4]
     for change in state.changes[job.count :]:
         after.note(*change)
-    assert owners(after.seen_by(None).parts) == [0, 1, 3, 4, 7]
-    assert merged_parts((), None) == ()
+    assert owners(after.snapshot(None).compiled) == [0, 1, 3, 4, 7]
+    assert merged_layers((), None) == ()
 
 
 def test_a_merge_takes_in_what_came_while_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +91,7 @@ def test_a_merge_takes_in_what_came_while_it_worked(monkeypatch: pytest.MonkeyPa
     job()
     assert job.result is not None
     assert len(state.changes) - job.count <= 3
-    assert owners(job.result.seen_by(None).parts) == [key for key in range(25) if key != 3]
+    assert owners(job.result.snapshot(None).compiled) == [key for key in range(25) if key != 3]
 
 
 SHAPES: Final = (
@@ -117,21 +116,21 @@ def test_with_a_spare_thread_filters_of_any_shape_are_compiled_in_slices(
     warming.warm()
     compiled: list[int] = []
     sizes: list[int] = []
-    compile_, join = snapshots._compile_fresh, parts_module.joined
+    compile_, join = snapshots._compiled, building.joined
 
-    def compiling(fresh: Any, *others: Any) -> Any:
-        compiled.append(sum(map(snapshots.work_of, fresh.values())))
-        return compile_(fresh, *others)
+    def compiling(added: Any, *others: Any) -> Any:
+        compiled.append(sum(map(snapshots.work_of, added.values())))
+        return compile_(added, *others)
 
-    def joining(parts: Any, *others: Any) -> Any:
-        sizes.append(sum(map(snapshots.size_of, parts)))
-        return join(parts, *others)
+    def joining(layers: Any, *others: Any) -> Any:
+        sizes.append(sum(map(building.size_of, layers)))
+        return join(layers, *others)
 
-    monkeypatch.setattr(snapshots, "_compile_fresh", compiling)
-    monkeypatch.setattr(snapshots, "joined", joining)
-    monkeypatch.setattr(index_module, "SLICE_WORK", 60)
-    monkeypatch.setattr(index_module, "MERGE_PARTS", 12)
-    monkeypatch.setattr(index_module, "SLICE_JOINED", 300)
+    monkeypatch.setattr(snapshots, "_compiled", compiling)
+    monkeypatch.setattr(building, "joined", joining)
+    monkeypatch.setattr(store, "SLICE_WORK", 60)
+    monkeypatch.setattr(store, "MERGE_LAYERS", 12)
+    monkeypatch.setattr(store, "SLICE_JOINED", 300)
     monkeypatch.setattr(snapshots, "CHASE_WORK", 30)
     jobs: list[Any] = []
     index, reference = Index(jobs.append), Reference()
@@ -155,16 +154,16 @@ def test_with_a_spare_thread_filters_of_any_shape_are_compiled_in_slices(
             compiled.clear()  # what a job does holds nobody up
             sizes.clear()
     assert pairs(index, batch) == pairs(reference, batch)
-    assert index.explain_plan(1).parts
+    assert index.explain_plan(1).layers
     check_equal(index, reference, events)
 
 
 def test_without_one_a_reader_compiles_what_was_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "SLICE_WORK", 1)
+    monkeypatch.setattr(store, "SLICE_WORK", 1)
     index = Index()
     for key in range(20):
         index.add(key, shaped(key))
-    assert index._state.seen.count == 0
+    assert index._store._state.latest.count == 0
     assert index.match_event({"x": 1, "s": "a1"}).tolist() == matched(20, {"x": 1, "s": "a1"})
 
 

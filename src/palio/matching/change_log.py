@@ -1,4 +1,4 @@
-"""A tape of changes as words, which a kernel reads without asking Python for anything.
+"""A log of changes as words, which a kernel reads without asking Python for anything.
 
 Each change leaves a record: key, destination, number of comparisons, which of their numbers are
 floats (a bit for each), then what each comparison is of, then the numbers. A key that is gone, or
@@ -19,7 +19,7 @@ from palio.errors import InvalidInput
 from palio.matching.subscriptions import Subscription, Use
 from palio.model.operators import Op
 
-__all__ = ["Tape", "is_fresh"]
+__all__ = ["ChangeLog", "is_recent"]
 
 Longs: TypeAlias = npt.NDArray[np.int64]
 
@@ -27,7 +27,7 @@ FIRST_WORDS: Final = 256
 """Words of the first buffer; each next one is twice as long."""
 
 MOST_COMPARISONS: Final = 60
-"""What has more is left to those who compile whole parts: one word says which are floats."""
+"""What has more is left to those who compile whole layers: one word says which are floats."""
 
 HEAD: Final = 4
 
@@ -36,19 +36,19 @@ _GONE: Final = Struct("<4q")
 _INTEGERS: Final = tuple(Struct(f"<{HEAD + 2 * count}q") for count in range(MOST_COMPARISONS + 1))
 
 
-def is_fresh(subscription: Subscription) -> bool:
+def is_recent(subscription: Subscription) -> bool:
     """Whether a subscription is nothing but a few comparisons with numbers."""
     comparisons = subscription.comparisons
     return comparisons is not None and len(comparisons[1]) <= MOST_COMPARISONS
 
 
-class Tape:
+class ChangeLog:
     """Records of changes, and the slots of the attributes that they compare.
 
-    >>> tape = Tape()
-    >>> tape.note(7, None)
+    >>> log = ChangeLog()
+    >>> log.note(7, None)
     False
-    >>> tape.words()[:4].tolist()
+    >>> log.words()[:4].tolist()
     [7, 0, -1, 0]
     """
 
@@ -59,7 +59,7 @@ class Tape:
         self._codes: dict[tuple[Use, ...], tuple[int, ...]] = {}
 
     def note(self, key: int, subscription: Subscription | None) -> bool:
-        """Write a record; whether the key is among the fresh rows from now on."""
+        """Write a record; whether the key is among the recent rows from now on."""
         comparisons = None if subscription is None else subscription.comparisons
         record = _GONE
         fields: tuple[int | float, ...] = (key, 0, -1, 0)
@@ -72,8 +72,8 @@ class Tape:
                     kinds = ["d" if type(number) is float else "q" for number in numbers]
                     record = Struct(f"<{HEAD + count}q{''.join(kinds)}")
                     floats = sum(1 << place for place, kind in enumerate(kinds) if kind == "d")
-                goal = subscription.destination
-                fields = (key, goal, count, floats, *self._codes_of(uses), *numbers)
+                destination = subscription.destination
+                fields = (key, destination, count, floats, *self._codes_of(uses), *numbers)
         start = self.ends[-1] if self.ends else 0
         end = start + len(fields)
         self._make_room(end)

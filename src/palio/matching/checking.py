@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.matching.compile.cuts import Universe, coded_sizes, table_codes, tables_of
-from palio.matching.compile.rows import PREFIX_DEPTH, Compiled, runs
+from palio.matching.compile.rows import PREFIX_DEPTH, CompiledRows, runs
 from palio.model.values import Kind
 
 __all__ = [
@@ -143,7 +143,7 @@ def _same(array: Array, expected: Array) -> str | None:
 # --- rows ---
 
 
-def compiled_problems(compiled: Compiled) -> Iterator[Problem]:
+def compiled_problems(compiled: CompiledRows) -> Iterator[Problem]:
     """Each problem of compiled rows, whose universe is sound."""
     counts = compiled.universe.code_counts
     predicates, spans = len(compiled.predicate_slots), len(compiled.lows)
@@ -172,7 +172,7 @@ def compiled_problems(compiled: Compiled) -> Iterator[Problem]:
 
 
 def layout_problems(
-    compiled: Compiled, layout: Mapping[str, Array], depth: int
+    compiled: CompiledRows, layout: Mapping[str, Array], depth: int
 ) -> Iterator[Problem]:
     """Each problem of what kernels walk through, for rows that are sound."""
     keys, ranks = layout["keys"], layout["row_ranks"]

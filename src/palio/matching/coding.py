@@ -25,7 +25,7 @@ from palio.model.events import attribute, width
 from palio.model.limits import MAX_ATTRIBUTES
 from palio.model.values import INT64_MAX, INT64_MIN, Kind
 
-__all__ = ["Coder", "Columns"]
+__all__ = ["Coder", "Columns", "check_event"]
 
 Codes: TypeAlias = npt.NDArray[np.int32]
 
@@ -96,10 +96,10 @@ class _Slot(NamedTuple):
 class Coder:
     """Codes mappings for one universe.
 
-    >>> from palio.matching.compile.ranges import Draft, compile_drafts, ranges_of
+    >>> from palio.matching.compile.ranges import RowTemplate, compile_templates, ranges_of
     >>> from palio.model.operators import Op
     >>> below = ranges_of("x", Op.LT, np.array([5]), None)
-    >>> coder = Coder(compile_drafts([Draft(np.array([0]), [below])]).universe)
+    >>> coder = Coder(compile_templates([RowTemplate(np.array([0]), [below])]).universe)
     >>> codes = np.zeros((1, 1), np.int32)
     >>> coder.code({"x": 4.5, "y": "other"}, codes)
     >>> int(codes[0, 0]) == coder.universe.code_of("x", 4)
@@ -118,14 +118,7 @@ class Coder:
         What is no event is refused as `to_batch` refuses it.
         """
         if len(event) > MAX_ATTRIBUTES:
-            present = width([name for name, value in event.items() if value is not None])
-            if present > MAX_ATTRIBUTES:
-                raise LimitExceeded(
-                    "an event's number of attributes",
-                    limit="MAX_ATTRIBUTES",
-                    maximum=MAX_ATTRIBUTES,
-                    actual=present,
-                )
+            _check_width(event)
         row = [0] * self._width
         slots, known = self._slots, self._known
         for name, value in event.items():
@@ -161,6 +154,25 @@ class Coder:
         if len(slot.seen) < MAX_SEEN and (kind is not str or len(value) <= MAX_SEEN_CHARS):
             slot.seen[value] = code
         return code
+
+
+def check_event(event: Mapping[str, Any]) -> None:
+    """Refuse what is no event as `Coder.code` does, where there is nothing to code."""
+    _check_width(event)
+    for name, value in event.items():
+        if value is not None:
+            attribute(name, value)
+
+
+def _check_width(event: Mapping[str, Any]) -> None:
+    present = width([name for name, value in event.items() if value is not None])
+    if present > MAX_ATTRIBUTES:
+        raise LimitExceeded(
+            "an event's number of attributes",
+            limit="MAX_ATTRIBUTES",
+            maximum=MAX_ATTRIBUTES,
+            actual=present,
+        )
 
 
 _SEEN_AGAIN: Final = frozenset({int, float, str})

@@ -1,36 +1,39 @@
-"""One answer from several parts: compiled parts together, others merged pair by pair.
+"""One answer from several layers.
 
-An index that changes has one large part and a few small ones. Together they are matched by the
-kernels of `kernels/combine.py`, which number the filters of all parts alike; parts with guards,
-very large small ones, and plans for few events answer on their own, and answers are merged.
+An index that changes has one large layer and a few small ones. Batches are matched by all layers
+together, by the kernels of `kernels/combine.py`, which number the filters of all layers alike.
+Guarded layers, very large small ones, and plans for few events answer on their own, and answers
+are merged. What else is asked is asked of each layer, and is put together here.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from palio.matching.coding import check_event
+from palio.matching.compiled import CompiledLayer
 from palio.matching.kernels.records import ARROW_WORDS
 from palio.matching.kernels.registry import Kernels
-from palio.matching.layers import Part, united
-from palio.matching.recent import NOTHING_FRESH, Overlay
-from palio.matching.segment import Codes, Found, Segment
-from palio.matching.snapshots import Seen
+from palio.matching.layers import CodedBatch, Counts, Found, Layer, Longs, by_event
+from palio.matching.protocol import Matches, RowMask
+from palio.matching.recent import NOTHING_RECENT, RecentLayer
+from palio.matching.segment import Segment
+from palio.matching.snapshots import Snapshot
 
-__all__ = ["Joiner", "coded_by"]
+__all__ = ["Combiner", "coded", "match_event", "route", "route_event"]
 
 Integers: TypeAlias = npt.NDArray[np.int32]
-Longs: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
-Coded: TypeAlias = tuple[Part, Codes]
+Coded: TypeAlias = tuple[Layer, CodedBatch]
 
 MAX_JOINT_ROWS: Final = 65_536
-"""A larger small part is matched on its own: its notes for all blocks would take too much memory
+"""A larger small layer is matched on its own: its notes for all blocks would take too much memory
 (72 bytes a row and block).
 """
 
@@ -40,9 +43,40 @@ MAX_CODES: Final = 1 << 24
 EVENTS: Final = 512
 """Events in a block."""
 
+_NO_LONGS: Final = np.zeros(0, np.int64)
+
+
+def match_event(snapshot: Snapshot, event: Mapping[str, Any]) -> Longs:
+    """The keys that one event matches, ascending. What is no event is refused."""
+    if not snapshot.compiled:
+        check_event(event)  # as coding it does for a compiled layer
+    found = [layer.match_event(event) for layer in snapshot.layers]
+    if len(found) == 1:
+        return found[0]
+    keys = np.concatenate([_NO_LONGS, *found])
+    return np.unique(keys) if snapshot.is_guarded else np.sort(keys)
+
+
+def route_event(snapshot: Snapshot, event: Mapping[str, Any]) -> list[int]:
+    """The destinations that one event goes to, ascending."""
+    hit: set[int] = set()
+    for layer in snapshot.layers:
+        hit.update(layer.route_event(event).tolist())
+    return sorted(hit)
+
+
+def route(snapshot: Snapshot, events: pa.RecordBatch) -> dict[int, RowMask]:
+    """A mask of events for each destination with any match, in their order."""
+    masks: dict[int, RowMask] = {}
+    for layer, batch in coded(snapshot, events):
+        found, names = layer.route(batch)
+        for name, mask in zip(names.tolist(), found, strict=True):
+            masks[name] = masks[name] | mask if name in masks else mask
+    return dict(sorted(masks.items()))
+
 
 class _Numbering(NamedTuple):
-    """The keys of several parts, and the common rank of each part's ranks; none if they agree."""
+    """The keys of several layers, and the common rank of each layer's ranks; none if they agree."""
 
     of: tuple[object, ...]
     keys: Longs
@@ -50,23 +84,23 @@ class _Numbering(NamedTuple):
 
     @classmethod
     def made(
-        cls, large: Segment, small: Sequence[Segment], overlay: Overlay | None, kernels: Kernels
+        cls, large: Segment, small: Sequence[Segment], recent: RecentLayer | None, kernels: Kernels
     ) -> _Numbering:
         """The first of the ranks are of the large segment, whose keys mostly are all there are; the
-        last are of the overlay.
+        last are of the recent layer.
         """
         listed = [segment.keys for segment in small]
-        listed.append(np.zeros(0, np.int64) if overlay is None else overlay.rows.keys)
+        listed.append(_NO_LONGS if recent is None else recent.rows.keys)
         others = listed[0] if len(listed) == 1 else np.unique(np.concatenate(listed))
         keys, ranks, of_others = kernels.common_ranks(large.keys, others)
         if len(listed) == 1:
-            return cls((large, overlay), keys, (ranks, of_others))
+            return cls((large, recent), keys, (ranks, of_others))
         of_listed = [of_others[np.searchsorted(others, each)] for each in listed]
-        return cls((large, *small, overlay), keys, (ranks, *of_listed))
+        return cls((large, *small, recent), keys, (ranks, *of_listed))
 
 
 class _Room(NamedTuple):
-    """Rows' vectors and notes: of small parts for all blocks, of all parts for one block."""
+    """Rows' vectors and notes: of small layers for all blocks, of all layers for one block."""
 
     results: Words
     notes: Words
@@ -89,81 +123,100 @@ class _Room(NamedTuple):
         return noted < len(self.notes) and rows < len(self.own_notes)
 
 
-class Joiner:
-    """Matches batches against several parts. Any number of threads may share it."""
+class Combiner:
+    """Matches batches against several layers. Any number of threads may share it."""
 
     def __init__(self) -> None:
         self._numbering: _Numbering | None = None
         self._rooms: list[_Room] = []
         self._length = 1024
 
-    def match(self, seen: Seen, events: pa.RecordBatch, kernels: Kernels | None) -> Found:
+    def match(self, snapshot: Snapshot, events: pa.RecordBatch) -> Matches:
+        """All pairs of an event and a key that it matches, sorted."""
+        if events.num_rows == 1 and len(snapshot.layers) == 1:
+            for layer in snapshot.compiled:
+                if layer.matches_singly:
+                    keys = layer.match_one(events)
+                    return Matches(np.zeros(len(keys), np.int64), keys)
+        offsets, keys = self.found(snapshot, events)
+        kernels = snapshot.kernels
+        if kernels is not None:
+            return Matches(kernels.rows_of(offsets), keys)
+        return Matches(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), keys)
+
+    def count(self, snapshot: Snapshot, events: pa.RecordBatch) -> Counts:
+        """The keys that any event matches, ascending, and the number of events for each."""
+        if snapshot.is_guarded:  # a filter with rows in two layers would be counted twice
+            keys, counts = np.unique(self.found(snapshot, events)[1], return_counts=True)
+            return keys, counts
+        found = [layer.count(batch) for layer, batch in coded(snapshot, events)]
+        listed = [(keys[counts > 0], counts[counts > 0]) for keys, counts in found]
+        if len(listed) == 1:
+            return listed[0]
+        keys, counts = (
+            np.concatenate([_NO_LONGS, *(each[at] for each in listed)]) for at in range(2)
+        )
+        order = np.argsort(keys)
+        return keys[order], counts[order]
+
+    def found(self, snapshot: Snapshot, events: pa.RecordBatch) -> Found:
         """The keys that each event matches; a large batch in pieces, if there are many slots."""
-        sizes = [len(part.segment.compiled.universe.code_counts) for part in seen.parts]
-        step = max(EVENTS, MAX_CODES // max((1, *sizes)) // EVENTS * EVENTS)
+        widest = max((1, *(layer.slots for layer in snapshot.compiled)))
+        step = max(EVENTS, MAX_CODES // widest // EVENTS * EVENTS)
         if events.num_rows <= step:
-            return self._match(seen, events, kernels)
+            return self._found(snapshot, events)
         firsts = range(0, events.num_rows, step)
-        answers = [self._match(seen, events.slice(first, step), kernels) for first in firsts]
+        answers = [self._found(snapshot, events.slice(first, step)) for first in firsts]
         counts = np.concatenate([np.diff(offsets) for offsets, _ in answers])
         keys = np.concatenate([keys for _, keys in answers])
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), keys
 
-    def _match(self, seen: Seen, events: pa.RecordBatch, kernels: Kernels | None) -> Found:
-        coded, fresh = coded_by(seen, events, kernels)
-        together: list[Coded] = []
-        if kernels is not None:
-            together = _together(coded, events.num_rows, fresh is not None)
-        alone = [each for each in coded if all(each is not other for other in together)]
-        answers = [part.match(codes, events) for part, codes in alone]
+    def _found(self, snapshot: Snapshot, events: pa.RecordBatch) -> Found:
+        batches, kernels = coded(snapshot, events), snapshot.kernels
+        together = [] if kernels is None else _together(batches, events.num_rows)
+        alone = [each for each in batches if all(each[0] is not layer for layer, _ in together)]
+        answers = [layer.match(batch) for layer, batch in alone]
         if together and kernels is not None:
-            found = self._match_together(together, seen.overlay, fresh, events.num_rows, kernels)
-            answers.append(found)
-        elif seen.overlay is not None and fresh is not None:
-            answers.append(seen.overlay.match(fresh))
+            answers.append(self.match_together(together, kernels))
         if not answers:
-            return np.zeros(events.num_rows + 1, np.int64), np.zeros(0, np.int64)
+            return np.zeros(events.num_rows + 1, np.int64), _NO_LONGS
         answers.sort(key=lambda answer: len(answer[1]))
         whole = answers[0]
         for other in answers[1:]:
-            whole = _both(whole, other, kernels) if len(whole[1]) else other
+            whole = _merged(whole, other, kernels) if len(whole[1]) else other
         return whole
 
-    def together(self, seen: Seen, events: pa.RecordBatch, kernels: Kernels) -> Found:
-        """The answer of parts without guards, together whatever that costs."""
-        coded, fresh = coded_by(seen, events, kernels)
-        return self._match_together(coded, seen.overlay, fresh, events.num_rows, kernels)
-
-    def _match_together(
-        self,
-        coded: list[Coded],
-        overlay: Overlay | None,
-        fresh: Codes | None,
-        events: int,
-        kernels: Kernels,
-    ) -> Found:
-        """Notes of the small parts first, then the large part, which takes in all others."""
-        large, *small = (part.segment for part, _ in coded)
+    def match_together(self, batches: Sequence[Coded], kernels: Kernels) -> Found:
+        """The answer of layers without guards, a large one first, the recent one last: the notes
+        of the small layers first, then the large layer, which takes in all others.
+        """
+        compiled = [
+            (each, batch.codes) for each, batch in batches if isinstance(each, CompiledLayer)
+        ]
+        large, *small = (layer.segment for layer, _ in compiled)
+        last, batch = batches[-1]
+        events = batch.events.num_rows
+        recent = last if isinstance(last, RecentLayer) else None
         numbering = self._numbering
-        if numbering is None or not _same(numbering.of, (large, *small, overlay)):
-            numbering = self._numbering = _Numbering.made(large, small, overlay, kernels)
-        noted = [segment.compiled.rows for segment in small]
-        blocks, rows = (events + EVENTS - 1) // EVENTS, large.compiled.rows + sum(noted)
-        room = self._take_room(blocks * sum(noted), rows + (len(overlay) if overlay else 0))
+        if numbering is None or not _same(numbering.of, (large, *small, recent)):
+            numbering = self._numbering = _Numbering.made(large, small, recent, kernels)
+        noted = sum(segment.compiled.rows for segment in small)
+        blocks, rows = (events + EVENTS - 1) // EVENTS, large.compiled.rows + noted
+        room = self._take_room(blocks * noted, rows + (0 if recent is None else len(recent)))
         ends = np.zeros((len(small), blocks), np.int64)
         place = 0
-        for at, (part, codes) in enumerate(coded[1:]):
-            segment = part.segment
+        for at, (layer, codes) in enumerate(compiled[1:]):
+            segment = layer.segment
             scratch = segment.take_scratch()
             place = kernels.note_blocks(
-                codes, segment.predicates, segment.program, part.dead, scratch,
+                codes, segment.predicates, segment.program, layer.tombstones, scratch,
                 numbering.ranks[at + 1], place, room.results, room.notes, ends[at],
             )  # fmt: skip
             segment.give_back(scratch)
-        lately = NOTHING_FRESH
-        if overlay is not None and fresh is not None:
-            lately = overlay.fresh(fresh, numbering.ranks[-1])
-        (part, codes) = coded[0]
+        changed = NOTHING_RECENT
+        if recent is not None:
+            changed = recent.for_notes(batch.codes, numbering.ranks[-1])
+        layer, codes = compiled[0]
         scratch = large.take_scratch()
         offsets = np.zeros(events + 1, np.int64)
         found = np.empty(self._length, np.int64)
@@ -172,8 +225,8 @@ class Joiner:
         widened = scratch._replace(results=room.own_results, notes=room.own_notes, spare=room.spare)
         while True:
             done = kernels.match_with_notes(
-                codes, done, large.predicates, large.program, part.dead, alternatives,
-                widened, numbering.ranks[0], ends, room.results, room.notes, lately,
+                codes, done, large.predicates, large.program, layer.tombstones, alternatives,
+                widened, numbering.ranks[0], ends, room.results, room.notes, changed,
                 numbering.keys, offsets, found,
             )  # fmt: skip
             if done >= events:
@@ -202,22 +255,16 @@ class Joiner:
         return sum(array.nbytes for room in self._rooms for array in room)
 
 
-def coded_by(
-    seen: Seen, events: pa.RecordBatch, kernels: Kernels | None
-) -> tuple[list[Coded], Codes | None]:
-    """Each part with the codes of the events, and those of the overlay if it has rows; the batch is
-    exported once for all.
-    """
-    parts = seen.parts
-    overlay = seen.overlay if seen.overlay is not None and len(seen.overlay) else None
-    if kernels is None or not (parts or overlay):
-        return [(part, part.segment.codes_of(events)) for part in parts], None
+def coded(snapshot: Snapshot, events: pa.RecordBatch) -> list[Coded]:
+    """Each layer with the codes of the events; the batch is exported once for all."""
+    layers, kernels = snapshot.layers, snapshot.kernels
+    if kernels is None or not layers:
+        return [(layer, CodedBatch(layer.codes_of(events), events)) for layer in layers]
     structure = np.zeros(ARROW_WORDS, np.uint64)
     address = structure.ctypes.data
     events._export_to_c(address)
     try:
-        fresh = None if overlay is None else overlay.codes_of(events, address)
-        return [(part, part.segment.codes_of(events, address)) for part in parts], fresh
+        return [(layer, CodedBatch(layer.codes_of(events, address), events)) for layer in layers]
     finally:
         kernels.release_batch(address)
 
@@ -226,23 +273,28 @@ def _same(some: Sequence[object], others: Sequence[object]) -> bool:
     return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
-def _together(coded: Sequence[Coded], events: int, fresh: bool) -> list[Coded]:
-    """The parts to match together, the largest first; none if there is nothing beside it."""
-    plain = [each for each in coded if each[0].guards is None]
-    plain.sort(key=lambda each: -each[0].segment.compiled.rows)
-    if len(plain) + fresh < 2 or not plain or not events:
+def _together(batches: Sequence[Coded], events: int) -> list[Coded]:
+    """The layers to match together: the largest compiled one, others, and the recent one; none if
+    there is nothing beside the largest.
+    """
+    plain = [
+        (layer, batch)
+        for layer, batch in batches
+        if isinstance(layer, CompiledLayer) and not layer.is_guarded
+    ]
+    plain.sort(key=lambda each: -each[0].rows)
+    recent = [each for each in batches if isinstance(each[0], RecentLayer)]
+    if len(plain) + len(recent) < 2 or not plain or not events:
         return []
-    costs = plain[0][0].segment.costs(events)
-    if costs["few"] <= costs["many"]:
+    if not plain[0][0].prefers_blocks(events):
         return []
-    small = [each for each in plain[1:] if each[0].segment.compiled.rows <= MAX_JOINT_ROWS]
-    return [plain[0], *small] if small or fresh else []
+    small = [each for each in plain[1:] if each[0].rows <= MAX_JOINT_ROWS]
+    return [plain[0], *small, *recent] if small or recent else []
 
 
-def _both(one: Found, other: Found, kernels: Kernels | None) -> Found:
+def _merged(one: Found, other: Found, kernels: Kernels | None) -> Found:
     if kernels is not None:
-        offsets, keys = kernels.merge_found(*one, *other)
-        return offsets, keys
+        return kernels.merge_found(*one, *other)
     events = np.arange(len(one[0]) - 1)
-    pairs = [(np.repeat(events, np.diff(offsets)), keys) for offsets, keys in (one, other)]
-    return united(pairs, len(events))
+    rows = np.concatenate([np.repeat(events, np.diff(offsets)) for offsets, _ in (one, other)])
+    return by_event(rows, np.concatenate([one[1], other[1]]), len(events))

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from palio.matching.compile.rows import Compiled
+from palio.matching.compile.rows import CompiledRows
 from palio.matching.kernels.records import CHUNK, Pivots
 from palio.matching.kernels.registry import Kernels
 
@@ -53,7 +53,7 @@ class Counting:
         the widths of pivots make one expect at first."""
 
     @classmethod
-    def of(cls, compiled: Compiled, ranks: npt.NDArray[Any]) -> Counting | None:
+    def of(cls, compiled: CompiledRows, ranks: npt.NDArray[Any]) -> Counting | None:
         """The plan for rows with these ranks; None if they cannot be counted so."""
         counts = compiled.universe.code_counts
         is_one = len(compiled.span_offsets) == len(compiled.lows) + 1
@@ -142,7 +142,7 @@ def _with_fewer_slots(
     return pivot
 
 
-def _arranged(compiled: Compiled, pivot: Longs, ranks: npt.NDArray[Any]) -> Pivots:
+def _arranged(compiled: CompiledRows, pivot: Longs, ranks: npt.NDArray[Any]) -> Pivots:
     """Rows, their pivots and their other predicates, group by group."""
     items, slots_of = compiled.row_predicates, compiled.predicate_slots
     offsets, counts = compiled.row_offsets, compiled.universe.code_counts

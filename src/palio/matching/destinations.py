@@ -8,21 +8,19 @@ cheaper. Only destinations that are hit come into the answer: there may be a hun
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from palio.matching.compile.rows import Compiled
+from palio.matching.compile.rows import CompiledRows
 from palio.matching.kernels.registry import Kernels
-from palio.matching.layers import Part
-from palio.matching.recent import Overlay
-from palio.matching.segment import Codes, Found, Segment
+from palio.matching.layers import Codes, Found, Longs, Routed
+from palio.matching.segment import Segment
 
-__all__ = ["Routes", "routed", "routed_lately"]
+__all__ = ["LEAST_ROWS", "Destinations", "in_pieces"]
 
-Longs: TypeAlias = npt.NDArray[np.int64]
 Masks: TypeAlias = npt.NDArray[np.bool_]
 Words: TypeAlias = npt.NDArray[np.uint64]
 
@@ -37,85 +35,93 @@ BLOCK: Final = 512
 """Events in a block."""
 
 
-class Routes(NamedTuple):
-    """The destinations of a segment, ascending, and the number of that of each rank.
+class _Programs(NamedTuple):
+    """The programs of all destinations, one after the other; none if they would not pay."""
 
-    `programs` are laid out one after the other in the order of destinations; there are none if they
-    would not pay.
-    """
-
-    destinations: Longs
-    names: Longs
-    numbers: Longs
-    programs: npt.NDArray[np.uint32] | None
-    program_offsets: Longs
-
-    @property
-    def nbytes(self) -> int:
-        """What it takes beyond the destinations themselves."""
-        listed = [self.names, self.numbers, self.program_offsets]
-        return sum(each.nbytes for each in listed) + (
-            0 if self.programs is None else self.programs.nbytes
-        )
+    kernels: Kernels | None
+    """The kernels that they were made with."""
+    words: npt.NDArray[np.uint32] | None = None
+    offsets: Longs = np.zeros(1, np.int64)
 
 
-def routed(part: Part, codes: Codes, events: pa.RecordBatch) -> tuple[Masks, Longs]:
-    """A mask of events for each destination of a part that is hit, and their names, ascending."""
-    segment = part.segment
-    routes = segment.routes
-    if routes is None or routes.destinations is not part.destinations:
-        routes = segment.routes = _routes_of(segment, part.destinations)
-    if routes.programs is None or part.guards is not None:
-        return _by_pairs(routes, part.owners, part.match(codes, events))
-    return _by_programs(routes, segment, part.dead, codes)
+class Destinations:
+    """The destination of each filter of a layer, by rank. What routing needs is made when asked."""
+
+    def __init__(self, keys: Longs, by_rank: Longs) -> None:
+        self.keys, self.by_rank = keys, by_rank
+        self._programs: _Programs | None = None
+
+    @cached_property
+    def _numbered(self) -> tuple[Longs, Longs]:
+        """All destinations, ascending, and the number of each rank's."""
+        names, numbers = np.unique(self.by_rank, return_inverse=True)
+        return names, numbers
+
+    def of(self, keys: Longs) -> Longs:
+        """The destinations of some keys."""
+        return self.by_rank.take(np.searchsorted(self.keys, keys))
+
+    def of_found(self, found: Found) -> Routed:
+        """The same for what a batch matches, put together by destination."""
+        names, numbers_of = self._numbered
+        offsets, keys = found
+        events = len(offsets) - 1
+        numbers = numbers_of[np.searchsorted(self.keys, keys)]
+        hit = np.zeros(len(names), np.bool_)
+        hit[numbers] = True
+        places = np.cumsum(hit) - 1
+        masks = np.zeros((int(hit.sum()), events), np.bool_)
+        masks[places[numbers], np.repeat(np.arange(events), np.diff(offsets))] = True
+        return masks, names[hit]
+
+    def route(self, segment: Segment, codes: Codes, tombstones: Words) -> Routed:
+        """Route a batch by the segment that these destinations are of, which keys are its own."""
+        programs = self._programs
+        if programs is None or programs.kernels is not segment.kernels:
+            programs = self._programs = self._programs_of(segment)
+        kernels, words, offsets = programs
+        if kernels is None or words is None:
+            return self.of_found(segment.match(codes, tombstones))
+        scratch = segment.take_scratch()
+
+        def fill(first: int, masks: Words) -> None:
+            kernels.route_blocks(
+                codes, first, segment.predicates, words, offsets, tombstones, scratch, masks
+            )
+
+        answer = in_pieces(self._numbered[0], codes.shape[1], fill)
+        segment.give_back(scratch)
+        return answer
+
+    def _programs_of(self, segment: Segment) -> _Programs:
+        names, numbers = self._numbered
+        rows, kernels = segment.compiled, segment.kernels
+        if kernels is None or len(names) * LEAST_ROWS > rows.rows:
+            return _Programs(kernels)
+        owners = numbers[segment.row_ranks]
+        order = np.lexsort((-_log_share(rows), owners))
+        ends = np.searchsorted(owners[order], np.arange(len(names)), "right")
+        programs, first = [], 0
+        for end in ends.tolist():
+            programs.append(_program(segment, kernels, order[first:end]))
+            first = end
+        sizes = [len(program) for program in programs]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return _Programs(kernels, np.concatenate(programs), offsets)
+
+    def memory(self, known: Longs) -> dict[str, int]:
+        """Bytes by part, without arrays that are `known`."""
+        own = [each for each in (self.keys, self.by_rank) if each is not known]
+        routes = [*self.__dict__.get("_numbered", ())]
+        if self._programs is not None and self._programs.words is not None:
+            routes += [self._programs.words, self._programs.offsets]
+        return {
+            "destinations": sum(each.nbytes for each in own),
+            "routes": sum(each.nbytes for each in routes),
+        }
 
 
-def _by_pairs(routes: Routes, owners: Longs, found: Found) -> tuple[Masks, Longs]:
-    offsets, keys = found
-    events = len(offsets) - 1
-    numbers = routes.numbers[np.searchsorted(owners, keys)]
-    hit = np.zeros(len(routes.names), np.bool_)
-    hit[numbers] = True
-    places = np.cumsum(hit) - 1
-    masks = np.zeros((int(hit.sum()), events), np.bool_)
-    masks[places[numbers], np.repeat(np.arange(events), np.diff(offsets))] = True
-    return masks, routes.names[hit]
-
-
-def _by_programs(
-    routes: Routes, segment: Segment, dead: npt.NDArray[np.uint64], codes: Codes
-) -> tuple[Masks, Longs]:
-    assert segment.kernels is not None
-    assert routes.programs is not None
-    programs, program_offsets = routes.programs, routes.program_offsets
-    route_blocks = segment.kernels.route_blocks
-    scratch = segment.take_scratch()
-
-    def fill(first: int, words: Words) -> None:
-        route_blocks(
-            codes, first, segment.predicates, programs, program_offsets, dead,
-            scratch, words,
-        )  # fmt: skip
-
-    answer = _piece_by_piece(routes.names, codes.shape[1], fill)
-    segment.give_back(scratch)
-    return answer
-
-
-def routed_lately(overlay: Overlay, codes: Codes) -> tuple[Masks, Longs]:
-    """The same for an overlay."""
-    rows, cuts = overlay.rows, overlay.cuts
-    names, numbers = np.unique(rows.destinations, return_inverse=True)
-
-    def fill(first: int, words: Words) -> None:
-        overlay.kernels.route_recent(codes, first, rows, cuts.offsets, numbers, words)
-
-    return _piece_by_piece(names, codes.shape[1], fill)
-
-
-def _piece_by_piece(
-    names: Longs, events: int, fill: Callable[[int, Words], None]
-) -> tuple[Masks, Longs]:
+def in_pieces(names: Longs, events: int, fill: Callable[[int, Words], None]) -> Routed:
     """The masks and names of the destinations that are hit, where `fill` writes the bits of some
     blocks from an event on.
     """
@@ -144,25 +150,7 @@ def _bits_of(words: npt.NDArray[np.uint64], events: int) -> Masks:
     return np.unpackbits(packed, axis=1, count=events, bitorder="little").view(np.bool_)
 
 
-def _routes_of(segment: Segment, destinations: Longs) -> Routes:
-    names, numbers = np.unique(destinations, return_inverse=True)
-    compiled, kernels = segment.compiled, segment.kernels
-    no_offsets = np.zeros(1, np.int64)
-    if kernels is None or len(names) * LEAST_ROWS > compiled.rows:
-        return Routes(destinations, names, numbers, None, no_offsets)
-    owners = numbers[segment.row_ranks]
-    order = np.lexsort((-_log_share(compiled), owners))
-    ends = np.searchsorted(owners[order], np.arange(len(names)), "right")
-    programs, first = [], 0
-    for end in ends.tolist():
-        programs.append(_program(segment, kernels, order[first:end]))
-        first = end
-    sizes = [len(program) for program in programs]
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Routes(destinations, names, numbers, np.concatenate(programs), offsets)
-
-
-def _log_share(compiled: Compiled) -> npt.NDArray[np.float64]:
+def _log_share(compiled: CompiledRows) -> npt.NDArray[np.float64]:
     """For each row the logarithm of the share of events it would admit if codes were drawn evenly
     and independently: those that admit most decide most events.
     """

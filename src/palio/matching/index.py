@@ -2,44 +2,43 @@
 
 How it stays fast while it changes:
 
-1. Most filters stand in one large *part*. A part never changes: a removal makes a part that shares
-   everything but the bits of the dead.
-2. Changes are only noted, in order. Whoever matches next marks the dead and compiles the new, all
-   at once (`states.py`). With a thread to spare the writer does so, too, in slices of bounded work:
+1. Most filters stand in one large compiled *layer*. A layer never changes: a removal makes a layer
+   that shares everything but the tombstones.
+2. Changes are only noted, in order. Whoever matches next makes a *snapshot* of layers with all of
+   them (`snapshots.py`). With a thread to spare the writer does so, too, in slices of bounded work:
    what is left to whoever matches next is one slice at the most.
 3. All of this hangs on one attribute, replaced as a whole, but for the notes, which one step
    extends. A reader sees exactly the changes made before; it never waits. Changes are made by one
    thread at a time, which is the caller's promise.
-4. When there are many notes, they are joined with the parts by a job that reads a state and builds
-   another. It may run in any thread (`submit`); the next change puts its result in place, with the
-   few notes made since behind it.
+4. When there are many notes, they are merged with the layers by a job that reads a state and builds
+   another (`store.py`). It may run in any thread (`submit`); the next change puts its result in
+   place, with the few notes made since behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from math import inf
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidInput
-from palio.matching import storage, warming
+from palio.matching import combining, storage
 from palio.matching.admission import Admission, Scan, Scans, admission_of, scans_of
-from palio.matching.combining import Joiner, coded_by
-from palio.matching.compile.ranges import Draft
-from palio.matching.compile.terms import Guard, draft_table
-from palio.matching.destinations import routed, routed_lately
-from palio.matching.kernels.registry import Kernels, ready
-from palio.matching.layers import Part, part_of
-from palio.matching.plans import PartPlan, Plan
+from palio.matching.building import layer_of
+from palio.matching.combining import Combiner
+from palio.matching.compile.ranges import RowTemplate
+from palio.matching.compile.terms import Guard, table_templates
+from palio.matching.compiled import CompiledLayer
+from palio.matching.kernels.registry import ready
+from palio.matching.layers import Longs
+from palio.matching.plans import LayerPlan, Plan
 from palio.matching.protocol import Matches, RowMask
-from palio.matching.segment import Found
-from palio.matching.snapshots import SLICE_JOINED, Change, MergeJob, Seen, State, merged_parts
+from palio.matching.snapshots import Snapshot
+from palio.matching.store import LayerStore
 from palio.matching.subscriptions import (
     Subscription,
     Subscriptions,
@@ -47,47 +46,13 @@ from palio.matching.subscriptions import (
     is_number,
     recipe_of,
 )
-from palio.model.events import conform, to_batch
+from palio.matching.warming import Submit, WarmUp
+from palio.model.events import conform
 from palio.model.explaining import Explanation
 from palio.model.filters import Filter
 from palio.model.values import NO_VALUES, Bindings
 
 __all__ = ["Index"]
-
-Longs: TypeAlias = npt.NDArray[np.int64]
-
-Submit: TypeAlias = Callable[[Callable[[], Any]], Any]
-"""Runs a job in another thread, such as the `submit` of an executor."""
-
-MERGE_SHARE: Final = 8
-"""Changes are joined into the large part when they are an eighth of its rows..."""
-
-SPARE_SHARE: Final = 16
-"""...a sixteenth with a thread to spare, so that matching is the less held up by them..."""
-
-MERGE_ROWS: Final = 4096
-"""...but not before there are so many..."""
-
-MERGE_PARTS: Final = 64
-"""...or so many small parts, each of which costs an event some 10 us."""
-
-REST_PAIRS: Final = 100_000_000
-"""Rows that changed lately are compiled once so many pairs of them and an event were matched, and
-nothing changed meanwhile: a set that stands still becomes one part."""
-
-CATCH_UP: Final = 256
-"""With a thread to spare, a writer takes in what it noted whenever that is so many changes: whoever
-matches next is not held up by all that was added since the last match..."""
-
-SLICE_WORK: Final = 512
-"""...or so many constraints and constants to compile, for 10 ms."""
-
-TWIN_PAIRS: Final = 1_000_000
-"""Without `submit`, so many pairs of event and filter are matched in Python before kernels are
-loaded; while another process compiles them, so many again before the next try."""
-
-WARM_PAIRS: Final = 100_000
-"""With `submit`, so many are matched before it is asked to load them: a small script never does."""
 
 
 class Index:
@@ -108,21 +73,12 @@ class Index:
     """
 
     def __init__(self, submit: Submit | None = None) -> None:
-        self._submit = submit
         self._subscriptions = Subscriptions()
-        self._state = self._new_state(())
-        self._joiner = Joiner()
+        self._store = LayerStore(submit)
+        self._warm_up = WarmUp(submit)
+        self._combiner = Combiner()
         self._scans = Scans()
-        self._job: MergeJob | None = None
-        self._twin_pairs = 0
-        self._asked_to_warm = False
         self._conforming: pa.Schema | None = None
-        self._resting: Seen | None = None
-        self._rested_pairs = 0
-
-    def _new_state(self, parts: tuple[Part, ...], changes: Iterable[Change] = ()) -> State:
-        """A state whose readers join no more than a slice if there is a thread for the rest."""
-        return State(parts, changes, most_joined=inf if self._submit is None else SLICE_JOINED)
 
     # -- changes ----------------------------------------------------------------------------------
 
@@ -135,13 +91,13 @@ class Index:
         destination: int | None = None,
     ) -> None:
         """Add or replace the filter of a key."""
-        goal = key if destination is None else destination
+        destination = key if destination is None else destination
         given = dict(values)
         numeric = recipe_of(filter).numeric
         is_plain = given.keys() == numeric.keys() == filter.variables
         if not is_plain or not all(map(is_number, given.values())):
             filter.bind(values)  # refuses a missing or unusable value before anything changes
-        self._put(key, Subscription(filter, given, goal))
+        self._put(key, Subscription(filter, given, destination))
 
     def add_many(
         self,
@@ -179,42 +135,31 @@ class Index:
         if bool(np.any(keys[1:] == keys[:-1])):
             raise InvalidInput("a key occurs in two tables; each filter needs its own")
         guards: list[Guard] = []
-        plain: list[Draft] = []
-        guarded: list[Draft] = []
+        plain: list[RowTemplate] = []
+        guarded: list[RowTemplate] = []
         for table in listed:
-            rows, guarded_rows = draft_table(table, guards)
+            rows, guarded_rows = table_templates(table, guards)
             plain += rows
             guarded += guarded_rows
-        engine = self._kernels_for_bulk(len(keys))
-        goals = np.concatenate([table.destinations for table in listed])[order]
-        fresh = (
-            part_of(plain, None if np.array_equal(goals, keys) else (keys, goals), engine),
-            part_of(guarded, None, engine, guards) if guards else None,
+        kernels = self._warm_up.kernels_for_bulk(len(keys))
+        destinations = np.concatenate([table.destinations for table in listed])[order]
+        own = np.array_equal(destinations, keys)
+        found = (
+            layer_of(plain, None if own else (keys, destinations), kernels),
+            layer_of(guarded, None, kernels, guards) if guards else None,
         )
-        made = tuple(part for part in fresh if part is not None)
-        self._admit(frozenset(scan for part in made for scan in part.segment.texts.scans))
-        self._take_in(listed, keys, made)
-
-    def _take_in(self, tables: list[Table], keys: Longs, fresh: tuple[Part, ...]) -> None:
-        """Put new parts in place of whatever had their keys."""
-        self._collect()
-        if len(self._subscriptions):
-            for key in keys.tolist():
-                self._subscriptions.discard(key)
-        self._job = None
-        state = self._state
-        parts = tuple(part.without(keys) for part in state.parts)
-        replaced = set(keys.tolist()) if state.changes else set()
-        left = [change for change in state.changes if change[0] not in replaced]
-        self._subscriptions.tables.extend(tables)
-        self._state = self._new_state((*parts, *fresh), left)
-        self._merge_if_due()
+        layers = tuple(layer for layer in found if layer is not None)
+        self._admit(_scans_of(layers))
+        for key in keys.tolist() if len(self._subscriptions) else ():
+            self._subscriptions.discard(key)
+        self._subscriptions.tables.extend(listed)
+        self._store.add(keys, layers)
 
     def remove(self, key: int) -> None:
         """Forget a key; `KeyError` if it is not there."""
         if not self._subscriptions.discard(key):
             raise KeyError(key)
-        self._note(key, None)
+        self._store.note(key, None)
 
     def bind(self, key: int, values: Bindings) -> None:
         """Change some of a filter's parameters; the next `match` sees them."""
@@ -224,12 +169,12 @@ class Index:
         if table is not None:
             table.gone.add(key)
         self._subscriptions.single[key] = changed
-        self._note(key, changed)
+        self._store.note(key, changed)
 
     def _put(self, key: int, subscription: Subscription) -> None:
         self._admit(scans_of(subscription))
         self._subscriptions[key] = subscription
-        self._note(key, subscription)
+        self._store.note(key, subscription)
 
     def admission(self, filter: Filter, values: Bindings = NO_VALUES) -> Admission:
         """What a filter would add to the work of matching, without adding it.
@@ -247,76 +192,19 @@ class Index:
             return
         if not self._scans.fits(scans):
             self.merge()
-            self._scans.known = self._scanning()
+            self._scans.known = set(_scans_of(self._store.layers))
         self._scans.admit(scans)
 
-    def _scanning(self) -> set[Scan]:
-        """The text tests of all parts that are tried on every text."""
-        return {scan for part in self._state.parts for scan in part.segment.texts.scans}
-
-    def _note(self, key: int, subscription: Subscription | None) -> None:
-        """Note what became of a key; None if it is gone."""
-        self._collect()
-        self._state.note(key, subscription)
-        self._merge_if_due()
-        if self._submit is not None:
-            self._catch_up()
-
-    def _catch_up(self) -> None:
-        """Take in what was noted, if it is much."""
-        state, engine = self._state, ready()
-        if engine is None:
-            return
-        seen = state.seen
-        if len(state.changes) - seen.count >= CATCH_UP or state.work - seen.work >= SLICE_WORK:
-            state.seen_by(engine)
-
-    # -- merging ----------------------------------------------------------------------------------
-
     def merge(self) -> None:
-        """Join everything into one part, in this thread, and put it in place."""
-        self._job = None
-        engine = ready()
-        parts = self._state.seen_by(engine).all_parts()
-        self._state = self._new_state(merged_parts(parts, engine))
-
-    def _merge_if_due(self) -> None:
-        state = self._state
-        small = state.rows - state.largest + len(state.changes)
-        share = MERGE_SHARE if self._submit is None else SPARE_SHARE
-        due = max(MERGE_ROWS, state.largest // share)
-        if small < due and state.small_parts < MERGE_PARTS:
-            return
-        if self._submit is None:
-            self.merge()
-        elif self._job is None:
-            self._job = MergeJob(state, ready())
-            self._submit(self._job)
-
-    def _collect(self) -> None:
-        """Put the result of a finished merge in place, with the changes since behind it."""
-        job = self._job
-        if job is not None and job.result is not None:
-            changes, self._state, self._job = self._state.changes, job.result, None
-            for key, subscription in changes[job.count :]:
-                self._state.note(key, subscription)
+        """Merge all layers and changes in this thread, and put the result in place."""
+        self._store.merge()
 
     # -- matching ---------------------------------------------------------------------------------
 
     def match(self, events: pa.RecordBatch) -> Matches:
         """All pairs (row, key) of an event and a filter it matches, sorted."""
         events = self._conform(events)
-        if events.num_rows == 1:
-            seen = self._seen(1)
-            if seen.overlay is None and len(seen.parts) == 1 and seen.parts[0].matches_singly:
-                part = seen.parts[0]
-                keys = part.segment.match_one(events, part.dead)
-                return Matches(np.zeros(len(keys), np.int64), keys)
-        offsets, keys = self._found(events)
-        engine = ready()
-        if engine is not None:
-            return Matches(engine.rows_of(offsets), keys)
-        return Matches(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), keys)
+        return self._combiner.match(self._snapshot(events.num_rows), events)
 
     def match_event(self, event: Mapping[str, Any]) -> Longs:
         """The keys of the filters that one event matches, ascending: a mapping is not turned into
@@ -328,13 +216,12 @@ class Index:
         >>> index.match_event({"price": 9.5}).tolist()
         [7]
         """
-        seen = self._seen(1)
-        if not seen.parts or any(part.guards is not None for part in seen.parts):
-            return self.match(to_batch(event)).keys
-        found = [part.segment.match_event(event, part.dead) for part in seen.parts]
-        if seen.overlay is not None:
-            found.append(seen.overlay.match_event(event))
-        return found[0] if len(found) == 1 else np.sort(np.concatenate(found))
+        return combining.match_event(self._snapshot(1), event)
+
+    def route(self, events: pa.RecordBatch) -> dict[int, RowMask]:
+        """For each destination with any match, which rows go there."""
+        events = self._conform(events)
+        return combining.route(self._snapshot(events.num_rows), events)
 
     def route_event(self, event: Mapping[str, Any]) -> list[int]:
         """The destinations that one event goes to, ascending.
@@ -345,25 +232,7 @@ class Index:
         >>> index.route_event({"price": 9.5})
         [1]
         """
-        seen = self._seen(1)
-        if any(part.guards is not None for part in seen.parts):
-            return list(self.route(to_batch(event)))
-        hit: set[int] = set()
-        for part in seen.parts:
-            keys = part.segment.match_event(event, part.dead)
-            if len(keys):
-                goals = part.destinations.take(np.searchsorted(part.segment.keys, keys))
-                hit.update(goals.tolist())
-        if seen.overlay is not None:
-            rows = seen.overlay.rows
-            keys = seen.overlay.match_event(event)
-            hit.update(rows.destinations.take(np.searchsorted(rows.keys, keys)).tolist())
-        return sorted(hit)
-
-    def count(self, events: pa.RecordBatch) -> dict[int, int]:
-        """How many events of a batch each key matches (keys without any are left out)."""
-        keys, counts = self.counts(events)
-        return dict(zip(keys.tolist(), counts.tolist(), strict=True))
+        return combining.route_event(self._snapshot(1), event)
 
     def counts(self, events: pa.RecordBatch) -> tuple[Longs, Longs]:
         """The keys that any event of a batch matches, ascending, and how many do.
@@ -378,38 +247,12 @@ class Index:
         [[7], [1]]
         """
         events = self._conform(events)
-        seen = self._seen(events.num_rows)
-        if any(part.guards is not None for part in seen.parts):
-            keys, counts = np.unique(self._found(events)[1], return_counts=True)
-            return keys, counts
-        coded, fresh = coded_by(seen, events, ready())
-        found = [(part.segment.keys, part.segment.count(codes, part.dead)) for part, codes in coded]
-        if seen.overlay is not None and fresh is not None:
-            found.append((seen.overlay.rows.keys, seen.overlay.count(fresh)))
-        listed = [(keys[counts > 0], counts[counts > 0]) for keys, counts in found]
-        if len(listed) == 1:
-            return listed[0]
-        none = np.zeros(0, np.int64)
-        keys, counts = (np.concatenate([none, *(each[at] for each in listed)]) for at in range(2))
-        order = np.argsort(keys)
-        return keys[order], counts[order]
+        return self._combiner.count(self._snapshot(events.num_rows), events)
 
-    def route(self, events: pa.RecordBatch) -> dict[int, RowMask]:
-        """For each destination with any match, which rows go there."""
-        events = self._conform(events)
-        seen = self._seen(events.num_rows)
-        coded, fresh = coded_by(seen, events, ready())
-        answers = [routed(part, codes, events) for part, codes in coded]
-        if seen.overlay is not None and fresh is not None:
-            answers.append(routed_lately(seen.overlay, fresh))
-        masks: dict[int, RowMask] = {}
-        for found, names in answers:
-            for name, mask in zip(names.tolist(), found, strict=True):
-                masks[name] = masks[name] | mask if name in masks else mask
-        return dict(sorted(masks.items()))
-
-    def _found(self, events: pa.RecordBatch) -> Found:
-        return self._joiner.match(self._seen(events.num_rows), events, ready())
+    def count(self, events: pa.RecordBatch) -> dict[int, int]:
+        """How many events of a batch each key matches (keys without any are left out)."""
+        keys, counts = self.counts(events)
+        return dict(zip(keys.tolist(), counts.tolist(), strict=True))
 
     def _conform(self, events: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the model's types; a schema seen just before needs no second look."""
@@ -422,57 +265,17 @@ class Index:
             self._conforming = schema
         return changed
 
-    def _seen(self, events: int) -> Seen:
-        """The present state, its parts laid out if compiled code has become ready."""
-        state = self._state
-        engine = self._kernels(state, events)
-        seen = state.seen_by(engine)
-        if engine is not None:
-            for part in seen.parts:
-                if part.segment.kernels is None:
-                    part.segment.lay_out(engine)
-            if seen.overlay is not None and len(seen.overlay):
-                self._rest(state, seen, events * len(seen.overlay))
-        return seen
-
-    def _rest(self, state: State, seen: Seen, pairs: int) -> None:
-        """Have what was seen joined if it stays as it is for long enough."""
-        if self._resting is not seen:
-            self._resting, self._rested_pairs = seen, 0
-        before = self._rested_pairs
-        self._rested_pairs = before + pairs
-        if before <= REST_PAIRS < self._rested_pairs:
-            (self._submit or _at_once)(partial(state.rest, seen, ready()))
-
-    def _kernels(self, state: State, events: int) -> Kernels | None:
-        engine = ready()
-        if engine is not None:
-            return engine
-        rows = state.rows + len(state.changes)
-        self._twin_pairs += rows * events
-        if self._submit is None:
-            if self._twin_pairs <= TWIN_PAIRS:
-                return None
-            self._twin_pairs = 0
-            return warming.warm_unless_busy()
-        if self._twin_pairs > WARM_PAIRS and not self._asked_to_warm:
-            self._asked_to_warm = True
-            self._submit(warming.warm)
-        return None
-
-    def _kernels_for_bulk(self, count: int) -> Kernels | None:
-        """Kernels for laying out many filters at once, if they are there or worth waiting for."""
-        engine = ready()
-        if engine is None and self._submit is None and count > MERGE_ROWS:
-            return warming.warm_unless_busy()
-        return engine
+    def _snapshot(self, events: int) -> Snapshot:
+        """All changes made before, for this many events."""
+        kernels = ready() or self._warm_up.kernels(self._store.rows * events)
+        return self._store.snapshot(kernels, events)
 
     # -- files ------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Write the index to a directory of flat files, everything merged."""
         self.merge()
-        storage.save(path, self._state.parts, self._subscriptions)
+        storage.save(path, self._store.layers, self._subscriptions)
 
     @classmethod
     def load(cls, path: str | Path, mmap: bool = True, submit: Submit | None = None) -> Index:
@@ -482,9 +285,9 @@ class Index:
         were checked when they were added, and are not again.
         """
         index = cls(submit)
-        index._subscriptions, parts = storage.load(path, mmap)
-        index._state = index._new_state(parts)
-        index._scans.known = index._scanning()
+        index._subscriptions, layers = storage.load(path, mmap)
+        index._store = LayerStore(submit, layers)
+        index._scans.known = set(_scans_of(layers))
         return index
 
     # -- about it ---------------------------------------------------------------------------------
@@ -499,23 +302,19 @@ class Index:
         return self._subscriptions[key]
 
     def explain_plan(self, events: int) -> Plan:
-        """How a batch of so many events would be matched, part by part, and what decides it."""
-        seen = self._state.seen_by(ready())
-        fresh = 0 if seen.overlay is None else len(seen.overlay)
-        return Plan(events, tuple(PartPlan.of(part, events) for part in seen.parts), fresh)
+        """How a batch of so many events would be matched, layer by layer, and what decides it."""
+        snapshot = self._store.snapshot(ready())
+        recent = 0 if snapshot.recent is None else len(snapshot.recent)
+        return Plan(
+            events, tuple(LayerPlan.of(layer, events) for layer in snapshot.compiled), recent
+        )
 
     def memory(self) -> dict[str, int]:
         """Bytes used, by part of the structure."""
         total = {"subscriptions": self._subscriptions.memory()}
-        for part in self._state.parts:
-            sizes = {**part.segment.memory(), "dead": part.dead.nbytes}
-            if part.destinations is not part.segment.keys:
-                sizes["destinations"] = part.destinations.nbytes
+        for sizes in (self._store.memory(), {"scratch": self._combiner.memory()}):
             for name, size in sizes.items():
                 total[name] = total.get(name, 0) + size
-        overlay = self._state.seen.overlay
-        total["changes"] = self._state.tape.nbytes + (0 if overlay is None else overlay.nbytes)
-        total["scratch"] = total.get("scratch", 0) + self._joiner.memory()
         return total
 
     def __len__(self) -> int:
@@ -525,5 +324,6 @@ class Index:
         return key in self._subscriptions
 
 
-def _at_once(job: Callable[[], Any]) -> None:
-    job()
+def _scans_of(layers: Iterable[CompiledLayer]) -> frozenset[Scan]:
+    """The text tests of some layers that are tried on every text."""
+    return frozenset(scan for layer in layers for scan in layer.segment.texts.scans)

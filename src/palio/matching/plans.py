@@ -1,23 +1,23 @@
-"""What `explain_plan` says: which plan each part of an index would take for a batch, and why."""
+"""What `explain_plan` says: the plan of each compiled layer of an index for a batch, and why."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from palio.matching.layers import Part
+from palio.matching.compiled import CompiledLayer
 
-__all__ = ["PartPlan", "Plan"]
+__all__ = ["LayerPlan", "Plan"]
 
 PLANS = {
     "few": "event by event: bucketed bitmaps, then exact tests",
     "many": "blocks of 512 events: a vector for each predicate, ANDed along shared prefixes",
-    "twin": "plain Python until the kernels are compiled",
+    "fallback": "plain Python until the kernels are compiled",
 }
 
 
 @dataclass(frozen=True)
-class PartPlan:
-    """The plan for one part: counts, the cost estimate of each plan in microseconds, and the
+class LayerPlan:
+    """The plan for one layer: counts, the cost estimate of each plan in microseconds, and the
     choice.
     """
 
@@ -33,16 +33,16 @@ class PartPlan:
     cost_us: dict[str, float]
 
     @classmethod
-    def of(cls, part: Part, events: int) -> PartPlan:
-        """The plan that a part would choose."""
-        segment = part.segment
+    def of(cls, layer: CompiledLayer, events: int) -> LayerPlan:
+        """The plan that a layer would choose."""
+        segment = layer.segment
         costs = segment.costs(events)
-        choice = "twin" if segment.kernels is None else min(costs, key=lambda name: costs[name])
+        choice = "fallback" if segment.kernels is None else min(costs, key=lambda name: costs[name])
         return cls(
-            part.living,
-            segment.compiled.rows,
+            layer.filters,
+            layer.rows,
             segment.predicate_count,
-            part.guards is not None,
+            layer.is_guarded,
             len(segment.compiled.universe.tests) - len(segment.texts.scans),
             len(segment.texts.scans),
             choice,
@@ -71,12 +71,12 @@ class Plan:
     """How a batch would be matched. `str` of it is for people."""
 
     events: int
-    parts: tuple[PartPlan, ...]
-    fresh: int = 0
+    layers: tuple[LayerPlan, ...]
+    recent: int = 0
     """Filters that changed lately, which are compared one by one and not compiled."""
 
     def __str__(self) -> str:
-        lines = [f"{self.events} events", *(f"  {part}" for part in self.parts)]
-        if self.fresh:
-            lines.append(f"  {self.fresh} filters that changed lately, compared one by one")
+        lines = [f"{self.events} events", *(f"  {layer}" for layer in self.layers)]
+        if self.recent:
+            lines.append(f"  {self.recent} filters that changed lately, compared one by one")
         return "\n".join(lines)

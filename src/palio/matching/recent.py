@@ -1,25 +1,27 @@
-"""Rows that changed lately: comparisons with numbers, kept up to date by one kernel.
+"""The recent layer: comparisons with numbers that changed lately, kept up to date by one kernel.
 
 Most changes of parameters leave a filter what it is, a conjunction of comparisons with numbers.
-Their rows are not compiled into a part: an overlay keeps them as intervals among cuts of its own,
-and matches them one by one. To be up to date costs a copy of the rows and the work for what
-changed; what is matched in the parts is not touched but for the dead. An overlay never changes.
+Their rows are not compiled: the recent layer keeps them as intervals among cuts of its own, and
+matches them one by one. The layer after some changes costs a copy of the rows and the work for what
+changed; the compiled layers only get tombstones. A recent layer never changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isnan
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.matching.change_log import Tape
+from palio.matching.change_log import ChangeLog
 from palio.matching.coding import Columns
 from palio.matching.compile.cuts import Numbers, SlotCuts, Universe, ordered
-from palio.matching.compile.rows import Entries, assembled
+from palio.matching.compile.rows import IntervalTable, assembled
+from palio.matching.compiled import CompiledLayer
+from palio.matching.destinations import in_pieces
 from palio.matching.kernels.records import (
     ARROW_WORDS,
     NumberCuts,
@@ -29,18 +31,14 @@ from palio.matching.kernels.records import (
     addresses_of,
 )
 from palio.matching.kernels.registry import Kernels
-from palio.matching.layers import Part, plain_part
+from palio.matching.layers import CodedBatch, Codes, Counts, Found, Longs, Routed
 from palio.model.events import attribute
 from palio.model.values import Kind
 
-__all__ = ["Overlay"]
-
-Codes: TypeAlias = npt.NDArray[np.int32]
-Longs: TypeAlias = npt.NDArray[np.int64]
-Found: TypeAlias = tuple[Longs, Longs]
+__all__ = ["RecentLayer"]
 
 FEW_EVENTS: Final = 16
-"""So many events are tried on each row one by one; of more, blocks are made."""
+"""Up to this many events are tried on each row one by one; of more, blocks are made."""
 
 BLOCK: Final = 512
 """Events in a block."""
@@ -54,12 +52,12 @@ _NO_CUTS: Final = NumberCuts(np.zeros(1, np.int32), _NO_LONGS, _NO_LONGS, np.zer
 _NO_TABLES: Final = NumberTables(
     np.zeros((0, 5), np.int32), _NO_INTEGERS, np.zeros(1, np.int32), _NO_LONGS, _NO_INTEGERS
 )
-NOTHING_FRESH: Final = RecentBatch(
+NOTHING_RECENT: Final = RecentBatch(
     np.zeros((0, 0), np.int32), _NO_ROWS, _NO_INTEGERS, np.zeros(1, np.int32)
 )
 
 
-class Overlay:
+class RecentLayer:
     """Rows of one comparison or several with numbers, ascending by key."""
 
     def __init__(
@@ -80,29 +78,29 @@ class Overlay:
         self._addresses = addresses_of(self._arrays)
 
     @classmethod
-    def empty(cls, kernels: Kernels) -> Overlay:
-        """An overlay without rows."""
+    def empty(cls, kernels: Kernels) -> RecentLayer:
+        """A layer without rows."""
         return cls(kernels, Columns({}), _NO_ROWS, _NO_CUTS, _NO_TABLES)
 
     def __len__(self) -> int:
         return len(self.rows.keys)
 
-    def advanced(self, tape: Tape, first: int, last: int) -> tuple[Overlay, Longs]:
-        """The overlay after some records of a tape, and the keys that they name, ascending."""
-        start, end = tape.ends[first - 1] if first else 0, tape.ends[last - 1]
+    def advanced(self, log: ChangeLog, first: int, last: int) -> tuple[RecentLayer, Longs]:
+        """The layer after some records of a log, and the keys that they name, ascending."""
+        start, end = log.ends[first - 1] if first else 0, log.ends[last - 1]
         columns = self.columns
-        if len(columns.slot_of) < len(tape.slot_of):  # the writer may be adding more
-            columns = Columns(dict(tape.slot_of))
+        if len(columns.slot_of) < len(log.slot_of):  # the writer may be adding more
+            columns = Columns(dict(log.slot_of))
         rows, cuts, tables, changed = self.kernels.advance(
-            self.rows, self.cuts, tape.words(), start, end, len(columns.slot_of)
+            self.rows, self.cuts, log.words(), start, end, len(columns.slot_of)
         )
-        return Overlay(self.kernels, columns, rows, cuts, tables), changed
+        return RecentLayer(self.kernels, columns, rows, cuts, tables), changed
 
     # -- matching ---------------------------------------------------------------------------------
 
     def codes_of(self, events: pa.RecordBatch, exported: int = 0) -> Codes:
-        """A code for every slot and event; `exported` is the address of the batch if it has one."""
-        codes = np.empty((len(self.cuts.offsets) - 1, events.num_rows), np.int32)
+        """See `Layer`."""
+        codes = np.empty((self.slots, events.num_rows), np.int32)
         structure = np.zeros(ARROW_WORDS, np.uint64)
         if not exported:
             events._export_to_c(structure.ctypes.data)
@@ -112,12 +110,20 @@ class Overlay:
         )  # fmt: skip
         return codes
 
-    def fresh(self, codes: Codes, ranks: npt.NDArray[np.int32]) -> RecentBatch:
+    @property
+    def slots(self) -> int:
+        """See `Layer`."""
+        return len(self.cuts.offsets) - 1
+
+    def for_notes(self, codes: Codes, ranks: npt.NDArray[np.int32]) -> RecentBatch:
         """What `kernels.combine.match_with_notes` takes in."""
         return RecentBatch(codes, self.rows, ranks, self.cuts.offsets)
 
-    def match(self, codes: Codes) -> Found:
-        """The keys that each event matches, ascending."""
+    def match(self, batch: CodedBatch) -> Found:
+        """See `Layer`."""
+        return self._match(batch.codes)
+
+    def _match(self, codes: Codes) -> Found:
         events = codes.shape[1]
         offsets = np.zeros(events + 1, np.int64)
         if events <= FEW_EVENTS:
@@ -137,7 +143,7 @@ class Overlay:
             found = grown
 
     def match_event(self, event: Mapping[str, Any]) -> Longs:
-        """The keys that one event given as a mapping matches; others check that it is an event."""
+        """See `Layer`; values of attributes that no filter names are not checked."""
         slot_of = self.columns.slot_of
         ints, floats, kinds = ([0] * len(slot_of) for _ in range(3))
         values: list[float] = list(map(float, floats))
@@ -153,29 +159,43 @@ class Overlay:
         codes = self.kernels.code_numbers(
             self.cuts, np.array(kinds, np.int8), np.array(ints, np.int64), ordered(np.array(values))
         )
-        return self.match(codes)[1]
+        return self._match(codes)[1]
 
-    def count(self, codes: Codes) -> Longs:
-        """How many events match each row."""
-        totals: Longs = self.kernels.count_recent(codes, self.rows, self.cuts.offsets)
-        return totals
+    def count(self, batch: CodedBatch) -> Counts:
+        """See `Layer`."""
+        return self.rows.keys, self.kernels.count_recent(batch.codes, self.rows, self.cuts.offsets)
 
-    # -- as a part --------------------------------------------------------------------------------
+    def route(self, batch: CodedBatch) -> Routed:
+        """See `Layer`."""
+        codes = batch.codes
+        names, numbers = np.unique(self.rows.destinations, return_inverse=True)
 
-    def part(self) -> Part | None:
-        """The rows as an ordinary part."""
+        def fill(first: int, masks: npt.NDArray[np.uint64]) -> None:
+            self.kernels.route_recent(codes, first, self.rows, self.cuts.offsets, numbers, masks)
+
+        return in_pieces(names, codes.shape[1], fill)
+
+    def route_event(self, event: Mapping[str, Any]) -> Longs:
+        """See `Layer`."""
+        places = np.searchsorted(self.rows.keys, self.match_event(event))
+        return self.rows.destinations.take(places)
+
+    # -- as a compiled layer ----------------------------------------------------------------------
+
+    def compiled(self) -> CompiledLayer | None:
+        """The rows as a compiled layer; None if there are none."""
         universe, rows = self._universe(), self.rows
         slots = rows.slots.astype(np.int64)
         lows = universe.bases[slots, Kind.NUMBER].astype(np.int64) + rows.lows
         tops = universe.bases[slots, Kind.NUMBER + 1].astype(np.int64)
         highs = np.minimum(lows - rows.lows + rows.highs, tops)
-        entries = Entries()
-        entries.repeats = True
-        entries.add(np.repeat(np.arange(len(self)), np.diff(rows.offsets)), slots, lows, highs)
-        compiled = assembled(universe, entries, rows.keys)
+        intervals = IntervalTable()
+        intervals.repeats = True
+        intervals.add(np.repeat(np.arange(len(self)), np.diff(rows.offsets)), slots, lows, highs)
+        compiled = assembled(universe, intervals, rows.keys)
         if not compiled.rows:
             return None
-        return plain_part(compiled, (rows.keys, rows.destinations), self.kernels)
+        return CompiledLayer.of(compiled, (rows.keys, rows.destinations), self.kernels)
 
     def _universe(self) -> Universe:
         """The cuts as a universe, slot by slot."""

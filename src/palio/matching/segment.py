@@ -1,38 +1,32 @@
 """A segment: an immutable set of rows, laid out for both plans, with the arrays that matching
 needs.
 
-An index is a few segments: a large one, and small ones with what was added since. Which of a
-segment's filters are dead is not part of it but handed in, as one bit for each rank.
+A compiled layer is a segment and what changes about it: tombstones are no part of a segment but
+handed in, as one bit for each rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from palio.matching.coding import Coder, Columns
-from palio.matching.compile.rows import Compiled, prefixes_of, ranked_owners, shared_prefixes
+from palio.matching.compile.rows import CompiledRows, prefixes_of, ranked_owners, shared_prefixes
 from palio.matching.counting import Counting
 from palio.matching.kernels import fallback
 from palio.matching.kernels.records import ARROW_WORDS, CHUNK, Predicates, Scratch, addresses_of
 from palio.matching.kernels.registry import Kernels
+from palio.matching.layers import Codes, Found
 from palio.matching.texts import TextTests
 
-if TYPE_CHECKING:
-    from palio.matching.destinations import Routes
-
-__all__ = ["Found", "Segment"]
-
-Found: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""`(offsets, keys)`: event e matches `keys[offsets[e] : offsets[e + 1]]`, ascending."""
+__all__ = ["LAYOUT", "Segment"]
 
 Words: TypeAlias = npt.NDArray[np.uint64]
-Codes: TypeAlias = npt.NDArray[np.int32]
 
 BUCKETS: Final = 32
 UPPER_BUCKETS: Final = 64
@@ -80,7 +74,7 @@ class Segment:
     lower: Level
     upper: Level
 
-    def __init__(self, compiled: Compiled, kernels: Kernels | None) -> None:
+    def __init__(self, compiled: CompiledRows, kernels: Kernels | None) -> None:
         self.keys, self.row_ranks = ranked_owners(compiled.row_owners)
         self._prepare(compiled)
         if kernels is not None:
@@ -88,7 +82,7 @@ class Segment:
 
     @classmethod
     def loaded(
-        cls, compiled: Compiled, layout: Mapping[str, npt.NDArray[Any]] | None, depth: int
+        cls, compiled: CompiledRows, layout: Mapping[str, npt.NDArray[Any]] | None, depth: int
     ) -> Segment:
         """A segment from saved arrays; `layout` are those of `laid_out`, if there were any."""
         if layout is None:
@@ -112,7 +106,7 @@ class Segment:
         arrays += [*self.lower, *self.upper]
         return dict(zip(LAYOUT, arrays, strict=True))
 
-    def _prepare(self, compiled: Compiled) -> None:
+    def _prepare(self, compiled: CompiledRows) -> None:
         self.compiled = compiled
         self.texts = TextTests(compiled.universe)
         self.program: npt.NDArray[np.uint32] = NO_PROGRAM
@@ -135,7 +129,6 @@ class Segment:
         self._event_ns = NS_EVENT + NS_BLOCK * looked + NS_TEST * tested
         rows_ns = NS_PREDICATE * self.predicate_count + NS_ROW * compiled.rows
         self._block_ns = NS_EVENT_BLOCK + rows_ns
-        self.routes: Routes | None = None
         self.kernels: Kernels | None = None
 
     def lay_out(self, kernels: Kernels) -> None:
@@ -158,7 +151,6 @@ class Segment:
         )  # fmt: skip
         self._cut_tables = compiled.universe.arrays()
         self._cut_addresses = addresses_of(self._cut_tables)
-        self.routes = None
         self.kernels = kernels
 
     def _build(self, kernels: Kernels) -> None:
@@ -188,8 +180,13 @@ class Segment:
         self.upper = kernels.level_of(*upper_items, slots, UPPER_BUCKETS, 1)
         self.program = program
 
-    def no_dead(self) -> Words:
-        """The bits of a segment all of whose filters live."""
+    @property
+    def slots(self) -> int:
+        """The number of codes of an event."""
+        return len(self.compiled.universe.code_counts)
+
+    def no_tombstones(self) -> Words:
+        """The bits of a segment without a tombstone."""
         return np.zeros(len(self.keys) // 64 + 1, np.uint64)
 
     # -- codes ------------------------------------------------------------------------------------
@@ -216,12 +213,14 @@ class Segment:
 
     # -- matching ---------------------------------------------------------------------------------
 
-    def match(self, codes: Codes, dead: Words) -> Found:
+    def match(self, codes: Codes, tombstones: Words) -> Found:
         """The keys that each event matches, by the cheaper plan."""
         if self.kernels is None:
-            return self._match_by_twin(codes, dead)
+            return self._match_by_fallback(codes, tombstones)
         costs = self.costs(codes.shape[1])
-        return (self.match_few if costs["few"] <= costs["many"] else self.match_many)(codes, dead)
+        return (self.match_few if costs["few"] <= costs["many"] else self.match_many)(
+            codes, tombstones
+        )
 
     def costs(self, events: int) -> dict[str, float]:
         """What the plans would take, in nanoseconds, from the counts of this segment.
@@ -230,7 +229,7 @@ class Segment:
         """
         return {"few": events * self._event_ns, "many": (events + 511) // 512 * self._block_ns}
 
-    def match_one(self, event: pa.RecordBatch, dead: Words) -> npt.NDArray[np.int64]:
+    def match_one(self, event: pa.RecordBatch, tombstones: Words) -> npt.NDArray[np.int64]:
         """The keys that a single event matches: `match` with everything spared that can be."""
         assert self.kernels is not None
         scratch = self._take_single()
@@ -241,9 +240,9 @@ class Segment:
         )  # fmt: skip
         if self.compiled.universe.tests:
             self.texts.code(event, scratch.codes)
-        return self._match_coded(scratch, dead)
+        return self._match_coded(scratch, tombstones)
 
-    def match_event(self, event: Mapping[str, Any], dead: Words) -> npt.NDArray[np.int64]:
+    def match_event(self, event: Mapping[str, Any], tombstones: Words) -> npt.NDArray[np.int64]:
         """The keys that an event given as a mapping matches."""
         if self._coder is None:
             self._coder = Coder(self.compiled.universe)
@@ -252,8 +251,8 @@ class Segment:
         if self.compiled.universe.tests:
             self.texts.code_event(event, scratch.codes)
         if self.matches_singly:
-            return self._match_coded(scratch, dead)
-        keys = self.match(scratch.codes, dead)[1]
+            return self._match_coded(scratch, tombstones)
+        keys = self.match(scratch.codes, tombstones)[1]
         self._singles.append(scratch)
         return keys
 
@@ -269,12 +268,12 @@ class Segment:
         except IndexError:
             return _Single(len(self.compiled.universe.code_counts))
 
-    def _match_coded(self, scratch: _Single, dead: Words) -> npt.NDArray[np.int64]:
+    def _match_coded(self, scratch: _Single, tombstones: Words) -> npt.NDArray[np.int64]:
         """The keys that the event whose codes are in `scratch` matches."""
         assert self.kernels is not None
         while (
             total := self.kernels.match_events(
-                scratch.codes, self._single_addresses, dead,
+                scratch.codes, self._single_addresses, tombstones,
                 scratch.offsets, scratch.found, scratch.work,
             )
         ) < 0:  # fmt: skip
@@ -292,7 +291,7 @@ class Segment:
         self._singles.append(scratch)
         return keys
 
-    def match_many(self, codes: Codes, dead: Words) -> Found:
+    def match_many(self, codes: Codes, tombstones: Words) -> Found:
         """The plan of vectors: blocks of 512 events."""
         assert self.kernels is not None
         events = codes.shape[1]
@@ -303,7 +302,7 @@ class Segment:
         done = 0
         while True:
             done = self.kernels.match_blocks(
-                codes, done, self.predicates, self.program, dead, self.alternatives, scratch,
+                codes, done, self.predicates, self.program, tombstones, self.alternatives, scratch,
                 self.keys, offsets, found,
             )  # fmt: skip
             if done >= events:
@@ -318,7 +317,7 @@ class Segment:
         self._room = max(1024, total + total // 4 + 1)
         return offsets, found[:total]
 
-    def match_few(self, codes: Codes, dead: Words) -> Found:
+    def match_few(self, codes: Codes, tombstones: Words) -> Found:
         """The plan of bitmaps: event by event."""
         assert self.kernels is not None
         events = codes.shape[1]
@@ -327,7 +326,7 @@ class Segment:
         work = np.zeros(2, np.int64)
         while (
             total := self.kernels.match_events(
-                codes, self._single_addresses, dead, offsets, found, work
+                codes, self._single_addresses, tombstones, offsets, found, work
             )
         ) < 0:
             found = np.empty(4 * len(found), np.int32)
@@ -358,32 +357,34 @@ class Segment:
         looked, tested = (self._work / self._worked_events).tolist()
         self._event_ns = NS_EVENT + NS_BLOCK * looked + NS_TEST * tested
 
-    def _match_by_twin(self, codes: Codes, dead: Words) -> Found:
-        pairs = fallback.match_rows(self.compiled, self.row_ranks, codes, self._living_rows(dead))
+    def _match_by_fallback(self, codes: Codes, tombstones: Words) -> Found:
+        pairs = fallback.match_rows(
+            self.compiled, self.row_ranks, codes, self._rows_without(tombstones)
+        )
         rows = np.array([row for row, _ in pairs], np.int64)
         ranks = np.array([rank for _, rank in pairs], np.int64)
         counts = np.bincount(rows, minlength=codes.shape[1])
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), self.keys[ranks]
 
-    def _living_rows(self, dead: Words) -> npt.NDArray[np.bool_]:
-        bits = np.unpackbits(dead.view(np.uint8), bitorder="little")
+    def _rows_without(self, tombstones: Words) -> npt.NDArray[np.bool_]:
+        bits = np.unpackbits(tombstones.view(np.uint8), bitorder="little")
         return np.asarray(bits[self.row_ranks] == 0)
 
-    def count(self, codes: Codes, dead: Words) -> npt.NDArray[np.int64]:
+    def count(self, codes: Codes, tombstones: Words) -> npt.NDArray[np.int64]:
         """How many events match each rank."""
         totals = np.zeros(len(self.keys), np.int64)
         if self.kernels is None:
-            _, keys = self._match_by_twin(codes, dead)
+            _, keys = self._match_by_fallback(codes, tombstones)
             np.add.at(totals, np.searchsorted(self.keys, keys), 1)
             return totals
         events = codes.shape[1]
         counting = self.counting if events >= CHUNK and not self.alternatives else None
         if counting is not None and counting.ns(events) < self.costs(events)["many"]:
-            counting.count(self.kernels, codes, dead, totals)
+            counting.count(self.kernels, codes, tombstones, totals)
             return totals
         scratch = self.take_scratch()
         self.kernels.count_blocks(
-            codes, self.predicates, self.program, dead, self.alternatives, scratch, totals
+            codes, self.predicates, self.program, tombstones, self.alternatives, scratch, totals
         )
         self.give_back(scratch)
         return totals
@@ -429,5 +430,4 @@ class Segment:
         parts["scratch"] = sum(array.nbytes for each in self._scratch for array in each)
         counting = self.__dict__.get("counting")
         parts["counting"] = 0 if counting is None else counting.nbytes
-        parts["routes"] = 0 if self.routes is None else self.routes.nbytes
         return parts

@@ -1,4 +1,4 @@
-"""Compiled parts and their subscriptions as flat files, for many processes to map into memory.
+"""Compiled layers and their subscriptions as flat files, for many processes to map into memory.
 
 A saved index is a directory: every array as a `.npy` file, tables and texts as Arrow files, and
 `index.msgpack` with what is small and the checksums of the others (`manifest.py`). Loading reads
@@ -26,9 +26,11 @@ from palio.matching import checking
 from palio.matching.archives import Written, filters_batch, filters_of, one_batch
 from palio.matching.checking import Problem
 from palio.matching.compile.cuts import Universe
-from palio.matching.compile.rows import Compiled
+from palio.matching.compile.rows import CompiledRows
 from palio.matching.compile.terms import Guard, bound_residuals
-from palio.matching.layers import Part
+from palio.matching.compiled import CompiledLayer
+from palio.matching.destinations import Destinations
+from palio.matching.guarded import GuardedLayer
 from palio.matching.manifest import Loading, Saving
 from palio.matching.segment import LAYOUT, Segment
 from palio.matching.subscriptions import Archive, Column, Subscriptions, Table
@@ -126,19 +128,19 @@ class _Meta(msgspec.Struct, frozen=True):
     tables: tuple[_TableMeta, ...]
 
 
-def save(path: str | Path, parts: Sequence[Part], subscriptions: Subscriptions) -> None:
+def save(path: str | Path, layers: Sequence[CompiledLayer], subscriptions: Subscriptions) -> None:
     """Write everything to a directory, which is made if need be."""
     saving = Saving(files.make_directory(Path(path)))
-    part_metas = tuple(_save_part(saving, at, part) for at, part in enumerate(parts))
+    part_metas = tuple(_save_layer(saving, at, layer) for at, layer in enumerate(layers))
     tables = [each for each in subscriptions.tables if isinstance(each, Table)]
     table_metas = tuple(_save_table(saving, at, table) for at, table in enumerate(tables))
     saving.arrow(TEXTS, filters_batch(_texts(subscriptions)))
     saving.finish(MANIFEST, FORMAT, _Meta(part_metas, table_metas))
 
 
-def load(path: str | Path, mmap: bool) -> tuple[Subscriptions, tuple[Part, ...]]:
+def load(path: str | Path, mmap: bool) -> tuple[Subscriptions, tuple[CompiledLayer, ...]]:
     """The subscriptions of a saved index, whose texts are parsed when they are asked for, and its
-    parts. `FileDamaged` names a file that is not what was written, or that no reader would survive.
+    layers. `FileDamaged` names a file that is not what was written, or that would harm a reader.
     """
     loading = Loading(Path(path), MANIFEST, "saved index", FORMAT, _Meta)
     subscriptions = Subscriptions()
@@ -150,18 +152,18 @@ def load(path: str | Path, mmap: bool) -> tuple[Subscriptions, tuple[Part, ...]]
         subscriptions.tables.append(archive)
     metas = enumerate(loading.meta.parts)
     return subscriptions, tuple(
-        _load_part(loading, at, part, subscriptions, mmap) for at, part in metas
+        _load_layer(loading, at, meta, subscriptions, mmap) for at, meta in metas
     )
 
 
-# Parts ------------------------------------------------------------------------------------------
+# Layers -----------------------------------------------------------------------------------------
 
 
-def _save_part(saving: Saving, at: int, part: Part) -> _PartMeta:
-    segment, compiled = part.segment, part.segment.compiled
+def _save_layer(saving: Saving, at: int, layer: CompiledLayer) -> _PartMeta:
+    segment, compiled = layer.segment, layer.segment.compiled
     arrays = {name: getattr(compiled, name) for name in _COMPILED}
     arrays |= {f"cuts_{name}": array for name, array in compiled.universe.stored().items()}
-    arrays |= {"destinations": part.destinations, "dead": part.dead}
+    arrays |= {"destinations": layer.destinations.by_rank, "dead": layer.tombstones}
     laid_out = segment.kernels is not None
     if laid_out:
         arrays |= segment.laid_out()
@@ -169,16 +171,16 @@ def _save_part(saving: Saving, at: int, part: Part) -> _PartMeta:
         saving.array(f"part{at}_{name}.npy", array)
     universe = compiled.universe
     guards = None
-    if part.guards is not None:
-        guards = tuple((each.key, each.place, each.destination) for each in part.guards)
+    if isinstance(layer, GuardedLayer):
+        guards = tuple((each.key, each.place, each.destination) for each in layer.guards)
     tests = tuple(_Test.of(name, test) for name, test in universe.tests)
     depth = segment.depth if laid_out else 0
     return _PartMeta(universe.names, tests, guards, laid_out, depth)
 
 
-def _load_part(
+def _load_layer(
     loading: Loading[_Meta], at: int, meta: _PartMeta, subscriptions: Subscriptions, mmap: bool
-) -> Part:
+) -> CompiledLayer:
     def array(name: str) -> npt.NDArray[Any]:
         return loading.array(
             f"part{at}_{name}.npy",
@@ -194,21 +196,23 @@ def _load_part(
     stored = {name: array(f"cuts_{name}") for name in Universe.STORED}
     universe = Universe.loaded(meta.names, _tests(loading, meta), stored)
     check(checking.universe_problems(universe), "cuts_")
-    compiled = Compiled(universe, *(array(name) for name in _COMPILED))
+    compiled = CompiledRows(universe, *(array(name) for name in _COMPILED))
     check(checking.compiled_problems(compiled))
     layout = {name: array(name) for name in LAYOUT} if meta.laid_out else None
     if layout is not None:
         check(checking.layout_problems(compiled, layout, meta.depth))
     segment = Segment.loaded(compiled, layout, meta.depth)
-    dead, destinations = array("dead"), array("destinations")
+    tombstones, destinations = array("dead"), array("destinations")
     count = len(segment.keys)
-    loading.must(f"part{at}_dead.npy", checking.length(dead, count // 64 + 1))
+    loading.must(f"part{at}_dead.npy", checking.length(tombstones, count // 64 + 1))
     loading.must(f"part{at}_destinations.npy", checking.length(destinations, count))
-    guards = None if meta.guards is None else _guards(loading, meta.guards, subscriptions)
-    if guards is not None:
+    removed = int(np.unpackbits(tombstones.view(np.uint8)).sum()) if tombstones.any() else 0
+    if meta.guards is not None:
+        guards = _guards(loading, meta.guards, subscriptions)
         loading.must(f"part{at}_row_owners.npy", checking.bounds(segment.keys, 0, len(guards)))
-    died = int(np.unpackbits(dead.view(np.uint8)).sum()) if dead.any() else 0
-    return Part(segment, dead, destinations, guards, died)
+        return GuardedLayer.loaded(segment, tombstones, removed, guards)
+    by_rank = Destinations(segment.keys, destinations)
+    return CompiledLayer(segment, tombstones, by_rank, removed)
 
 
 def _tests(loading: Loading[_Meta], meta: _PartMeta) -> list[tuple[str, TextTest]]:
@@ -291,12 +295,12 @@ def _with_spoken_names(text: str) -> str:
 
 def _load_table(loading: Loading[_Meta], at: int, meta: _TableMeta) -> Table:
     name = f"table{at}_keys.npy"
-    keys = goals = loading.array(name, np.int64)
+    keys = destinations = loading.array(name, np.int64)
     loading.must(name, checking.order(keys))
     if meta.own_destinations:
         name = f"table{at}_destinations.npy"
-        goals = loading.array(name, np.int64)
-        loading.must(name, checking.length(goals, len(keys)))
+        destinations = loading.array(name, np.int64)
+        loading.must(name, checking.length(destinations, len(keys)))
     try:
         skeleton = parse_filter(meta.skeleton)
     except InvalidInput as error:
@@ -305,7 +309,7 @@ def _load_table(loading: Loading[_Meta], at: int, meta: _TableMeta) -> Table:
         raise loading.damaged(MANIFEST, "a table has not the columns of its filter")
     columns = {each: _load_column(loading, f"table{at}_{each}", keys) for each in meta.variables}
     gone = set(loading.array(f"table{at}_gone.npy", np.int64).tolist())
-    return Table(keys, skeleton, columns, goals, gone)
+    return Table(keys, skeleton, columns, destinations, gone)
 
 
 def _load_column(loading: Loading[_Meta], name: str, keys: npt.NDArray[np.int64]) -> Column:

@@ -254,16 +254,19 @@ class Table:
                 raise InvalidBinding(
                     f"column {name!r} has {len(array)} values for {len(listed)} keys", name=name
                 )
-        goals = listed if destinations is None else np.asarray(destinations, np.int64)
+        destinations = listed if destinations is None else np.asarray(destinations, np.int64)
         if len(listed) > 1 and not bool(np.all(listed[1:] > listed[:-1])):
             order = np.argsort(listed, kind="stable")
-            listed, goals = listed[order], goals[order]
+            listed, destinations = listed[order], destinations[order]
             if bool(np.any(listed[1:] == listed[:-1])):
                 raise InvalidInput("a key occurs twice in one table; each filter needs its own")
             places = pa.array(order)
             arrays = {name: array.take(places) for name, array in arrays.items()}
         return cls(
-            listed, skeleton, {name: Column.of(array) for name, array in arrays.items()}, goals
+            listed,
+            skeleton,
+            {name: Column.of(array) for name, array in arrays.items()},
+            destinations,
         )
 
     def place_of(self, key: int) -> int | None:

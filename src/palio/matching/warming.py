@@ -6,24 +6,40 @@ compiles, `warm` waits for it, and `warm_unless_busy` does not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
 import numpy as np
 import pyarrow as pa
 
-from palio.matching.change_log import Tape
-from palio.matching.combining import Joiner
-from palio.matching.compile.ranges import Draft, compile_drafts, ranges_of
-from palio.matching.destinations import LEAST_ROWS, routed, routed_lately
-from palio.matching.kernels.registry import Kernels, Tell, load
-from palio.matching.layers import Part
-from palio.matching.recent import Overlay
-from palio.matching.segment import Segment
-from palio.matching.snapshots import Seen
+from palio.matching.change_log import ChangeLog
+from palio.matching.combining import Combiner, coded
+from palio.matching.compile.ranges import RowTemplate, compile_templates, ranges_of
+from palio.matching.compiled import CompiledLayer
+from palio.matching.destinations import LEAST_ROWS
+from palio.matching.kernels.registry import Kernels, Tell, load, ready
+from palio.matching.layers import CodedBatch
+from palio.matching.recent import RecentLayer
+from palio.matching.snapshots import Snapshot
 from palio.matching.subscriptions import Subscription
 from palio.model.constraints import Constraint
 from palio.model.filters import Conjunction, Filter
 from palio.model.operators import Op
 
-__all__ = ["warm", "warm_unless_busy"]
+__all__ = ["Submit", "WarmUp", "warm", "warm_unless_busy"]
+
+Submit: TypeAlias = Callable[[Callable[[], Any]], Any]
+"""Runs a job in another thread, such as the `submit` of an executor."""
+
+FALLBACK_PAIRS: Final = 1_000_000
+"""Without `submit`, this many pairs of event and filter are matched in Python before kernels are
+loaded; while another process compiles them, as many again before the next try."""
+
+BULK_FILTERS: Final = 4096
+"""Without `submit`, kernels are loaded when more filters than this are added at once."""
+
+WARM_PAIRS: Final = 100_000
+"""With `submit`, it is asked to load them after this many pairs: a small script never does."""
 
 
 def warm(tell: Tell | None = None) -> Kernels:
@@ -41,55 +57,93 @@ def warm_unless_busy(tell: Tell | None = None) -> Kernels | None:
     return load(_try_all, wait=False, tell=tell)
 
 
+class WarmUp:
+    """When one index loads the kernels: after as much matching in Python as makes it worth it."""
+
+    def __init__(self, submit: Submit | None) -> None:
+        self._submit = submit
+        self._pairs = 0
+        self._has_asked = False
+
+    def kernels(self, pairs: int) -> Kernels | None:
+        """The kernels, if they are there or worth waiting for when these pairs are matched."""
+        kernels = ready()
+        if kernels is not None:
+            return kernels
+        self._pairs += pairs
+        if self._submit is None:
+            if self._pairs <= FALLBACK_PAIRS:
+                return None
+            self._pairs = 0
+            return warm_unless_busy()
+        if self._pairs > WARM_PAIRS and not self._has_asked:
+            self._has_asked = True
+            self._submit(warm)
+        return None
+
+    def kernels_for_bulk(self, filters: int) -> Kernels | None:
+        """The kernels to lay out filters that are added at once, if they are there or worth
+        waiting for.
+        """
+        if self._submit is None and filters > BULK_FILTERS:
+            return ready() or warm_unless_busy()
+        return ready()
+
+
 def _try_all(kernels: Kernels) -> None:
     """Call every kernel on a row or two."""
     events = pa.record_batch({"x": [5, 6]})
-    part = _try_segment(kernels, events)
+    layer = _try_compiled(kernels, events)
     _try_programs(kernels, events)
-    tape = Tape()
+    log = ChangeLog()
     for key in (0, 1):
         filter_ = Filter.of([Conjunction.of([Constraint.of("x", Op.GT, 5)])])
-        tape.note(key, Subscription(filter_, {}, key))
-    overlay, keys = Overlay.empty(kernels).advanced(tape, 0, 2)
-    rest = part.without(keys)
-    seen = Seen(2, (rest, rest), overlay)
-    assert kernels.rows_of(Joiner().together(seen, events, kernels)[0]).tolist() == [1, 1]
-    _try_overlay(overlay, events)
+        log.note(key, Subscription(filter_, {}, key))
+    recent, keys = RecentLayer.empty(kernels).advanced(log, 0, 2)
+    rest = layer.without(keys)
+    snapshot = Snapshot(2, (rest, rest), recent)
+    snapshot.lay_out(kernels)
+    found = Combiner().match_together(coded(snapshot, events), kernels)
+    assert kernels.rows_of(found[0]).tolist() == [1, 1]
+    _try_recent(recent, events)
 
 
-def _try_segment(kernels: Kernels, events: pa.RecordBatch) -> Part:
-    """A segment's plans on one row; returns a part of it."""
+def _try_compiled(kernels: Kernels, events: pa.RecordBatch) -> CompiledLayer:
+    """Both plans, counting and routing on one row; returns its layer."""
     ranges = ranges_of("x", Op.EQ, np.array([5]), None)
     assert ranges is not None
-    segment = Segment(compile_drafts([Draft(np.array([0]), [ranges])]), kernels)
-    dead = segment.no_dead()
+    layer = CompiledLayer.of(
+        compile_templates([RowTemplate(np.array([0]), [ranges])]), None, kernels
+    )
+    segment, none = layer.segment, layer.tombstones
     codes = segment.codes_of(events)
-    many, few = segment.match_many(codes, dead), segment.match_few(codes, dead)
+    many, few = segment.match_many(codes, none), segment.match_few(codes, none)
     assert kernels.merge_found(*many, *few)[1].tolist() == [0]
-    assert segment.count(codes, dead).tolist() == [1]
+    assert segment.count(codes, none).tolist() == [1]
     counting, totals = segment.counting, np.zeros(1, np.int64)
     assert counting is not None
-    counting.count(kernels, codes, dead, totals)
+    counting.count(kernels, codes, none, totals)
     assert totals.tolist() == [1]
-    part = Part(segment, dead, np.array([0]))
-    assert routed(part, codes, events)[0].tolist() == [[True, False]]
-    return part
+    assert layer.route(CodedBatch(codes, events))[0].tolist() == [[True, False]]
+    return layer
 
 
 def _try_programs(kernels: Kernels, events: pa.RecordBatch) -> None:
     """A destination with so many rows that it has a program of its own."""
-    ranges = ranges_of("x", Op.EQ, np.arange(LEAST_ROWS), None)
+    keys = np.arange(LEAST_ROWS)
+    ranges = ranges_of("x", Op.EQ, keys, None)
     assert ranges is not None
-    segment = Segment(compile_drafts([Draft(np.arange(LEAST_ROWS), [ranges])]), kernels)
-    part = Part(segment, segment.no_dead(), np.zeros(LEAST_ROWS, np.int64))
-    assert routed(part, segment.codes_of(events), events)[0].tolist() == [[True, True]]
+    rows = compile_templates([RowTemplate(keys, [ranges])])
+    layer = CompiledLayer.of(rows, (keys, np.zeros(LEAST_ROWS, np.int64)), kernels)
+    codes = layer.codes_of(events)
+    assert layer.route(CodedBatch(codes, events))[0].tolist() == [[True, True]]
 
 
-def _try_overlay(overlay: Overlay, events: pa.RecordBatch) -> None:
+def _try_recent(recent: RecentLayer, events: pa.RecordBatch) -> None:
     """What recent rows answer on their own."""
-    codes = overlay.codes_of(events)
+    codes = recent.codes_of(events)
     for repeated in (codes, np.repeat(codes, 16, axis=1)):
-        assert overlay.match(repeated)[1].tolist()[:2] == [0, 1]
-    assert overlay.count(codes).tolist() == [1, 1]
-    assert routed_lately(overlay, codes)[1].tolist() == [0, 1]
-    assert overlay.match_event({"x": 6}).tolist() == [0, 1]
+        assert recent.match(CodedBatch(repeated, events))[1].tolist()[:2] == [0, 1]
+    assert recent.count(CodedBatch(codes, events))[1].tolist() == [1, 1]
+    assert recent.route(CodedBatch(codes, events))[1].tolist() == [0, 1]
+    assert recent.match_event({"x": 6}).tolist() == [0, 1]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.matching.compile.cuts import (
-    Gathered,
+    CutCollector,
     Numbers,
     Universe,
     cuts_at,
@@ -83,7 +83,7 @@ def test_codes_agree_with_order(kind: Kind, rng: random.Random) -> None:
 
 def universe_of(places: Sequence[tuple[Kind, object]]) -> Universe:
     """The universe of one attribute with cuts at some coordinates."""
-    gathered = Gathered(["x"])
+    gathered = CutCollector(["x"])
     for kind, place in places:
         if kind is Kind.NUMBER:
             assert isinstance(place, int | float)

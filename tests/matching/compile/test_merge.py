@@ -8,8 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from palio.matching.compile.merge import merged
-from palio.matching.compile.ranges import Draft, Listed, Range, compile_drafts, ranges_of
-from palio.matching.compile.rows import Compiled
+from palio.matching.compile.ranges import (
+    DomainChoice,
+    Range,
+    RowTemplate,
+    compile_templates,
+    ranges_of,
+)
+from palio.matching.compile.rows import CompiledRows
 from palio.matching.kernels import fallback
 from palio.model.constraints import Constraint, domain_of
 from palio.model.operators import Op
@@ -24,7 +30,7 @@ def test_merged_rows_match_like_their_parts(seed: int) -> None:
     whole = merged(parts, kept)
     batch = pa.record_batch({f"a{at}": draw.integers(0, 40, 100) for at in range(8)})
 
-    def matches(rows: Compiled, wanted: Any) -> list[tuple[int, int]]:
+    def matches(rows: CompiledRows, wanted: Any) -> list[tuple[int, int]]:
         codes = fallback.code_batch(rows.universe, batch)
         return fallback.match_rows(rows, rows.row_owners, codes, wanted)
 
@@ -34,12 +40,12 @@ def test_merged_rows_match_like_their_parts(seed: int) -> None:
     assert set(matches(whole, np.ones(whole.rows, np.bool_))) == separate
 
 
-def mixed_kinds(values: list[Any]) -> Compiled:
+def mixed_kinds(values: list[Any]) -> CompiledRows:
     """A row `x = value` for each value of any kind, and one with a text test."""
     domains = [domain_of(Constraint.of("x", "=", value)) for value in values]
     domains.append(domain_of(Constraint.of("x", "LIKE", f"%{len(values)}")))
-    terms = [Listed("x", domains, np.arange(len(domains)))]
-    return compile_drafts([Draft(np.arange(len(domains)), terms)])
+    terms = [DomainChoice("x", domains, np.arange(len(domains)))]
+    return compile_templates([RowTemplate(np.arange(len(domains)), terms)])
 
 
 def test_only_cuts_in_use_come_along() -> None:
@@ -61,6 +67,6 @@ def test_rows_do_not_grow_with_changes_that_were_undone() -> None:
     for round_ in range(50):
         ranges = ranges_of("x", Op.LT, np.array([round_ + 0.5]), None)
         assert isinstance(ranges, Range)
-        fresh = compile_drafts([Draft(np.array([1]), [ranges])])
+        fresh = compile_templates([RowTemplate(np.array([1]), [ranges])])
         whole = merged([whole, fresh], [np.zeros(whole.rows, np.bool_), np.ones(1, np.bool_)])
     assert (whole.rows, len(whole.universe.number_ints)) == (1, 1)

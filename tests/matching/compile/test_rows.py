@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palio.matching.compile.ranges import Draft, compile_drafts, ranges_of
+from palio.matching.compile.ranges import RowTemplate, compile_templates, ranges_of
 from palio.matching.compile.rows import (
     PREFIX_DEPTH,
-    Compiled,
+    CompiledRows,
     _order_of_columns,
     prefixes_of,
     ranked_owners,
@@ -17,13 +17,13 @@ from palio.matching.compile.rows import (
 from palio.model.operators import Op
 
 
-def compiled_rows(*columns: tuple[str, Op, list[int]]) -> Compiled:
+def compiled_rows(*columns: tuple[str, Op, list[int]]) -> CompiledRows:
     terms = []
     for name, op, values in columns:
         ranges = ranges_of(name, op, np.array(values), None)
         assert ranges is not None
         terms.append(ranges)
-    return compile_drafts([Draft(np.arange(len(columns[0][2])) * 10, terms)])
+    return compile_templates([RowTemplate(np.arange(len(columns[0][2])) * 10, terms)])
 
 
 def test_ranges_on_one_attribute_are_one_predicate() -> None:

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from palio import files
-from palio.matching import index as index_module
-from palio.matching import warming
+from palio.matching import store, warming
 from palio.matching.index import Index
 from palio.matching.kernels import jit, registry
 from palio.matching.kernels.cache import LOCK, KernelCache
@@ -149,8 +148,8 @@ def test_an_index_goes_on_in_python_while_another_process_compiles(
     answers: list[registry.Kernels | None] = [None, loaded]
     monkeypatch.setattr(registry, "_loaded", [])
     monkeypatch.setattr(warming, "warm_unless_busy", lambda: answers.pop(0))
-    monkeypatch.setattr(index_module, "TWIN_PAIRS", 15)  # each match looks twice
-    monkeypatch.setattr(index_module, "MERGE_ROWS", 4)
+    monkeypatch.setattr(warming, "FALLBACK_PAIRS", 7)
+    monkeypatch.setattr(store, "MERGE_ROWS", 4)
     index = Index()
     for key in range(8):
         index.add(key, parsed(f"x >= {key % 2}"))
@@ -168,7 +167,7 @@ def test_bulk_does_not_wait_for_another_process(
     loaded = warming.warm()
     monkeypatch.setattr(registry, "_loaded", [])
     monkeypatch.setattr(warming, "warm_unless_busy", lambda: None if is_busy else loaded)
-    monkeypatch.setattr(index_module, "MERGE_ROWS", 4)
+    monkeypatch.setattr(warming, "BULK_FILTERS", 4)
     index = Index()
     index.add_many(np.arange(10), parsed("x = :y"), {"y": list(range(10))})
     assert index.match(to_batch({"x": 3})).keys.tolist() == [3]

@@ -30,7 +30,7 @@ from palio.model.texts import TextTest
 from palio.model.values import INT64_MAX, INT64_MIN, TOP, Kind, coordinate, is_nan, kind_of, lowest
 
 __all__ = [
-    "Gathered",
+    "CutCollector",
     "Numbers",
     "SlotCuts",
     "Universe",
@@ -442,7 +442,7 @@ def _offsets(sizes: npt.NDArray[Any]) -> Integers:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
 
 
-class Gathered:
+class CutCollector:
     """Cuts of all kinds and slots on their way to a universe.
 
     Numeric cuts come as arrays; where each of them is in its slot is known when all are sorted,

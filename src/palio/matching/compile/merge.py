@@ -12,8 +12,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from palio.matching.compile.cuts import Gathered, Numbers, Universe
-from palio.matching.compile.rows import Compiled, Entries, assembled
+from palio.matching.compile.cuts import CutCollector, Numbers, Universe
+from palio.matching.compile.rows import CompiledRows, IntervalTable, assembled
 from palio.model.values import Kind
 
 __all__ = ["merged"]
@@ -22,14 +22,14 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-def merged(parts: Sequence[Compiled], kept: Sequence[Mask]) -> Compiled:
+def merged(parts: Sequence[CompiledRows], kept: Sequence[Mask]) -> CompiledRows:
     """The kept rows of several sets."""
     listed = [_Kept(part, keep) for part, keep in zip(parts, kept, strict=True)]
-    gathered = Gathered(sorted({name for each in listed for name in each.names}))
+    gathered = CutCollector(sorted({name for each in listed for name in each.names}))
     for each in listed:
         each.gather(gathered)
     universe, ranks = gathered.universe({test for each in listed for test in each.tests})
-    entries = Entries()
+    entries = IntervalTable()
     owners = [np.zeros(0, np.int64)]
     first_row = 0
     for each, places in zip(listed, ranks, strict=True):
@@ -46,7 +46,7 @@ class _Kept:
     interval is a place in it.
     """
 
-    def __init__(self, part: Compiled, keep: Mask) -> None:
+    def __init__(self, part: CompiledRows, keep: Mask) -> None:
         self.part = part
         self.universe = universe = part.universe
         self.owners = part.row_owners[keep]
@@ -69,7 +69,7 @@ class _Kept:
         self.is_end[self.low_places[spans]] = True
         self.is_end[self.high_places[spans]] = True
 
-    def gather(self, gathered: Gathered) -> None:
+    def gather(self, gathered: CutCollector) -> None:
         """Add the cuts that are ends of intervals."""
         universe = self.universe
         own = np.diff(universe.number_offsets)
@@ -119,7 +119,9 @@ class _Kept:
             codes[place] = universe.code_at_cut(self.universe.names[slot], kind, cut)
         return codes
 
-    def enter(self, entries: Entries, universe: Universe, codes: Longs, first_row: int) -> None:
+    def enter(
+        self, entries: IntervalTable, universe: Universe, codes: Longs, first_row: int
+    ) -> None:
         """Add the rows."""
         part = self.part
         lows, highs = codes[self.low_places], codes[self.high_places]

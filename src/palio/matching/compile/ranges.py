@@ -2,8 +2,8 @@
 
 A *row* is a conjunction: the ids of its predicates, ascending. A *predicate* is a slot and
 intervals of codes, kept once however many rows name it. Compiling gathers cuts first, then ranks
-them (`cuts.py`), so that everything after it is integers (`assembling.py`). `Draft` is what one
-shape of filter contributes.
+them (`cuts.py`), so that everything after it is integers (`rows.py`). `RowTemplate` is what
+one shape of filter contributes.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import numpy.typing as npt
 from palio.matching.compile.cuts import (
     ABSENT_CODE,
     NAN_CODE,
-    Gathered,
+    CutCollector,
     Numbers,
     Universe,
     cuts_at,
     number_cuts,
     past_numbers,
 )
-from palio.matching.compile.rows import Compiled, Entries, Span, assembled
+from palio.matching.compile.rows import CompiledRows, IntervalTable, Span, assembled
 from palio.model.domains import Domain
 from palio.model.operators import Op
 from palio.model.texts import TextTest
 from palio.model.values import TOP, Kind, lowest
 
-__all__ = ["Draft", "Listed", "Range", "compile_drafts", "ranges_of"]
+__all__ = ["DomainChoice", "Range", "RowTemplate", "compile_templates", "ranges_of"]
 
 Longs: TypeAlias = npt.NDArray[np.int64]
 
@@ -42,7 +42,7 @@ class Range:
 
     Interval i is on the attribute `names[which[i]]`, on `names[0]` if there is no `which`. The
     term's r-th row has interval `choice[r]`, without a choice interval r. `rows` are the rows of
-    the draft that have the term, None for all of them; likewise in `Listed`.
+    the template that have the term, None for all of them; likewise in `DomainChoice`.
     """
 
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Listed:
+class DomainChoice:
     """For each row one of a few domains of one attribute: `domains[choice[row]]`."""
 
     name: str
@@ -77,11 +77,11 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Draft:
+class RowTemplate:
     """Rows of one shape: an owner (a place in the list of keys) and a term for each constraint."""
 
     owners: Longs
-    terms: Sequence[Range | Listed]
+    terms: Sequence[Range | DomainChoice]
 
     @property
     def repeats(self) -> bool:
@@ -120,32 +120,32 @@ def _distinct(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Longs]:
     return distinct, choice
 
 
-def compile_drafts(drafts: Sequence[Draft]) -> Compiled:
-    """All drafts as one set of rows."""
-    universe, ranks = _universe_of(drafts)
-    entries, coder = Entries(), _Coder(universe)
+def compile_templates(templates: Sequence[RowTemplate]) -> CompiledRows:
+    """All templates as one set of rows."""
+    universe, ranks = _universe_of(templates)
+    entries, coder = IntervalTable(), _Coder(universe)
     first_row = 0
-    for draft in drafts:
-        every = np.arange(first_row, first_row + len(draft.owners))
-        entries.repeats |= draft.repeats
-        for term in draft.terms:
+    for template in templates:
+        every = np.arange(first_row, first_row + len(template.owners))
+        entries.repeats |= template.repeats
+        for term in template.terms:
             rows = every if term.rows is None else first_row + term.rows
             if isinstance(term, Range):
                 _add_ranges(entries, universe, rows, term, ranks)
             else:
-                _add_listed(entries, coder, rows, term)
-        first_row += len(draft.owners)
-    owners = np.concatenate([np.zeros(0, np.int64), *(draft.owners for draft in drafts)])
+                _add_choice(entries, coder, rows, term)
+        first_row += len(template.owners)
+    owners = np.concatenate([np.zeros(0, np.int64), *(template.owners for template in templates)])
     return assembled(universe, entries, owners)
 
 
-def _universe_of(drafts: Sequence[Draft]) -> tuple[Universe, Iterator[Longs]]:
-    """The universe of some drafts, and the ranks of the cuts of their ranges, in turn."""
-    terms = [term for draft in drafts for term in draft.terms]
-    gathered = Gathered(sorted({name for term in terms for name in term.names}))
+def _universe_of(templates: Sequence[RowTemplate]) -> tuple[Universe, Iterator[Longs]]:
+    """The universe of some templates, and the ranks of the cuts of their ranges, in turn."""
+    terms = [term for template in templates for term in template.terms]
+    gathered = CutCollector(sorted({name for term in terms for name in term.names}))
     domains: dict[tuple[str, int], Domain] = {}
     for term in terms:
-        if isinstance(term, Listed):
+        if isinstance(term, DomainChoice):
             domains.update(((term.name, id(domain)), domain) for domain in term.domains)
             continue
         slots = term.slots(gathered.slot_of)
@@ -158,7 +158,7 @@ def _universe_of(drafts: Sequence[Draft]) -> tuple[Universe, Iterator[Longs]]:
 
 
 def _gather_domains(
-    gathered: Gathered, domains: dict[tuple[str, int], Domain]
+    gathered: CutCollector, domains: dict[tuple[str, int], Domain]
 ) -> set[tuple[str, TextTest]]:
     """The cuts of domains, and their tests of texts."""
     tests: set[tuple[str, TextTest]] = set()
@@ -185,7 +185,7 @@ def _is_cut(kind: Kind, place: Any) -> bool:
 
 
 def _add_ranges(
-    entries: Entries, universe: Universe, rows: Longs, term: Range, ranks: Iterator[Longs]
+    entries: IntervalTable, universe: Universe, rows: Longs, term: Range, ranks: Iterator[Longs]
 ) -> None:
     """Numeric intervals; an open end is that of all numbers."""
     slots = term.slots(universe.slot_of)
@@ -240,7 +240,7 @@ def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(whole)
 
 
-def _add_listed(entries: Entries, coder: _Coder, rows: Longs, term: Listed) -> None:
+def _add_choice(entries: IntervalTable, coder: _Coder, rows: Longs, term: DomainChoice) -> None:
     """Domains: one interval, or a union, and text tests, whose slots have codes 0 and 1."""
     slot = coder.universe.slot_of[term.name]
     worked_out = [coder.spans_and_tests(term.name, domain) for domain in term.domains]

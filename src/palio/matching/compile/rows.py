@@ -1,4 +1,4 @@
-"""From constraints of rows to `Compiled`: equal predicates made one, predicates and rows in order.
+"""From constraints of rows to `CompiledRows`: equal predicates are one, all is in order.
 
 Constraints are gathered as *entries*: a row and one of a table of intervals. A million filters have
 few distinct intervals, so that whatever is worked out for an interval costs little, and what is
@@ -18,8 +18,8 @@ from palio.matching.compile.cuts import Universe
 
 __all__ = [
     "PREFIX_DEPTH",
-    "Compiled",
-    "Entries",
+    "CompiledRows",
+    "IntervalTable",
     "Span",
     "assembled",
     "prefixes_of",
@@ -37,7 +37,7 @@ Span: TypeAlias = tuple[int, int]
 
 
 @dataclass
-class Compiled:
+class CompiledRows:
     """Rows over predicates over a universe of codes; everything but the universe is flat arrays."""
 
     universe: Universe
@@ -56,7 +56,7 @@ class Compiled:
         return len(self.row_owners)
 
 
-class Entries:
+class IntervalTable:
     """Constraints of rows as they are found: intervals, and unions of them one by one.
 
     Rows whose intervals on one slot may be several must say so (`repeats`); they are intersected.
@@ -108,7 +108,7 @@ def _joined(pairs: Sequence[tuple[Longs, Longs]]) -> tuple[Longs, Longs]:
     return first, second
 
 
-def assembled(universe: Universe, entries: Entries, owners: Longs) -> Compiled:
+def assembled(universe: Universe, entries: IntervalTable, owners: Longs) -> CompiledRows:
     """Rows from their constraints: one predicate for equal ones, contradictory rows left out."""
     intervals, (rows, ids) = entries.intervals(), entries.uses()
     if entries.repeats:
@@ -135,7 +135,7 @@ def assembled(universe: Universe, entries: Entries, owners: Longs) -> Compiled:
     row_offsets, row_predicates, sequence = _sorted_rows(
         len(owners), rows, renamed[ids], len(order)
     )
-    return Compiled(
+    return CompiledRows(
         universe,
         slots[order].astype(np.int32),
         np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
@@ -161,7 +161,7 @@ def runs(starts: Longs, lengths: Longs, step: int = 1) -> Longs:
 def _intersected(
     intervals: Intervals, rows: Longs, ids: Longs, slot_count: int
 ) -> tuple[Intervals, Longs, Longs]:
-    """Entries of a row on one slot joined into one, which has an interval of its own."""
+    """IntervalTable of a row on one slot joined into one, which has an interval of its own."""
     slots, lows, highs = intervals
     places = rows * slot_count + slots[ids]
     order = _order(places)

@@ -1,4 +1,4 @@
-"""From subscriptions to drafts: where the constants of filters become terms that can be compiled.
+"""From subscriptions to templates: constants of filters become terms that can be compiled.
 
 A table's numeric comparisons become arrays of cuts at once; every other constraint is worked out
 once for each distinct constant. Conjunctions with residuals become rows of *guards*: their matches
@@ -16,7 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidBinding, InvalidInput
-from palio.matching.compile.ranges import HIGH_ENDS, LOW_ENDS, Draft, Listed, Range, ranges_of
+from palio.matching.compile.ranges import (
+    HIGH_ENDS,
+    LOW_ENDS,
+    DomainChoice,
+    Range,
+    RowTemplate,
+    ranges_of,
+)
 from palio.matching.subscriptions import (
     RANGES,
     Column,
@@ -31,7 +38,7 @@ from palio.model.expressions import Literal, Variable
 from palio.model.filters import Conjunction
 from palio.model.values import Bindings
 
-__all__ = ["Guard", "bound_residuals", "draft_singles", "draft_table"]
+__all__ = ["Guard", "bound_residuals", "single_templates", "table_templates"]
 
 Longs = npt.NDArray[np.int64]
 
@@ -54,12 +61,12 @@ def bound_residuals(conjunction: Conjunction, values: Bindings) -> tuple[Residua
     )
 
 
-def draft_singles(
+def single_templates(
     subscriptions: Mapping[int, Subscription], guards: list[Guard]
-) -> tuple[list[Draft], list[Draft]]:
+) -> tuple[list[RowTemplate], list[RowTemplate]]:
     """Drafts of single filters: rows of the keys, and rows of guards (added to the list).
 
-    All conjunctions go into one draft: a small set is compiled at every match after a change, so
+    All conjunctions go into one template: a small set is compiled at every match after a change, so
     that what counts here is the work for each filter.
     """
     plain, guarded = _Gathered(), _Gathered()
@@ -76,7 +83,7 @@ def draft_singles(
                 guarded.add(len(guards) - 1, conjunction, values)
             else:
                 plain.add(key, conjunction, values)
-    return plain.drafts(), guarded.drafts()
+    return plain.templates(), guarded.templates()
 
 
 class _Gathered:
@@ -118,15 +125,15 @@ class _Gathered:
             choice.append(distinct.setdefault(constraint.substitute(values), len(distinct)))
         self.counts.append(len(self.uses) - known)
 
-    def drafts(self) -> list[Draft]:
-        """All rows as one draft."""
+    def templates(self) -> list[RowTemplate]:
+        """All rows as one template."""
         if not self.owners:
             return []
-        terms: list[Range | Listed] = list(self._ranges())
+        terms: list[Range | DomainChoice] = list(self._ranges())
         for name, (rows, choice, distinct) in self.others.items():
             domains = [domain_of(constraint) for constraint in distinct]
-            terms.append(Listed(name, domains, np.array(choice), np.array(rows)))
-        return [Draft(np.array(self.owners, np.int64), terms)]
+            terms.append(DomainChoice(name, domains, np.array(choice), np.array(rows)))
+        return [RowTemplate(np.array(self.owners, np.int64), terms)]
 
     def _ranges(self) -> Iterator[Range]:
         """A term for each operator and type of number."""
@@ -156,30 +163,32 @@ class _Gathered:
                     yield Range(names, low, high, rows[chosen], which=uses[chosen])
 
 
-def draft_table(table: Table, guards: list[Guard]) -> tuple[list[Draft], list[Draft]]:
-    """Drafts of a table: one for each conjunction of its skeleton."""
-    plain: list[Draft] = []
-    guarded: list[Draft] = []
+def table_templates(
+    table: Table, guards: list[Guard]
+) -> tuple[list[RowTemplate], list[RowTemplate]]:
+    """Templates of a table: one for each conjunction of its skeleton."""
+    plain: list[RowTemplate] = []
+    guarded: list[RowTemplate] = []
     for number, conjunction in enumerate(table.skeleton.conjunctions):
         terms = [
             term for constraint in conjunction.constraints for term in _terms(constraint, table)
         ]
         if not conjunction.residuals:
-            plain.append(Draft(table.keys, terms))
+            plain.append(RowTemplate(table.keys, terms))
             continue
         first = len(guards)
         for place, key in enumerate(table.keys.tolist()):
             residuals = bound_residuals(conjunction, table.subscription(place).values)
             guards.append(Guard(key, residuals, int(table.destinations[place]), number))
-        guarded.append(Draft(np.arange(first, len(guards)), terms))
+        guarded.append(RowTemplate(np.arange(first, len(guards)), terms))
     return plain, guarded
 
 
-def _terms(constraint: Constraint, table: Table) -> list[Range | Listed]:
+def _terms(constraint: Constraint, table: Table) -> list[Range | DomainChoice]:
     names = sorted(constraint.variables)
     if not names:
         everywhere = np.zeros(len(table.keys), np.int64)
-        return [Listed(constraint.name, (domain_of(constraint),), everywhere)]
+        return [DomainChoice(constraint.name, (domain_of(constraint),), everywhere)]
     columns = [table.columns[name] for name in names]
     rows: Longs | None = None
     for column in columns:
@@ -199,7 +208,7 @@ def _terms(constraint: Constraint, table: Table) -> list[Range | Listed]:
         ranges = ranges_of(constraint.name, constraint.op, numbers, rows)
         if ranges is not None:
             return [ranges]
-    return [_listed(constraint, names, kept, rows)]
+    return [_choice(constraint, names, kept, rows)]
 
 
 def _taken(column: Column, rows: Longs | None) -> Any:
@@ -210,9 +219,9 @@ def _taken(column: Column, rows: Longs | None) -> Any:
     return column.values.take(pa.array(places, pa.int64()))
 
 
-def _listed(
+def _choice(
     constraint: Constraint, names: list[str], columns: list[Any], rows: Longs | None
-) -> Listed:
+) -> DomainChoice:
     """The domain for every distinct combination of the constants."""
     choice = np.zeros(len(columns[0]), np.int64)
     distinct: list[list[Any]] = []
@@ -229,7 +238,7 @@ def _listed(
             combination, place = divmod(combination, len(members))
             values[name] = members[place]
         domains.append(_bound_domain(constraint, values))
-    return Listed(constraint.name, domains, choice, rows)
+    return DomainChoice(constraint.name, domains, choice, rows)
 
 
 def _bound_domain(constraint: Constraint, values: dict[str, Any]) -> Domain:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.matching.compile.cuts import Universe
-from palio.matching.compile.rows import Compiled
+from palio.matching.compile.rows import CompiledRows
 
 __all__ = ["code_batch", "match_rows"]
 
@@ -30,7 +30,7 @@ def code_batch(universe: Universe, events: pa.RecordBatch) -> npt.NDArray[np.int
 
 
 def match_rows(
-    compiled: Compiled, ranks: npt.NDArray[Any], codes: npt.NDArray[np.int32], rows_wanted: Any
+    compiled: CompiledRows, ranks: npt.NDArray[Any], codes: npt.NDArray[np.int32], rows_wanted: Any
 ) -> list[tuple[int, int]]:
     """Sorted pairs (event, rank of the row) over the wanted rows, without duplicates."""
     every = (1 << codes.shape[1]) - 1
@@ -49,7 +49,7 @@ def match_rows(
     return sorted(pairs)
 
 
-def _events_of(compiled: Compiled, predicate: int, codes: npt.NDArray[np.int32]) -> int:
+def _events_of(compiled: CompiledRows, predicate: int, codes: npt.NDArray[np.int32]) -> int:
     """The events that satisfy a predicate, as bits."""
     column = codes[compiled.predicate_slots[predicate]]
     satisfied = np.zeros(len(column), np.bool_)

@@ -1,0 +1,154 @@
+"""The compiled layer: a segment, its tombstones, and its filters' destinations.
+
+A layer is immutable; a change makes another layer that shares the segment. Readers hold on to the
+layers they began with, so that they never wait for a writer and never see half a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from palio.matching.compile.rows import CompiledRows
+from palio.matching.destinations import Destinations
+from palio.matching.kernels.registry import Kernels
+from palio.matching.layers import CodedBatch, Codes, Counts, Found, Longs, Routed
+from palio.matching.segment import Segment
+
+__all__ = ["CompiledLayer"]
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class CompiledLayer:
+    """Filters by rank: their rows in a segment, their keys and destinations.
+
+    `tombstones` are the ranks of filters that were removed or have other rows in a later layer, a
+    bit for each.
+    """
+
+    is_guarded: ClassVar[bool] = False
+
+    segment: Segment
+    tombstones: Words
+    destinations: Destinations
+    removed: int = 0
+    """The number of tombstones."""
+
+    @classmethod
+    def of(
+        cls,
+        rows: CompiledRows,
+        destinations: tuple[Longs, Longs] | None,
+        kernels: Kernels | None,
+    ) -> CompiledLayer:
+        """A layer of some rows; `destinations` are keys, ascending, and the destination of each;
+        None if every filter is its own.
+        """
+        segment = Segment(rows, kernels)
+        by_rank = segment.keys
+        if destinations is not None:
+            known, targets = destinations
+            by_rank = targets[np.searchsorted(known, segment.keys)]
+        return cls(segment, segment.no_tombstones(), Destinations(segment.keys, by_rank))
+
+    @property
+    def keys(self) -> Longs:
+        """The key of each rank's filter."""
+        return self.destinations.keys
+
+    @property
+    def slots(self) -> int:
+        """See `Layer`."""
+        return self.segment.slots
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self.segment.compiled.rows
+
+    def prefers_blocks(self, events: int) -> bool:
+        """Whether the plan for many events would take less time."""
+        costs = self.segment.costs(events)
+        return costs["many"] < costs["few"]
+
+    @property
+    def filters(self) -> int:
+        """The number of ranks without a tombstone."""
+        return len(self.segment.keys) - self.removed
+
+    @property
+    def matches_singly(self) -> bool:
+        """Whether a single event can take the short way through `Segment.match_one`."""
+        return not self.is_guarded and self.segment.matches_singly
+
+    def lay_out(self, kernels: Kernels) -> None:
+        """Use kernels from now on."""
+        if self.segment.kernels is None:
+            self.segment.lay_out(kernels)
+
+    def without(self, keys: Longs) -> CompiledLayer:
+        """The same layer with tombstones for some keys, those that it has; they ascend."""
+        kernels = self.segment.kernels
+        if kernels is not None:
+            bits, count = kernels.mark_tombstones(self.keys, self.tombstones, keys)
+            return self._with(bits, count) if count else self
+        first, end = np.searchsorted(self.keys, keys), np.searchsorted(self.keys, keys, "right")
+        hit = first < end
+        if not hit.any():
+            return self
+        counts = (end - first)[hit]
+        ranks = np.repeat(first[hit] - (np.cumsum(counts) - counts), counts)
+        ranks += np.arange(len(ranks))
+        words, marks = ranks >> 6, np.uint64(1) << (ranks & 63).astype(np.uint64)
+        count = int(np.count_nonzero(self.tombstones[words] & marks == 0))
+        bits = self.tombstones.copy()
+        np.bitwise_or.at(bits, words, marks)
+        return self._with(bits, count) if count else self
+
+    def _with(self, tombstones: Words, more: int) -> CompiledLayer:
+        return replace(self, tombstones=tombstones, removed=self.removed + more)
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def codes_of(self, events: pa.RecordBatch, exported: int = 0) -> Codes:
+        """See `Layer`."""
+        return self.segment.codes_of(events, exported)
+
+    def match(self, batch: CodedBatch) -> Found:
+        """See `Layer`."""
+        return self.segment.match(batch.codes, self.tombstones)
+
+    def match_one(self, event: pa.RecordBatch) -> Longs:
+        """The keys that the event of a batch of one matches, where `matches_singly`."""
+        return self.segment.match_one(event, self.tombstones)
+
+    def match_event(self, event: Mapping[str, Any]) -> Longs:
+        """See `Layer`."""
+        return self.segment.match_event(event, self.tombstones)
+
+    def count(self, batch: CodedBatch) -> Counts:
+        """See `Layer`."""
+        return self.keys, self.segment.count(batch.codes, self.tombstones)
+
+    def route(self, batch: CodedBatch) -> Routed:
+        """See `Layer`."""
+        return self.destinations.route(self.segment, batch.codes, self.tombstones)
+
+    def route_event(self, event: Mapping[str, Any]) -> Longs:
+        """See `Layer`."""
+        return self.destinations.of(self.match_event(event))
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by part."""
+        return {
+            **self.segment.memory(),
+            "tombstones": self.tombstones.nbytes,
+            **self.destinations.memory(self.segment.keys),
+        }

@@ -1,0 +1,163 @@
+"""The layers of an index with the changes since, and when they are merged.
+
+One thread at a time changes a store; any number may take snapshots of it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from math import inf
+from typing import Final
+
+from palio.matching.building import merged_layers
+from palio.matching.compiled import CompiledLayer
+from palio.matching.kernels.registry import Kernels, ready
+from palio.matching.layers import Longs
+from palio.matching.snapshots import SLICE_JOINED, Change, MergeJob, Snapshot, State
+from palio.matching.subscriptions import Subscription
+from palio.matching.warming import Submit
+
+__all__ = ["LayerStore"]
+
+MERGE_SHARE: Final = 8
+"""Changes are merged into the large layer when they are an eighth of its rows..."""
+
+SPARE_SHARE: Final = 16
+"""...a sixteenth with a thread to spare, so that matching is the less held up by them..."""
+
+MERGE_ROWS: Final = 4096
+"""...but not before there are this many..."""
+
+MERGE_LAYERS: Final = 64
+"""...or this many small layers, each of which costs an event some 10 us."""
+
+REST_PAIRS: Final = 100_000_000
+"""Rows that changed lately are compiled once this many pairs of them and an event were matched, and
+nothing changed meanwhile: a set that stands still becomes one layer."""
+
+CATCH_UP: Final = 256
+"""With a thread to spare, a writer takes in what it noted whenever that is this many changes:
+whoever matches next is not held up by all that was added since the last match..."""
+
+SLICE_WORK: Final = 512
+"""...or this many constraints and constants to compile, for 10 ms."""
+
+
+class LayerStore:
+    """The present state of an index, and the job that merges it. `submit` runs that elsewhere."""
+
+    def __init__(self, submit: Submit | None, layers: tuple[CompiledLayer, ...] = ()) -> None:
+        self._submit = submit
+        self._state = self._new_state(layers)
+        self._job: MergeJob | None = None
+        self._resting: Snapshot | None = None
+        self._rested_pairs = 0
+
+    def _new_state(
+        self, layers: tuple[CompiledLayer, ...], changes: Iterable[Change] = ()
+    ) -> State:
+        """A state whose readers join no more than a slice if there is a thread for the rest."""
+        return State(layers, changes, most_joined=inf if self._submit is None else SLICE_JOINED)
+
+    @property
+    def layers(self) -> tuple[CompiledLayer, ...]:
+        """The layers as of the last merge."""
+        return self._state.layers
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, with a row for each change."""
+        return self._state.rows + len(self._state.changes)
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def note(self, key: int, subscription: Subscription | None) -> None:
+        """Note that a key has another subscription, or none."""
+        self._collect()
+        self._state.note(key, subscription)
+        self._merge_if_due()
+        if self._submit is not None:
+            self._catch_up()
+
+    def add(self, keys: Longs, layers: tuple[CompiledLayer, ...]) -> None:
+        """Put new layers in place of whatever had their keys, which ascend."""
+        self._collect()
+        self._job = None
+        state = self._state
+        kept = tuple(layer.without(keys) for layer in state.layers)
+        replaced = set(keys.tolist()) if state.changes else set()
+        left = [change for change in state.changes if change[0] not in replaced]
+        self._state = self._new_state((*kept, *layers), left)
+        self._merge_if_due()
+
+    def merge(self) -> None:
+        """Merge everything in this thread, and put it in place."""
+        self._job = None
+        kernels = ready()
+        layers = self._state.snapshot(kernels).all_compiled()
+        self._state = self._new_state(merged_layers(layers, kernels))
+
+    def _catch_up(self) -> None:
+        """Take in what was noted, if it is much."""
+        state, kernels = self._state, ready()
+        if kernels is None:
+            return
+        latest = state.latest
+        if len(state.changes) - latest.count >= CATCH_UP or state.work - latest.work >= SLICE_WORK:
+            state.snapshot(kernels)
+
+    def _merge_if_due(self) -> None:
+        state = self._state
+        small = state.rows - state.largest + len(state.changes)
+        share = MERGE_SHARE if self._submit is None else SPARE_SHARE
+        due = max(MERGE_ROWS, state.largest // share)
+        if small < due and state.small_layers < MERGE_LAYERS:
+            return
+        if self._submit is None:
+            self.merge()
+        elif self._job is None:
+            self._job = MergeJob(state, ready())
+            self._submit(self._job)
+
+    def _collect(self) -> None:
+        """Put the result of a finished merge in place, with the changes since behind it."""
+        job = self._job
+        if job is not None and job.result is not None:
+            changes, self._state, self._job = self._state.changes, job.result, None
+            for key, subscription in changes[job.count :]:
+                self._state.note(key, subscription)
+
+    # -- snapshots --------------------------------------------------------------------------------
+
+    def snapshot(self, kernels: Kernels | None, events: int = 0) -> Snapshot:
+        """All changes made before; `events` will be matched with it."""
+        state = self._state
+        snapshot = state.snapshot(kernels)
+        if kernels is not None:
+            snapshot.lay_out(kernels)
+            if snapshot.recent is not None and len(snapshot.recent):
+                self._rest(state, snapshot, events * len(snapshot.recent))
+        return snapshot
+
+    def _rest(self, state: State, snapshot: Snapshot, pairs: int) -> None:
+        """Have a snapshot merged if it stays the latest for long enough."""
+        if self._resting is not snapshot:
+            self._resting, self._rested_pairs = snapshot, 0
+        before = self._rested_pairs
+        self._rested_pairs = before + pairs
+        if before <= REST_PAIRS < self._rested_pairs:
+            job = partial(state.merge, snapshot, ready())
+            if self._submit is None:
+                job()
+            else:
+                self._submit(job)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by part."""
+        recent = self._state.latest.recent
+        total = {"changes": self._state.log.nbytes + (0 if recent is None else recent.nbytes)}
+        for layer in self._state.layers:
+            for name, size in layer.memory().items():
+                total[name] = total.get(name, 0) + size
+        return total
