@@ -134,7 +134,7 @@ class Bus(Hub[LocalUpstream]):
         if not isinstance(events, Mapping) or any(str(name)[:1] == "$" for name in events):
             return None
         keys = self._dispatcher.match_event({**events, SEQ: seq, TIME: time})
-        return None if keys is None else Matches(np.zeros(len(keys), np.int64), keys)
+        return Matches(np.zeros(len(keys), np.int64), keys)
 
     def _next_time(self) -> datetime:
         """Now, or just after the last publication if the clock has not moved on since.

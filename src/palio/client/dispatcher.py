@@ -99,11 +99,9 @@ class Dispatcher:
         """What matches among stamped events, by the engine's keys."""
         return self._matcher.match(batch)
 
-    def match_event(self, event: Mapping[str, Any]) -> npt.NDArray[np.int64] | None:
-        """The keys of what an event matches, found without making a batch of it, which takes
-        several times as long; None with an engine that only takes batches.
-        """
-        return self._matcher.match_event(event) if isinstance(self._matcher, Index) else None
+    def match_event(self, event: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+        """The keys of what an event matches, found without making a batch of it."""
+        return self._matcher.match_event(event)
 
     def deliver(self, parcel: Parcel, mask: RowMask) -> None:
         """Queue some of the events that came for whoever wants them."""
@@ -133,8 +131,6 @@ class Dispatcher:
                 each for each in registered.values() if not each.durable and each.concerns(event)
             ]
         keys = self.match_event(event)
-        if keys is None:
-            keys = self._matcher.match(parcel.batch).keys
         numbers: list[int] = np.unique(keys // MAX_PATTERN_STEPS).tolist()
         return [registered[each] for each in numbers]
 

@@ -25,7 +25,7 @@ from palio.model.events import attribute, width
 from palio.model.limits import MAX_ATTRIBUTES
 from palio.model.values import INT64_MAX, INT64_MIN, Kind
 
-__all__ = ["Coder", "Columns", "check_event"]
+__all__ = ["Coder", "Columns"]
 
 Codes: TypeAlias = npt.NDArray[np.int32]
 
@@ -118,7 +118,14 @@ class Coder:
         What is no event is refused as `to_batch` refuses it.
         """
         if len(event) > MAX_ATTRIBUTES:
-            _check_width(event)
+            present = width([name for name, value in event.items() if value is not None])
+            if present > MAX_ATTRIBUTES:
+                raise LimitExceeded(
+                    "an event's number of attributes",
+                    limit="MAX_ATTRIBUTES",
+                    maximum=MAX_ATTRIBUTES,
+                    actual=present,
+                )
         row = [0] * self._width
         slots, known = self._slots, self._known
         for name, value in event.items():
@@ -154,25 +161,6 @@ class Coder:
         if len(slot.seen) < MAX_SEEN and (kind is not str or len(value) <= MAX_SEEN_CHARS):
             slot.seen[value] = code
         return code
-
-
-def check_event(event: Mapping[str, Any]) -> None:
-    """Refuse what is no event as `Coder.code` does, where there is nothing to code."""
-    _check_width(event)
-    for name, value in event.items():
-        if value is not None:
-            attribute(name, value)
-
-
-def _check_width(event: Mapping[str, Any]) -> None:
-    present = width([name for name, value in event.items() if value is not None])
-    if present > MAX_ATTRIBUTES:
-        raise LimitExceeded(
-            "an event's number of attributes",
-            limit="MAX_ATTRIBUTES",
-            maximum=MAX_ATTRIBUTES,
-            actual=present,
-        )
 
 
 _SEEN_AGAIN: Final = frozenset({int, float, str})

@@ -78,9 +78,9 @@ class Counting:
         chunks = (events + CHUNK - 1) // CHUNK
         return events * event_ns + chunks * NS_COUNTED * len(pivots.ranks)
 
-    def count(self, kernels: Kernels, codes: Codes, dead: Words, totals: Longs) -> None:
+    def count(self, kernels: Kernels, codes: Codes, tombstones: Words, totals: Longs) -> None:
         """Add to `totals[rank]` how many events match each filter."""
-        looked = kernels.count_ranges(codes, self.pivots, dead, totals)
+        looked = kernels.count_ranges(codes, self.pivots, tombstones, totals)
         self._vectors = (self._vectors + looked / codes.shape[1]) / 2
 
     @property

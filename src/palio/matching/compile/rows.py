@@ -48,7 +48,7 @@ class CompiledRows:
     row_offsets: Integers
     row_predicates: Integers
     row_owners: Longs
-    """The key (or the guard, see `parts.py`) of each row."""
+    """The key (or the guard, see `guarded.py`) of each row."""
 
     @property
     def rows(self) -> int:
