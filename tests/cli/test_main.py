@@ -183,7 +183,7 @@ def test_every_way_of_interrupting(
     def interrupted(*_: object, **__: object) -> int:
         raise error
 
-    monkeypatch.setattr("palio.cli.meaning.explain", interrupted)
+    monkeypatch.setattr("palio.cli.explain.explain", interrupted)
     assert palio("explain", "a = 1") == (INTERRUPTED, "", "")
 
 
@@ -193,7 +193,7 @@ def test_a_mistake_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> 
     def broken(*_: object, **__: object) -> int:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("palio.cli.meaning.explain", broken)
+    monkeypatch.setattr("palio.cli.explain.explain", broken)
     with pytest.raises(ZeroDivisionError):
         run(["explain", "a = 1"])
 
@@ -212,7 +212,7 @@ def test_what_the_system_refuses_is_told_plainly(
     def refused(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr("palio.cli.meaning.explain", refused)
+    monkeypatch.setattr("palio.cli.explain.explain", refused)
     outcome = palio("explain", "a = 1")
     assert (outcome.status, outcome.out, outcome.err) == (2, "", f"palio: {told}\n")
     outcome = palio("explain", "a = 1", "--json")

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Self
 import pytest
 
 from palio import connect
-from palio.cli.fleet import Fleet
+from palio.cli.demo.fleet import Fleet
 from palio.client.connection import Client
 from palio.client.subscription import Subscription
 from tests.server.namespaces import Namespace, why_not

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import palio
-from palio.cli.fleet import Fleet
+from palio.cli.demo.fleet import Fleet
 from palio.client.connection import Client
 from palio.client.events import Gap
 from palio.client.subscription import Subscription

@@ -1,7 +1,7 @@
 """The `palio` command: its status and its errors.
 
 A command returns its exit status: 0, 1 where its answer is no, and 2 for bad input, which is told
-on stderr and never as a traceback. The commands are in the modules `commands_*`, which register
+on stderr and never as a traceback. The commands are in the modules `commands`, which register
 them in the order of `--help`.
 """
 
@@ -16,15 +16,15 @@ from typing import Annotated, Final, cast
 import typer
 
 from palio import __version__
-from palio.cli import commands_broker, commands_local, commands_network, commands_spark
 from palio.cli.application import AsJson, app
+from palio.cli.commands import broker, local, network, spark
 from palio.cli.extras import missing_extra
 from palio.cli.reporting import show, show_error
 from palio.errors import InvalidInput, PalioError
 
 __all__ = ["COMMANDS", "app", "run"]
 
-COMMANDS: Final = (commands_local, commands_network, commands_broker, commands_spark)
+COMMANDS: Final = (local, network, broker, spark)
 """The modules of the commands; importing them registers them."""
 
 INTERRUPTED: Final = 130

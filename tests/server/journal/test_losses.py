@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from palio import Gap, connect
-from palio.cli.fleet import Fleet
+from palio.cli.demo.fleet import Fleet
 from palio.errors import InvalidConfiguration, JournalDamaged, NotStored, PalioError
 from palio.node.effects import Append, Assign, DropSubscription, PutSubscription, PutTime
 from palio.server.journal.journal import FILE, Journal

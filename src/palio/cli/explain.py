@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from palio.cli.domain_words import in_words, phrase
 from palio.cli.inputs import bindings, check_bindings, events
 from palio.cli.quoting import show_hints
 from palio.cli.reporting import show
-from palio.cli.wording import in_words, phrase
 from palio.errors import InvalidEvent
 from palio.language.parsing import parse
 from palio.model.domains import Domain

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from palio.cli import simulation
-from palio.cli.simulation import table
+from palio.cli import simulate as simulate_module
+from palio.cli.simulate import table
 from palio.simulation.scenario import ROUTINGS, simulate
 from tests.cli.helpers import Palio
 
@@ -105,5 +105,5 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -
     options: dict[str, Any] = {"seed": 1, "clients": 3, "events": 4, "patterns": 0}
     for stream, is_shown in ((_Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
-        simulation.simulate("line:2", "acyclic", **options, trace=None, as_json=True)
+        simulate_module.simulate("line:2", "acyclic", **options, trace=None, as_json=True)
         assert ("Publishing" in stream.getvalue()) is is_shown

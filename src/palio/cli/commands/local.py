@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from palio.cli import benchmarks
+from palio.cli import bench as bench_module
 from palio.cli.application import (
     AsJson,
     FilterText,
@@ -62,7 +62,7 @@ def test(
     One verdict an event. Nested objects are flattened: {"a": {"b": 1}} has the attribute a.b.
     Ends with 0 if an event matches, 1 if none does, 2 for bad input.
     """
-    from palio.cli.verdicts import test
+    from palio.cli.test import test
 
     return test(filter, event, param or [], as_json=as_json)
 
@@ -83,7 +83,7 @@ def explain(
 
     Its alternatives, and what each lets through; with an event, the verdict on it too.
     """
-    from palio.cli.meaning import explain
+    from palio.cli.explain import explain
 
     return explain(filter, event, param or [], as_json=as_json)
 
@@ -107,7 +107,7 @@ def convert(
 
     Prints its canonical text in Palio's own.
     """
-    from palio.cli.dialects import convert
+    from palio.cli.convert import convert
 
     return convert(dialect.value, source, as_json=as_json)
 
@@ -153,12 +153,12 @@ def match(
     Subscriptions that cannot be read spoil nothing: they are listed in DIR/_rejects.jsonl. Needs
     palio[spark].
     """
-    from palio.cli.matching import match
+    from palio.cli.match import match
 
     return match(events, subscriptions, out, how.value, key, as_of, as_json=as_json)
 
 
-@app.command(hidden=not benchmarks.is_available())
+@app.command(hidden=not bench_module.is_available())
 def bench(
     benchmark: Annotated[
         Benchmark, typer.Argument(metavar="NAME", help="Which: matching, network, stress.")
@@ -176,7 +176,7 @@ def bench(
     a minute or two.
     """
     options = ["--full"] if full else []
-    return benchmarks.bench(benchmark.value, [*options, "--json"] if as_json else options)
+    return bench_module.bench(benchmark.value, [*options, "--json"] if as_json else options)
 
 
 @app.command()
@@ -186,7 +186,7 @@ def warm(as_json: AsJson = False) -> int:
     It takes a minute the first time; they are kept on disk. Without it programs start in plain
     Python and compile while they run, one of them for all.
     """
-    from palio.cli.kernels import warm
+    from palio.cli.warm import warm
 
     return warm(as_json=as_json)
 
@@ -227,7 +227,7 @@ def simulate(
     Clients subscribe, change a parameter and publish; messages are counted by class, with the
     virtual time from publication to delivery. No time is spent waiting: the clock is virtual.
     """
-    from palio.cli.simulation import simulate
+    from palio.cli.simulate import simulate
 
     return simulate(
         topology,
@@ -263,6 +263,6 @@ def demo(
     Spark. All deliveries are recounted: ends with 1 if what was promised and what was seen
     disagree.
     """
-    from palio.cli.demo import demo
+    from palio.cli.demo.demo import demo
 
     return demo(seconds, rate, seed, network=network, spark=spark, as_json=as_json)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palio
-from palio.cli.wording import in_words, phrase
+from palio.cli.domain_words import in_words, phrase
 from palio.model import Filter
 
 

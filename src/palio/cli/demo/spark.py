@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Backtester", "Row", "main"]
 
-BACKTESTER: Final = (sys.executable, "-m", "palio.cli.demo_spark")
+BACKTESTER: Final = (sys.executable, "-m", "palio.cli.demo.spark")
 
 START_S: Final = 240.0
 """Seconds that Spark may take to be ready, or to answer, on a busy machine:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from palio.cli.board import (
+from palio.cli.demo.board import (
     BoardState,
     LiveBoard,
     PlainBoard,
@@ -98,7 +98,7 @@ def test_a_silent_board_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_live_board_shows_prices_and_subscribers(
     width: int, terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palio.cli.board.monotonic", lambda: 1_000.0)
+    monkeypatch.setattr("palio.cli.demo.board.monotonic", lambda: 1_000.0)
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=terminal, color_system=None)
     with LiveBoard(console) as board:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from palio.cli import demo_spark
-from palio.cli.demo_spark import BACKTESTER, Backtester, Row
+from palio.cli.demo import spark
+from palio.cli.demo.spark import BACKTESTER, Backtester, Row
 from palio.errors import Unreachable
 from palio.model import to_batches
 from palio.model.events import TIME
@@ -79,7 +79,7 @@ async def test_a_job_that_fails_says_why(tmp_path: Path, code: str, says: str) -
 async def test_a_job_that_never_answers_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_spark, "START_S", 0.01)
+    monkeypatch.setattr(spark, "START_S", 0.01)
     with pytest.raises(Unreachable, match=r"did not answer within 0\.01 s"):
         async with asyncio.timeout(PATIENCE_S), Backtester(program("time.sleep(1e6)")) as one:
             await one.found(tmp_path, ROWS)
@@ -104,7 +104,7 @@ async def test_an_interrupt_ends_it_and_what_it_started() -> None:
 
 
 async def test_who_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_spark, "END_S", 0.01)
+    monkeypatch.setattr(spark, "END_S", 0.01)
     code = "import signal\nsignal.signal(15, signal.SIG_IGN)\nprint('{}', flush=True)\n"
     async with asyncio.timeout(PATIENCE_S), Backtester(program(code + "time.sleep(1e6)")):
         pass

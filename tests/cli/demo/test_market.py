@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import statistics
 
-from palio.cli.market import EXCHANGES, FIRST_PRICE, SYMBOLS, Market
+from palio.cli.demo.market import EXCHANGES, FIRST_PRICE, SYMBOLS, Market
 
 
 def ticks(seed: int, count: int) -> list[tuple[str, list[dict[str, object]]]]:

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from palio.cli import benchmarks
-from palio.cli.benchmarks import bench, is_available
+from palio.cli import bench as bench_module
+from palio.cli.bench import bench, is_available
 from palio.errors import InvalidInput
 from tests.cli.helpers import Palio
 
@@ -52,7 +52,7 @@ def test_what_the_command_runs(
         ran.append((name, given))
         return 0
 
-    monkeypatch.setattr(benchmarks, "bench", run)
+    monkeypatch.setattr(bench_module, "bench", run)
     assert palio(*arguments) == (0, "", "")
     assert ran == [(arguments[1], options)]
 

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import pytest
 
-from palio.cli import demo_network
-from palio.cli.demo_kernels import CompilingKernels
-from palio.cli.demo_network import Listener, network_demo, table_of
-from palio.cli.demo_spark import Row
+from palio.cli.demo import network
+from palio.cli.demo.kernels import CompilingKernels
+from palio.cli.demo.network import Listener, network_demo, table_of
+from palio.cli.demo.spark import Row
 
 
 def heard(listener: Listener, *ids: int) -> Listener:
@@ -62,7 +62,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which the kernels take for ever to compile, or so it seems."""
     code = "import time; print('compiling', flush=True); time.sleep(1e6)"
     monkeypatch.setattr(
-        demo_network,
+        network,
         "CompilingKernels",
         partial(CompilingKernels, command=(sys.executable, "-c", code)),
     )
@@ -110,7 +110,7 @@ class Rehearsed:
 async def test_spark_says_that_it_starts_and_its_answer_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(demo_network, "Backtester", Rehearsed)
+    monkeypatch.setattr(network, "Backtester", Rehearsed)
     told: list[str] = []
     curtain = asyncio.Event()
     curtain.set()

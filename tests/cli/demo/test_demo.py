@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from palio.cli import demo as demo_module
-from palio.cli import demo_network
-from palio.cli.board import BoardState, SilentBoard
-from palio.cli.demo import Demo, WallPace
-from palio.cli.demo_network import Outcome
+from palio.cli.demo import demo as demo_module
+from palio.cli.demo import network
+from palio.cli.demo.board import BoardState, SilentBoard
+from palio.cli.demo.demo import Demo, WallPace
+from palio.cli.demo.network import Outcome
 from palio.client.bus import Bus
 from palio.client.events import Published
 from palio.errors import Unreachable
@@ -117,7 +117,7 @@ class Forgetful(Bus):
 def test_a_bus_that_loses_events_is_found_out(
     palio: Palio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palio.cli.demo.Bus", Forgetful)
+    monkeypatch.setattr("palio.cli.demo.demo.Bus", Forgetful)
     outcome = palio("demo", *QUICK)
     assert outcome.status == 1
     assert "DISAGREE" in outcome.out
@@ -194,7 +194,7 @@ def test_the_other_parts_start_beside_the_market_and_go_on_after_it(
         tell(f"acting, {spark}")
         return (Outcome("bargains", "london", "price < :limit", 7, 7, 0, 0, 0),)
 
-    monkeypatch.setattr(demo_network, "network_demo", network_demo)
+    monkeypatch.setattr(network, "network_demo", network_demo)
     outcome = palio("demo", *QUICK[:-1], "--no-spark")
     assert outcome.status == 0
     told = ["  starting\n", "recount by brute force agrees.", "\nThe same between processes:\n"]
@@ -210,7 +210,7 @@ def test_a_part_that_fails_is_told_after_the_market(
     async def network_demo(*_: Any, **__: Any) -> tuple[Outcome, ...]:
         raise Unreachable("broker berlin does not start")
 
-    monkeypatch.setattr(demo_network, "network_demo", network_demo)
+    monkeypatch.setattr(network, "network_demo", network_demo)
     outcome = palio("demo", *QUICK[:-1])
     assert outcome.status == 2
     assert "agrees." in outcome.out

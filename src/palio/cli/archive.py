@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from palio.cli import inputs
-from palio.cli.networking import UNDER_WAY, BrokerDoor, ProgressLine, show_event
+from palio.cli.pub import UNDER_WAY, BrokerDoor, ProgressLine, show_event
 from palio.cli.reporting import show
 from palio.client.archive import Archive
 from palio.client.deadlines import TIMEOUT_S

@@ -20,9 +20,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
-from palio.cli.audit import Audit
-from palio.cli.board import Board, BoardState, LiveBoard, PlainBoard, SilentBoard, SubscriberLine
-from palio.cli.market import FIRST_PRICE, SYMBOLS, Market
+from palio.cli.demo.audit import Audit
+from palio.cli.demo.board import (
+    Board,
+    BoardState,
+    LiveBoard,
+    PlainBoard,
+    SilentBoard,
+    SubscriberLine,
+)
+from palio.cli.demo.market import FIRST_PRICE, SYMBOLS, Market
 from palio.cli.reporting import show
 from palio.client.bus import Bus
 from palio.client.events import Event, Gap
@@ -31,7 +38,7 @@ from palio.client.subscription import Subscription
 from palio.language.parsing import parse
 
 if TYPE_CHECKING:
-    from palio.cli.demo_network import Outcome
+    from palio.cli.demo.network import Outcome
 
 __all__ = ["Demo", "Trader", "demo"]
 
@@ -264,7 +271,7 @@ def _missing_extras() -> list[str]:
 
 def _over_the_network(seed: int, board: Board, *, spark: bool) -> Second:
     """The second and third part, which begin at once and go on when the curtain is up."""
-    from palio.cli.demo_network import network_demo, table_of
+    from palio.cli.demo.network import network_demo, table_of
 
     async def second(curtain: asyncio.Event) -> tuple[Outcome, ...]:
         def tell(line: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from palio.cli import inputs
-from palio.cli.networking import BrokerDoor
+from palio.cli.pub import BrokerDoor
 from palio.cli.reporting import show
 from palio.client.connection import Client
 from palio.errors import InvalidInput, NotPermitted, Unreachable

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from palio.cli.matching import REJECTS, first_cause
+from palio.cli.match import REJECTS, first_cause
 from tests.cli.helpers import Palio
 
 pytestmark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")

@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-from palio.cli.kernels import IS_DONE
+from palio.cli.warm import IS_DONE
 
 __all__ = ["CompilingKernels"]
 

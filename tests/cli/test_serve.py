@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from palio.cli.serving import flags
+from palio.cli.serve import flags
 from palio.errors import InvalidConfiguration
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Hello, Message, Welcome

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import palio
-from palio.cli.audit import Audit
+from palio.cli.demo.audit import Audit
 from palio.client.events import Event, Gap
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

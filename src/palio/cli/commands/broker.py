@@ -42,7 +42,7 @@ def serve(
     Prints one line once it can be reached. A signal (Ctrl-C, TERM) drains it: ends with 0. A second
     one cuts that short: ends with 1.
     """
-    from palio.cli.serving import flags, serve
+    from palio.cli.serve import flags, serve
 
     given = flags(name=name, listen=listen, data=data, peers=peer, http=http)
     return serve(config, given, as_json=as_json)
@@ -55,7 +55,7 @@ def config_show(
     as_json: AsJson = False,
 ) -> int:
     """Print every setting as a broker would have it."""
-    from palio.cli.serving import show_configuration
+    from palio.cli.serve import show_configuration
 
     return show_configuration(config, [], with_origin=origin, as_json=as_json)
 
@@ -63,7 +63,7 @@ def config_show(
 @config_commands.command("check")
 def config_check(config: ConfigFile = None, as_json: AsJson = False) -> int:
     """Say whether the settings are good; ends with 2 if not."""
-    from palio.cli.serving import check_configuration
+    from palio.cli.serve import check_configuration
 
     return check_configuration(config, [], as_json=as_json)
 
@@ -74,7 +74,7 @@ def keys_create(
     as_json: AsJson = False,
 ) -> int:
     """Make a pair of keys: FILE signs tokens, FILE.pub verifies them."""
-    from palio.cli.authority import create_key
+    from palio.cli.token import create_key
 
     return create_key(path, as_json=as_json)
 
@@ -85,7 +85,7 @@ def keys_list(
     as_json: AsJson = False,
 ) -> int:
     """List the public keys that a broker would accept."""
-    from palio.cli.authority import list_keys
+    from palio.cli.token import list_keys
 
     return list_keys(path, as_json=as_json)
 
@@ -116,7 +116,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     as_json: AsJson = False,
 ) -> int:
     """Sign a token: who someone is, and the filters of what they may publish and hear."""
-    from palio.cli.authority import create_token
+    from palio.cli.token import create_token
 
     grants = {
         "may_publish": may_publish,
@@ -148,7 +148,7 @@ def token_inspect(
     as_json: AsJson = False,
 ) -> int:
     """Show what a token grants. Ends with 1 if it has expired or its signature is not good."""
-    from palio.cli.authority import inspect_token
+    from palio.cli.token import inspect_token
 
     return inspect_token(token, keys, as_json=as_json)
 
@@ -162,6 +162,6 @@ def token_revoke(
     as_json: AsJson = False,
 ) -> int:
     """Add a token to the file of revocations; brokers read it again within a second."""
-    from palio.cli.authority import revoke_token
+    from palio.cli.token import revoke_token
 
     return revoke_token(token, file, as_json=as_json)

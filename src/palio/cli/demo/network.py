@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import msgspec
 
-from palio.cli.demo_kernels import CompilingKernels
-from palio.cli.demo_spark import Backtester, Row
-from palio.cli.fleet import Fleet
-from palio.cli.market import Market
+from palio.cli.demo.fleet import Fleet
+from palio.cli.demo.kernels import CompilingKernels
+from palio.cli.demo.market import Market
+from palio.cli.demo.spark import Backtester, Row
 from palio.client.connection import Client, connect
 from palio.client.events import Gap
 from palio.client.subscription import Subscription

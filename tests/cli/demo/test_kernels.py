@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from palio.cli.demo_kernels import NICENESS, CompilingKernels
+from palio.cli.demo.kernels import NICENESS, CompilingKernels
 
 PATIENCE_S = 60.0
 

@@ -1,0 +1,1 @@
+"""Commands as typer registers them: their options and help. Each calls the file of its name."""
