@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import palio
-from palio.cli.archive import Rolling, Wanted, paced, replay
+from palio.cli.archive import Rolling
+from palio.cli.replay import Wanted, paced, replay
 from palio.client.archive import Archive, part_files
 from palio.errors import InvalidInput, NotPermitted, PalioError, Unreachable
 from palio.model.events import stamped, to_batches

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import palio
-from palio.cli.pub import BrokerDoor, described, sub
+from palio.cli.connecting import BrokerDoor
+from palio.cli.sub import described, sub
 from palio.client.events import Event
 from palio.client.sequences import REORDER_S
 from palio.server.run import running

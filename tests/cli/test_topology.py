@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console
 
 import palio
-from palio.cli.topology import Sample, Screen, _hop, _sample, _tree, figures
+from palio.cli.top import Sample, Screen, _sample, figures
+from palio.cli.topology import _tree
+from palio.cli.trace import _hop
 from palio.errors import Unreachable
 from palio.server.tokens import Claims, create_key, load_private_key, sign
 from palio.testing import run as run_virtually

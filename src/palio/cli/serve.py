@@ -1,22 +1,20 @@
-"""`palio serve` and `palio config`: run a broker, and see what it would be told."""
+"""`palio serve`: run a broker."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from palio.cli.reporting import show
+from palio.cli.config import configured
 from palio.errors import InvalidConfiguration
 from palio.protocol.addresses import DEFAULT_PORT
-from palio.server.configuring import Configured, Setting, configure
+from palio.server.configuring import Setting
 
-__all__ = ["check_configuration", "flags", "serve", "show_configuration"]
+__all__ = ["flags", "serve"]
 
 
 def serve(config: Path | None, given: list[Setting], *, as_json: bool) -> int:
@@ -24,7 +22,7 @@ def serve(config: Path | None, given: list[Setting], *, as_json: bool) -> int:
     from palio.server.logs import configure_logs
     from palio.server.run import Running, run
 
-    configuration = _configured(config, given).configuration
+    configuration = configured(config, given).configuration
     configure_logs(configuration.log.level, configuration.log.format)
 
     def announce(broker: Running) -> None:
@@ -40,32 +38,6 @@ def serve(config: Path | None, given: list[Setting], *, as_json: bool) -> int:
             runner.run(run(configuration, announce))
         except asyncio.CancelledError:
             return 1
-    return 0
-
-
-def show_configuration(
-    config: Path | None, given: list[Setting], *, with_origin: bool, as_json: bool
-) -> int:
-    """Print every setting, and where it was set."""
-    settings = _configured(config, given).settings
-    if as_json:
-        show({each.name: _described(each, with_origin=with_origin) for each in settings})
-        return 0
-    width = max(len(_assignment(each)) for each in settings)
-    for each in settings:
-        line = _assignment(each)
-        show(f"{line:{width}}  # {each.origin}" if with_origin else line)
-    return 0
-
-
-def check_configuration(config: Path | None, given: list[Setting], *, as_json: bool) -> int:
-    """Say whether a broker would start with this, as far as can be told without starting it."""
-    found = _configured(config, given)
-    changed = sum(each.origin != "default" for each in found.settings)
-    if as_json:
-        show({"valid": True, "set": changed})
-    else:
-        show(f"The configuration is good: {changed} settings, the others have their defaults")
     return 0
 
 
@@ -108,18 +80,6 @@ def _flags(
         yield Setting("peers.urls", peers, "--peer")
     if http is not None:
         yield Setting("listen.http_port", http, "--http")
-
-
-def _configured(config: Path | None, given: list[Setting]) -> Configured:
-    return configure(file=config, environment=os.environ, flags=given)
-
-
-def _described(setting: Setting, *, with_origin: bool) -> Any:
-    return {"value": setting.value, "origin": setting.origin} if with_origin else setting.value
-
-
-def _assignment(setting: Setting) -> str:
-    return f"{setting.name} = {json.dumps(setting.value)}"
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

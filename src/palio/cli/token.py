@@ -1,4 +1,4 @@
-"""`palio keys` and `palio token`: who may do what, signed."""
+"""`palio token`: who may do what, signed."""
 
 from __future__ import annotations
 
@@ -18,28 +18,11 @@ from palio.cli.reporting import show
 from palio.errors import InvalidInput, NotAuthenticated
 from palio.server import tokens
 
-__all__ = ["create_key", "create_token", "inspect_token", "list_keys", "revoke_token"]
+__all__ = ["create_token", "inspect_token", "revoke_token"]
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
 _DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
-
-
-def create_key(path: Path, *, as_json: bool = False) -> int:
-    """Make a pair of keys."""
-    number = tokens.create_key(path)
-    public = f"{path}.pub"
-    if as_json:
-        show({"id": number, "private": str(path), "public": public})
-    else:
-        show(f"key {number}\n  {path}: signs tokens; keep it\n  {public}: give it to brokers")
-    return 0
-
-
-def list_keys(path: Path, *, as_json: bool = False) -> int:
-    """Say which public keys a file or a directory holds."""
-    numbers = sorted(tokens.load_public_keys(path))
-    show({"keys": numbers} if as_json else "\n".join(numbers) or f"no key in {path}")
-    return 0 if numbers else 1
 
 
 def create_token(

@@ -55,7 +55,7 @@ def config_show(
     as_json: AsJson = False,
 ) -> int:
     """Print every setting as a broker would have it."""
-    from palio.cli.serve import show_configuration
+    from palio.cli.config import show_configuration
 
     return show_configuration(config, [], with_origin=origin, as_json=as_json)
 
@@ -63,7 +63,7 @@ def config_show(
 @config_commands.command("check")
 def config_check(config: ConfigFile = None, as_json: AsJson = False) -> int:
     """Say whether the settings are good; ends with 2 if not."""
-    from palio.cli.serve import check_configuration
+    from palio.cli.config import check_configuration
 
     return check_configuration(config, [], as_json=as_json)
 
@@ -74,7 +74,7 @@ def keys_create(
     as_json: AsJson = False,
 ) -> int:
     """Make a pair of keys: FILE signs tokens, FILE.pub verifies them."""
-    from palio.cli.token import create_key
+    from palio.cli.keys import create_key
 
     return create_key(path, as_json=as_json)
 
@@ -85,7 +85,7 @@ def keys_list(
     as_json: AsJson = False,
 ) -> int:
     """List the public keys that a broker would accept."""
-    from palio.cli.token import list_keys
+    from palio.cli.keys import list_keys
 
     return list_keys(path, as_json=as_json)
 

@@ -41,7 +41,8 @@ def pub(  # typer makes an option of each
     as_json: AsJson = False,
 ) -> int:
     """Publish events."""
-    from palio.cli.pub import BrokerDoor, pub
+    from palio.cli.connecting import BrokerDoor
+    from palio.cli.pub import pub
 
     door = BrokerDoor(at or [DEFAULT_BROKER], token_file, ca, name)
     return pub(source, door, durable=durable, as_json=as_json)
@@ -77,7 +78,8 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
     A line such as limit=20 on standard input changes a parameter at once.
     """
-    from palio.cli.pub import BrokerDoor, sub
+    from palio.cli.connecting import BrokerDoor
+    from palio.cli.sub import sub
 
     door = BrokerDoor(at or [DEFAULT_BROKER], token_file, ca, name)
     return sub(
@@ -101,7 +103,8 @@ def adv(  # typer makes an option of each
     ca: Authorities = None,
 ) -> int:
     """Announce what will be published, until Ctrl-C."""
-    from palio.cli.pub import BrokerDoor, adv
+    from palio.cli.adv import adv
+    from palio.cli.connecting import BrokerDoor
 
     return adv(filter, BrokerDoor(at or [DEFAULT_BROKER], token_file, ca, name), param or [])
 
@@ -114,7 +117,7 @@ def topology(
     as_json: AsJson = False,
 ) -> int:
     """Show the brokers of a network and their links."""
-    from palio.cli.pub import BrokerDoor
+    from palio.cli.connecting import BrokerDoor
     from palio.cli.topology import topology
 
     return topology(BrokerDoor(at or [DEFAULT_BROKER], token_file, ca), as_json=as_json)
@@ -131,8 +134,8 @@ def retire(
 
     Nothing is kept for its durable subscriptions from then on, and nobody waits for it.
     """
-    from palio.cli.pub import BrokerDoor
-    from palio.cli.topology import retire
+    from palio.cli.connecting import BrokerDoor
+    from palio.cli.retire import retire
 
     return retire(broker, BrokerDoor(at or [DEFAULT_BROKER], token_file, ca))
 
@@ -156,8 +159,8 @@ def trace(
 
     Ends with 0 if somebody would hear it, 1 if nobody listens.
     """
-    from palio.cli.pub import BrokerDoor
-    from palio.cli.topology import trace
+    from palio.cli.connecting import BrokerDoor
+    from palio.cli.trace import trace
 
     return trace(event, BrokerDoor(at or [DEFAULT_BROKER], token_file, ca), as_json=as_json)
 
@@ -177,8 +180,8 @@ def top(
 
     A live view on a terminal, a line a look elsewhere, until Ctrl-C. For scripts: --once --json.
     """
-    from palio.cli.pub import BrokerDoor
-    from palio.cli.topology import top
+    from palio.cli.connecting import BrokerDoor
+    from palio.cli.top import top
 
     door = BrokerDoor(at or [DEFAULT_BROKER], token_file, ca)
     return top(door, interval_s=interval, once=once, as_json=as_json)
@@ -210,7 +213,7 @@ def archive(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     day (UTC), a file a shape, with $publisher, $seq and $time beside the attributes.
     """
     from palio.cli.archive import Rolling, archive
-    from palio.cli.pub import BrokerDoor
+    from palio.cli.connecting import BrokerDoor
 
     door = BrokerDoor(source or [DEFAULT_BROKER], token_file, ca, name)
     rolling = Rolling(int(file_mib * (1 << 20)), file_s)
@@ -252,8 +255,8 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     as_json: AsJson = False,
 ) -> int:
     """Publish archived events again, in order of time, or print them."""
-    from palio.cli.archive import Wanted, replay
-    from palio.cli.pub import BrokerDoor
+    from palio.cli.connecting import BrokerDoor
+    from palio.cli.replay import Wanted, replay
 
     wanted = Wanted.of(filter, param or [], since, until, skip, take)
     door = BrokerDoor(to or [DEFAULT_BROKER], token_file, ca, as_publisher)

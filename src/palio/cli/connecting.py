@@ -1,0 +1,96 @@
+"""`BrokerDoor`: the broker that a command talks to, and what people are told while it does."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from palio.cli import inputs
+from palio.client.connection import Client, connect
+from palio.client.events import Gap
+
+__all__ = ["UNDER_WAY", "BrokerDoor", "ProgressLine", "tell", "tell_gap"]
+
+UNDER_WAY: Final = 32
+"""Publications that are on their way before the first of them must be answered."""
+
+TOKEN_VARIABLE: Final = "PALIO_TOKEN"
+
+Answer = TypeVar("Answer")
+
+
+class BrokerDoor(NamedTuple):
+    """The addresses of brokers, the client's name and token, and the authorities to trust."""
+
+    urls: list[str]
+    token_file: Path | None = None
+    ca: Path | None = None
+    name: str = ""
+
+    def connect(self, *, tells: bool = True) -> Client:
+        """A client that is not connected yet; unless it `tells` nothing, people read on stderr when
+        its connection is lost and when it is back.
+        """
+        _tell_warnings(tells=tells)
+        token = os.environ.get(TOKEN_VARIABLE, "")
+        if self.token_file is not None:
+            token = inputs.token_of(str(self.token_file))
+        return connect(self.urls, name=self.name, token=token, tls=self.ca)
+
+    async def ask(self, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
+        """What the broker answers to one question."""
+        async with self.connect() as client:
+            return await question(client)
+
+
+class ProgressLine:
+    """A count on the terminal, now and then; nothing where there is no terminal."""
+
+    def __init__(self) -> None:
+        self._is_shown = sys.stderr.isatty()
+        self._last = time.monotonic()
+        self._has_written = False
+
+    def show(self, count: int) -> None:
+        """So many so far."""
+        if self._is_shown and time.monotonic() - self._last > 0.2:
+            self._last = time.monotonic()
+            self._has_written = True
+            sys.stderr.write(f"\r{count:,} events")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """Take the count away."""
+        if self._has_written:
+            sys.stderr.write("\r\x1b[K")
+
+
+def tell_gap(gap: Gap) -> None:
+    """Let people read what was missed."""
+    tell(str(gap))
+
+
+class _Warnings(logging.Handler):
+    """Prints a client's warnings, a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        tell(record.getMessage())
+
+
+def _tell_warnings(*, tells: bool) -> None:
+    """Let people read what clients of this process warn of, or not."""
+    logger = logging.getLogger("palio")
+    if not any(isinstance(each, _Warnings | logging.NullHandler) for each in logger.handlers):
+        logger.addHandler(_Warnings(logging.WARNING) if tells else logging.NullHandler())
+
+
+def tell(text: str) -> None:
+    """Let people read a line on stderr."""
+    sys.stderr.write(f"palio: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,233 @@
+"""`palio top`: how a broker is doing, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from palio.cli.connecting import BrokerDoor
+from palio.cli.reporting import show
+from palio.client.connection import Client
+from palio.errors import InvalidInput, NotPermitted, Unreachable
+from palio.protocol.durations import check_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+__all__ = ["Sample", "Screen", "figures", "top"]
+
+PATIENCE_S: Final = 5.0
+"""Seconds that a broker may take to answer before the display says so."""
+
+RATES: Final = ("published", "routed", "delivered", "dropped")
+"""Counts of a status that only grow."""
+
+
+class Sample(NamedTuple):
+    """A broker's status, and when it was given, by the monotonic clock."""
+
+    at: float
+    status: Mapping[str, Any]
+
+
+def figures(before: Sample, now: Sample) -> dict[str, Any]:
+    """A status with what its counts grew by in a second.
+
+    >>> before, now = (Sample(t, {"published": 50 * t}) for t in (1.0, 3.0))
+    >>> figures(before, now)["per_second"]
+    {'published': 50.0}
+    """
+    seconds = now.at - before.at
+    # A broker that was started anew counts from nothing.
+    is_same = before.status.get("epoch") == now.status.get("epoch") and seconds > 0
+    rates = {
+        name: round((now.status[name] - before.status[name]) / seconds, 1) if is_same else 0.0
+        for name in RATES
+        if name in now.status
+    }
+    return {**now.status, "per_second": rates}
+
+
+def top(door: BrokerDoor, *, interval_s: float, once: bool, as_json: bool) -> int:
+    """Show how a broker is doing, again and again until Ctrl-C; or once."""
+    check_seconds(interval_s, "--interval")
+    if as_json and not once:
+        raise InvalidInput("--json prints one document; give --once too")
+    try:
+        asyncio.run(_watch(door, interval_s, once=once, as_json=as_json))
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+async def _watch(door: BrokerDoor, interval_s: float, *, once: bool, as_json: bool) -> None:
+    async with door.connect(tells=False) as client:  # the screen says it
+        before = await _sample(client)
+        if once:
+            await asyncio.sleep(interval_s)
+            now = figures(before, await _sample(client))
+            if as_json:
+                show(now)
+            else:
+                show("\n".join(_plain(now)))
+            return
+        with Screen() as screen:
+            screen.draw(figures(before, before))
+            while True:
+                await asyncio.sleep(interval_s)
+                try:
+                    sample = await _sample(client)
+                except Unreachable as error:
+                    screen.complain(str(error))
+                    continue
+                screen.draw(figures(before, sample))
+                before = sample
+
+
+async def _sample(client: Client) -> Sample:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            status = await client.status()
+    except TimeoutError:
+        raise Unreachable(f"no answer from {client.broker} for {PATIENCE_S:.0f} s") from None
+    if "limited" in status:
+        raise NotPermitted(f"top shows a whole broker, and it tells you {status['limited']}")
+    return Sample(time.monotonic(), status)
+
+
+class Screen:
+    """A view that is drawn over itself on a terminal, and one line a sample elsewhere."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = console or Console()
+        self._live = Live(console=self._console, auto_refresh=False, screen=self._is_terminal)
+        self._latest: Mapping[str, Any] = {}
+
+    @property
+    def _is_terminal(self) -> bool:
+        return self._console.is_terminal
+
+    def __enter__(self) -> Self:
+        if self._is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_terminal:
+            self._live.stop()
+
+    def draw(self, now: Mapping[str, Any]) -> None:
+        """Show a sample."""
+        self._latest = now
+        if self._is_terminal:
+            self._live.update(_frame(now), refresh=True)
+        else:
+            show(_line(now))
+            sys.stdout.flush()
+
+    def complain(self, problem: str) -> None:
+        """Show that there is no newer sample, and why."""
+        if self._is_terminal:
+            self._live.update(_frame(self._latest, problem), refresh=True)
+        else:
+            show(problem)
+
+
+def _line(now: Mapping[str, Any]) -> str:
+    """A sample on a line."""
+    rates = "  ".join(f"{name} {rate:,.0f}/s" for name, rate in now["per_second"].items())
+    down = [name for name, peer in now["peers"].items() if not peer["up"]]
+    peers = f"  down: {', '.join(down)}" if down else ""
+    custody = f"custody {now['custody_entries']:,}"
+    return f"{now['broker']}  {rates}  sessions {now['connected']}  {custody}{peers}"
+
+
+def _plain(now: Mapping[str, Any]) -> Iterator[str]:
+    """A sample as lines of text."""
+    for heading, rows in _sections(now):
+        yield heading
+        width = max(len(row[0]) for row in rows)
+        for name, *cells in rows:
+            yield f"  {name:<{width}}  {'  '.join(cells)}"
+
+
+def _sections(now: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+    """The sections of the display: headings, each with rows of cells."""
+    rates = now["per_second"]
+    counts: list[tuple[str, ...]] = [
+        (name, f"{rates[name]:,.0f}/s", f"{now[name]:,} in all") for name in rates
+    ]
+    yield f"{now['broker']}: events", counts
+    yield (
+        "clients",
+        [
+            ("sessions", f"{now['connected']:,} connected, {now['sessions']:,} in all"),
+            ("subscriptions", f"{now['subscriptions']:,}"),
+            ("queued", _bytes(now["queued_bytes"])),
+        ],
+    )
+    waiting: Mapping[str, int] = now["custody_waiting"]
+    longest = sorted(waiting.items(), key=lambda each: (-each[1], each[0]))
+    yield (
+        "custody",
+        [
+            ("batches held", f"{now['custody_entries']:,}"),
+            *((name, f"{count:,} waiting") for name, count in longest),
+        ],
+    )
+    if now["peers"]:
+        yield "peers", [_peer(name, peer) for name, peer in sorted(now["peers"].items())]
+
+
+def _peer(name: str, peer: Mapping[str, Any]) -> tuple[str, ...]:
+    unseen, queued = _bytes(peer["unseen_bytes"]), _bytes(peer["queued_bytes"])
+    dropped = f", {peer['dropped']:,} dropped" if peer["dropped"] else ""
+    missing = f", {peer['missing']:,} subscriptions missing" if peer.get("missing") else ""
+    state = "up" if peer["up"] else "DOWN"
+    return name, state, f"{unseen} under way, {queued} queued{dropped}{missing}"
+
+
+def _bytes(count: int) -> str:
+    """A size for people.
+
+    >>> _bytes(999), _bytes(4 << 20)
+    ('999 B', '4.0 MiB')
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def _frame(now: Mapping[str, Any], problem: str = "") -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    for heading, rows in _sections(now):
+        parts += [Text(heading, style="bold"), _table(rows)]
+    parts.append(Text(problem or "Ctrl-C ends this", style="red" if problem else "dim"))
+    return Group(*parts)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2), pad_edge=True)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    for row in rows:
+        style = "red" if "DOWN" in row else ""
+        table.add_row(*(Text(cell, style=style) for cell in row))
+    return table
