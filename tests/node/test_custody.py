@@ -1,0 +1,344 @@
+"""What a broker answers for is kept until everybody has taken it, and no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from palio.errors import IllegalMessage, JournalDamaged
+from palio.matching.protocol import RowMask
+from palio.node.custody import Custody, Lost
+from palio.node.effects import DropEntries, Entry, Forget, Operation
+from palio.node.memory import MemoryStore
+from palio.protocol.limits import WINDOW_BYTES
+from palio.protocol.messages import Carry, Deliver, Parcel, pack_mask
+from tests.node.events import parcel
+
+ALL: Final = np.ones(1, np.bool_)
+NO_WAY: Final[dict[str, str]] = {}
+
+
+class Damaged(MemoryStore):
+    """A journal of which some entries fail their checksum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad: set[int] = set()
+
+    def entries(self, numbers: Iterable[int]) -> list[Entry]:
+        numbers = list(numbers)
+        if self.bad.intersection(numbers):
+            raise JournalDamaged("an entry fails its checksum")
+        return super().entries(numbers)
+
+
+class Shelf:
+    """Custody over a journal that writes at once."""
+
+    def __init__(self, store: Damaged | None = None) -> None:
+        self.store = store or Damaged()
+        self.custody = Custody("b1", self.store, self.store.load())
+
+    def again(self) -> Shelf:
+        """The same journal, opened after a crash."""
+        return Shelf(self.store)
+
+    def write(self, operations: Iterable[Operation]) -> None:
+        self.store.write(operations)
+
+    def take(
+        self,
+        events: Parcel,
+        homes: tuple[str, ...] = (),
+        assigned: dict[str, RowMask] | None = None,
+    ) -> int:
+        assigned = assigned or {}
+        entry, operations = self.custody.take(events, homes, assigned, 0)
+        self.write(operations)
+        self.custody.release(entry, assigned)
+        return entry
+
+    def carried(self, neighbour: str) -> list[Carry]:
+        return list(iter(lambda: self.custody.next_carry(neighbour), None))
+
+    def delivered(self, subscription: str) -> list[Deliver | Lost]:
+        return list(iter(lambda: self.custody.next_delivery(subscription, 7), None))
+
+
+def xs(events: Parcel) -> list[int]:
+    return [int(x) for x in events.batch.column("x").to_numpy()]
+
+
+def numbers(deliveries: Iterable[Deliver | Lost]) -> list[int]:
+    return [each.entry for each in deliveries]
+
+
+# --- towards other homes ---
+
+
+def test_an_entry_is_carried_once_to_each_neighbour_on_the_way() -> None:
+    shelf = Shelf()
+    entry = shelf.take(parcel({"x": 1}), ("b1", "b3", "b4", "b5"))
+    ways = {"b3": "b2", "b4": "b2", "b5": "b5"}
+    shelf.custody.dispatch(entry, ways.get)
+    (over_b2,) = shelf.carried("b2")
+    (over_b5,) = shelf.carried("b5")
+    assert (over_b2.homes, over_b5.homes) == (("b3", "b4"), ("b5",))
+    shelf.custody.dispatch(entry, ways.get)
+    assert not shelf.carried("b2")
+
+
+def test_an_entry_is_needed_until_all_its_homes_have_it() -> None:
+    shelf = Shelf()
+    custody = shelf.custody
+    entry = shelf.take(parcel({"x": 1}), ("b2", "b3"))
+    custody.dispatch(entry, {"b2": "b2", "b3": "b3"}.get)
+    (first,), (second,) = shelf.carried("b2"), shelf.carried("b3")
+    assert custody.took("b2", (first.flight,)) == [entry]
+    assert custody.drop([entry]) == []
+    assert (custody.awaits("b2"), custody.awaits("b3")) == (False, True)
+    custody.took("b3", (second.flight,))
+    assert custody.drop([entry]) == [DropEntries((entry,))]
+    assert custody.held == 0
+
+
+def test_a_neighbour_cannot_take_what_was_not_sent_to_it() -> None:
+    shelf = Shelf()
+    for x in range(2):
+        shelf.custody.dispatch(shelf.take(parcel({"x": x}), ("b2",)), {"b2": "b2"}.get)
+    sent = shelf.custody.next_carry("b2")
+    assert sent is not None
+    with pytest.raises(IllegalMessage, match="not sent"):
+        shelf.custody.took("b2", (sent.flight, sent.flight + 1))
+    assert shelf.custody.held == 2  # no change: the first is not taken either
+    assert shelf.custody.took("b2", (sent.flight,))
+
+
+def test_what_was_taken_before_is_not_taken_again() -> None:
+    shelf = Shelf()
+    entry = shelf.take(parcel({"x": 1}), ("b2",))
+    shelf.custody.dispatch(entry, {"b2": "b2"}.get)
+    (carry,) = shelf.carried("b2")
+    assert shelf.custody.took("b2", (carry.flight,)) == [entry]
+    assert shelf.custody.took("b2", (carry.flight,)) == []
+    assert shelf.custody.took("b9", (carry.flight,)) == []
+
+
+def test_what_a_lost_neighbour_has_not_taken_goes_another_way() -> None:
+    shelf = Shelf()
+    custody = shelf.custody
+    entry = shelf.take(parcel({"x": 1}), ("b4",))
+    custody.dispatch(entry, {"b4": "b2"}.get)
+    assert len(shelf.carried("b2")) == 1
+    custody.detach("b2")
+    custody.reroute({"b4": "b3"}.get, ways=1)
+    (carry,) = shelf.carried("b3")
+    assert (carry.homes, xs(carry.parcel)) == (("b4",), [1])
+
+
+def test_without_a_way_it_waits_for_ways_to_change() -> None:
+    shelf = Shelf()
+    custody = shelf.custody
+    custody.dispatch(shelf.take(parcel({"x": 1}), ("b4",)), NO_WAY.get)
+    custody.reroute(NO_WAY.get, ways=1)
+    custody.reroute({"b4": "b2"}.get, ways=1)  # the same ways: not looked at again
+    assert not shelf.carried("b2")
+    custody.reroute({"b4": "b2"}.get, ways=2)
+    assert len(shelf.carried("b2")) == 1
+
+
+def test_nothing_is_kept_for_a_home_that_is_gone_for_good() -> None:
+    shelf = Shelf()
+    both = shelf.take(parcel({"x": 1}), ("b2", "b3"))
+    only = shelf.take(parcel({"x": 2}), ("b3",))
+    other = shelf.take(parcel({"x": 3}), ("b2",))
+    assert shelf.custody.give_up("b3") == [both, only]
+    assert shelf.custody.drop([both, only, other]) == [DropEntries((only,))]
+
+
+def test_what_could_not_be_written_is_nobodys() -> None:
+    shelf = Shelf()
+    shelf.custody.open("s")
+    entry, _ = shelf.custody.take(parcel({"x": 1}), ("b2",), {"s": ALL}, 0)
+    shelf.custody.abandon(entry, ("s",))
+    assert not shelf.custody.is_needed(entry)
+    assert not shelf.delivered("s")
+
+
+def test_a_damaged_entry_is_reported_and_does_not_hold_up_the_next() -> None:
+    before = Shelf()
+    bad, good = (before.take(parcel({"x": x}), ("b2",)) for x in range(2))
+    shelf = before.again()
+    shelf.store.bad.add(bad)
+    shelf.custody.reroute({"b2": "b2"}.get, ways=1)
+    (carry,) = shelf.carried("b2")
+    assert xs(carry.parcel) == [1]
+    assert shelf.custody.damaged == [(bad, ("b2",))]
+    assert not shelf.custody.is_needed(bad)
+    assert shelf.custody.is_needed(good)
+
+
+# --- durable subscriptions ---
+
+
+def test_entries_are_delivered_in_order_until_acknowledged() -> None:
+    shelf = Shelf()
+    shelf.custody.open("s")
+    entries = [shelf.take(parcel({"x": x}), ("b1",), {"s": ALL}) for x in range(3)]
+    assert numbers(shelf.delivered("s")) == entries
+    assert shelf.delivered("s") == []  # all are with the owner
+    operations = shelf.custody.acknowledge("s", entries[1])
+    assert operations == [Forget("s", entries[1])]
+    shelf.custody.rewind("s")  # the owner comes back, and gets the rest again
+    assert numbers(shelf.delivered("s")) == entries[2:]
+    assert shelf.custody.acknowledge("s", entries[1]) == []
+
+
+def test_only_the_rows_of_a_subscription_are_delivered_to_it() -> None:
+    shelf = Shelf()
+    shelf.custody.open("s")
+    mask = np.array([False, True])
+    shelf.take(parcel({"x": 1}, {"x": 2}), ("b1",), {"s": mask})
+    (delivery,) = shelf.delivered("s")
+    assert isinstance(delivery, Deliver)
+    assert delivery.rows == pack_mask(mask)
+    (delivery,) = shelf.again().delivered("s")
+    assert isinstance(delivery, Deliver)
+    assert delivery.rows == pack_mask(mask)
+
+
+def test_an_owner_has_no_more_than_a_window_with_it() -> None:
+    shelf = Shelf()
+    shelf.custody.open("s")
+    half = parcel({"x": "x" * (WINDOW_BYTES // 2)})
+    entries = [shelf.take(half, ("b1",), {"s": ALL}) for _ in range(4)]
+    assert numbers(shelf.delivered("s")) == entries[:2]
+    assert (shelf.custody.line("s"), shelf.custody.sent("s")) == (4, 2)
+    shelf.custody.acknowledge("s", entries[0])
+    assert numbers(shelf.delivered("s")) == entries[2:3]
+
+
+def test_an_entry_that_cannot_be_read_is_a_gap_of_its_subscription() -> None:
+    before = Shelf()
+    before.custody.open("s")
+    bad = before.take(parcel({"x": 1}, {"x": 2}, first_seq=5), ("b1",), {"s": np.ones(2, np.bool_)})
+    good = before.take(parcel({"x": 3}, first_seq=7), ("b1",), {"s": ALL})
+    shelf = before.again()
+    shelf.store.bad.add(bad)
+    lost, delivery = shelf.delivered("s")
+    assert isinstance(lost, Lost)
+    assert (lost.entry, lost.gap.publisher, lost.gap.count) == (bad, "p", 2)
+    assert (lost.gap.first_seq, lost.gap.last_seq) == (5, 6)
+    assert delivery.entry == good
+
+
+def test_what_was_assigned_before_a_subscription_began_anew_is_not_its_own() -> None:
+    shelf = Shelf()
+    custody = shelf.custody
+    custody.open("s")
+    entry, operations = custody.take(parcel({"x": 1}), ("b1",), {"s": ALL}, 0)
+    assert custody.close("s") == []  # while the entry is on its way to the disk
+    custody.open("s")
+    shelf.write(operations)
+    custody.release(entry, ("s",))
+    assert shelf.delivered("s") == []
+    assert custody.drop([entry]) == [DropEntries((entry,))]
+
+
+# --- any sequence of them ---
+
+HOMES: Final = ("b1", "b2", "b3")
+SUBSCRIPTIONS: Final = ("s", "t")
+
+
+class Anything(RuleBasedStateMachine):
+    """Entries come, are taken, acknowledged, and outlive crashes, as a table of debts says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shelf = Shelf()
+        self.owed: dict[int, set[str]] = {}
+        """By entry, the homes and the subscriptions that have not got it."""
+        self.carried: list[tuple[str, Carry]] = []
+        for subscription in SUBSCRIPTIONS:
+            self.shelf.custody.open(subscription)
+
+    @rule(
+        homes=st.sets(st.sampled_from(HOMES[1:])),
+        subscriptions=st.sets(st.sampled_from(SUBSCRIPTIONS)),
+    )
+    def take(self, homes: set[str], subscriptions: set[str]) -> None:
+        if homes or subscriptions:
+            entry = self.shelf.take(
+                parcel({"x": 1}), tuple(sorted(homes)), dict.fromkeys(sorted(subscriptions), ALL)
+            )
+            self.owed[entry] = homes | subscriptions
+            self.shelf.custody.dispatch(entry, {home: home for home in HOMES}.get)
+
+    @rule(neighbour=st.sampled_from(HOMES[1:]))
+    def send(self, neighbour: str) -> None:
+        carry = self.shelf.custody.next_carry(neighbour)
+        if carry is not None:
+            self.carried.append((neighbour, carry))
+
+    @precondition(lambda self: self.carried)
+    @rule(data=st.data())
+    def took(self, data: st.DataObject) -> None:
+        place = data.draw(st.integers(0, len(self.carried) - 1))
+        neighbour, carry = self.carried.pop(place)
+        for entry in self.shelf.custody.took(neighbour, (carry.flight,)):
+            self.owed[entry].difference_update(carry.homes)
+            self.shelf.write(self.shelf.custody.drop([entry]))
+
+    @rule(neighbour=st.sampled_from(HOMES[1:]))
+    def lose(self, neighbour: str) -> None:
+        self.shelf.custody.detach(neighbour)
+        self.carried = [each for each in self.carried if each[0] != neighbour]
+        self.reroute()
+
+    @rule(subscription=st.sampled_from(SUBSCRIPTIONS), count=st.integers(1, 3))
+    def acknowledge(self, subscription: str, count: int) -> None:
+        owed = [entry for entry, whom in sorted(self.owed.items()) if subscription in whom]
+        for entry in owed[:count]:
+            self.shelf.write(self.shelf.custody.acknowledge(subscription, entry))
+            self.owed[entry].discard(subscription)
+            self.shelf.write(self.shelf.custody.drop([entry]))
+
+    @rule()
+    def crash(self) -> None:
+        """What neighbours took was written off nowhere: homes are owed the whole entry again."""
+        held = {entry.entry: entry.homes for entry in self.shelf.store.held()}
+        for entry, whom in self.owed.items():
+            whom.update(held.get(entry, ()))
+        self.shelf = self.shelf.again()
+        for subscription in SUBSCRIPTIONS:
+            self.shelf.custody.open(subscription)
+        self.carried.clear()
+        self.reroute()
+
+    def reroute(self) -> None:
+        self.ways = getattr(self, "ways", 0) + 1
+        self.shelf.custody.reroute({home: home for home in HOMES}.get, self.ways)
+
+    @invariant()
+    def exactly_what_is_owed_is_kept(self) -> None:
+        owed = {entry for entry, whom in self.owed.items() if whom}
+        assert {each.entry for each in self.shelf.store.held()} == owed
+        assert self.shelf.custody.held == len(owed)
+        for subscription in SUBSCRIPTIONS:
+            line = [entry for entry in sorted(owed) if subscription in self.owed[entry]]
+            assert self.shelf.custody.line(subscription) == len(line)
+        for home in HOMES[1:]:
+            assert self.shelf.custody.awaits(home) == any(
+                home in whom for whom in self.owed.values()
+            )
+
+
+TestAnything = Anything.TestCase
+TestAnything.settings = settings(max_examples=30, stateful_step_count=30)

@@ -1,0 +1,161 @@
+"""Where durable events go: the homes that want them, each number once, and after a move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palio.language.parsing import parse_filter
+from palio.matching.index import Index
+from palio.node.authority import OpenAuthority
+from palio.node.durability import Durability, lives
+from palio.node.effects import Operation
+from palio.node.identity import NOBODY
+from palio.node.memory import MemoryStore
+from palio.node.vouching import Vouching
+from palio.protocol.messages import Fact, Parcel
+from tests.node.events import parcel
+
+
+class Place:
+    """Durability over a journal that writes at once."""
+
+    def __init__(self, store: MemoryStore | None = None, name: str = "b1") -> None:
+        self.store = store or MemoryStore()
+        self.durability = Durability(
+            name, self.store, Index, Vouching(name, NOBODY, OpenAuthority())
+        )
+        self.learn()
+
+    def write(self, operations: list[Operation]) -> None:
+        self.store.write(operations)
+
+    def learn(self) -> list[tuple[str, str]]:
+        """Take up what the registry has heard, as a node does after each input."""
+        registry = self.durability.registry
+        moved: list[tuple[str, str]] = []
+        while registry.news:
+            news, registry.news = registry.news, []
+            operations, gone = self.durability.learn(news)
+            self.write(operations)
+            moved += gone
+        return moved
+
+    def put(self, subject: str, text: str, wall_us: int = 1, **values: Any) -> None:
+        _, operations = self.durability.put(
+            subject, subject.partition("/")[0], parse_filter(text), values, 60.0, wall_us
+        )
+        self.write(operations)
+        self.learn()
+
+    def drop(self, subject: str, *, moved_to: str = "") -> None:
+        self.write(self.durability.drop(subject, moved_to=moved_to))
+        self.learn()
+
+    def homes(self, events: Parcel) -> dict[str, list[bool]]:
+        return {home: mask.tolist() for home, mask in self.durability.homes(events).items()}
+
+    def take(self, events: Parcel) -> tuple[int, tuple[str, ...]]:
+        entry, assigned, operations = self.durability.take(events, ("b1",), 0)
+        self.write(operations)
+        self.durability.custody.release(entry, assigned)
+        return entry, assigned
+
+
+EVENTS = ({"x": 1}, {"x": 5})
+
+
+def test_events_go_home_to_what_matches_them() -> None:
+    place = Place()
+    place.put("alice/d", "x > 3")
+    assert place.homes(parcel(*EVENTS)) == {"b1": [False, True]}
+    place.put("alice/d", "x > :low", low=0)
+    assert place.homes(parcel(*EVENTS)) == {"b1": [True, True]}
+    place.drop("alice/d")
+    assert place.homes(parcel(*EVENTS)) == {}
+    assert place.durability.was_here("alice/d")
+    assert not place.durability.was_here("bob/d")
+
+
+def test_a_number_comes_to_a_subscription_once() -> None:
+    place = Place()
+    place.put("alice/d", "x > 3")
+    place.put("bob/d", "x > 0")
+    assert place.take(parcel(*EVENTS))[1] == ("alice/d", "bob/d")
+    assert place.take(parcel(*EVENTS)) == (0, ())
+    place.put("carol/d", "x > 0")
+    assert place.take(parcel(*EVENTS))[1] == ("carol/d",)
+    assert place.take(parcel(*EVENTS, publisher="q"))[1] == ("alice/d", "bob/d", "carol/d")
+
+
+def test_what_could_not_be_written_may_come_again() -> None:
+    place = Place()
+    place.put("alice/d", "x > 3")
+    events = parcel(*EVENTS)
+    entry, assigned, _ = place.durability.take(events, ("b1",), 0)
+    place.durability.custody.abandon(entry, assigned)
+    place.write(place.durability.take_back(events, assigned))
+    assert place.take(events)[1] == ("alice/d",)
+
+
+def test_all_is_there_again_after_a_restart() -> None:
+    before = Place()
+    before.put("alice/d", "x > :low", low=3)
+    entry, _ = before.take(parcel(*EVENTS))
+    after = Place(before.store)
+    assert after.durability.epoch == before.durability.epoch + 1
+    durable = after.durability.here["alice/d"]
+    assert (durable.owner, str(durable.bound)) == ("alice", "x > 3")
+    assert after.durability.custody.lined_up("alice/d", entry) == [entry]
+    assert after.take(parcel(*EVENTS)) == (0, ())  # these numbers came before
+
+
+def test_a_subscription_that_begins_anew_hears_of_numbers_anew() -> None:
+    place = Place()
+    place.put("alice/d", "x > 3")
+    place.take(parcel(*EVENTS))
+    place.drop("alice/d")
+    place.put("alice/d", "x > 3")
+    assert place.take(parcel(*EVENTS))[1] == ("alice/d",)
+
+
+def test_events_follow_a_subscription_that_has_moved() -> None:
+    place = Place()
+    place.put("alice/d", "x > 3")
+    place.drop("alice/d", moved_to="b2")
+    assert place.durability.home_of("alice/d") == "b2"
+    assert place.homes(parcel(*EVENTS)) == {"b2": [False, True]}
+    entry, assigned, _ = place.durability.take(parcel(*EVENTS), ("b1",), 0)
+    assert assigned == ()
+    assert place.durability.custody.awaits("b2")
+    assert place.durability.custody.is_needed(entry)
+
+
+def test_what_waits_is_handed_over_to_the_new_home() -> None:
+    place = Place()
+    place.put("alice/d", "x > 3")
+    old, _ = place.take(parcel(*EVENTS))
+    entries, operations = place.durability.hand_over("alice/d", "b2", 0)
+    place.write(operations)
+    (entry,) = entries
+    assert not place.durability.custody.is_needed(old)
+    (held,) = place.store.held()
+    assert (held.entry, held.homes) == (entry, ("b2",))
+    assert held.parcel.batch.column("x").to_pylist() == [5]  # what it did not match stays behind
+
+
+def test_what_a_retired_broker_was_to_have_is_given_up() -> None:
+    place = Place()
+    place.put("alice/d", "x > 3")
+    _, operations = place.durability.hand_over("alice/d", "b2", 0)
+    place.take(parcel(*EVENTS))
+    place.write(operations)
+    place.durability.registry.retire("b2", 2)
+    place.learn()
+    assert place.homes(parcel(*EVENTS)) == {}
+    assert not place.durability.custody.awaits("b2")
+
+
+def test_a_fact_says_whether_a_subscription_lives_at_its_origin() -> None:
+    assert lives(Fact("b1", 1, "alice/d", filter="x > 1"))
+    assert not lives(Fact("b1", 1, "alice/d", filter="x > 1", links=("b2",)))
+    assert not lives(Fact("b1", 1, "alice/d"))

@@ -1,0 +1,291 @@
+"""A request is in force when it is answered by `Done`, and without effect when by `Failed`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+import palio
+from palio.model.events import to_batches
+from palio.model.filters import FALSE, TRUE
+from palio.node.authority import NamedAuthority, Principal
+from palio.node.effects import Append, Effect, Moment, Send
+from palio.node.memory import MemoryStore
+from palio.node.node import Node
+from palio.node.settings import Settings
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import (
+    Acknowledge,
+    Advertise,
+    Deliver,
+    Done,
+    Failed,
+    Gap,
+    Gaps,
+    Hello,
+    Message,
+    Parcel,
+    Publish,
+    Replace,
+    Retire,
+    Settle,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+)
+from palio.routing.acyclic import Acyclic
+
+AT: Final = Moment(1.0, 1_000_000)
+ALICE, BOB = 1, 2
+
+
+class House:
+    """A broker with two clients, whose disk answers when the test says so."""
+
+    def __init__(self, store: MemoryStore | None = None, **options: Any) -> None:
+        self.store = store or MemoryStore()
+        self.node = Node("b1", Acyclic("b1"), self.store, **options)
+        self.appends: list[Append] = []
+        self.published = 0
+        self.note(self.node.start(AT))
+        for link, name in ((ALICE, "alice"), (BOB, "bob")):
+            self.note(self.node.accept(link, AT, name))
+            self.say(link, Hello("client", name, PROTOCOL_VERSION, incarnation="x"))
+        self.write()
+
+    def note(self, effects: list[Effect]) -> list[Effect]:
+        self.appends += [each for each in effects if isinstance(each, Append)]
+        return effects
+
+    def say(self, link: int, message: Message) -> list[Message]:
+        """What the client that says something hears at once."""
+        return heard(self.note(self.node.receive(link, message, AT)), link)
+
+    def write(self, link: int = ALICE) -> list[Message]:
+        """All that waits comes to the disk; what a client hears of it."""
+        said: list[Message] = []
+        while self.appends:
+            ticket, operations = self.appends.pop(0)
+            self.store.write(operations)
+            said += heard(self.note(self.node.stored(ticket, AT)), link)
+        return said
+
+    def fill(self, link: int = ALICE) -> list[Message]:
+        """The disk is full: nothing of what waits is written; what a client hears of it."""
+        said: list[Message] = []
+        pending, self.appends = self.appends, []
+        for ticket, _ in pending:
+            said += heard(self.note(self.node.failed(ticket, "no space", AT)), link)
+        return said
+
+    def publish(self, x: int, *, by: int = BOB, durable: bool = False) -> list[Effect]:
+        self.published += 1
+        (batch,) = to_batches([{"x": x}])
+        parcel = Parcel("", batch)
+        return self.note(self.node.receive(by, Publish(parcel, self.published, durable), AT))
+
+    def hears(self, *xs: int, link: int = ALICE, by: int = BOB) -> list[int]:
+        """Which of some events a client gets when another one publishes them."""
+        got: list[int] = []
+        for x in xs:
+            got += [
+                int(x)
+                for each in heard(self.publish(x, by=by), link)
+                if isinstance(each, Deliver)
+                for x in each.parcel.batch.column("x").to_numpy()
+            ]
+        return got
+
+
+def heard(effects: list[Effect], link: int) -> list[Message]:
+    return [each.message for each in effects if isinstance(each, Send) and each.link == link]
+
+
+def refused(said: list[Message], kind: str) -> Failed:
+    (failed,) = said
+    assert isinstance(failed, Failed)
+    assert failed.failure.kind == kind
+    return failed
+
+
+# --- subscriptions ---
+
+
+def test_a_subscription_is_in_force_when_it_is_answered() -> None:
+    house = House()
+    assert house.say(ALICE, Subscribe(5, 1, "x > :low", {"low": 2})) == [Done(5)]
+    assert house.hears(1, 2, 3) == [3]
+    assert house.say(ALICE, Update(6, 1, {"low": 0})) == [Done(6)]
+    assert house.hears(1, 2, 3) == [1, 2, 3]
+    assert house.say(ALICE, Replace(7, 1, "x = 2")) == [Done(7)]
+    assert house.hears(1, 2, 3) == [2]
+    assert house.say(ALICE, Unsubscribe(8, 1)) == [Done(8)]
+    assert house.hears(1, 2, 3) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind"),
+    [
+        (Subscribe(5, 1, "x = 1"), "IllegalMessage"),
+        (Subscribe(5, 2, "x >"), "ParseError"),
+        (Subscribe(5, 2, "x > :low"), "InvalidBinding"),
+        (Subscribe(5, 2, "x = 1", durable="a/b"), "InvalidInput"),
+        (Subscribe(5, 2, "x = 1", durable="d", lease_s=-1.0), "InvalidInput"),
+        (Update(5, 9, {"low": 1}), "IllegalMessage"),
+        (Update(5, 1, {"high": 1}), "InvalidBinding"),
+        (Update(5, 1, {"low": [1]}), "InvalidBinding"),
+        (Replace(5, 9, "x = 1"), "IllegalMessage"),
+        (Replace(5, 1, "x > :high"), "InvalidBinding"),
+        (Replace(5, 1, "x >"), "ParseError"),
+        (Advertise(5, 1, "x >"), "ParseError"),
+        (Retire(5, "nobody"), "InvalidInput"),
+        (Retire(5, "b1"), "InvalidInput"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_changes_nothing(request_: Message, kind: str) -> None:
+    house = House()
+    house.say(ALICE, Subscribe(1, 1, "x > :low", {"low": 1}))
+    refused(house.say(ALICE, request_), kind)
+    assert house.hears(1, 2) == [2]
+    assert house.say(ALICE, Update(6, 1, {"low": 0})) == [Done(6)]  # and the session goes on
+    assert house.hears(1, 2) == [1, 2]
+    assert not house.store.load().subscriptions
+
+
+def test_what_is_not_there_may_be_taken_away() -> None:
+    house = House()
+    assert house.say(ALICE, Unsubscribe(1, 7)) == [Done(1)]
+    assert house.say(ALICE, Unadvertise(2, 7)) == [Done(2)]
+    assert house.say(ALICE, Acknowledge(7, 1)) == []
+
+
+def test_subscriptions_of_a_session_have_a_limit() -> None:
+    house = House(settings=Settings(max_subscriptions=2))
+    assert house.say(ALICE, Subscribe(1, 1, "x = 1")) == [Done(1)]
+    assert house.say(ALICE, Subscribe(2, 2, "x = 2")) == [Done(2)]
+    failed = refused(house.say(ALICE, Subscribe(3, 3, "x = 3")), "LimitExceeded")
+    assert failed.failure.details["limit"] == "MAX_SUBSCRIPTIONS"
+    house.say(ALICE, Unsubscribe(4, 1))
+    assert house.say(ALICE, Subscribe(5, 3, "x = 3")) == [Done(5)]
+
+
+def test_settling_is_answered_once_what_was_asked_is_on_the_disk() -> None:
+    house = House()
+    house.say(ALICE, Subscribe(1, 1, "x = 1", durable="d"))
+    assert house.say(ALICE, Settle(2)) == []
+    assert house.write()[-1] == Done(2, ())
+
+
+# --- durable subscriptions ---
+
+
+def test_a_durable_subscription_is_answered_when_it_is_on_the_disk() -> None:
+    house = House()
+    assert house.say(ALICE, Subscribe(5, 1, "x > 1", durable="d")) == []
+    assert house.write() == [Done(5)]
+    (stored,) = house.store.load().subscriptions
+    assert (stored.subscription, stored.owner, stored.filter) == ("alice/d", "alice", "x > 1")
+    assert house.say(ALICE, Replace(6, 1, "x > 2")) == []
+    assert house.write() == [Done(6)]
+    assert [each.filter for each in house.store.load().subscriptions] == ["x > 2"]
+
+
+def test_a_durable_subscription_that_cannot_be_written_is_refused_and_gone() -> None:
+    house = House()
+    house.say(ALICE, Subscribe(5, 1, "x > 1", durable="d"))
+    refused(house.fill(), "NotStored")
+    assert house.hears(2) == []
+    house.write()
+    assert house.say(ALICE, Subscribe(6, 1, "x > 1")) == [Done(6)]  # the key is free again
+    assert not house.store.load().subscriptions
+
+
+@pytest.mark.parametrize(
+    "change", [Replace(6, 1, "x > 2"), Update(6, 1, {"low": 2})], ids=["replace", "update"]
+)
+def test_a_change_that_cannot_be_written_is_undone(change: Message) -> None:
+    house = House()
+    house.say(ALICE, Subscribe(5, 1, "x > :low", {"low": 1}, durable="d"))
+    house.write()
+    house.say(ALICE, change)
+    refused(house.fill(), "NotStored")
+    house.write()
+    assert house.hears(1, 2) == [2]
+    assert [each.filter for each in house.store.load().subscriptions] == ["x > :low"]
+
+
+def test_whoever_takes_a_durable_subscription_up_has_it_from_then_on() -> None:
+    house = House()
+    house.say(ALICE, Subscribe(5, 1, "x > 0", durable="d"))
+    house.write()
+    carol = 3
+    house.note(house.node.accept(carol, AT))
+    house.say(carol, Hello("client", "alice", PROTOCOL_VERSION, incarnation="y"))
+    house.say(carol, Subscribe(6, 1, "x > 0", durable="d"))
+    assert house.write(carol) == [Done(6)]
+    assert house.hears(1, link=ALICE) == []
+    assert house.hears(2, link=carol) == [2]
+
+
+def test_a_durable_subscription_that_had_ended_says_so_when_it_is_taken_up() -> None:
+    house = House()
+    house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
+    house.write()
+    house.say(ALICE, Unsubscribe(2, 1, forget=True))
+    house.write()
+    house.say(ALICE, Subscribe(3, 1, "x > 0", durable="d"))
+    assert house.write() == [Done(3), Gaps((Gap("*", 0, 0, 0, 1),))]
+
+
+def test_one_that_is_let_go_and_not_forgotten_waits() -> None:
+    house = House()
+    house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
+    house.write()
+    assert house.say(ALICE, Unsubscribe(2, 1)) == [Done(2)]
+    assert house.hears(1) == []
+    assert [each.subscription for each in house.store.load().subscriptions] == ["alice/d"]
+
+
+def test_what_was_acknowledged_is_not_sent_again_and_leaves_the_disk() -> None:
+    house = House()
+    house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
+    house.write()
+    for x in (1, 2):
+        house.publish(x, durable=True)
+    first, second = (each for each in house.write() if isinstance(each, Deliver))
+    assert len(house.store.held()) == 2
+    house.say(ALICE, Acknowledge(1, first.entry))
+    house.write()
+    assert [each.entry for each in house.store.held()] == [second.entry]
+    house.say(ALICE, Subscribe(2, 9, "x > 0", durable="d"))  # taken up anew
+    again = [each.entry for each in house.write() if isinstance(each, Deliver)]
+    assert again == [second.entry]
+
+
+# --- grants ---
+
+
+def test_a_subscription_is_narrowed_to_what_its_owner_may_hear() -> None:
+    may_hear = palio.parse_filter("x < 3")
+    house = House(
+        authority=NamedAuthority(
+            {"alice": Principal("alice", FALSE, may_hear), "bob": Principal("bob", TRUE, TRUE)}
+        )
+    )
+    assert house.say(ALICE, Subscribe(1, 1, "x > 1")) == [Done(1)]
+    assert house.hears(1, 2, 3) == [2]
+    refused(house.say(ALICE, Advertise(2, 1, "x > 1")), "NotPermitted")
+
+
+def test_brokers_are_retired_by_who_may_do_all() -> None:
+    house = House(
+        authority=NamedAuthority(
+            {"alice": Principal("alice", TRUE), "bob": Principal("bob", TRUE, TRUE)}
+        )
+    )
+    refused(house.say(ALICE, Retire(1, "b9")), "NotPermitted")
+    failed = refused(house.say(BOB, Retire(1, "b9")), "InvalidInput")
+    assert "there is no broker 'b9'" in failed.failure.message

@@ -1,0 +1,113 @@
+"""Tests mirror the sources: `src/palio/R/x.py` has `tests/R/test_x.py`, or says here where else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+TESTS: Final = Path(__file__).parent
+SOURCES: Final = TESTS.parent / "src" / "palio"
+
+ENGINES: Final = "matching/test_engines.py"
+"""All engines and plans agree with the plain one on generated filters and events."""
+
+ELSEWHERE: Final[Mapping[str, str]] = {
+    # a line or two, or only names: what uses them is tested
+    "__main__.py": "cli/test_main.py",
+    "errors.py": "protocol/test_failures.py",
+    "model/words.py": "model/test_printing.py",
+    "node/effects.py": "node/test_node.py",
+    "node/limits.py": "node/test_refusals.py",
+    "node/settings.py": "server/test_settings.py",
+    "protocol/limits.py": "protocol/test_wire.py",
+    "routing/messages.py": "protocol/test_wire.py",
+    "routing/proxies/messages.py": "routing/proxies/test_router.py",
+    "server/limits.py": "server/test_run.py",
+    "server/openapi_schemas.py": "server/http/test_openapi.py",
+    "matching/protocol.py": ENGINES,
+    # commands: each by running it, with those that share a broker
+    "cli/application.py": "cli/test_main.py",
+    "cli/commands/": "cli/test_main.py",
+    "cli/adv.py": "cli/test_pub.py",
+    "cli/connecting.py": "cli/test_pub.py",
+    "cli/sub.py": "cli/test_pub.py",
+    "cli/retire.py": "cli/test_topology.py",
+    "cli/top.py": "cli/test_topology.py",
+    "cli/trace.py": "cli/test_topology.py",
+    "cli/replay.py": "cli/test_archive.py",
+    "cli/keys.py": "cli/test_token.py",
+    "cli/config.py": "cli/test_serve.py",
+    "cli/demo/fleet.py": "server/test_kills.py",
+    # compiled code: by the engines that run it, compiled and not
+    "matching/kernels/": "matching/kernels/test_kernels.py",
+    "routing/kernels/": "routing/kernels/test_kernels.py",
+    "matching/compile/ranges.py": ENGINES,
+    "matching/compile/terms.py": ENGINES,
+    "matching/layers.py": "matching/test_snapshots.py",
+    "matching/plans.py": ENGINES,
+    "matching/segment.py": ENGINES,
+    "matching/storage.py": "matching/test_archives.py",
+    "matching/building.py": ENGINES,
+    "matching/compiled.py": ENGINES,
+    "matching/store.py": "matching/test_archives.py",
+    # the client's end: by clients of real and of simulated brokers
+    "client/answers.py": "client/test_session.py",
+    "client/broker_upstream.py": "client/test_connection.py",
+    "client/hub.py": "client/test_bus.py",
+    "client/upstream.py": "client/test_bus.py",
+    "protocol/client_session.py": "client/test_session.py",
+    "protocol/publications.py": "client/test_session.py",
+    "protocol/requests.py": "client/test_session.py",
+    # the simulation: it is what storms run on, and they find planted faults
+    "simulation/disks.py": "node/test_faults.py",
+    "simulation/doors.py": "node/test_storms.py",
+    "simulation/member.py": "node/test_storms.py",
+    "simulation/world.py": "node/test_storms.py",
+    # two modules that are one thing to whoever calls them
+    "language/cesql/weighing.py": "language/cesql/test_filters.py",
+    "language/documents.py": "language/test_hostile_texts.py",
+    "model/parameters.py": "model/test_binding.py",
+    "node/echoes.py": "node/test_registry.py",
+    "node/greetings.py": "node/test_introductions.py",
+    "node/links.py": "node/test_node.py",
+    "node/missing.py": "node/test_refusals.py",
+    "node/peers.py": "node/test_node.py",
+    "server/counters.py": "server/test_metrics.py",
+    "server/flight/errors.py": "server/flight/test_service.py",
+}
+"""Sources, or whole folders, whose tests have another name, with that."""
+
+PATHS: Final = sorted(
+    path.relative_to(SOURCES).as_posix()
+    for path in SOURCES.rglob("*.py")
+    if path.name != "__init__.py"
+)
+
+
+def mirrored(source: str) -> Path:
+    """The file of its tests."""
+    path = Path(source)
+    return TESTS / path.with_name(f"test_{path.name}")
+
+
+def entry_of(source: str) -> str | None:
+    """The line of the list above that speaks of a source."""
+    folders = [f"{each.as_posix()}/" for each in Path(source).parents]
+    return next((each for each in (source, *folders) if each in ELSEWHERE), None)
+
+
+@pytest.mark.parametrize("source", PATHS)
+def test_a_module_has_tests_of_its_name(source: str) -> None:
+    entry = entry_of(source)
+    found = mirrored(source).exists()
+    assert found or entry, f"no {mirrored(source).relative_to(TESTS.parent)}"
+    assert not found or entry != source, f"{source} has tests of its name: take it out of the list"
+
+
+@pytest.mark.parametrize("entry", ELSEWHERE)
+def test_a_module_of_the_list_and_its_tests_are_there(entry: str) -> None:
+    assert (SOURCES / entry).exists(), "take it out of the list"
+    assert (TESTS / ELSEWHERE[entry]).exists()
