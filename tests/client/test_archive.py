@@ -219,7 +219,11 @@ def test_names_that_cannot_name_files(tmp_path: Path, name: str) -> None:
 
 
 def test_the_longest_name(tmp_path: Path) -> None:
-    Archive(tmp_path, "a" * 100).close()
+    with Archive(tmp_path, "a" * 100) as archive:
+        archive.add([parcel(1, 3)])
+        archive.roll()
+    (file,) = part_files(tmp_path)
+    assert "a" * 100 in file.name
 
 
 def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -61,13 +61,6 @@ async def broker(
             yield server
     finally:
         await server.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Return when something has come about for which there is no event."""
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110  # there is no event
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager

@@ -117,10 +117,18 @@ class Peer:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what nothing tells of, such as a counter."""
+    """Wait for what nothing tells of, such as a counter of this process: look after every turn of
+    the loop, for nothing else changes it.
+    """
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110  # there is no event
-            await asyncio.sleep(0.001)
+        while not condition():  # noqa: ASYNC110  # a turn, no time
+            await asyncio.sleep(0)
+
+
+async def turns(count: int) -> None:
+    """Let the loop do what it has to do, several times over."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 def hello(name: str = "alice", **fields: Any) -> Hello:

@@ -71,6 +71,7 @@ from palio.server.run import Running, running
 from palio.server.settings import Broker, Configuration, Limits, Listen
 from tests.protocol.test_ipc import LONG, overlapping
 from tests.protocol.test_ipc import messages as arrow_messages
+from tests.server.helpers import until
 
 NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
 CASES: Final = 2_000 if NIGHTLY else 40
@@ -171,9 +172,7 @@ class House:
 
     async def is_empty_but_for_us(self) -> None:
         """Nothing is kept of connections that have ended."""
-        async with asyncio.timeout(PATIENCE_S):
-            while self._found.server.connections > 1:  # noqa: ASYNC110  # there is no event
-                await asyncio.sleep(0.005)
+        await until(lambda: self._found.server.connections == 1)
         assert len(self._found.server.links) == 1
 
     async def suffers(self, data: bytes) -> list[Message]:

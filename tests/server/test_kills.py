@@ -10,8 +10,8 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -111,6 +111,7 @@ class Load:
         self.accepted: dict[str, list[int]] = {}
         self.heard: dict[str, list[tuple[str, int]]] = {}
         self.stopping = False
+        self._changed = asyncio.Event()
 
     async def publish(self, client: Client, who: str) -> None:
         """Publish numbers one after another; each counts once it is acknowledged."""
@@ -120,21 +121,28 @@ class Load:
             await client.publish({"who": who, "n": number}, durable=True)
             accepted.append(number)
             number += 1
+            self._changed.set()
 
     async def progress(self) -> None:
         """Wait until each publisher has had some more acknowledged."""
         before = {who: len(accepted) for who, accepted in self.accepted.items()}
         async with asyncio.timeout(PATIENCE_S):
-            while any(  # noqa: ASYNC110  # there is no event
-                len(self.accepted[who]) < count + 5 for who, count in before.items()
-            ):
-                await asyncio.sleep(0.01)
+            await self.until(
+                lambda: all(len(self.accepted[who]) >= n + 5 for who, n in before.items())
+            )
 
     async def listen(self, subscription: Subscription, name: str) -> None:
         """Note what comes."""
         heard = self.heard.setdefault(name, [])
         async for event in subscription:
             heard.append((event["who"], event["n"]))
+            self._changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until what was accepted and heard is as it shall be."""
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
 
     def missing(self) -> dict[str, list[tuple[str, int]]]:
         """What each listener was promised and has not heard."""
@@ -184,13 +192,21 @@ async def live_through(folder: Path, topology: Topology, *, kills: int, seed: in
             load.stopping = True
             async with asyncio.timeout(PATIENCE_S):
                 await asyncio.gather(*publishing)
-            quiet = asyncio.get_running_loop().time() + PATIENCE_S
-            while load.missing() and asyncio.get_running_loop().time() < quiet:  # noqa: ASYNC110  # as above
-                await asyncio.sleep(0.05)
-            await asyncio.sleep(0.3)  # what comes twice comes late
+            with suppress(TimeoutError):  # then `check` says what is missing
+                async with asyncio.timeout(PATIENCE_S):
+                    await load.until(lambda: not load.missing())
+                    await nothing_is_kept([fleet.url(name) for name in names])
             for task in listening:
                 task.cancel()
     return load
+
+
+async def nothing_is_kept(urls: Sequence[str]) -> None:
+    """Wait until no broker keeps what it might send again: nothing comes twice after that."""
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(url)) for url in urls]
+        while any([(await each.status())["custody_entries"] for each in clients]):
+            pass
 
 
 def check(load: Load, *, ordered: bool) -> None:

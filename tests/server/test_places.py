@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import asyncio
-
 from palio.server.places import Places
 from tests.server.fronts import WAIT_S
+from tests.server.helpers import until
 
 
 async def test_whoever_is_one_too_many_is_told_and_counted() -> None:
@@ -26,9 +25,7 @@ async def test_a_handshake_that_does_not_end_gives_its_place_back() -> None:
     places = Places(2)
     held, lost = places.take(0.01), places.take(0.01)
     held.hold()
-    async with asyncio.timeout(WAIT_S):
-        while places.taken > 1:  # noqa: ASYNC110  # there is no event
-            await asyncio.sleep(0.005)
+    await until(lambda: places.taken == 1)
     lost.leave()
     assert places.taken == 1
     held.leave()

@@ -122,4 +122,3 @@ async def forgotten(peer: Peer) -> None:
             peer.send(Ask(901, "status"))
             if not (await peer.next(Answer)).data["peers"]:
                 return
-            await asyncio.sleep(0.01)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,6 @@ from palio.client.connection import Client
 from palio.client.events import Gap
 from palio.client.subscription import Subscription
 from palio.errors import PalioError
-from tests.server.helpers import until
 
 logger: Final = logging.getLogger(__name__)
 
@@ -37,11 +36,19 @@ class Listener:
     def __init__(self) -> None:
         self.heard: set[int] = set()
         self.told: list[float] = []
+        self._changed = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until what was heard and told is as it shall be."""
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
 
     def tell(self, gap: Gap) -> None:
         assert gap.publisher == "*"
         assert not gap.is_certain
         self.told.append(time.monotonic())
+        self._changed.set()
 
     def lost(self, taken: Mapping[int, float]) -> list[float]:
         """When events were published that did not come."""
@@ -54,6 +61,7 @@ class Listener:
     async def listen(self, subscription: Subscription) -> None:
         async for event in subscription:
             self.heard.add(event["x"])
+            self._changed.set()
 
 
 class Load:
@@ -106,13 +114,13 @@ async def test_what_a_rolling_restart_loses_is_told(tmp_path: Path) -> None:
                 await hearing.settled(patience=WHOLE_S)
                 away_s.append(time.monotonic() - began)
             at_first = len(live.heard)
-            await until(lambda: len(live.heard) >= at_first + 100)
+            await live.until(lambda: len(live.heard) >= at_first + 100)
             for each in loads:
                 each.is_over = True
             await asyncio.gather(*running)
             published, kept = (each.taken for each in loads)
-            await until(lambda: live.is_told_of(published))
-            await until(lambda: not kept.keys() - durable.heard)
+            await live.until(lambda: live.is_told_of(published))
+            await durable.until(lambda: not kept.keys() - durable.heard)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -77,7 +77,6 @@ async def linked(peer: Peer, count: int) -> None:
             peers = (await peer.next(Answer)).data["peers"]
             if sum(each["up"] for each in peers.values()) == count:
                 return
-            await asyncio.sleep(0.005)
 
 
 async def test_what_matches_is_delivered_and_nothing_else() -> None:

@@ -94,7 +94,20 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("given", GOOD, ids=range(len(GOOD)))
 def test_what_may_be_together(given: dict[str, Any]) -> None:
+    """And what is there several at a time needs each other: without some of it, it is refused."""
     check(configuration(**given))
+    assert len(given) < 2 or any(
+        is_refused({name: value for name, value in given.items() if name != left_out})
+        for left_out in given
+    )
+
+
+def is_refused(given: dict[str, Any]) -> bool:
+    try:
+        check(configuration(**given))
+    except InvalidConfiguration:
+        return True
+    return False
 
 
 @pytest.mark.parametrize(("given", "problem"), BAD, ids=range(len(BAD)))

@@ -33,6 +33,7 @@ from tests.server.helpers import (
     parcel,
     publish,
     serving,
+    turns,
     until,
 )
 
@@ -346,7 +347,7 @@ async def test_a_client_that_takes_nothing_is_not_read_from_but_a_broker_is(role
         requests = 40
         for _ in range(requests):
             peer.send(Ask(1, "heavy", WRITE_HIGH_BYTES))
-            await asyncio.sleep(0.002)
+            await turns(20)
         if role == "broker":
             await node.called("receive", requests + 1)
         else:

@@ -110,10 +110,13 @@ def test_events_of_many_attributes_fit_into_messages(broker: Broker, name: str) 
 
 
 def test_nothing_is_published_for_nothing() -> None:
+    """At an address where nobody answers, so that whatever is published fails."""
     writer = StreamSink(Sink(Door("palio://127.0.0.1:1"), (), 0.01), SCHEMA)
     empty: Any = writer.write(iter([]))
     writer.commit([empty, None], 0)
     writer.abort([empty], 0)
+    with pytest.raises(Unreachable):
+        writer.commit([written(writer, "t", 1)], 1)
 
 
 def test_a_large_batch_is_many_publications_and_parts(

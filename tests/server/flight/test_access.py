@@ -16,7 +16,8 @@ from palio.server.flight import access
 from palio.server.flight.access import Share
 from palio.server.server import Server
 from tests.server.flight.test_service import COLUMNS, QUOTES, apart, first, flying, put, ticket
-from tests.server.fronts import broker, until
+from tests.server.fronts import broker
+from tests.server.helpers import until
 from tests.server.http.test_app import Tokens
 
 SCHEMA = pa.schema([("x", pa.int64())])

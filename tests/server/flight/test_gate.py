@@ -24,7 +24,8 @@ from tests.server.flight.test_access import bearing, people
 from tests.server.flight.test_frames import DATA, GREETING, HEADERS, frame, message
 from tests.server.flight.test_frames import put as put_frames
 from tests.server.flight.test_service import COLUMNS, QUOTES, apart, first, flying, put, ticket
-from tests.server.fronts import broker, until
+from tests.server.fronts import broker
+from tests.server.helpers import until
 
 PATIENCE_S = 20.0
 LIMITS = {"limits": {"greeting_s": 0.3}}
@@ -127,7 +128,10 @@ async def test_a_connection_without_a_call_ends(monkeypatch: pytest.MonkeyPatch)
         with await apart(pf.connect, address) as client:  # and one with a call stays
             asked = ticket("TRUE", columns=COLUMNS)
             heard = await apart(client.do_get, asked)
-            await asyncio.sleep(1.0)
+            reader, writer = await opened(address)
+            writer.write(GREETING)
+            assert b"no call came" in await ended(reader)  # of one that came later than the call
+            writer.close()
             await serves(address)
             assert (await apart(first, heard))["symbol"] == ["IBM", "MSFT", "IBM"]
             heard.cancel()

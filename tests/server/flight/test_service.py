@@ -24,6 +24,7 @@ from palio.server.server import Server
 from palio.server.settings import Configuration
 from tests.server.certificates import self_signed
 from tests.server.fronts import broker
+from tests.server.helpers import until
 from tests.server.http.test_app import Tokens
 
 T = TypeVar("T")
@@ -129,8 +130,7 @@ async def test_without_columns_the_first_events_give_the_schema() -> None:
     async with broker() as server, flying(server) as address:
         hearing = hear(address)
         heard = asyncio.ensure_future(apart(next, hearing))
-        while not (await asyncio.sleep(0.01, server.node.status()))["subscriptions"]:
-            pass
+        await until(lambda: bool(server.node.status()["subscriptions"]))
         with await apart(pf.connect, address) as client:
             await apart(put, client, QUOTES)
             assert (await heard)["symbol"] == ["IBM", "MSFT", "IBM"]
@@ -283,5 +283,4 @@ async def test_a_reader_that_leaves_ends_its_session() -> None:
 
     async with broker() as server, flying(server) as address:
         await apart(work, address)
-        while (await asyncio.sleep(0.01, server.node.status()))["sessions"]:
-            pass
+        await until(lambda: not server.node.status()["sessions"])

@@ -20,6 +20,7 @@ from palio.server.server import Server
 from palio.server.settings import Configuration
 from tests.server.certificates import self_signed
 from tests.server.fronts import WAIT_S, Source, broker, event, listening, numbers, publish
+from tests.server.helpers import until
 
 SOON_S: Final = 0.1
 HALF_HEAD: Final = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-more: "
@@ -73,9 +74,7 @@ class Caller:
 
 
 async def nobody_is_left(server: Server, but: int = 0) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while server.connections > but:  # noqa: ASYNC110  # there is no event
-            await asyncio.sleep(0.005)
+    await until(lambda: server.connections <= but)
 
 
 def refusal(answer: bytes) -> tuple[int, Any]:

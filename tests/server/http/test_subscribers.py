@@ -16,7 +16,8 @@ from palio.server.http.app import application
 from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
 from palio.server.limits import MAX_TAKEN
-from tests.server.fronts import Source, asked, broker, event, listening, numbers, publish, until
+from tests.server.fronts import Source, asked, broker, event, listening, numbers, publish
+from tests.server.helpers import until
 from tests.server.http.test_app import Tokens, bearer
 from tests.server.webhooks.test_webhook import SINK, Sink
 
