@@ -127,6 +127,7 @@ def test_a_missing_package_is_named_with_how_to_get_it(
     palio: Palio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "palio.server.metrics", None)
+    monkeypatch.delattr("palio.server.metrics", raising=False)  # where a test before imported it
     outcome = palio("serve", "--listen", "127.0.0.1:0", "--http", "0")
     assert outcome.status == 2
     assert "pip install 'palio[server]'" in outcome.err
