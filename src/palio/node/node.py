@@ -70,6 +70,8 @@ class Node:
     """One broker.
 
     >>> from palio.node.memory import MemoryStore
+    >>> from palio.protocol.limits import PROTOCOL_VERSION
+    >>> from palio.protocol.messages import Hello
     >>> from palio.routing.acyclic import Acyclic
     >>> node = Node("b1", Acyclic("b1"), MemoryStore())
     >>> at = Moment(now=0.0, wall_us=0)

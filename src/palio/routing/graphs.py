@@ -76,7 +76,7 @@ class LinkStates:
 
     >>> states = LinkStates("b1")
     >>> states.learn(LinkState("b2", 1, ("b1",))), states.learn(LinkState("b2", 1, ("b1",)))
-    (<News.NEW: 'to be kept and passed on'>, <News.OLD: 'known already'>)
+    (<LinkNews.NEW: 'to be kept and passed on'>, <LinkNews.OLD: 'known already'>)
     """
 
     def __init__(self, name: str) -> None:
