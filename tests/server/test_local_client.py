@@ -245,3 +245,43 @@ async def test_a_large_batch_is_published_in_parts_with_one_receipt() -> None:
     receipt = await publishing
     assert (receipt.first_seq, receipt.last_seq) == (1, rows)
     assert [each.first_seq for each in receipt.refused] == [5]
+
+
+class QuickNode(Node):
+    """A node that answers the first publication before another one is sent."""
+
+    def __init__(self, answer: Message) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def send(self, message: Message) -> None:
+        super().send(message)
+        if isinstance(message, Publish) and message.first_seq == 1:
+            self.tell(self._answer)
+
+
+async def test_what_is_refused_of_a_part_before_the_last_is_sent_is_in_the_receipt() -> (
+    None
+):
+    node = QuickNode(Refused(1, 2, Failure("NotPermitted", "no")))
+    guest = await Guest.open(node, name="a")
+    rows = 3 * MAX_BATCH_ROWS
+    publishing = asyncio.create_task(guest.publish(pa.record_batch({"x": range(rows)})))
+    await node.has_said(Publish, 4)
+    node.tell(Accepted(rows, "memory"))
+    assert [each.last_seq for each in (await publishing).refused] == [2]
+
+
+async def test_a_session_that_ends_between_two_parts_ends_their_publication() -> None:
+    node = QuickNode(Bye("NotPermitted", "no more"))
+    guest = await Guest.open(node, name="a")
+    with pytest.raises(Declined, match="no more"):
+        await guest.publish(pa.record_batch({"x": range(3 * MAX_BATCH_ROWS)}))
+
+
+async def test_no_events_are_answered_without_asking() -> None:
+    node = Node()
+    guest = await Guest.open(node, name="a")
+    receipt = await guest.publish(BATCH.slice(0, 0), durable=True)
+    assert (receipt.first_seq, receipt.last_seq, receipt.level) == (1, 0, "durable")
+    assert not [each for each in node.said if isinstance(each, Publish)]

@@ -195,7 +195,7 @@ class Outbox:
         offer.first, offer.last = publications.next, publications.next + offer.count - 1
         self._waiting -= offer.count
         for batch in offer.batches[:-1]:
-            publications.publish(_parcel(batch), (), durable=offer.durable)
+            publications.publish(_parcel(batch), (offer,), durable=offer.durable, is_last=False)
         publications.publish(_parcel(offer.batches[-1]), (offer,), durable=offer.durable)
 
     def go_on(self) -> None:

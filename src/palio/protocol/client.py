@@ -169,9 +169,16 @@ class ClientCore:
         self._say(Unadvertise(0, key), [waiter])
         return True
 
-    def publish(self, parcel: Parcel, receipts: Sequence[Receipt], *, durable: bool) -> None:
-        """Send events; `may_publish` says whether that is wise."""
-        self.publications.publish(parcel, receipts, durable=durable)
+    def publish(
+        self, parcel: Parcel, receipts: Sequence[Receipt], *, durable: bool, is_last: bool = True
+    ) -> None:
+        """Send events (see `Publications.publish`); `may_publish` says whether that is wise."""
+        if self._error is None:
+            self.publications.publish(parcel, receipts, durable=durable, is_last=is_last)
+        else:
+            for receipt in receipts:
+                receipt.fail(self._error)
+                receipt.answer("")
 
     def acknowledge(self, key: int, entry: int) -> None:
         """A durable subscription has dealt with everything up to an entry."""

@@ -36,15 +36,22 @@ class Receipt(Protocol):
 
 
 class _Flight:
-    """A parcel on its way, and the receipts of which it is the last part."""
+    """A parcel on its way, and the receipts for its events."""
 
-    __slots__ = ("durable", "first", "last", "nbytes", "parcel", "receipts")
+    __slots__ = ("durable", "first", "is_last", "last", "nbytes", "parcel", "receipts")
 
     def __init__(
-        self, parcel: Parcel, first: int, receipts: Sequence[Receipt], *, durable: bool
+        self,
+        parcel: Parcel,
+        first: int,
+        receipts: Sequence[Receipt],
+        *,
+        durable: bool,
+        is_last: bool,
     ) -> None:
         self.parcel = parcel
         self.durable = durable
+        self.is_last = is_last
         self.first = first
         self.last = first + len(parcel) - 1
         if parcel.values is None:
@@ -80,9 +87,13 @@ class Publications:
         """Whether everything that was sent has been answered."""
         return not (self._flights[False] or self._flights[True])
 
-    def publish(self, parcel: Parcel, receipts: Sequence[Receipt], *, durable: bool) -> None:
-        """Send events under the next numbers; their answer is the end of these receipts."""
-        flight = _Flight(parcel, self.next, receipts, durable=durable)
+    def publish(
+        self, parcel: Parcel, receipts: Sequence[Receipt], *, durable: bool, is_last: bool = True
+    ) -> None:
+        """Send events under the next numbers. Unless more of a publication follows (`is_last`),
+        their answer is the end of these receipts.
+        """
+        flight = _Flight(parcel, self.next, receipts, durable=durable, is_last=is_last)
         self.next = flight.last + 1
         self._flights[durable].append(flight)
         self._unanswered_bytes += flight.nbytes
@@ -116,15 +127,16 @@ class Publications:
             receipt
             for flights in self._flights.values()
             for flight in flights
-            if flight.last >= first_seq
+            if flight.first <= last_seq and first_seq <= flight.last
             for receipt in flight.receipts
             if receipt.first <= last_seq and first_seq <= receipt.last
         ]
 
     def _land(self, flight: _Flight, level: str) -> None:
         self._unanswered_bytes -= flight.nbytes
-        for receipt in flight.receipts:
-            receipt.answer(level)
+        if flight.is_last:
+            for receipt in flight.receipts:
+                receipt.answer(level)
 
     # --- the session ---
 

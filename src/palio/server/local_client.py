@@ -283,11 +283,12 @@ class Guest:
         first = self._core.publications.next
         publication = _Publication(first, first + batch.num_rows - 1)
         sent = list(parts(batch))
-        last = len(sent) - 1
-        for place, part in enumerate(sent):
-            receipts = [publication] if place == last else []
-            self._core.publish(Parcel.of(self.publisher, part), receipts, durable=durable)
+        for place, part in enumerate(sent, start=1):
+            parcel, is_last = Parcel.of(self.publisher, part), place == len(sent)
+            self._core.publish(parcel, [publication], durable=durable, is_last=is_last)
             await pace()
+        if not sent:
+            publication.answer("durable" if durable else "memory")
         return publication
 
     async def _ask(self, request: Request) -> Done | Answer:
@@ -430,7 +431,7 @@ class _Publication:
 
     def fail(self, error: PalioError) -> None:
         """See `Receipt`."""
-        self._error = error
+        self._error = _declined(error)
 
     def answer(self, level: str) -> None:
         """See `Receipt`."""
@@ -455,7 +456,7 @@ def _settle(answered: asyncio.Future[Done | Answer], outcome: Outcome) -> None:
     if isinstance(outcome, Failed):
         answered.set_exception(Declined(outcome.failure))
     elif isinstance(outcome, PalioError):
-        answered.set_exception(outcome)
+        answered.set_exception(_declined(outcome))
         answered.exception()  # nobody may be waiting any longer
     else:
         answered.set_result(outcome)
