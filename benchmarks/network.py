@@ -255,7 +255,7 @@ def main() -> None:
     options = parser.parse_args()
     seconds = 10.0 if options.full else options.seconds
     results = Results(
-        "full" if options.full else "quick",
+        "full" if options.full else "short",
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         os.getloadavg()[0],
     )

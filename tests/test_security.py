@@ -42,3 +42,9 @@ def test_every_line_of_a_table_names_a_test() -> None:
     bare = [line for line in lines if ".py" not in line and "they try" not in line]
     assert len(lines) > 50
     assert bare == []
+
+
+def test_no_line_stands_twice_in_a_table() -> None:
+    for section in PAGE.split("\n## "):
+        lines = [line for line in section.splitlines() if line.startswith("| ")]
+        assert sorted(set(lines)) == sorted(lines)

@@ -36,7 +36,7 @@ def test_binding_then_matching_is_matching_with_the_values(
 ) -> None:
     try:
         bound = filter_.bind(values)
-    except InvalidBinding:  # constants without a value, which test_sending.py is about
+    except InvalidBinding:  # constants that have no value
         reject()
     note(str(bound))
     assert not bound.variables

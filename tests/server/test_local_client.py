@@ -260,9 +260,7 @@ class QuickNode(Node):
             self.tell(self._answer)
 
 
-async def test_what_is_refused_of_a_part_before_the_last_is_sent_is_in_the_receipt() -> (
-    None
-):
+async def test_what_is_refused_of_a_part_before_the_last_is_sent_is_in_the_receipt() -> None:
     node = QuickNode(Refused(1, 2, Failure("NotPermitted", "no")))
     guest = await Guest.open(node, name="a")
     rows = 3 * MAX_BATCH_ROWS

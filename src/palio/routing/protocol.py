@@ -43,7 +43,7 @@ class Role(IntEnum):
     MASTER = 2
     """The broker above this one in a hierarchy."""
     SIDE = 3
-    """The other half of a gateway (see `hybrid`): a neighbour within the same broker."""
+    """The other half of a gateway (see `gateway`): a neighbour within the same broker."""
     SESSION = 4
     """A client whose subscriptions are an identity each: siena's rules do not join them."""
 

@@ -6,7 +6,8 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -92,21 +93,32 @@ async def test_an_interrupt_ends_it_and_what_it_started() -> None:
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1e6)'])\n"
         "print('{}', flush=True)\ntime.sleep(1e6)"
     )
+    async with all_gone(code) as command:
+        with pytest.raises(KeyboardInterrupt):
+            async with asyncio.timeout(PATIENCE_S), Backtester(command):
+                raise KeyboardInterrupt
+
+
+@asynccontextmanager
+async def all_gone(code: str) -> AsyncIterator[list[str]]:
+    """A command that runs a program; in the end neither it nor any child of it is left."""
     reader, writer = os.pipe()
-    command = ["/bin/sh", "-c", f'exec "$@" {writer}>&{writer}', "sh", *program(code)]
     os.set_inheritable(writer, True)
-    with pytest.raises(KeyboardInterrupt):
-        async with asyncio.timeout(PATIENCE_S), Backtester(command):
-            raise KeyboardInterrupt
+    yield ["/bin/sh", "-c", f'exec "$@" {writer}>&{writer}', "sh", *program(code)]
     os.close(writer)
-    assert await asyncio.to_thread(os.read, reader, 1) == b"", "nobody is left who could write"
+    async with asyncio.timeout(PATIENCE_S):
+        assert await asyncio.to_thread(os.read, reader, 1) == b"", "somebody is left who writes"
     os.close(reader)
 
 
 async def test_who_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark, "END_S", 0.01)
     code = "import signal\nsignal.signal(15, signal.SIG_IGN)\nprint('{}', flush=True)\n"
-    async with asyncio.timeout(PATIENCE_S), Backtester(program(code + "time.sleep(1e6)")):
+    async with (
+        all_gone(code + "time.sleep(1e6)") as command,
+        asyncio.timeout(PATIENCE_S),
+        Backtester(command),
+    ):
         pass
 
 

@@ -1,10 +1,10 @@
 """`Tree`: the matching tree of gryphon, in full and incremental.
 
-Filters become paths of elementary tests (tree_tests.py), one for each conjunction and for each
+Filters become paths of elementary tests (attribute_tests.py), one for each conjunction and for each
 value of a short list; paths are kept in a tree (nodes.py) that events descend. The three
 optimizations of the paper are switches: `collapse` leaves out nodes that nobody asks for,
-`successors` lets a search jump (tree_successors.py), `factored` names index attributes
-(tree_factoring.py). `space` and `work` count what the paper counts.
+`successors` lets a search jump (successors.py), `factored` names index attributes
+(factoring.py). `space` and `work` count what the paper counts.
 
 This is the classic algorithm, kept readable and comparable; `palio.matching.Index` is the engine
 for production. One thread at a time may use a tree.

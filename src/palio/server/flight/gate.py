@@ -8,7 +8,7 @@ else may enter), and the gate on the port.
    `IDLE_S`, a message that has begun and does not end after `MESSAGE_S`, and a client that takes
    nothing of what it is sent after `STALL_S`.
 2. Connections count against `limits.connections`, with those of all ports.
-3. Messages are as long as frames may be, and nothing in them is compressed (`grpc_frames`).
+3. Messages are as long as frames may be, and nothing in them is compressed (`frames`).
 4. Neither end is read from faster than the other takes it.
 """
 

@@ -8,7 +8,7 @@
 3. `DoPut` publishes batches; its descriptor may be the command `{"durable": true}`. Each batch is
    answered, once it is held, by metadata in JSON.
 4. A token goes into the header `authorization`, as `Bearer ...`. It is looked at before anything
-   else (`flight_access`).
+   else (`access`).
 
 Flight calls from threads of its own; everything said to the node is said on the broker's loop.
 """

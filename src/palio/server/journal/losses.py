@@ -1,6 +1,6 @@
 """Begins an epoch of a journal, and tells what the journal had and has no longer.
 
-The journal counts its transactions; its mark (`journal_mark`) says how many there were. If there
+The journal counts its transactions; its mark (`mark`) says how many there were. If there
 were more, then the log was cut short, a file was emptied, or an old copy was put in its place:
 
 - the range of entries is logged, with the publishers and numbers that the mark knows of;

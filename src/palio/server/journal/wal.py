@@ -7,7 +7,7 @@ transaction behind it was on the disk and whole: it was acknowledged, and has ch
 SQLite would drop it and all after it in silence; `check_log` says so instead.
 
 What it cannot tell from a torn write is a change within the very last transaction; that a log was
-cut short shows by the mark (`journal_mark`). A log beside an empty database, which SQLite would
+cut short shows by the mark (`mark`). A log beside an empty database, which SQLite would
 remove, is refused too.
 
 The log is a header of 32 bytes and frames of 24 bytes and a page, all numbers big-endian. A frame

@@ -7,8 +7,8 @@
    else can be: the reserve is for that (see `DiskSpace`). What could not be written even so is
    owed: it is written before anything else once there is room.
 3. When nothing is to be written for a while, the file gives back what it no longer needs.
-4. After a commit and before its answers the mark is told (`journal_mark`).
-5. Once the files are not where they were (`journal_presence`), everything is refused.
+4. After a commit and before its answers the mark is told (`mark`).
+5. Once the files are not where they were (`presence`), everything is refused.
 """
 
 from __future__ import annotations
