@@ -51,10 +51,11 @@ def drawn(rng: random.Random) -> dict[str, Any]:
         6: {"filter": "n > :valid_from", "parameters": {"valid_from": n}},
     }
     row = shapes[shape]
+    since, until = sorted(rng.sample(range(12), 2))
     if rng.random() < 0.5:
-        row["valid_from"] = hour(rng.randrange(10))
+        row["valid_from"] = hour(since)
     if rng.random() < 0.5:
-        row["valid_to"] = hour(rng.randrange(12))
+        row["valid_to"] = hour(until)
     return row
 
 

@@ -33,7 +33,7 @@ from tests.conftest import NIGHTLY
 from tests.modes import modes_below, umask
 from tests.server.helpers import append, flip, parcel, put
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 
 
 class Answers:
