@@ -1,15 +1,31 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 import palio
-from palio.client.registration import KEPT_GAPS
+from palio.client.delivery_queue import DeliveryQueue
+from palio.client.dispatcher import Dispatcher
+from palio.client.home import Home
+from palio.client.registration import KEPT_GAPS, SubscriptionOptions
 from palio.client.subscription import Subscription
-from palio.errors import Closed, InvalidBinding, InvalidFilter, ParseError
+from palio.errors import (
+    Closed,
+    IllegalMessage,
+    InvalidBinding,
+    InvalidFilter,
+    NotPermitted,
+    NotStored,
+    PalioError,
+    ParseError,
+    Unreachable,
+)
+from palio.matching.reference import Reference
 from palio.model.events import SEQ, TIME
 from tests.client.helpers import NOON, drain, plain, seqs, stopped_clock
+from tests.client.recording import Recording
 
 QUOTES = [{"price": price} for price in (5, 15, 25)]
 
@@ -439,3 +455,41 @@ async def test_gaps_are_kept_up_to_a_number_and_counted_beyond() -> None:
             await sub.receive()
         assert (len(sub.gaps), sub.lost) == (KEPT_GAPS, KEPT_GAPS + 1)
         assert sub.gaps[0].first_seq == 3
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "stays"),
+    [
+        (InvalidFilter("no"), False),
+        (NotPermitted("no"), False),
+        (NotStored("no"), False),
+        (IllegalMessage("this client", "no"), False),
+        (PalioError("no"), False),
+        (Unreachable("who knows"), True),
+        (Closed("over"), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_a_refused_change_is_taken_back_and_one_that_nobody_answered_is_not(
+    error: PalioError, stays: bool
+) -> None:
+    upstream = Recording()
+    dispatcher = Dispatcher(upstream, Reference())
+    registration = dispatcher.register(
+        palio.parse("x > :low"), {"low": 0}, DeliveryQueue(9), SubscriptionOptions()
+    )
+    sub = Subscription(registration, upstream, Home("Client"))
+    answered = asyncio.get_running_loop().create_future()
+    answered.set_exception(error)
+    upstream.answer = answered
+    with pytest.raises(type(error)):
+        await sub.update(low=5)
+    assert sub.values == {"low": 5 if stays else 0}
+    with pytest.raises(type(error)):
+        await sub.replace("y = 1")
+    assert str(sub.filter) == ("y = 1" if stays else "x > :low")
+    assert len(upstream.told) == (2 if stays else 4), "what is taken back is told too"
+    assert registration.concerns({"y": 1}) is stays

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
@@ -14,8 +15,8 @@ from palio.client.events import Event, Gap
 from palio.client.home import Home
 from palio.client.registration import Registration
 from palio.client.subscribing import check_values, frozen, given_values, understood
-from palio.client.upstream import Upstream
-from palio.errors import Closed, InvalidInput
+from palio.client.upstream import Told, Upstream
+from palio.errors import Closed, PalioError, Unreachable
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
@@ -137,12 +138,7 @@ class Subscription(SubscriptionView):
         registration, values = self._registration, given_values(values, named)
         changed, before = registration.changed(values), registration.values
         told = registration.update(changed)
-        try:
-            if told is not None:
-                await told
-        except InvalidInput:
-            self._take_back(values, changed, before)
-            raise
+        await _answered(told, partial(self._take_back, values, changed, before))
 
     def _take_back(self, refused: Iterable[str], changed: Bindings, before: Bindings) -> None:
         """The broker refused values that were in force here: those of before count again, where
@@ -174,13 +170,12 @@ class Subscription(SubscriptionView):
         check_values(what, changed)
         before, before_values = registration.what, registration.values
         told = registration.replace(what, changed)
-        try:
-            if told is not None:
-                await told
-        except InvalidInput:
-            if registration.what is what and not self.closed:  # refused: it is as it was before
+
+        def take_back() -> None:
+            if registration.what is what and not self.closed:
                 log_refusal(registration.replace(before, before_values))
-            raise
+
+        await _answered(told, take_back)
 
     async def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when the subscription is in force wherever events are published.
@@ -275,3 +270,15 @@ class Subscription(SubscriptionView):
         if kind is None:
             self._next_asked()
         await self.unsubscribe()
+
+
+async def _answered(told: Told, take_back: Callable[[], None]) -> None:
+    """Wait for the answer to a change that is in force here; refused, it is as it was before."""
+    try:
+        if told is not None:
+            await told
+    except (Closed, Unreachable):  # no refusal: the broker will be told of it yet
+        raise
+    except PalioError:
+        take_back()
+        raise
