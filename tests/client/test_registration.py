@@ -10,17 +10,26 @@ import palio
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
 from palio.client.registration import Registration, SubscriptionOptions
-from palio.errors import Closed, InvalidBinding, InvalidFilter, NotPermitted
+from palio.errors import Closed, InvalidBinding, InvalidFilter, LimitExceeded, NotPermitted
+from palio.matching import admission
+from palio.matching.index import Index
+from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
+from palio.model.filters import Filter
+from palio.model.values import NO_VALUES, Bindings
 from tests.client.recording import Recording
 
 
 def registered(
-    text: str, options: SubscriptionOptions | None = None, **values: Any
+    text: str,
+    options: SubscriptionOptions | None = None,
+    *,
+    matcher: Matcher | None = None,
+    **values: Any,
 ) -> tuple[Recording, Dispatcher, Registration]:
     """A subscription of a place of its own."""
     upstream = Recording()
-    dispatcher = Dispatcher(upstream, Reference())
+    dispatcher = Dispatcher(upstream, Reference() if matcher is None else matcher)
     what = palio.parse(text)
     registration = dispatcher.register(
         what, values, DeliveryQueue(9), options or SubscriptionOptions()
@@ -98,3 +107,67 @@ def test_a_durable_one_acknowledges_upstream_and_takes_no_pattern() -> None:
     assert heard.concerns({"x": 1})
     with pytest.raises(InvalidFilter, match="takes a filter"):
         registered("x = 1 THEN x = 2", SubscriptionOptions(durable="mine"))
+
+
+class Choosy(Reference):
+    """An engine that has no room for 666."""
+
+    def add(
+        self,
+        key: int,
+        filter: Filter,
+        values: Bindings = NO_VALUES,
+        *,
+        destination: int | None = None,
+    ) -> None:
+        self._check(f"{filter} {values}")
+        super().add(key, filter, values, destination=destination)
+
+    def bind(self, key: int, values: Bindings) -> None:
+        self._check(str(values))
+        super().bind(key, values)
+
+    def _check(self, text: str) -> None:
+        if "666" in text:
+            raise LimitExceeded("the beast", limit="MAX_BEASTS", maximum=0)
+
+
+def test_what_the_engine_refuses_leaves_nothing_in_it() -> None:
+    matcher = Choosy()
+    with pytest.raises(LimitExceeded):
+        registered("x = 1 THEN x = 2 THEN x = 666", matcher=matcher)
+    assert not len(matcher)
+
+
+def test_a_change_that_the_engine_refuses_changes_nothing() -> None:
+    matcher = Choosy()
+    upstream, dispatcher, heard = registered(
+        "x = :first THEN x = :second", matcher=matcher, first=1, second=2
+    )
+    with pytest.raises(LimitExceeded):
+        heard.replace(palio.parse("y = 1 THEN y = 2 THEN y = 666"), {})
+    with pytest.raises(LimitExceeded):
+        heard.update(heard.changed({"first": 3, "second": 666}))
+    assert (str(heard.what), heard.values) == (
+        "x = :first THEN x = :second",
+        {"first": 1, "second": 2},
+    )
+    assert (heard.version, upstream.told) == (0, [])
+    found = [dispatcher.match_event({name: x}).tolist() for name in "xy" for x in (1, 2, 3)]
+    assert found == [[0], [1], [], [], [], []]
+    assert len(matcher) == 2
+
+
+def test_a_change_beyond_the_limit_of_the_engine_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "MAX_SCANS", 4)
+    matcher, text = Index(), "s LIKE :first THEN s LIKE :second AND t LIKE :third"
+    _, dispatcher, heard = registered(text, matcher=matcher, first="%_%", second="_%_", third="_%_")
+    with pytest.raises(LimitExceeded, match="MAX_SCANS"):
+        heard.update(heard.changed({"first": "____", "second": "_____", "third": "____"}))
+    with pytest.raises(LimitExceeded, match="MAX_SCANS"):
+        heard.replace(palio.parse(" THEN ".join(f"s LIKE '{'_' * n}'" for n in range(2, 7))), {})
+    found = [dispatcher.match_event({"s": n * "a", "t": "aa"}).tolist() for n in range(3)]
+    assert found == [[], [0], [0, 1]]
+    assert len(matcher) == 2

@@ -119,9 +119,7 @@ class Registration:
         """Hear by values that were checked (`changed`), of the events that wait too."""
         changed = {name: each for name, each in values.items() if each is not self.values[name]}
         if not self.closed:
-            for key, _, own in self._keyed(values):
-                if own:
-                    self.matcher.bind(key, own)
+            self._rebind(values)
         self.values = values
         if self.sequences is not None:
             self.sequences.rebind(values)
@@ -132,9 +130,15 @@ class Registration:
         """Hear something else under the same number. A pattern starts over."""
         if self.durable and isinstance(what, Pattern):
             raise InvalidFilter(_NOT_DURABLE)
+        before = self.what, self.values
         self.uninstall()
         self.what, self.values = what, values
-        self.install()
+        try:
+            self.install()
+        except BaseException:
+            self.what, self.values = before
+            self.install()
+            raise
         self.sequences = self._begun()
         self.version += 1
         return self._upstream.replace(self)
@@ -169,9 +173,27 @@ class Registration:
             yield key, each, {name: values[name] for name in each.variables}
 
     def install(self) -> None:
-        """Hand its filters to the engine."""
-        for key, each, own in self._keyed(self.values):
-            self.matcher.add(key, each, own)
+        """Hand its filters to the engine, all or none."""
+        added: list[int] = []
+        try:
+            for key, each, own in self._keyed(self.values):
+                self.matcher.add(key, each, own)
+                added.append(key)
+        except BaseException:
+            for key in added:
+                self.matcher.remove(key)
+            raise
+
+    def _rebind(self, values: Bindings) -> None:
+        """Let its filters have other values, all or none."""
+        try:
+            for key, _, own in self._keyed(values):
+                if own:
+                    self.matcher.bind(key, own)
+        except BaseException:
+            self.uninstall()
+            self.install()
+            raise
 
     def uninstall(self) -> None:
         """Take its filters out of the engine."""
