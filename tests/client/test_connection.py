@@ -742,6 +742,53 @@ async def test_a_move_that_fails_changes_nothing() -> None:
         await heard.receive()
 
 
+@in_virtual_time
+async def test_moves_at_once_go_one_after_another_and_leave_no_session_behind() -> None:
+    async with Network("line:4") as net:
+        client, other = await net.connect("b1"), await net.connect("b1")
+        heard = await client.subscribe("EXISTS x")
+        await asyncio.gather(client.move("b2"), client.move("b3"), client.suspend())
+        assert not client.is_connected
+        await asyncio.gather(client.resume(), client.move("b4"))
+        assert client.broker == "b4"
+        await quiet()
+        sessions = [net.node(f"b{n}").status()["sessions"] for n in range(1, 5)]
+        assert sessions == [1, 0, 0, 1], "the other's, and its own"
+        await heard.settled()
+        await other.publish({"x": 1})
+        assert plain(await take(heard, 1)) == [{"x": 1}]
+
+
+@in_virtual_time
+async def test_a_client_that_ends_before_it_moves_goes_nowhere() -> None:
+    async with Network("line:2") as net:
+        client = await net.connect("b1")
+        net.delay("client-1", "b1", 1.0)
+        receipt = client.publish_nowait({"x": 1})
+        moving = asyncio.ensure_future(client.move("b2"))
+        await quiet(0.1)
+        client._upstream.core.end()
+        for each in (receipt, moving):
+            with pytest.raises(Closed):
+                await each
+        await quiet(5)
+        assert net.node("b2").status()["sessions"] == 0
+
+
+@in_virtual_time
+async def test_who_unsubscribes_does_not_wait_while_the_client_is_suspended() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        heard = await client.subscribe("x > 0")
+        net.delay("client-1", "b1", 20.0)
+        leaving = asyncio.ensure_future(heard.unsubscribe())
+        await quiet(0.1)
+        assert not leaving.done()
+        await client.suspend()
+        async with asyncio.timeout(1):
+            await leaving
+
+
 # --- falling behind ---
 
 

@@ -83,6 +83,8 @@ class BrokerUpstream:
         self._draw = draw
         self._session = self._new_session(urls)
         self.core.session = self._session.core
+        self._one_at_a_time = asyncio.Lock()
+        """For what leaves the broker or comes back: to suspend, to resume, to move."""
         self._leavers: set[asyncio.Future[None]] = set()
         """What those wait for who have unsubscribed."""
         self._next_advertised = 0
@@ -121,23 +123,33 @@ class BrokerUpstream:
 
     # --- the connection ---
 
-    async def open(self, urls: Sequence[str] = ()) -> None:
-        """Connect, or come back; to other addresses if some are given."""
-        if urls:
-            self.session.urls[:] = urls
+    async def open(self) -> None:
+        """Connect."""
         await self._session.open()
+
+    async def resume(self, urls: Sequence[str]) -> None:
+        """Come back; to other addresses if some are given."""
+        async with self._one_at_a_time:
+            if urls:
+                self.session.urls[:] = urls
+            await self.open()
 
     async def suspend(self) -> None:
         """Leave the broker once what was published is answered; it keeps the session."""
-        if self.session.is_connected:
-            await self._answered()
-        self._session.pause()
-        self.is_listening = False
+        async with self._one_at_a_time:
+            if self.session.is_connected:
+                await self._answered()
+            self._session.pause()
+            self.disconnected()
 
     async def move(self, urls: Sequence[str]) -> None:
         """Leave the broker once everything is in force at another one."""
-        await self._answered()
-        new = self._new_session(urls)
+        async with self._one_at_a_time:
+            await self._answered()
+            self.check_usable()
+            await self._move(self._new_session(urls))
+
+    async def _move(self, new: Session) -> None:
         self.core.move(new.core)
         try:
             await new.open()

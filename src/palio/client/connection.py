@@ -185,7 +185,7 @@ class Client(Hub[BrokerUpstream]):
         that it may have missed something. Durable subscriptions miss no durable event.
         """
         self._check_usable()
-        await self._upstream.open(urls)
+        await self._upstream.resume(urls)
 
     async def move(self, *urls: str) -> None:
         """Go to another broker without missing anything.
