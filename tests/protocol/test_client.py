@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from palio.errors import Closed
+from palio.errors import Closed, NotPermitted
+from palio.model.events import stamped, to_batches
 from palio.node.settings import Settings
 from palio.protocol.limits import BACKOFF_MAX_S
-from palio.protocol.messages import UNCOUNTED, Ask, Done
+from palio.protocol.messages import UNCOUNTED, Ask, Deliver, Done, Parcel
 from palio.protocol.requests import Outcome
 from palio.protocol.transitions import ALLOWED, Speaker, State
 from palio.simulation.member import Member
@@ -118,3 +119,29 @@ def test_a_broker_that_is_gone_is_dialled_until_it_is_back() -> None:
     world.start("b1")
     world.run(1.5 * BACKOFF_MAX_S)
     assert member.is_connected
+
+
+def test_a_client_that_moves_and_is_turned_away_ends_in_both_sessions() -> None:
+    world = world_of(2)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    member.move_over("b2")
+    member.core.session.end(NotPermitted("no more"))
+    world.run(5.0)
+    assert world.nodes["b2"].status()["sessions"] == 0
+    assert not member.is_connected
+    assert {type(each) for each in member.errors} == {NotPermitted}
+
+
+def test_a_second_move_knows_what_came_before_the_first() -> None:
+    world = world_of(2)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    (batch,) = to_batches([{"x": 1}])
+    message = Deliver(Parcel("p", stamped(batch, 1, 0)))
+    for broker in ("b2", "b1"):
+        member.move_over(broker)
+        member.core.hear(member.core.session, message)
+        world.run(1.0)
+    assert member.broker == "b1"
+    assert heard(member) == [1]

@@ -196,22 +196,25 @@ class ClientCore:
     def move(self, arriving: ClientSession) -> None:
         """Go to another broker: once it welcomes us in this session, all is said there."""
         self._arriving = arriving
-        self._crossing = Crossing()
+        self._crossing = self._crossing or Crossing()
         self._crossed_at = None
 
     def moved(self, now: float) -> None:
         """All is in force at the new broker, or it could not be reached: leave one of the two."""
-        for other in (self._arriving, self._left):
-            if other is not None:
-                other.end()
-        self._arriving = self._left = None
+        self._end_others(None)
         self._crossed_at = now + OVERLAP_S
 
     def end(self, error: PalioError | None = None) -> None:
         """Leave for good."""
-        for session in (self._arriving, self._left, self.session):
-            if session is not None:
-                session.end(error)
+        self._end_others(error)
+        self.session.end(error)
+
+    def _end_others(self, error: PalioError | None) -> None:
+        """Of the sessions of a client that moves, leave all but the one that counts."""
+        for other in (self._arriving, self._left):
+            if other is not None:
+                other.end(error)
+        self._arriving = self._left = None
 
     # --- what the session tells (`client_session.Owner`) ---
 
@@ -258,6 +261,7 @@ class ClientCore:
         """There is no way back to a broker."""
         if session is self.session and self._error is None:
             self._error = error
+            self._end_others(error)
             self._requests.end(error)
             self.publications.end(error)
             self._application.ended(error)
