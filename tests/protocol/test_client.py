@@ -145,3 +145,16 @@ def test_a_second_move_knows_what_came_before_the_first() -> None:
         world.run(1.0)
     assert member.broker == "b1"
     assert heard(member) == [1]
+
+
+def test_after_the_end_only_the_last_part_of_a_publication_is_answered() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    member.core.end()
+    (batch,) = to_batches([{"x": 1}])
+    publication = member.published(1, 2, durable=False)
+    for is_last in (False, True):
+        member.core.publish(Parcel.of("", batch), [publication], durable=False, is_last=is_last)
+        assert publication.levels == [""] * is_last
+    assert isinstance(publication.error, Closed)

@@ -178,7 +178,8 @@ class ClientCore:
         else:
             for receipt in receipts:
                 receipt.fail(self._error)
-                receipt.answer("")
+                if is_last:
+                    receipt.answer("")
 
     def acknowledge(self, key: int, entry: int) -> None:
         """A durable subscription has dealt with everything up to an entry."""

@@ -10,13 +10,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from palio.errors import PalioError, Unreachable
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Accepted, Message, Parcel, Publish, Refused
 
 __all__ = ["Publications", "Receipt"]
+
+
+_UNKNOWN: Final = (
+    "the session was lost before the broker answered: the events may or may not have been "
+    "published; publish them durably where that matters"
+)
 
 
 class Receipt(Protocol):
@@ -116,10 +122,8 @@ class Publications:
         """The broker cannot take a parcel: it has not been published."""
         for flights in self._flights.values():
             for flight in [each for each in flights if each.first == first_seq]:
-                for receipt in self._between(flight.first, flight.last):
-                    receipt.fail(error)
                 flights.remove(flight)
-                self._land(flight, "")
+                self._fail(flight, error)
 
     def _between(self, first_seq: int, last_seq: int) -> list[Receipt]:
         """The receipts for some of these numbers."""
@@ -138,6 +142,11 @@ class Publications:
             for receipt in flight.receipts:
                 receipt.answer(level)
 
+    def _fail(self, flight: _Flight, error: PalioError) -> None:
+        for receipt in flight.receipts:
+            receipt.fail(error)
+        self._land(flight, "")
+
     # --- the session ---
 
     def begin(self) -> None:
@@ -152,21 +161,11 @@ class Publications:
         for flight in self._flights[True]:
             self._send(Publish(flight.parcel, flight.first, True))
         for flight in lost:
-            for receipt in flight.receipts:
-                receipt.fail(
-                    Unreachable(
-                        "the session was lost before the broker answered: the events may or may "
-                        "not have been published; publish them durably where that matters"
-                    )
-                )
-            self._land(flight, "")
+            self._fail(flight, Unreachable(_UNKNOWN))
 
     def end(self, error: PalioError) -> None:
         """There will be no more answers."""
         flights = [*self._flights[False], *self._flights[True]]
         self._flights = {False: deque(), True: deque()}
-        self._unanswered_bytes = 0
         for flight in flights:
-            for receipt in flight.receipts:
-                receipt.fail(error)
-                receipt.answer("")
+            self._fail(flight, error)
