@@ -7,10 +7,14 @@ import logging
 
 import pytest
 
+import palio
 from palio.client.events import Gap
+from palio.client.session import CLOSE_S
 from palio.client.subscription import Subscription
+from palio.client.transport import Ear, Wire
 from palio.errors import IllegalMessage
 from palio.matching.protocol import RowMask
+from palio.matching.reference import Reference
 from palio.node.settings import Settings
 from palio.protocol.limits import FRAME_TRIES
 from palio.protocol.messages import (
@@ -174,3 +178,46 @@ async def test_a_client_whose_every_word_is_refused_ends() -> None:
         with pytest.raises(IllegalMessage, match="cannot be read"):
             await heard.receive()
         assert not client.is_connected
+
+
+@in_virtual_time
+async def test_who_is_cancelled_as_the_broker_answers_leaves_the_connection_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        heard = await client.subscribe("x > 0")
+        await client.suspend()
+        opening = [asyncio.ensure_future(client.open()) for _ in range(2)]
+        right = client._upstream.flow
+
+        def flow() -> None:  # called in the turn in which the broker's welcome came
+            right()
+            opening[0].cancel()
+
+        monkeypatch.setattr(client._upstream, "flow", flow)
+        with pytest.raises(asyncio.CancelledError):
+            await opening[0]
+        await opening[1]
+        assert client.is_connected
+        await client.publish({"x": 1})
+        assert dict(await heard.receive()) == {"x": 1}
+
+
+@in_virtual_time
+async def test_a_connection_that_does_not_close_is_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Network() as net:
+        dial, loop = net.dial("a"), asyncio.get_running_loop()
+
+        async def stuck(url: str, ear: Ear) -> Wire:
+            wire = await dial(url, ear)
+            monkeypatch.setattr(wire, "wait_closed", loop.create_future)  # which nobody ends
+            return wire
+
+        client = palio.connect("palio://b1", name="a", dial=stuck, matcher=Reference())
+        await client.open()
+        began = loop.time()
+        await client.__aexit__(asyncio.CancelledError, asyncio.CancelledError(), None)
+        assert loop.time() - began < CLOSE_S

@@ -88,7 +88,7 @@ class Session:
             await opened
         except asyncio.CancelledError:
             self._waiting = [each for each in self._waiting if not each.done()]
-            if not self._waiting:
+            if opened.cancelled() and not self._waiting:
                 self.core.abandon()
                 self.set_timer()
             raise
@@ -101,10 +101,11 @@ class Session:
     async def closed(self, patience_s: float = CLOSE_S) -> None:
         """Wait until the last words are written and the connection is closed."""
         self.set_timer()
-        if self._closing is not None:
+        closing, self._closing = self._closing, None
+        if closing is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience_s):
-                    await self._closing.wait_closed()
+                    await closing.wait_closed()
 
     def set_timer(self) -> None:
         """See to it that `ClientSession.tick` is called in time."""
