@@ -14,7 +14,7 @@ from palio.client.delivery_queue import (
 )
 from palio.client.events import Event, Gap, Late
 from palio.client.subscription import Subscription
-from palio.errors import Closed, HandlerFailed, InvalidInput, LimitExceeded
+from palio.errors import Closed, HandlerFailed, InvalidFilter, InvalidInput, LimitExceeded
 from tests.client.helpers import drain, seqs, turns
 
 
@@ -255,3 +255,25 @@ async def test_waiting_counts_what_waits() -> None:
             assert batch.num_rows == 1
             break
         assert sub.waiting == 0
+
+
+async def test_a_sequence_is_no_batch_and_still_waits() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("x >= :low THEN x = 9", low=0)
+        await bus.publish([{"x": x} for x in (1, 9, 2, 9, 5, 9)])
+        await sub.update(low=5)
+        for _ in range(2):
+            with pytest.raises(InvalidFilter, match="iterate over the subscription itself"):
+                await sub.receive_batch()
+            assert (sub.waiting, sub.spurious) == (1, 2)
+        assert [seqs(event.parts) for event in await drain(sub)] == [[5, 6]]
+
+
+async def test_sequences_that_nothing_wants_any_more_hold_up_no_batch() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("x = 1 THEN x = 9")
+        await bus.publish([{"x": 1}, {"x": 9}])
+        await sub.replace("x > 0")
+        await bus.publish({"x": 2})
+        assert (await sub.receive_batch()).num_rows == 1
+        assert (sub.waiting, sub.spurious) == (0, 1)

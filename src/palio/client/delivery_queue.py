@@ -144,11 +144,9 @@ class QueuedEvents:
     def rest(self) -> pa.RecordBatch | None:
         """What is left and still matches, with the system columns; None if that is nothing."""
         current = self.version == self.consumer.version
-        if self.batch is None and current:
-            raise InvalidFilter(
-                "a pattern gives sequences of events, which are no rows of one batch; "
-                "iterate over the subscription itself"
-            )
+        if self.batch is None:
+            self._refuse_composites(current=current)
+            return None
         start, self._start = self._start, len(self._selected)
         selected = self._selected[start:]
         if not current:
@@ -157,10 +155,19 @@ class QueuedEvents:
         self._account(len(self._selected) - start, len(selected))
         if not len(selected):
             return None
-        assert self.batch is not None, "only a pattern still wants a composite"
         if len(selected) == self.batch.num_rows:
             return self.batch
         return self.batch.take(selected)
+
+    def _refuse_composites(self, *, current: bool) -> None:
+        """Let go of composites up to the first that still matches, which no batch can hold."""
+        while len(self):
+            if current or self.consumer.still_wants(self._events()[self._start]):
+                raise InvalidFilter(
+                    "a pattern gives sequences of events, which are no rows of one batch; "
+                    "iterate over the subscription itself"
+                )
+            self._start += 1
 
     def _account(self, count: int, wanted: int) -> None:
         """Note that events of a batch were taken; those not wanted any longer are dealt with."""
@@ -250,8 +257,11 @@ class DeliveryQueue:
         """What is left of the next batch with anything that still matches, and its publisher."""
         while True:
             queued = await self._head()
-            count, batch = len(queued), queued.rest()
-            self.waiting -= count
+            count = len(queued)
+            try:
+                batch = queued.rest()
+            finally:
+                self.waiting -= count - len(queued)
             if batch is not None:
                 return queued.publisher, batch
 
