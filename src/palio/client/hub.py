@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
@@ -14,7 +15,7 @@ from palio.client.registration import SubscriptionOptions
 from palio.client.subscriber import Attached, Subscriber
 from palio.client.subscribing import check_on_gap
 from palio.client.subscription import Subscription
-from palio.client.upstream import Upstream
+from palio.client.upstream import Told, Upstream
 from palio.errors import Closed, InvalidInput
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
@@ -35,7 +36,8 @@ class Hub(Generic[AnyUpstream]):
         self._home: Final = Home(type(self).__name__)
         self._reorder_s: Final = reorder_s
         """How long patterns wait for events that were overtaken, unless a subscription says."""
-        self._attached: dict[Subscriber, Attached] = {}
+        self._attached: dict[int, Attached] = {}
+        """By the identity of the subscriber, which each keeps alive: it may be unhashable."""
         self._closed = False
 
     async def _subscribed(
@@ -61,18 +63,16 @@ class Hub(Generic[AnyUpstream]):
             raise InvalidInput(_no_subscriber(subscriber))
         options = SubscriptionOptions(reorder_s=self._reorder_s)
         attached = Attached(subscriber, partial(self._dispatcher.register, options=options))
-        self._attached[subscriber] = attached
-        attached.task.add_done_callback(lambda _: self._ended(subscriber, attached))
+        self._attached[id(subscriber)] = attached
+        attached.task.add_done_callback(lambda _: self._ended(id(subscriber), attached))
         try:
-            for told in [each.announce() for each in attached.registrations]:
-                if told is not None:
-                    await told
+            await _all_told([each.announce() for each in attached.registrations])
         except BaseException:
             attached.task.cancel()
             raise
         return subscriber
 
-    def _ended(self, subscriber: Subscriber, attached: Attached) -> None:
+    def _ended(self, subscriber: int, attached: Attached) -> None:
         if self._attached.get(subscriber) is attached:
             del self._attached[subscriber]
 
@@ -81,7 +81,7 @@ class Hub(Generic[AnyUpstream]):
 
         Called from a handler it does not wait, as the handlers go on only after it.
         """
-        attached = self._attached.get(subscriber)
+        attached = self._attached.get(id(subscriber))
         if attached is not None:
             attached.stop()
             await self._wait_for([attached.task])
@@ -125,6 +125,17 @@ class Hub(Generic[AnyUpstream]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} with {len(self._dispatcher)} subscriptions>"
+
+
+async def _all_told(announced: Iterable[Told]) -> None:
+    """Wait for all answers; the first refusal is raised, with the others as its notes."""
+    waiting = [told for told in announced if told is not None]
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    refusals = [each for each in answers if isinstance(each, BaseException)]
+    if refusals:
+        for other in refusals[1:]:
+            refusals[0].add_note(f"and: {other}")
+        raise refusals[0]
 
 
 def _no_subscriber(given: object) -> str:
