@@ -54,13 +54,9 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "matching/compiled.py": ENGINES,
     "matching/store.py": "matching/test_archives.py",
     # the client's end: by clients of real and of simulated brokers
-    "client/answers.py": "client/test_session.py",
+    "client/answers.py": "client/test_connection.py",
     "client/broker_upstream.py": "client/test_connection.py",
-    "client/hub.py": "client/test_bus.py",
     "client/upstream.py": "client/test_bus.py",
-    "protocol/client_session.py": "client/test_session.py",
-    "protocol/publications.py": "client/test_session.py",
-    "protocol/requests.py": "client/test_session.py",
     # the simulation: it is what storms run on, and they find planted faults
     "simulation/disks.py": "node/test_faults.py",
     "simulation/doors.py": "node/test_storms.py",
@@ -69,7 +65,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     # two modules that are one thing to whoever calls them
     "language/cesql/weighing.py": "language/cesql/test_filters.py",
     "language/documents.py": "language/test_hostile_texts.py",
-    "model/parameters.py": "model/test_binding.py",
+    "model/parameters.py": "client/test_bus.py",
     "node/echoes.py": "node/test_registry.py",
     "node/greetings.py": "node/test_introductions.py",
     "node/links.py": "node/test_node.py",

@@ -232,7 +232,6 @@ class ClientCore:
             self.publications.begin()
         else:
             self.publications.renew()
-            self._application.flow()
 
     def flow(self, session: ClientSession) -> None:
         """There may be room for what waits to be published."""

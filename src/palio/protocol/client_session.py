@@ -39,7 +39,7 @@ from palio.protocol.streams import Stream
 from palio.protocol.transitions import ALLOWED, Speaker, State
 from palio.protocol.unreached import why_not
 
-__all__ = ["ClientSession", "Connector", "Owner", "Stage"]
+__all__ = ["ClientSession", "Connector", "Owner"]
 
 _GREETS: Final = ALLOWED[Speaker.BROKER, State.GREETING]
 _SAYS: Final = ALLOWED[Speaker.BROKER, State.ESTABLISHED]
@@ -153,7 +153,6 @@ class ClientSession:
         self._reasons: list[str] = []
         self._pause_s = BACKOFF_MIN_S
         self._heartbeat_s = HEARTBEAT_S
-        self._attempt_ends_at = inf
         self._beat_at = inf
         self._seen_at = inf
         self._unnamed = 0
@@ -209,7 +208,7 @@ class ClientSession:
     def _dial(self, now: float) -> None:
         self._untried -= 1
         self.stage = Stage.DIALLING
-        self._attempt_ends_at = self.wake_at = now + DIAL_S
+        self.wake_at = now + DIAL_S
         self._connector.dial(self.urls[0])
 
     def dialled(self, now: float) -> None:
@@ -217,7 +216,7 @@ class ClientSession:
         if self.stage is not Stage.DIALLING:
             return
         self.stage = Stage.GREETING
-        self.wake_at = self._attempt_ends_at = min(self._attempt_ends_at, now + GREETING_S)
+        self.wake_at = min(self.wake_at, now + GREETING_S)
         hello, stream = self.hello, self.stream
         self._connector.send(
             Hello(

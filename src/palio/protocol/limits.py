@@ -98,7 +98,7 @@ MAX_PUBLISHERS: Final = 100_000
 """Publishers whose numbers are remembered; beyond, the one heard of longest ago is forgotten."""
 
 WINDOW_BLOCKS: Final = 16
-"""Blocks of numbers (see `windows`) that are remembered of one publisher of durable events."""
+"""Blocks of numbers (see `seen_numbers`) that are remembered of one publisher of durable events."""
 
 PORTION_FACTS: Final = 128
 """Facts of one message. To verify a signature takes about 0.13 ms, and a fact may need two: so many

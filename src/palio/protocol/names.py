@@ -12,9 +12,9 @@ from typing import Final
 from palio.errors import InvalidInput, LimitExceeded
 from palio.protocol.limits import MAX_NAME_BYTES
 
-__all__ = ["RULE", "check_name"]
+__all__ = ["check_name"]
 
-RULE: Final = (
+_RULE: Final = (
     f"a name has 1 to {MAX_NAME_BYTES} bytes, all printing, no / and no \\, no blank at its ends, "
     "and is neither . nor .."
 )
@@ -32,10 +32,10 @@ def check_name(name: object, what: str) -> str:
     palio.errors.InvalidInput: a broker cannot be called '../etc': a name has 1 to 200 bytes, ...
     """
     if not isinstance(name, str):
-        raise InvalidInput(f"{what} is called by a text, not by {type(name).__name__}: {RULE}")
+        raise InvalidInput(f"{what} is called by a text, not by {type(name).__name__}: {_RULE}")
     is_plain = name.isprintable() and name == name.strip() and name not in ("", ".", "..")
     if not is_plain or "/" in name or "\\" in name:
-        raise InvalidInput(f"{what} cannot be called {name!r:.80}: {RULE}")
+        raise InvalidInput(f"{what} cannot be called {name!r:.80}: {_RULE}")
     size = len(name.encode())  # what prints has no surrogates
     if size > MAX_NAME_BYTES:
         raise LimitExceeded(

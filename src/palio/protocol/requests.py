@@ -59,9 +59,6 @@ class Requests:
         self._numbers = count(1)
         self._open: dict[int, tuple[Request, list[Waiter]]] = {}
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     def enter(self, request: Request, waiters: list[Waiter]) -> Request:
         """The request with a number of its own, whose answer is for these waiters."""
         number = next(self._numbers)

@@ -1,0 +1,267 @@
+"""A session by itself: what it dials, says and tells, and when."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from palio.errors import Closed, IllegalMessage, NotAuthenticated, PalioError, Unreachable
+from palio.protocol.client_session import ClientSession
+from palio.protocol.limits import (
+    BACKOFF_MIN_S,
+    DIAL_S,
+    FRAME_TRIES,
+    GREETING_S,
+    PROTOCOL_VERSION,
+    SEEN_AFTER_S,
+    SILENT_BEATS,
+)
+from palio.protocol.messages import Bye, Done, Hello, Message, Ping, Pong, Seen, Settle, Welcome
+
+BEAT_S = 1.0
+
+
+class Line:
+    """The connections of a session, and its owner: what was done and told, in order."""
+
+    def __init__(self, *urls: str) -> None:
+        self.done: list[str] = []
+        self.said: list[Message] = []
+        self.heard: list[Message] = []
+        self.error: Exception | None = None
+        self.has_connection = False
+        hello = Hello("client", "a", PROTOCOL_VERSION)
+        self.session = ClientSession(self, Told(self), urls or ("b1",), hello, lambda: 0.5)
+
+    def welcomed(self, now: float = 0.0, *, resumed: bool = False, received: int = 0) -> None:
+        """Connect as far as that goes by itself."""
+        self.session.dialled(now)
+        welcome = Welcome("b1", "s", resumed, received, "a/1", heartbeat_s=BEAT_S)
+        self.session.receive(welcome, now)
+
+    def take_done(self) -> list[str]:
+        done, self.done = self.done, []
+        return done
+
+    def take_said(self) -> list[Message]:
+        said, self.said = self.said, []
+        return said
+
+    # --- `Connector` ---
+
+    def dial(self, url: str) -> None:
+        self.has_connection = True
+        self.done.append(f"dial {url}")
+
+    def send(self, message: Message) -> None:
+        self.said.append(message)
+
+    def close(self) -> None:
+        if self.has_connection:
+            self.has_connection = False
+            self.done.append("close")
+
+    def opened(self, *, resumed: bool) -> None:
+        self.done.append("resumed" if resumed else "opened")
+
+    def unopened(self, error: PalioError, *, again: bool) -> None:
+        self.error = error
+        self.done.append("unopened, again" if again else "unopened")
+
+    def broke(self, error: Exception) -> None:
+        self.error = error
+        self.done.append("broke")
+
+    def left_out(self, message: Message, _error: IllegalMessage) -> None:
+        self.done.append(f"left out {message}")
+
+
+class Told:
+    """What the owner of a session is told goes to its line too."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+
+    def renewed(self, _session: ClientSession, *, is_first: bool) -> None:
+        self.line.done.append("first" if is_first else "renewed")
+
+    def hear(self, _session: ClientSession, message: Message) -> None:
+        self.line.heard.append(message)
+
+    def flow(self, _session: ClientSession) -> None:
+        self.line.done.append("flow")
+
+    def lost(self, _session: ClientSession) -> None:
+        self.line.done.append("lost")
+
+    def left_out(self, _session: ClientSession, message: Message, _: IllegalMessage) -> None:
+        self.line.done.append(f"told of {message}")
+
+    def ended(self, _session: ClientSession, error: PalioError) -> None:
+        self.line.error = error
+        self.line.done.append("ended")
+
+
+@pytest.fixture
+def line() -> Line:
+    """One that is connected."""
+    line = Line()
+    line.session.connect(0.0)
+    line.welcomed()
+    line.take_done()
+    line.take_said()
+    return line
+
+
+def test_a_session_begins_with_a_greeting_and_is_told_to_its_owner_first() -> None:
+    line = Line()
+    line.session.connect(0.0)
+    line.welcomed()
+    assert line.take_done() == ["dial b1", "first", "opened", "flow"]
+    (hello,) = line.take_said()
+    assert isinstance(hello, Hello)
+    assert (hello.name, hello.session, hello.received) == ("a", "", 0)
+    assert (line.session.broker, line.session.publisher) == ("b1", "a/1")
+
+
+def test_every_address_is_tried_once_for_who_connects() -> None:
+    line = Line("b1", "b2")
+    line.session.connect(0.0)
+    line.session.lost(ConnectionRefusedError(), 0.0)
+    line.session.lost(ConnectionRefusedError(), 0.0)
+    assert line.take_done() == ["dial b1", "close", "dial b2", "close", "unopened"]
+    assert isinstance(line.error, Unreachable)
+    assert "b1" in str(line.error)
+    assert "b2" in str(line.error)
+    assert line.session.wake_at == inf
+
+
+@pytest.mark.parametrize(
+    ("dialled_at", "ends_at"),
+    [(None, DIAL_S), (1.0, 1.0 + GREETING_S), (DIAL_S - 0.5, DIAL_S)],
+)
+def test_an_attempt_takes_so_long_at_the_most(dialled_at: float | None, ends_at: float) -> None:
+    line = Line()
+    line.session.connect(0.0)
+    if dialled_at is not None:
+        line.session.dialled(dialled_at)
+    assert line.session.wake_at == ends_at
+    line.session.tick(ends_at - 0.001)
+    assert line.take_done() == ["dial b1"]
+    line.session.tick(ends_at)
+    assert line.take_done() == ["close", "unopened"]
+
+
+def test_a_broker_that_turns_us_away_for_good_is_not_asked_again() -> None:
+    line = Line("b1", "b2")
+    line.session.connect(0.0)
+    line.session.dialled(0.0)
+    line.session.receive(Bye("NotAuthenticated", "who?"), 0.0)
+    assert line.take_done() == ["dial b1", "close", "unopened"]
+    assert isinstance(line.error, NotAuthenticated)
+
+
+def test_what_the_broker_has_not_seen_goes_again_in_a_session_that_is_resumed(line: Line) -> None:
+    for number in range(3):
+        line.session.send(Settle(number))
+    line.session.receive(Done(0), 0.0)
+    line.session.lost(Unreachable("cut"), 1.0)
+    assert line.take_done() == ["close", "broke", "lost"]
+    assert line.session.wake_at == 1.0 + BACKOFF_MIN_S
+    line.take_said()
+    line.session.tick(2.0)
+    line.welcomed(2.0, resumed=True, received=1)
+    assert line.take_done() == ["dial b1", "resumed", "flow"]
+    hello, *again = line.take_said()
+    assert isinstance(hello, Hello)
+    assert (hello.session, hello.received) == ("s", 1)
+    assert again == [Settle(1), Settle(2)]
+
+
+def test_of_a_session_that_is_lost_nothing_is_sent_again(line: Line) -> None:
+    line.session.send(Settle(1))
+    line.session.lost(Unreachable("cut"), 1.0)
+    line.session.tick(2.0)
+    line.take_done()
+    line.take_said()
+    line.welcomed(2.0)
+    assert line.take_done() == ["renewed", "opened", "flow"]
+    assert len(line.take_said()) == 1, "the greeting"
+
+
+def test_what_came_is_said_a_moment_later(line: Line) -> None:
+    line.session.receive(Done(1), 0.5)
+    line.session.receive(Done(2), 0.5)
+    assert line.heard == [Done(1), Done(2)]
+    assert not line.take_said()
+    assert line.session.wake_at == 0.5 + SEEN_AFTER_S
+    line.session.tick(line.session.wake_at)
+    assert line.take_said() == [Seen(2)]
+
+
+def test_a_silent_broker_is_asked_and_then_given_up(line: Line) -> None:
+    for beat in range(1, SILENT_BEATS):
+        line.session.tick(beat * BEAT_S)
+        assert line.take_said() == [Ping()]
+    line.session.tick(SILENT_BEATS * BEAT_S)
+    assert line.take_done() == ["close", "broke", "lost"]
+
+
+def test_a_broker_that_asks_is_answered(line: Line) -> None:
+    line.session.receive(Ping(), 0.5)
+    assert line.take_said() == [Pong()]
+
+
+def test_a_message_that_the_broker_cannot_take_is_left_out(line: Line) -> None:
+    line.session.send(Settle(1))
+    line.session.send(Settle(2))
+    for attempt in range(FRAME_TRIES):
+        now = 10.0 * (attempt + 1)
+        line.session.lost(Unreachable("cut"), now)
+        line.session.tick(now + 5.0)
+        line.session.dialled(now + 5.0)
+        line.take_done()
+        line.take_said()
+        refusal = Welcome("b1", "s", True, 0, "a/1", heartbeat_s=BEAT_S, refused="unreadable")
+        line.session.receive(refusal, now + 5.0)
+    assert line.take_done() == [
+        f"left out {Settle(1)}",
+        f"told of {Settle(1)}",
+        "resumed",
+        "flow",
+    ]
+    assert line.take_said() == [Settle(2)]
+
+
+def test_a_pause_says_so_and_the_end_is_final(line: Line) -> None:
+    line.session.pause()
+    assert line.take_said() == [Bye("suspended")]
+    line.session.connect(1.0)
+    line.welcomed(1.0, resumed=True)
+    line.take_said()
+    line.take_done()
+    line.session.end()
+    line.session.end()
+    assert line.take_said() == [Bye("closed")]
+    assert line.take_done() == ["close", "ended"]
+    with pytest.raises(Closed):
+        line.session.connect(2.0)
+
+
+def test_who_waits_to_be_connected_is_told_of_the_end() -> None:
+    line = Line()
+    line.session.connect(0.0)
+    line.session.end()
+    assert line.take_done() == ["dial b1", "close", "unopened", "ended"]
+    assert isinstance(line.error, Closed)
+
+
+def test_nobody_waits_any_longer() -> None:
+    line = Line()
+    line.session.connect(0.0)
+    line.session.abandon()
+    line.session.dialled(0.1)
+    assert line.take_done() == ["dial b1", "close"]
+    assert line.session.wake_at == inf
+    assert not line.take_said()
