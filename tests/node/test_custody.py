@@ -17,7 +17,7 @@ from palio.node.custody import Custody, Lost
 from palio.node.effects import DropEntries, Entry, Forget, Operation
 from palio.node.memory import MemoryStore
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Carry, Deliver, Parcel, pack_mask
+from palio.protocol.messages import Carry, Deliver, Gap, Parcel, pack_mask
 from tests.node.events import parcel
 
 ALL: Final = np.ones(1, np.bool_)
@@ -30,12 +30,22 @@ class Damaged(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.bad: set[int] = set()
+        self.bad_rows: set[int] = set()
+        self.is_away = False
 
     def entries(self, numbers: Iterable[int]) -> list[Entry]:
         numbers = list(numbers)
+        if self.is_away:
+            raise OSError("the disk does not answer")
         if self.bad.intersection(numbers):
             raise JournalDamaged("an entry fails its checksum")
         return super().entries(numbers)
+
+    def assigned(self, subscription: str, numbers: Iterable[int]) -> list[bytes | None]:
+        numbers = list(numbers)
+        if self.bad_rows.intersection(numbers):
+            raise JournalDamaged("what was assigned fails its checksum")
+        return super().assigned(subscription, numbers)
 
 
 class Shelf:
@@ -184,6 +194,19 @@ def test_a_damaged_entry_is_reported_and_does_not_hold_up_the_next() -> None:
     assert shelf.custody.is_needed(good)
 
 
+def test_what_cannot_be_read_at_the_moment_is_carried_another_time() -> None:
+    before = Shelf()
+    for x in range(2):
+        before.take(parcel({"x": x}), ("b2",))
+    shelf = before.again()
+    shelf.custody.reroute({"b2": "b2"}.get, ways=1)
+    shelf.store.is_away = True
+    with pytest.raises(OSError, match="does not answer"):
+        shelf.carried("b2")
+    shelf.store.is_away = False
+    assert [xs(carry.parcel) for carry in shelf.carried("b2")] == [[0], [1]]
+
+
 # --- durable subscriptions ---
 
 
@@ -236,6 +259,35 @@ def test_an_entry_that_cannot_be_read_is_a_gap_of_its_subscription() -> None:
     assert (lost.entry, lost.gap.publisher, lost.gap.count) == (bad, "p", 2)
     assert (lost.gap.first_seq, lost.gap.last_seq) == (5, 6)
     assert delivery.entry == good
+
+
+@pytest.mark.parametrize("payload", ["whole", "damaged"])
+def test_an_entry_of_which_nobody_knows_whose_it_is_is_a_gap_too(payload: str) -> None:
+    before = Shelf()
+    before.custody.open("s")
+    bad = before.take(parcel({"x": 1}, {"x": 2}, first_seq=5), ("b1",), {"s": np.ones(2, np.bool_)})
+    good = before.take(parcel({"x": 3}, first_seq=7), ("b1",), {"s": ALL})
+    shelf = before.again()
+    shelf.store.bad_rows.add(bad)
+    if payload == "damaged":
+        shelf.store.bad.add(bad)
+    lost, delivery = shelf.delivered("s")
+    assert isinstance(lost, Lost)
+    assert lost == Lost(bad, Gap("p", 5, 6, 2, 7))
+    assert delivery.entry == good
+    shelf.custody.acknowledge("s", bad)
+    assert shelf.custody.line("s") == 1
+
+
+def test_what_waits_and_is_damaged_is_reported_where_it_is_handed_over() -> None:
+    before = Shelf()
+    before.custody.open("s")
+    entries = [before.take(parcel({"x": x}), ("b1",), {"s": ALL}) for x in range(3)]
+    shelf = before.again()
+    shelf.store.bad.add(entries[0])
+    shelf.store.bad_rows.add(entries[1])
+    assert [each.entry for each in shelf.custody.waiting("s")] == entries[2:]
+    assert shelf.custody.damaged == [(entry, ()) for entry in entries[:2]]
 
 
 def test_what_was_assigned_before_a_subscription_began_anew_is_not_its_own() -> None:

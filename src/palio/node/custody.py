@@ -219,10 +219,11 @@ class Custody:
         queue = self._queues.get(neighbour)
         while queue:
             flights = self._flights[neighbour]
-            number = queue.popleft()
+            number = queue[0]
             entry, homes = flights[number]
-            ahead = (flights[each][0] for each in islice(queue, READ_AHEAD))
+            ahead = (flights[each][0] for each in islice(queue, 1, 1 + READ_AHEAD))
             parcel = self._cache.get(entry, ahead)
+            queue.popleft()  # once it was read: else it is sent another time
             if parcel is not None:
                 return Carry(parcel, number, homes)
             if entry in self._homes:  # and was not abandoned
@@ -308,12 +309,20 @@ class Custody:
             entry = line.entries[sent]
             ahead = range(sent + 1, min(sent + READ_AHEAD, len(line.entries)))
             parcel = self._cache.get(entry, (line.entries[place] for place in ahead))
+            rows = None
+            try:
+                rows = self.rows(subscription, entry)
+            except JournalDamaged:  # which of the events are its own
+                parcel = None
+            message: Deliver | Lost
+            if parcel is None:
+                message = Lost(entry, self._gap(subscription, entry, key))
+            else:
+                message = Deliver(parcel, rows, key, entry)
             size = 0 if parcel is None else parcel.nbytes
             line.sizes.append(size)
             line.in_flight += size
-            if parcel is None:
-                return Lost(entry, self._gap(subscription, entry, key))
-            return Deliver(parcel, self._rows_of(subscription, entry), key, entry)
+            return message
         return None
 
     def heading(self, entry: int) -> Heading | None:
@@ -322,13 +331,16 @@ class Custody:
 
     def _gap(self, subscription: str, entry: int, key: int) -> Gap:
         """What an entry that cannot be read was to a subscription: so many events, or fewer where
-        it was to get all of a part of a publication.
+        it was to get all of a part of a publication, or where its rows cannot be read either.
         """
         heading = self._store.heading(entry)
         if heading is None:
             return Gap("*", 0, 0, 0, key)
         publisher, first, last = heading
-        rows = self._rows_of(subscription, entry)
+        try:
+            rows = self.rows(subscription, entry)
+        except JournalDamaged:
+            rows = None
         count = last - first + 1 if rows is None else int.from_bytes(rows).bit_count()
         return Gap(publisher, first, last, count, key)
 
@@ -359,6 +371,7 @@ class Custody:
         for entry in self._lines[subscription].entries:
             try:
                 read = self._store.entries([entry])
+                self._rows[subscription, entry] = self.rows(subscription, entry)
             except JournalDamaged:
                 read = []
             found += read
@@ -383,9 +396,6 @@ class Custody:
 
     def rows(self, subscription: str, entry: int) -> bytes | None:
         """The rows of an entry that were assigned to a durable subscription."""
-        return self._rows_of(subscription, entry)
-
-    def _rows_of(self, subscription: str, entry: int) -> bytes | None:
         place = (subscription, entry)
         if place not in self._rows:
             return self._store.assigned(subscription, [entry])[0]
@@ -393,9 +403,6 @@ class Custody:
 
     def _leave(self, subscription: str, entry: int) -> None:
         self._rows.pop((subscription, entry), None)
-        self._unclaim(entry)
-
-    def _unclaim(self, entry: int) -> None:
         left = self._claims.get(entry, 0) - 1
         if left > 0:
             self._claims[entry] = left
