@@ -29,6 +29,7 @@ from palio.protocol.messages import (
     Hello,
     Known,
     Message,
+    Parcel,
     Probe,
     Probed,
     Route,
@@ -224,6 +225,11 @@ def test_a_publisher_has_a_name_that_somebody_could_have(more: int) -> None:
     assert [each.code for each in byes] == (["IllegalMessage"] if more > 0 else [])
 
 
+def traced(origin: str, x: int = 1) -> Parcel:
+    """An event that a broker traces."""
+    return parcel({"x": x}, publisher=f"$probe/{origin}/1")
+
+
 @pytest.mark.parametrize(
     ("path", "legal"),
     [
@@ -235,12 +241,12 @@ def test_a_publisher_has_a_name_that_somebody_could_have(more: int) -> None:
     ],
 )
 def test_a_trace_comes_from_where_it_says(path: tuple[str, ...], legal: bool) -> None:
-    byes = sent(Near().say(Probe(1, parcel({"x": 1}), path)), Bye)
+    byes = sent(Near().say(Probe(1, traced("".join(path[:1])), path)), Bye)
     assert [each.code for each in byes] == ([] if legal else ["IllegalMessage"])
 
 
 def test_a_trace_that_goes_round_ends() -> None:
-    (answered,) = sent(Near().say(Probe(7, parcel({"x": 1}), ("b", "n"))), Probed)
+    (answered,) = sent(Near().say(Probe(7, traced("b"), ("b", "n"))), Probed)
     assert answered.id == 7
     assert answered.hops[0]["loop"]
 
@@ -252,7 +258,7 @@ def test_so_many_traces_wait_for_answers(more: int, monkeypatch: pytest.MonkeyPa
     answered = [
         each
         for number in range(3 + more)
-        for each in sent(near.say(Probe(number, parcel({"x": 1}), ("n",))), Probed)
+        for each in sent(near.say(Probe(number, traced("n"), ("n",))), Probed)
     ]
     assert [each.id for each in answered] == ([0] if more > 0 else [])
     assert all(each.hops[-1] == {"broker": "m", "unreachable": True} for each in answered)
@@ -261,7 +267,7 @@ def test_so_many_traces_wait_for_answers(more: int, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(("size", "kept"), [(900_000, True), (1_100_000, False)])
 def test_an_answer_to_a_trace_that_is_too_long_is_none(size: int, kept: bool) -> None:
     near = Near()
-    near.say(Probe(1, parcel({"x": 1}), ("n",)))
+    near.say(Probe(1, traced("n"), ("n",)))
     hop = {"broker": "m", "path": ["x" * size]}
     (answered,) = sent(near.say(Probed(1, (hop,)), link=1), Probed)
     assert (hop in answered.hops) is kept
@@ -271,7 +277,7 @@ def test_an_answer_to_a_trace_that_is_too_long_is_none(size: int, kept: bool) ->
 @pytest.mark.parametrize(("x", "asked"), [(1, True), (2, False)])
 def test_a_trace_goes_where_its_event_would(x: int, asked: bool) -> None:
     near = Near(parsed("x = 1"))
-    effects = near.say(Probe(1, parcel({"x": x}), ("n",)))
+    effects = near.say(Probe(1, traced("n", x), ("n",)))
     assert bool(sent(effects, Probe)) is asked
     if not asked:
         (answered,) = sent(effects, Probed)

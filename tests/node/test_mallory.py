@@ -190,9 +190,11 @@ class Mallory:
         return random.choice(events)
 
     def _probe(self) -> Message:
-        bad = self.world.random.chance(0.1)
+        random = self.world.random
+        bad = random.chance(0.1)
         path = ("x",) * 200 if bad else ("mallory",)
-        return Probe(1, parcel({"kind": "secret", "x": 1}), path)
+        publisher = random.choice((f"$probe/{path[0]}/1", "ann/1"))
+        return Probe(1, parcel({"kind": "secret", "x": 1}, publisher=publisher), path)
 
     def _route(self) -> Message:
         random = self.world.random

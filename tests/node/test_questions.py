@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, Final
 
@@ -10,16 +11,20 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from palio.errors import NotAuthenticated
+from palio.errors import IllegalMessage, NotAuthenticated
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE
 from palio.node import questions
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Moment
-from palio.protocol.messages import Answer, Ask, Failed, Message, Retire
+from palio.protocol.messages import Answer, Ask, Failed, Message, Probe, Retire
+from palio.routing.flooded import Flooded
+from palio.routing.general import General
+from palio.routing.protocol import Router
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import World
+from tests.node.events import parcel
 from tests.strategies import SEEDS, examples
 
 
@@ -292,3 +297,62 @@ def test_a_neighbour_without_the_grant_is_told_nothing_of_ones_clients() -> None
     here, there = sorted(answer.data["hops"], key=lambda hop: hop["broker"])
     assert here["forwards"] == ["b2"]
     assert there == {"broker": "b2", "path": ["b1", "b2"], "withheld": True}
+
+
+# --- traces on graphs, whose routers take the numbers of a publisher once ---
+
+GRAPHS: Final = (General, Flooded)
+
+
+def traced(world: World, asker: Member) -> list[tuple[str, int]]:
+    """By broker, how many subscriptions an event would match there."""
+    id = asker.ask(lambda id: Ask(id, "trace", {"x": 1}))
+    world.run(1.0)
+    answer = asker.answers[id]
+    assert isinstance(answer, Answer)
+    return sorted((hop["broker"], len(hop["matched"])) for hop in answer.data["hops"])
+
+
+@pytest.mark.parametrize("router", GRAPHS)
+def test_a_trace_is_asked_for_as_often_as_one_wants(router: Callable[[str], Router]) -> None:
+    world = World.of(line(2), router)
+    near, far = world.client("near", "b1"), world.client("far", "b2")
+    near.subscribe("x = 1")
+    far.subscribe("x = 1")
+    world.run(1.0)
+    whole = [("b1", 1), ("b2", 1)]
+    assert [traced(world, near), traced(world, near)] == [whole, whole]
+    world.kill("b1")
+    world.start("b1")
+    world.run(10.0)
+    assert [traced(world, near), traced(world, near)] == [whole, whole]
+
+
+@pytest.mark.parametrize("router", GRAPHS)
+def test_a_trace_of_ones_own_is_asked_for_as_often_as_one_wants(
+    router: Callable[[str], Router],
+) -> None:
+    world = World.of(line(1), router)
+    world.nodes["b1"]._core.authority = Tokens(Principal("spy", TRUE, TRUE))
+    spy = member(world, "spy")
+    spy.subscribe("x = 1")
+    world.run(1.0)
+    assert [traced(world, spy) for _ in range(3)] == [[("b1", 1)]] * 3
+
+
+@pytest.mark.parametrize("router", GRAPHS)
+@pytest.mark.parametrize("publisher", ["alice/1", "$probe/b2/1", "$probe/", ""])
+def test_a_neighbour_cannot_use_up_the_numbers_of_others_by_traces(
+    router: Callable[[str], Router], publisher: str
+) -> None:
+    world = World.of(line(2), router)
+    bob, alice = world.client("bob", "b2"), world.client("alice", "b1")
+    bob.subscribe("x = 1")
+    world.run(1.0)
+    node = world.nodes["b2"]
+    numbered = parcel({"x": 1}, publisher=publisher, first_seq=10**15)
+    with pytest.raises(IllegalMessage, match="not those of a trace"):
+        node._questions.probe(node._core.neighbours["b1"], Probe(1, numbered, ("b1",)))
+    alice.publish({"x": 1})
+    world.run(1.0)
+    assert [publisher for publisher, *_ in bob.heard] == ["alice/1"]

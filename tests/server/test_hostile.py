@@ -78,6 +78,7 @@ CASES: Final = 2_000 if NIGHTLY else 40
 PATIENCE_S: Final = 60.0
 
 EVENTS: Final = Parcel("p", stamped(to_batch({"x": 1, "s": "a"}), 1, 1_000))
+TRACED: Final = Parcel("$probe/evil/1", stamped(to_batch({"x": 1}), 1, 1_000))
 MANY: Final = Parcel("p", stamped(pa.record_batch({"x": [1, 2], "s": ["a", None]}), 2, 1_000))
 PLAIN: Final = Parcel("", pa.record_batch({"x": [1, 2, 3], "s": ["a", None, "b"]}))
 
@@ -117,7 +118,7 @@ FROM_BROKERS: Final[tuple[Message, ...]] = (
     Forward(MANY, b"\1", durable=True),
     Carry(MANY, 1, ("b1", "evil")),
     Took((1, 2)),
-    Probe(1, MANY, ("evil",)),
+    Probe(1, TRACED, ("evil",)),
     Probed(1, ({"broker": "evil"},)),
     Route(routing.Leave()),
 )

@@ -45,6 +45,9 @@ CATALOGUE_ROWS: Final = 1_000
 CATALOGUE_BYTES: Final = 1 << 20
 """...and characters of their filters, unless a single one has more."""
 
+PROBER: Final = "$probe/"
+"""What publishers of traces begin with. Others' numbers would count as seen, and be dropped."""
+
 _Listed: TypeAlias = tuple[str, str, Mapping[str, Any]]
 """Owner, filter with what its owner may hear, and values of a subscription."""
 
@@ -69,6 +72,7 @@ class Questions:
         self._publishing = publishing
         self._open: dict[int, _Open] = {}
         self._next_probe = 1
+        self._traces = 0
 
     def ask(self, session: Session, id: int, what: str, about: Any) -> None:
         """A client asks."""
@@ -86,7 +90,7 @@ class Questions:
                 session.say(core.out, Answer(id, self.catalogue(session, about)))
             case "trace" if isinstance(about, Mapping):
                 batch = stamped(to_batch(about), 0, core.at.wall_us)
-                parcel = Parcel(f"$probe/{core.name}/{self._next_probe}", batch)
+                parcel = Parcel(self._prober(), batch)
                 if principal.may_monitor:
                     self._probe(session, id, parcel, ())
                 else:
@@ -226,6 +230,9 @@ class Questions:
         """A neighbour asks what would become of an event here and beyond."""
         check_numbered(neighbour, message.parcel)
         _check_path(neighbour, message.path)
+        if not message.parcel.publisher.startswith(f"{PROBER}{message.path[0]}/"):
+            reason = "a Probe with events that are not those of a trace of where it began"
+            raise IllegalMessage(neighbour.name, reason)
         if self._core.name in message.path:
             hop = {"broker": self._core.name, "path": [*message.path, self._core.name]}
             neighbour.say(self._core.out, Probed(message.id, ({**hop, "loop": True},)))
@@ -234,6 +241,13 @@ class Questions:
         else:
             hop = {"broker": self._core.name, "path": [*message.path, self._core.name]}
             neighbour.say(self._core.out, Probed(message.id, ({**hop, "withheld": True},)))
+
+    def _prober(self) -> str:
+        """Who publishes the next trace. Routers for graphs take a publisher's numbers once: it is
+        somebody new each time, and none that an earlier life of this broker had.
+        """
+        self._traces += 1
+        return f"{PROBER}{self._core.name}/{self._core.durability.epoch}-{self._traces}"
 
     def _probe(
         self, asker: Session | Neighbour, id: int, parcel: Parcel, path: tuple[str, ...]
