@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
+import pytest
+
 from palio.errors import IllegalMessage
 from palio.node.effects import Append, Close, Effect, Moment, PutTime, Report, Send
 from palio.node.host import Host, numbered_ids
@@ -229,3 +231,21 @@ def test_nothing_reaches_a_node_whose_host_was_stopped() -> None:
 def test_sessions_of_two_lives_have_different_names() -> None:
     first, second = numbered_ids("b1-1"), numbered_ids("b1-2")
     assert len({first(), first(), second(), second()}) == 4
+
+
+def test_an_effect_that_fails_takes_nothing_from_the_others() -> None:
+    ports = Ports()
+    one, link = ports.link()
+    two, other = ports.link()
+
+    def fails(_: Message) -> None:
+        raise ValueError("a bug")
+
+    link.send = fails  # type: ignore[method-assign, assignment]  # the fault
+    append = Append(1, (PutTime(7),))
+    ports.node.effects = [Send(one, Ping()), append, Send(two, Pong()), Close(one, "over")]
+    ports.node.wake_at = 5.0
+    with pytest.raises(ValueError, match="a bug"):
+        ports.host.receive(one, Ping())
+    assert (ports.appended, other.done, link.done) == ([append], [Pong()], ["over"])
+    assert ports.alarms == [5.0]

@@ -4,6 +4,8 @@ import pytest
 
 from palio.node.effects import Close, Send
 from palio.protocol.messages import Bye, Done, Message, Ping, Pong, Settle, Welcome
+from palio.server.journal.journal import Diskless
+from palio.server.server import Server
 from tests.server.helpers import Front, Peer, Scripted, hello, pong, serving
 
 
@@ -90,3 +92,14 @@ async def test_nothing_more_is_told_to_a_front_that_left() -> None:
         await front.until(lambda: bool(front.heard))
         assert front.heard == [Done(1)]
         assert front.ends == []
+
+
+async def test_a_front_is_told_that_the_server_has_stopped() -> None:
+    server = Server(Scripted(), Diskless())
+    server.start()
+    front, gone = Front(), Front()
+    server.connect_local(front.on_message, front.on_close)
+    server.connect_local(gone.on_message, gone.on_close).close()
+    await server.stop()
+    await front.until(lambda: bool(front.ends))
+    assert (front.ends, gone.ends) == (["the server is stopping"], [])

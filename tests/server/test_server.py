@@ -152,3 +152,24 @@ async def test_draining_does_not_wait_for_ever_for_those_who_take_nothing() -> N
     transport.write(b"x" * (64 << 20))  # more than the system takes
     await server.drain(patience_s=0.05)
     peer.close()
+
+
+# --- turns ---
+
+
+async def test_one_that_cannot_be_written_to_keeps_nobody_waiting() -> None:
+    loop = asyncio.get_running_loop()
+    faults: list[str] = []
+    loop.set_exception_handler(lambda _, context: faults.append(str(context["exception"])))
+    async with serving(Scripted(pong)) as (server, _):
+        broken, front = Front(), Front()
+        link = server.connect_local(broken.on_message, fails)
+        other = server.connect_local(front.on_message)
+        link.end.close("over")  # `fails` is told
+        other.send(Ping())
+        await front.until(lambda: front.heard == [Pong()])
+    assert faults == ["a bug"]
+
+
+def fails(_: str) -> None:
+    raise ValueError("a bug")

@@ -7,6 +7,8 @@ turns them into effects, until there is nothing left to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from traceback import format_tb
 from typing import Final, TypeAlias
 
 from palio.node.allowances import Allowances
@@ -83,6 +85,13 @@ class Core:
         """Tell people."""
         self.out.append(Report(level, event, details))
 
+    def fault(self, kind: str, error: Exception) -> str:
+        """Tell people on what this broker has failed, and where; what it was."""
+        problem = f"{type(error).__name__}: {error}"
+        where = format_tb(error.__traceback__, -1)[0].split("\n")[0].strip()
+        self.report("error", "failed", message=kind, error=problem, where=where)
+        return problem
+
     def complain(self, event: str, culprit: str, count: int, **details: object) -> None:
         """Tell people of something that a neighbour may not do or have, or that cannot be taken."""
         told = self.complaints.note(event, culprit, count, self.at.now, **details)
@@ -121,14 +130,20 @@ class Core:
     def stored(self, ticket: int) -> None:
         """See `Node.stored`."""
         for then, _ in self._promises.pop(ticket):
-            then()
+            self._keep(then)
 
     def failed(self, ticket: int, reason: str) -> None:
         """See `Node.failed`."""
         self.report("error", "journal_failed", reason=reason)
         self.failures += 1
         for _, otherwise in self._promises.pop(ticket):
-            otherwise(reason)
+            self._keep(partial(otherwise, reason))
+
+    def _keep(self, promise: Callable[[], None]) -> None:
+        try:
+            promise()
+        except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else
+            self.fault("Append", error)
 
     # --- waves ---
 
@@ -213,11 +228,11 @@ class Core:
             self._tell_unbelieved()
         custody.reroute(registry.next_hop, registry.ways)
         while custody.due:
-            due, custody.due = custody.due, {}
-            for name in due:
-                neighbour = self.neighbours.get(name)
-                if neighbour is not None:
-                    self._pump_neighbour(neighbour)
+            name = next(iter(custody.due))
+            del custody.due[name]
+            neighbour = self.neighbours.get(name)
+            if neighbour is not None:
+                self._pump_neighbour(neighbour)
         if custody.damaged:
             self._tell_damage()
 

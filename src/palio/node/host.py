@@ -198,27 +198,34 @@ class Host:
 
     def _perform(self, effects: Sequence[Effect]) -> None:
         links = self.links
+        fault: Exception | None = None
         for effect in effects:
-            if type(effect) is Send:
-                link = links.get(effect.link)
-                if link is not None:
-                    link.send(effect.message)
-            elif type(effect) is Append:
-                self._store.append(effect)
-            elif type(effect) is Close:
-                closed = links.pop(effect.link, None)
-                if closed is not None:
-                    closed.close(effect.reason)
-            elif type(effect) is Report:
-                self._report(effect)
+            try:
+                if type(effect) is Send:
+                    link = links.get(effect.link)
+                    if link is not None:
+                        link.send(effect.message)
+                elif type(effect) is Append:
+                    self._store.append(effect)
+                elif type(effect) is Close:
+                    closed = links.pop(effect.link, None)
+                    if closed is not None:
+                        closed.close(effect.reason)
+                elif type(effect) is Report:
+                    self._report(effect)
+            except Exception as error:  # noqa: BLE001  # raised once all else is done
+                fault = fault or error
         wake_at = self.machine.wake_at
         if wake_at < self.alarm_at:
             self.alarm_at = wake_at
             self._clock.wake_at(wake_at)
+        if fault is not None:
+            raise fault
 
 
 def numbered_ids(prefix: str) -> Callable[[], str]:
-    """Names of sessions, where nobody guesses: `prefix` is the broker's name and its life.
+    """Names of sessions, for simulations and tests: `prefix` is a broker's name and its life. A
+    server draws them at random, so that nobody guesses one.
 
     >>> new_id = numbered_ids("b1-2")
     >>> new_id(), new_id()

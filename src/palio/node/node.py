@@ -7,7 +7,6 @@ disk, and whatever it answers depends only on the calls made so far, in their or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from traceback import format_tb
 from typing import Any, Final
 
 from palio.errors import DamagedFrame, IllegalMessage, LimitExceeded, NotAuthenticated, PalioError
@@ -173,9 +172,8 @@ class Node:
             except PalioError as error:
                 self._refuse(link, state, error)
             except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else
-                kind, problem = type(message).__name__, f"{type(error).__name__}: {error}"
-                where = format_tb(error.__traceback__, -1)[0].split("\n")[0].strip()
-                self._core.report("error", "failed", message=kind, error=problem, where=where)
+                kind = type(message).__name__
+                problem = self._core.fault(kind, error)
                 reason = f"the broker failed on this {kind} ({problem})"
                 self._refuse(link, state, IllegalMessage(f"link {link}", reason))
         return self._effects()

@@ -197,6 +197,9 @@ class Server:
             self._timer.cancel()
         for connection in list(self._open):
             connection.abort()
+        for link in self.links.values():
+            if isinstance(link, NodeEnd):
+                link.close("the server is stopping")
         self.host.stop()
         await asyncio.to_thread(self.journal.close)
 
@@ -306,13 +309,15 @@ class Server:
         """The end of a turn: write what was sent, and go on with what waits."""
         self._turn_scheduled = False
         until = self.turns.begin()
-        for _ in range(len(self._dirty)):
-            self._dirty.popleft().flush()
-            if self.turns.clock() > until:
-                break
-        self.turns.serve(until)
-        if self._dirty or not self.turns.is_idle:
-            self._schedule_turn()
+        try:
+            for _ in range(len(self._dirty)):
+                self._dirty.popleft().flush()
+                if self.turns.clock() > until:
+                    break
+            self.turns.serve(until)
+        finally:  # one that fails does not keep the others waiting
+            if self._dirty or not self.turns.is_idle:
+                self._schedule_turn()
 
     # --- fronts and dialers ---
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from palio.server.journal.answers import Answers
 from palio.server.turns import Turns
 from tests.server.test_turns import Clock
@@ -29,3 +31,21 @@ def test_answers_are_told_in_slices_and_in_their_order() -> None:
         assert len(told) <= before + 3
     assert told == [*wanted, *late]
     assert turns.is_idle
+
+
+def test_an_answer_that_leads_to_a_fault_keeps_nobody_from_the_others() -> None:
+    told: list[int] = []
+    turns = Turns(Clock(), turn_s=6.0, slice_s=2.5)
+
+    def tell(ticket: int, _: str | None) -> None:
+        told.append(ticket)
+        if ticket == 1:
+            raise ValueError("a bug")
+
+    answers = Answers(turns, tell, turns.wait)
+    with pytest.raises(ValueError, match="a bug"):
+        answers.add([(number, None) for number in range(4)])
+    assert not turns.is_idle
+    turns.serve(turns.begin())
+    assert told == [0, 1, 2, 3]
+    assert answers.are_told

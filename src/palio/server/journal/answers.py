@@ -43,11 +43,13 @@ class Answers:
         """See `turns.Waiting`."""
         queue, turns = self._queue, self._turns
         until = turns.slice()
-        if until:
-            while queue:
+        try:
+            while until and queue:
                 self._tell(*queue.popleft())
                 if turns.clock() > until:
                     break
-            turns.spend(until)
-        if queue:
-            self._wait(self)
+        finally:  # whatever one of them has led to, the others are told
+            if until:
+                turns.spend(until)
+            if queue:
+                self._wait(self)
