@@ -10,19 +10,22 @@ import pytest
 
 from palio.model.events import to_batch
 from palio.model.parcels import Parcel
-from palio.node.effects import Append, Moment, Send
+from palio.node.effects import Append, DropEntries, Moment, Report, Send
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.sessions import Neighbour
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION, WINDOW_BYTES
 from palio.protocol.messages import (
     UNCOUNTED,
+    Bye,
     Deliver,
     Hello,
     Message,
     Ping,
     Publish,
     Seen,
+    Settle,
     Subscribe,
 )
 from palio.routing.acyclic import Acyclic
@@ -122,3 +125,53 @@ def test_stalled_durable_subscriptions_are_served_in_turn() -> None:
     assert sorted(each.entry for each in broker.delivered) == list(range(1, 9))
     keys = [each.key for each in broker.delivered]
     assert keys.index(1) < 4  # the second has not waited for all that the first had
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_promise_that_fails_is_told_and_keeps_nobody_from_the_others(*, is_written: bool) -> None:
+    node = Broker().node
+    kept: list[str] = []
+
+    def fails(*_: str) -> None:
+        raise ValueError("a bug")
+
+    core = node._core
+    core.append([DropEntries((1,))], fails, fails)
+    core.append([], lambda: kept.append("written"), kept.append)
+    (append,) = (each for each in core.out if isinstance(each, Append))
+    core.out.clear()
+    if is_written:
+        effects = node.stored(append.ticket, AT)
+    else:
+        effects = node.failed(append.ticket, "the disk is full", AT)
+    assert kept == ["written" if is_written else "the disk is full"]
+    told = [each for each in effects if isinstance(each, Report) and each.event == "failed"]
+    assert [each.details["error"] for each in told] == ["ValueError: a bug"]
+
+
+def test_a_neighbour_that_cannot_be_served_keeps_nobody_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = Broker(neighbours=3).node._core
+    served: list[str] = []
+
+    def serve(neighbour: Neighbour) -> None:
+        if neighbour.name == "n0":
+            raise OSError("the disk does not answer")
+        served.append(neighbour.name)
+
+    monkeypatch.setattr(core, "_pump_neighbour", serve)
+    core.durability.custody.due.update(dict.fromkeys(("n0", "n1", "n2")))
+    with pytest.raises(OSError, match="does not answer"):
+        core.settle_up()
+    core.settle_up()
+    assert served == ["n1", "n2"]
+
+
+def test_nothing_is_kept_for_a_session_that_ends_while_it_settles() -> None:
+    broker = Broker(neighbours=1)  # which never answers
+    for id in range(3):
+        broker.receive(Settle(id))
+    assert len(broker.node._core._waves) == 3
+    broker.receive(Bye("closed"))
+    assert not broker.node._core._waves

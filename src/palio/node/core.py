@@ -151,10 +151,11 @@ class Core:
         """Answer a client once all it asked for is in force everywhere, and on the disk here."""
 
         def done(unreached: tuple[str, ...]) -> None:
-            if session.id in self.sessions:
-                session.say(self.out, Done(id, unreached))
+            del session.waves[wave]
+            session.say(self.out, Done(id, unreached))
 
         wave = self._begin_wave(_Wave(3, done))
+        session.waves[wave] = None
         self.durability.registry.settle(wave)
         self.route(self.router.receive(session.peer, Batch((), wave=wave)))
 
@@ -163,6 +164,12 @@ class Core:
             self._answered(wave, ())
 
         self.append((), on_disk, on_disk)
+
+    def end_waves(self, session: Session) -> None:
+        """A session is over: nobody waits for what it asked, and perhaps nobody answers."""
+        for wave in session.waves:
+            del self._waves[wave]
+        session.waves.clear()
 
     def _sound(self, then: Callable[[], None]) -> None:
         """Do something once all that this broker has told its neighbours is in force beyond."""

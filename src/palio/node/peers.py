@@ -99,6 +99,7 @@ class Peers:
         if session.outlet is not None:
             core.route(core.router.detach(session.outlet))
         del core.sessions[session.id], core.by_peer[session.peer]
+        core.end_waves(session)
         session.forget()
         if len(session.subscriptions) <= STEPS:
             core.route(core.router.detach(session.peer))

@@ -222,6 +222,8 @@ class Session(PeerSession):
         self.outlet: Peer | None = None
         """From where it publishes, once it does."""
         self.last_seq = -1
+        self.waves: dict[int, None] = {}
+        """Those by which it is to learn that all is in force everywhere."""
         self.promises: deque[tuple[int, int]] = deque()
         """Durable publications not yet answered: (last number, ticket or 0 when on disk)."""
 
