@@ -127,12 +127,12 @@ def test_lapses_while_a_client_is_away_or_reads_nothing_are_one() -> None:
 def test_a_neighbour_lapses_once_for_what_was_dropped() -> None:
     budget = Budget(100 * SIZE)
     link = Neighbour("b2", Peer.broker("b2"), Principal("b2"), 1, Stream(SIZE), budget)
-    assert not link.has_lapsed()
+    assert not link.has_dropped()
     for number in range(3):
         link.offer([], Forward(parcel({"x": number}, first_seq=1 + number)), MANY)
     link.shed(0)
-    assert link.has_lapsed()
-    assert not link.has_lapsed()
+    assert link.has_dropped()
+    assert not link.has_dropped()
 
 
 def test_a_link_between_brokers_has_its_window_whatever_clients_hold() -> None:

@@ -16,6 +16,7 @@ from palio.node.authority import Authority, OpenAuthority
 from palio.node.core import Core
 from palio.node.effects import Close, Effect, Moment, Send, Store
 from palio.node.greetings import Greetings
+from palio.node.host import numbered_ids
 from palio.node.identity import NOBODY, Identity
 from palio.node.limits import SESSION_TRIES, UNSEEN_BYTES
 from palio.node.links import Link, Links
@@ -100,7 +101,7 @@ class Node:
             settings or Settings(),
             authority or OpenAuthority(),
             identity,
-            new_id or _counter(),
+            new_id or numbered_ids("session"),
             matcher,
         )
         self._requests = RequestHandler(self._core)
@@ -250,11 +251,13 @@ class Node:
             )
             if is_over or neighbour.must_begin_anew:
                 self._peers.end_neighbour(neighbour)
-            elif neighbour.has_lapsed():
+            elif neighbour.has_dropped():
                 core.lapses.note()
         yield from self._tell_lapses()
         for subject, durable in list(core.durability.here.items()):
-            if core.durability.here.get(subject) is durable and _has_lapsed(durable, core.at.now):
+            if core.durability.here.get(subject) is durable and _lease_is_over(
+                durable, core.at.now
+            ):
                 waiting = core.durability.custody.line(subject)
                 core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
                 core.append(core.durability.drop(subject))
@@ -440,16 +443,5 @@ class Node:
         return self._questions.status()
 
 
-def _has_lapsed(durable: Durable, now: float) -> bool:
+def _lease_is_over(durable: Durable, now: float) -> bool:
     return durable.session is None and now - durable.away_since > durable.lease_s
-
-
-def _counter() -> Callable[[], str]:
-    """Ids for simulations and tests. A server draws them at random, so that nobody guesses one."""
-    state = [0]
-
-    def new_id() -> str:
-        state[0] += 1
-        return f"session-{state[0]}"
-
-    return new_id

@@ -64,7 +64,7 @@ class _PendingSubscribe(NamedTuple):
     request: Subscribe
     durable: Durable
     is_new: bool
-    has_lapsed: bool
+    had_ended: bool
     """Whether one of this name had ended here before."""
 
 
@@ -191,7 +191,7 @@ class RequestHandler:
         name = check_name(request.durable, "a durable subscription")
         lease_s = check_seconds(request.lease_s, "lease_s") or core.settings.lease_s
         subject = f"{session.owner}/{name}"
-        has_lapsed = subject not in core.durability.here and core.durability.was_here(subject)
+        had_ended = subject not in core.durability.here and core.durability.was_here(subject)
         known = core.durability.here.get(subject)
         if known is not None:
             core.release(known)  # whoever had it before has it no longer
@@ -206,7 +206,7 @@ class RequestHandler:
             filter, dict(request.values), durable=subject
         )
 
-        pending = _PendingSubscribe(session, request, durable, known is None, has_lapsed)
+        pending = _PendingSubscribe(session, request, durable, known is None, had_ended)
         core.append(
             operations, partial(self._subscribed, pending), partial(self._not_subscribed, pending)
         )
@@ -215,7 +215,7 @@ class RequestHandler:
         """A durable subscription is on the disk."""
         session, request, out = pending.session, pending.request, self._core.out
         session.say(out, Done(request.id))
-        if pending.has_lapsed:
+        if pending.had_ended:
             session.say(out, Gaps((Gap("*", 0, 0, 0, request.key),)))
         self._core.pump(pending.durable)
 

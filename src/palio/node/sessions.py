@@ -72,7 +72,7 @@ class PeerSession:
         self._budget = budget
         self._gaps: dict[tuple[str, int], Gap] = {}
         """By publisher and durable subscription (or -1), what was lost and is yet to be told."""
-        self._has_lapsed = False
+        self._owes_lapse = False
         """Whether it is yet to be told that more may have been lost."""
         budget.receivers += 1
 
@@ -178,10 +178,10 @@ class PeerSession:
         self.dropped += len(numbers)
 
     def _tell_gaps(self, out: list[Effect]) -> None:
-        if self._gaps or self._has_lapsed:
-            perhaps = (Gap("*", 0, 0, 0),) if self._has_lapsed else ()
+        if self._gaps or self._owes_lapse:
+            perhaps = (Gap("*", 0, 0, 0),) if self._owes_lapse else ()
             gaps = Gaps((*perhaps, *self._gaps.values()))
-            self._gaps, self._has_lapsed = {}, False
+            self._gaps, self._owes_lapse = {}, False
             if self.peer.is_client:
                 self.say(out, gaps)
 
@@ -229,7 +229,7 @@ class Session(PeerSession):
 
     def lapse(self, out: list[Effect]) -> None:
         """Events of anybody may have been lost on their way: told now, or when there is room."""
-        self._has_lapsed = True
+        self._owes_lapse = True
         if self.link is not None and self.has_room and not self._queue:
             self._tell_gaps(out)
 
@@ -254,7 +254,7 @@ class Neighbour(PeerSession):
     ) -> None:
         super().__init__(id, peer, principal, link, stream, budget)
         self.missing = Missing(peer.name)
-        self._lapsed = 0
+        self._told = 0
 
     @property
     def name(self) -> str:
@@ -265,9 +265,9 @@ class Neighbour(PeerSession):
         """Whether, on a graph, this link comes into the tree or leaves it, and that matters."""
         return isinstance(control, Leave) or (isinstance(control, Join) and not self.is_new)
 
-    def has_lapsed(self) -> bool:
+    def has_dropped(self) -> bool:
         """Whether events for it were dropped since this was asked last."""
-        before, self._lapsed = self._lapsed, self.dropped
+        before, self._told = self._told, self.dropped
         return self.dropped > before
 
     @property
