@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from palio.errors import PalioError
 from palio.node.core import Core
 from palio.node.effects import Close, Moment, Send
 from palio.node.introductions import Introduction
 from palio.node.sessions import PeerSession
 from palio.protocol.messages import Bye
+from palio.protocol.transitions import ALLOWED, Speaker, State
 
 __all__ = ["Link", "Links"]
+
+_CALLS: Final = ALLOWED[Speaker.CALLER, State.GREETING]
+_ANSWERS: Final = ALLOWED[Speaker.NEIGHBOUR, State.GREETING]
 
 
 class Link:
@@ -25,6 +31,13 @@ class Link:
         self.transport_name = transport_name
         self.introduction = introduction
         self.party: PeerSession | None = None
+
+    @property
+    def may_say(self) -> frozenset[type]:
+        """The messages that are legal from the other end now."""
+        if self.party is not None:
+            return self.party.MAY_SAY
+        return _ANSWERS if self.dialed else _CALLS
 
 
 class Links:

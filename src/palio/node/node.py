@@ -292,19 +292,19 @@ class Node:
 
     def _about_connection(self, link: int, state: Link, message: Message) -> None:
         core, party = self._core, state.party
+        if type(message) not in state.may_say:
+            raise IllegalMessage(f"link {link}", f"{type(message).__name__} out of place")
         match message:
-            case Hello() if party is None and not state.dialed and self._is_draining:
+            case Hello() if self._is_draining:
                 self._links.close(link, Bye("closed", "the broker is going down"))
-            case Hello() if party is None and not state.dialed:
+            case Hello():
                 self._greetings.greet(link, state, message)
-            case Challenge() if party is None and state.dialed:
+            case Challenge():
                 core.out.append(Send(link, state.introduction.prove(message)))
-            case Welcome() if party is None and state.dialed:
+            case Welcome():
                 self._greetings.welcomed(link, state, message)
             case Ping():
                 core.out.append(Send(link, Pong()))
-            case Pong():
-                pass
             case Seen(count) if party is not None:
                 party.seen(count)
                 core.flow(party)
@@ -315,8 +315,6 @@ class Node:
                     self._peers.end_session(party)
                 self._links.lost(link)
                 core.out.append(Close(link, code))
-            case _:
-                raise IllegalMessage(f"link {link}", f"{type(message).__name__} out of place")
 
     def _refuse(self, link: int, state: Link, error: PalioError) -> None:
         """A counted message could not be taken: the other end is told when it comes back.
@@ -346,16 +344,18 @@ class Node:
 
     def _counted(self, state: Link, message: Message) -> None:
         party = state.party
-        match party:
-            case None:
-                raise IllegalMessage("a stranger", f"{type(message).__name__} before any greeting")
-            case Session():
-                self._from_client(party, message)
-                party.stream.arrive(message)
-                self._check_patience(party)
-            case Neighbour():
-                self._from_broker(party, message)
-                party.stream.arrive(message)
+        if party is None:
+            raise IllegalMessage("a stranger", f"{type(message).__name__} before any greeting")
+        if type(message) not in party.MAY_SAY:
+            whom = "clients" if party.peer.is_client else "brokers"
+            raise IllegalMessage(party.peer, f"{type(message).__name__} is not for {whom}")
+        if isinstance(party, Session):
+            self._from_client(party, message)
+            party.stream.arrive(message)
+            self._check_patience(party)
+        elif isinstance(party, Neighbour):
+            self._from_broker(party, message)
+            party.stream.arrive(message)
         party.send_ack(self._core.out)
 
     def _check_patience(self, session: Session) -> None:
@@ -378,8 +378,6 @@ class Node:
                     session.say(self._core.out, Failed(id, failure(error)))
             case _ if isinstance(message, ClientRequest):
                 self._requests.serve(session, message)
-            case _:
-                raise IllegalMessage(session.peer, f"{type(message).__name__} is not for clients")
 
     def _from_broker(self, neighbour: Neighbour, message: Message) -> None:
         core = self._core
@@ -403,8 +401,6 @@ class Node:
                 self._questions.probe(neighbour, message)
             case Probed():
                 self._questions.probed(neighbour, message)
-            case _:
-                raise IllegalMessage(neighbour.peer, f"{type(message).__name__} is not for brokers")
 
     # --- time ---
 

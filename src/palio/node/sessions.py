@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from palio.node.limits import FEW_RECEIVERS, MAX_GAPS
 from palio.node.missing import Missing
 from palio.protocol.messages import Deliver, Forward, Gap, Gaps, Message, Seen, unpack_mask
 from palio.protocol.streams import Stream, size_of
+from palio.protocol.transitions import ALLOWED, Speaker, State
 from palio.routing.messages import Control, Join, Leave
 from palio.routing.protocol import Peer
 
@@ -55,6 +56,9 @@ class Budget:
 
 class PeerSession:
     """One end of a session: `link` is its connection, or None while it is away."""
+
+    MAY_SAY: ClassVar[frozenset[type]]
+    """The messages that are legal from the other end."""
 
     def __init__(
         self, id: str, peer: Peer, principal: Principal, link: int, stream: Stream, budget: Budget
@@ -198,6 +202,8 @@ class Subscription(msgspec.Struct):
 class Session(PeerSession):
     """A client."""
 
+    MAY_SAY = ALLOWED[Speaker.CLIENT, State.ESTABLISHED]
+
     def __init__(
         self,
         id: str,
@@ -241,6 +247,8 @@ class Session(PeerSession):
 
 class Neighbour(PeerSession):
     """A broker at the other end of a link."""
+
+    MAY_SAY = ALLOWED[Speaker.NEIGHBOUR, State.ESTABLISHED]
 
     must_begin_anew = False
     """Something that it carried could not be written: its session ends with the next `tick`, and

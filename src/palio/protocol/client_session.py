@@ -306,6 +306,8 @@ class ClientSession:
             self._failed(IllegalMessage("the broker", what), now)
         elif isinstance(message, Bye):
             self._failed(farewell(message), now)
+        elif isinstance(message, Ping):
+            self._connector.send(Pong())
         elif isinstance(message, Welcome):
             try:
                 again = self._welcomed(message)

@@ -91,7 +91,8 @@ RULES: Final = (
     Rule((Challenge,), _NEIGHBOUR, _GREETING, "once, if the `Hello` shows a bound token"),
     Rule((Welcome,), (*_BROKER, *_NEIGHBOUR), _GREETING, "in answer to `Hello`"),
     Rule((Bye,), tuple(Speaker), tuple(State), "last: why the connection ends"),
-    Rule((Seen, Ping, Pong), _KNOWN, _ESTABLISHED, "at any time"),
+    Rule((Ping, Pong), tuple(Speaker), tuple(State), "at any time"),
+    Rule((Seen,), _KNOWN, _ESTABLISHED, "at any time"),
     Rule((Subscribe,), _CLIENT, _ESTABLISHED, "under a key that is not in use"),
     Rule((Replace, Update), _CLIENT, _ESTABLISHED, "for a key that is subscribed"),
     Rule((Unsubscribe, Advertise, Unadvertise), _CLIENT, _ESTABLISHED, "at any time"),
@@ -123,7 +124,7 @@ ALLOWED: Final[Mapping[tuple[Speaker, State], frozenset[type]]] = {
 """What each speaker may say in each state.
 
 >>> sorted(each.__name__ for each in ALLOWED[Speaker.BROKER, State.GREETING])
-['Bye', 'Welcome']
+['Bye', 'Ping', 'Pong', 'Welcome']
 """
 
 
