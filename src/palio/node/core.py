@@ -21,9 +21,19 @@ from palio.node.identity import Identity
 from palio.node.lapses import Lapses
 from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
+from palio.node.telling import Telling
 from palio.node.vouching import LAPSE, LINKS, Vouching
-from palio.protocol.messages import Carry, Deliver, Done, Echo, Gap, Gaps, Route, unpack_mask
-from palio.protocol.portions import portions
+from palio.protocol.messages import (
+    Carry,
+    Deliver,
+    Done,
+    Echo,
+    Gap,
+    Gaps,
+    Message,
+    Route,
+    unpack_mask,
+)
 from palio.routing.messages import Batch, Control, Settled
 from palio.routing.protocol import Peer, Router, Send
 
@@ -74,6 +84,7 @@ class Core:
         self._sounder: Peer | None = None
         """The place in the routing table from which this broker itself sends waves."""
         self.lapses = Lapses(self._sound)
+        self.telling = Telling(self._say, self.flow)
         self._next_ticket = 1
         self._promises: dict[int, list[_Promise]] = {}
         self.failures = 0
@@ -211,12 +222,15 @@ class Core:
                 continue
             neighbour = self.neighbours.get(peer.name)
             if neighbour is not None:
-                said = self._sifted(neighbour, control) if neighbour.missing else control
-                for portion in portions(Route(said)):
-                    neighbour.say(self.out, portion)
+                self.telling.tell(neighbour, Route(control))
                 is_other_tree = is_other_tree or neighbour.changes_tree(control)
         if is_other_tree:
             self.lapses.ways_changed()
+
+    def _say(self, neighbour: Neighbour, portion: Message) -> None:
+        if neighbour.missing and isinstance(portion, Route):
+            portion = Route(self._sifted(neighbour, portion.control))
+        PeerSession.say(neighbour, self.out, portion)
 
     def _sifted(self, neighbour: Neighbour, control: Control) -> Control:
         """What a neighbour that has refused something is told."""
@@ -260,8 +274,7 @@ class Core:
             if neighbour is not None and isinstance(message, Echo):
                 self._echo(neighbour, message)
             elif neighbour is not None:
-                for portion in portions(message):
-                    neighbour.say(self.out, portion)
+                self.telling.tell(neighbour, message)
         settled, registry.settled = registry.settled, []
         for wave, unreached in settled:
             self._answered(wave, unreached)

@@ -209,8 +209,10 @@ class Node:
         """Time has passed: look round, in pieces with other inputs between them."""
         core = self._core
         core.at = at
-        if self._peers.is_leaving:
-            self._peers.let_go()
+        if self._is_in_pieces:
+            if self._peers.is_leaving:
+                self._peers.let_go()
+            core.telling.go_on()
             if at.now < self._round_at:
                 self.wake_at = at.now if self._round else self._round_at
                 return self._effects()
@@ -427,9 +429,14 @@ class Node:
         except NotAuthenticated as error:
             self._links.hang_up(link, error)
 
+    @property
+    def _is_in_pieces(self) -> bool:
+        """Whether there is something of which every `tick` does a piece."""
+        return self._peers.is_leaving or self._core.telling.is_going_on
+
     def _effects(self) -> list[Effect]:
         self._core.settle_up()
-        if self._peers.is_leaving:
+        if self._is_in_pieces:
             self.wake_at = self._core.at.now
         out, self._core.out = self._core.out, []
         return out

@@ -125,6 +125,7 @@ class Peers:
         del core.neighbours[neighbour.name]
         self._links.replaced(neighbour, "a new session")
         neighbour.forget()
+        core.telling.forget(neighbour)
         core.durability.custody.detach(neighbour.name)
         core.durability.registry.leave(neighbour.name, core.at)
         core.route(core.router.detach(neighbour.peer))

@@ -16,6 +16,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
+from msgspec.structs import replace
+
 from palio.errors import IllegalMessage, PalioError
 from palio.node.core import Core
 from palio.node.missing import can_be_read
@@ -37,6 +39,7 @@ from palio.protocol.messages import (
     Took,
     unpack_mask,
 )
+from palio.protocol.portions import cut
 from palio.routing.messages import Advertise, Batch, Flood, Request, Subscribe
 
 __all__ = ["Refusals"]
@@ -98,15 +101,11 @@ class Refusals:
         requests = control.requests
         bad = [each for each in requests if not can_be_read(each)]
         if not bad and len(requests) > 1 and _can_be_cut(control):
-            return _one_by_one(control)
+            return list(cut(control, most=1))
         bad = bad or list(requests)
         neighbour.missing.lack(control, bad)
         kept = tuple(each for each in requests if not any(each is one for one in bad))
-        if isinstance(control, Flood):
-            return [
-                Route(Flood(control.origin, kept, control.fresh, control.wave, control.version))
-            ]
-        return [Route(Batch(kept, control.fresh, control.wave))]
+        return [Route(replace(control, requests=kept))]
 
     # --- for people ---
 
@@ -148,18 +147,6 @@ class Refusals:
 def _can_be_cut(control: Batch | Flood) -> bool:
     """Whether parts may take its place; on graphs a flood is known by its number."""
     return isinstance(control, Batch) or not control.version
-
-
-def _one_by_one(control: Batch | Flood) -> list[Message]:
-    last = len(control.requests) - 1
-    parts: list[Message] = []
-    for at, request in enumerate(control.requests):
-        fresh, wave = control.fresh and at == 0, control.wave if at == last else None
-        if isinstance(control, Flood):
-            parts.append(Route(Flood(control.origin, (request,), fresh, wave)))
-        else:
-            parts.append(Route(Batch((request,), fresh, wave)))
-    return parts
 
 
 def _to_client(message: Message, reason: str) -> _Instead:

@@ -7,7 +7,7 @@ events for when the receiver is slow or away. The queue is bounded; what it drop
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -262,6 +262,8 @@ class Neighbour(PeerSession):
     ) -> None:
         super().__init__(id, peer, principal, link, stream, budget)
         self.missing = Missing(peer.name)
+        self.untold: deque[Iterator[Message]] = deque()
+        """What is yet to be said to it, portion by portion, in order."""
         self._told = 0
 
     @property
@@ -281,7 +283,28 @@ class Neighbour(PeerSession):
     @property
     def has_room(self) -> bool:
         """Brokers are few and their links are not to stand still for clients that do."""
-        return self.stream.has_room
+        return self.stream.has_room and not self.untold
+
+    def say(self, out: list[Effect], message: Message) -> None:
+        """See `PeerSession.say`; after what is untold."""
+        if self.untold:
+            self.untold.append(iter((message,)))
+        else:
+            super().say(out, message)
+
+    def next_portion(self) -> Message | None:
+        """Take out the next of what is untold."""
+        while self.untold:
+            portion = next(self.untold[0], None)
+            if portion is not None:
+                return portion
+            self.untold.popleft()
+        return None
+
+    def forget(self) -> None:
+        """The session is over."""
+        super().forget()
+        self.untold.clear()
 
 
 class Durable:

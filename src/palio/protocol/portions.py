@@ -8,55 +8,56 @@ the last one bears the wave, so that what is settled is settled with all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Fact, Facts, Message, Route
 from palio.routing.messages import PORTION, Batch, Flood, Request
 
-__all__ = ["portions"]
+__all__ = ["cut", "portions"]
 
 _Item = TypeVar("_Item", Fact, Request)
 
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=str)
 
 
-def portions(message: Message) -> Iterable[Message]:
-    """A message between brokers as one or more that say the same.
+def portions(message: Message) -> Iterator[Message]:
+    """A message between brokers as one or more that say the same, each cut when it is asked for.
 
-    >>> portions(Facts((Fact("b1", 1, "links"),)))
+    >>> list(portions(Facts((Fact("b1", 1, "links"),))))
     [Facts(facts=(Fact(origin='b1', version=1, subject='links', ...),))]
     """
     match message:
         case Facts(facts) if len(facts) > 1:
-            return [Facts(part) for part in _parts(facts, PORTION_FACTS)]
-        case Route(Batch(requests, fresh, wave)) if len(requests) > 1:
-            parts = list(_parts(requests))
-            last = len(parts) - 1
-            return [
-                Route(Batch(part, fresh and at == 0, wave if at == last else None))
-                for at, part in enumerate(parts)
-            ]
-        case Route(Flood(origin, requests, fresh, wave, 0)) if len(requests) > 1:
-            parts = list(_parts(requests))
-            last = len(parts) - 1
-            return [
-                Route(Flood(origin, part, fresh and at == 0, wave if at == last else None))
-                for at, part in enumerate(parts)
-            ]
-    return [message]
+            for start, end in _parts(facts, PORTION_FACTS):
+                yield Facts(facts[start:end])
+        case Route(Batch() | Flood(version=0) as control) if len(control.requests) > 1:
+            yield from cut(control)
+        case _:
+            yield message
 
 
-def _parts(items: tuple[_Item, ...], most: int = PORTION) -> Iterator[tuple[_Item, ...]]:
-    """As many as fit at a time, at least one and at most so many."""
+def cut(control: Batch | Flood, most: int = PORTION) -> Iterator[Route]:
+    """Parts of no more than so many requests that together say the same."""
+    requests = control.requests
+    for start, end in _parts(requests, most):
+        wave = control.wave if end == len(requests) else None
+        fresh = control.fresh and start == 0
+        part = replace(control, requests=requests[start:end], fresh=fresh, wave=wave)
+        yield Route(part)
+
+
+def _parts(items: tuple[_Item, ...], most: int) -> Iterator[tuple[int, int]]:
+    """From where to where: as many as fit at a time, at least one and at most so many."""
     start = size = 0
     for at, item in enumerate(items):
         weight = len(_encoder.encode(item))
         if at > start and (size + weight > PORTION_BYTES or at - start == most):
-            yield items[start:at]
+            yield start, at
             start, size = at, 0
         size += weight
-    yield items[start:]
+    yield start, len(items)

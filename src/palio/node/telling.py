@@ -1,0 +1,76 @@
+"""`Telling`: what is much is told to a neighbour portion by portion, with other inputs in between.
+
+The tables that a neighbour has to hear of when it joins may be long: to cut and encode them at once
+would hold up everybody else. What is said to it meanwhile waits behind them, so that the order is
+that in which it was said; events wait in its queue (`Neighbour.has_room`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+
+from palio.node.sessions import Neighbour
+from palio.protocol.messages import Facts, Message, Route
+from palio.protocol.portions import portions
+from palio.routing.messages import PORTION, Batch, Flood
+
+__all__ = ["Telling"]
+
+
+class Telling:
+    """Neighbours to whom something is untold.
+
+    `say` is called for each portion as its turn comes, and `over` when a neighbour has heard all.
+    """
+
+    def __init__(
+        self, say: Callable[[Neighbour, Message], None], over: Callable[[Neighbour], None]
+    ) -> None:
+        self._say = say
+        self._over = over
+        self._neighbours: dict[Neighbour, None] = {}
+
+    @property
+    def is_going_on(self) -> bool:
+        """Whether `go_on` has something to do."""
+        return bool(self._neighbours)
+
+    def tell(self, neighbour: Neighbour, message: Message) -> None:
+        """Say the first portion now, and each of the others at another time."""
+        parts = portions(message)
+        if not neighbour.untold:
+            self._say(neighbour, next(parts))
+            second = next(parts, None)
+            if second is None:
+                return
+            parts = chain((second,), parts)
+            self._neighbours[neighbour] = None
+        neighbour.untold.append(parts)
+
+    def go_on(self) -> None:
+        """Say about a portion more to each neighbour that waits for one."""
+        for neighbour in list(self._neighbours):
+            done = 0
+            while done < PORTION:
+                portion = neighbour.next_portion()
+                if portion is None:
+                    del self._neighbours[neighbour]
+                    self._over(neighbour)
+                    break
+                self._say(neighbour, portion)
+                done += _weight(portion)
+
+    def forget(self, neighbour: Neighbour) -> None:
+        """A neighbour's session is over."""
+        self._neighbours.pop(neighbour, None)
+
+
+def _weight(portion: Message) -> int:
+    """Of how many things a message between brokers tells."""
+    match portion:
+        case Route(Batch(requests)) | Route(Flood(_, requests)):
+            return max(1, len(requests))
+        case Facts(facts):
+            return max(1, len(facts))
+    return 1
