@@ -356,3 +356,17 @@ def test_known_is_said_once_a_link() -> None:
     registry.receive("b1", Known({}), AT)
     with pytest.raises(IllegalMessage, match="too soon"):
         registry.receive("b1", Known({}), AT)
+
+
+def test_what_is_said_about_a_subscription_is_the_newest_of_each_broker() -> None:
+    registry = Registry(
+        "b0", [Fact("b2", 1, "o/d", (), "x = 1"), Fact("b1", 1, "o/d", (), "x = 1")]
+    )
+    registry.join("b9", AT)
+    news = (Fact("b2", 2, "o/d", (), "x = 2"), Fact("b2", 3, "o/e", (), "x = 3"))
+    registry.receive("b9", Facts(news), AT)
+    assert [(each.origin, each.version) for each in registry.about("o/d")] == [("b1", 1), ("b2", 2)]
+    retired = Fact("b9", 5, f"{RETIRED}b2", claimed_us=9)
+    registry.receive("b9", Facts((retired,)), AT)
+    assert [each.origin for each in registry.about("o/d")] == ["b1"]
+    assert registry.about("o/e") == registry.about("o/f") == ()

@@ -243,19 +243,12 @@ class Durability:
 
     def _claim(self, durable: Durable) -> None:
         """Tell the network that a durable subscription lives here."""
-        claim = max(durable.taken_us, 1 + max(self._claims(durable.subject), default=0))
+        claims = (fact.claimed_us for fact in self.registry.about(durable.subject))
+        claim = max(durable.taken_us, 1 + max(claims, default=0))
         self.registry.announce(durable.subject, filter=str(durable.bound), claimed_us=claim)
 
-    def _claims(self, subject: str) -> list[int]:
-        known = (self.registry.fact(broker, subject) for broker in self.registry.brokers)
-        return [fact.claimed_us for fact in known if fact is not None]
-
     def _latest_claim(self, subject: str) -> Fact | None:
-        claims = [
-            fact
-            for broker in self.registry.brokers
-            if (fact := self.registry.fact(broker, subject)) is not None and lives(fact)
-        ]
+        claims = filter(lives, self.registry.about(subject))
         return max(claims, key=lambda fact: (fact.claimed_us, fact.origin), default=None)
 
     def hand_over(self, subject: str, home: str, wall_us: int) -> tuple[list[int], list[Operation]]:
@@ -281,10 +274,8 @@ class Durability:
             return
         if fact.origin == self.name and fact.subject not in self.here:
             self._follow(fact)
-        for broker in self.registry.brokers:
-            known = self.registry.fact(broker, fact.subject)
-            if known is not None:
-                self._place(known)
+        for known in self.registry.about(fact.subject):
+            self._place(known)
 
     def _follow(self, fact: Fact) -> None:
         """Go on matching for a durable subscription that has moved away; not for one that ended."""

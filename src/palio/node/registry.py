@@ -85,6 +85,8 @@ class Registry:
         """Facts that neighbours said and that were not believed, with the reasons. Whoever calls
         takes it out."""
         self._facts: dict[tuple[str, str], Fact] = {}
+        self._about: dict[str, tuple[Fact, ...]] = {}
+        """By durable subscription, the newest fact of each origin, in the order of origins."""
         self._counts: dict[str, int] = {}
         self._hearsay = Hearsay()
         self._repeating: deque[str] = deque()
@@ -127,6 +129,10 @@ class Registry:
         """The newest fact about a subject of an origin."""
         return self._facts.get((origin, subject))
 
+    def about(self, subject: str) -> tuple[Fact, ...]:
+        """What each broker says of a durable subscription."""
+        return self._about.get(subject, ())
+
     def facts(self) -> list[Fact]:
         """All facts, of all brokers."""
         return list(self._facts.values())
@@ -144,9 +150,7 @@ class Registry:
     @property
     def retired(self) -> set[str]:
         """The brokers that are gone for good, and were not heard of since that was said."""
-        return {
-            name for name, until in self._retired.items() if self._versions.get(name, 0) <= until
-        }
+        return {name for name, until in self._retired.items() if self._version(name) <= until}
 
     def has_heard_of(self, broker: str) -> bool:
         """Whether there is or was such a broker, as far as is known."""
@@ -178,13 +182,13 @@ class Registry:
 
     def retire(self, broker: str, wall_us: int) -> None:
         """Tell all brokers that one of them is gone for good."""
-        until = max(wall_us, self._versions.get(broker, 0))
+        until = max(wall_us, self._version(broker))
         self._announce(f"{RETIRED}{broker}", claimed_us=until)
 
     def settle(self, ticket: int) -> None:
         """Put the ticket into `settled` once all brokers know what was announced until now."""
         self._repeat(len(self._repeating))
-        echo = PendingEcho(self._versions.get(self.name, 0), None, ticket)
+        echo = PendingEcho(self._version(self.name), None, ticket)
         for broker in self.brokers:
             if broker != self.name and self.next_hop(broker) is None:
                 echo.unreached[broker] = None
@@ -192,7 +196,7 @@ class Registry:
         self._reply_if_complete(self.name)
 
     def _next_version(self) -> int:
-        return self._versions.get(self.name, 0) + 1
+        return self._version(self.name) + 1
 
     def lapse(self) -> None:
         """Tell all brokers that live events may have been lost on their way through here."""
@@ -348,7 +352,7 @@ class Registry:
         """Whether a fact would change anything."""
         if fact.origin == self.name and (self.name, fact.subject) not in self._facts:
             return True
-        return fact.version > self._versions.get(fact.origin, 0) or self._retires(fact)
+        return fact.version > self._version(fact.origin) or self._retires(fact)
 
     def _is_believed(self, neighbour: str, fact: Fact, at: Moment) -> bool:
         """Whether a fact may be kept now; if not, it is answered for, or will be."""
@@ -395,7 +399,7 @@ class Registry:
 
     def _correct(self, fact: Fact) -> None:
         """Something that this broker said in an earlier life, or that was made up."""
-        if fact.version > self._versions.get(self.name, 0):
+        if fact.version > self._version(self.name):
             self._versions[self.name] = fact.version
             self._is_outdone = True
         if (self.name, fact.subject) in self._facts:
@@ -409,7 +413,10 @@ class Registry:
         if (fact.origin, fact.subject) not in self._facts:
             self._counts[fact.origin] = self._counts.get(fact.origin, 0) + 1
         self._facts[fact.origin, fact.subject] = fact
-        self._versions[fact.origin] = max(fact.version, self._versions.get(fact.origin, 0))
+        if is_subscription(fact.subject):
+            others = (each for each in self.about(fact.subject) if each.origin != fact.origin)
+            self._about[fact.subject] = tuple(sorted((*others, fact), key=_origin))
+        self._versions[fact.origin] = max(fact.version, self._version(fact.origin))
         if fact.subject == LINKS:
             self._change_ways()
         elif self._retires(fact):
@@ -430,14 +437,19 @@ class Registry:
         ]
         over = [fact for fact in said if fact.version <= until]
         if broker == self.name:
-            self._versions[broker] = max(until + 1, self._versions.get(broker, 0))
+            self._versions[broker] = max(until + 1, self._version(broker))
             self._is_outdone = self._is_outdone or bool(over)
             if over and self.vouching.token:  # what is said until then is to be believed
                 self._announce(TOKEN, (self.vouching.token,))
             return
-        self._versions[broker] = max(until, self._versions.get(broker, 0))
+        self._versions[broker] = max(until, self._version(broker))
         for fact in over:
             del self._facts[broker, fact.subject]
+            left = tuple(each for each in self.about(fact.subject) if each.origin != broker)
+            if left:
+                self._about[fact.subject] = left
+            else:
+                self._about.pop(fact.subject, None)
             self._counts[broker] -= 1
         self.forgotten += over
         self._change_ways()
@@ -476,3 +488,7 @@ class Registry:
                 self.settled.append((echo.ticket, unreached))
             else:
                 self.outbox.append((echo.parent, Echo(origin, echo.version, unreached)))
+
+
+def _origin(fact: Fact) -> str:
+    return fact.origin
