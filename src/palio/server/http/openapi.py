@@ -8,8 +8,8 @@ from typing import Any, Final
 from palio import __version__
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.server.http.access import TOKEN
+from palio.server.http.schemas import listed, ref, schemas
 from palio.server.limits import MAX_TAKEN, MAX_WAIT_S
-from palio.server.openapi_schemas import listed, ref, schemas
 
 __all__ = ["document"]
 

@@ -1,8 +1,8 @@
 """`Writer`: the one thread that writes a journal. What waits is one transaction (group commit).
 
-1. An append is answered once: `stored` after the commit that holds it is on the disk, or `failed`
-   when that could not be. Answers come in the order of the appends, but for those of a
-   transaction that failed: then each is tried by itself, and whatever fits is stored.
+1. An append is answered once, in the order of the appends: `stored` after the commit that holds it
+   is on the disk, or `failed` when that could not be. Of a transaction that failed each append is
+   tried by itself, and whatever fits is stored.
 2. What releases room (`DropEntries`, `Forget`, `DropSubscription`) is written also where nothing
    else can be: the reserve is for that (see `DiskSpace`). What could not be written even so is
    owed: it is written before anything else once there is room.
