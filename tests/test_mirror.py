@@ -26,7 +26,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "routing/messages.py": "protocol/test_wire.py",
     "routing/proxies/messages.py": "routing/proxies/test_router.py",
     "server/limits.py": "server/test_run.py",
-    "server/openapi_schemas.py": "server/http/test_openapi.py",
+    "server/http/schemas.py": "server/http/test_openapi.py",
     "matching/protocol.py": ENGINES,
     # commands: each by running it, with those that share a broker
     "cli/application.py": "cli/test_main.py",
@@ -61,14 +61,12 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "simulation/disks.py": "node/test_faults.py",
     "simulation/doors.py": "node/test_storms.py",
     "simulation/member.py": "node/test_storms.py",
-    "simulation/world.py": "node/test_storms.py",
     # two modules that are one thing to whoever calls them
     "language/cesql/weighing.py": "language/cesql/test_filters.py",
     "language/documents.py": "language/test_hostile_texts.py",
     "model/parameters.py": "client/test_bus.py",
     "node/echoes.py": "node/test_registry.py",
     "node/greetings.py": "node/test_introductions.py",
-    "node/links.py": "node/test_node.py",
     "node/missing.py": "node/test_refusals.py",
     "node/peers.py": "node/test_node.py",
     "server/counters.py": "server/test_metrics.py",

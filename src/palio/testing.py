@@ -35,9 +35,8 @@ from palio.node.settings import Settings
 from palio.protocol.messages import Message
 from palio.routing.general import General
 from palio.routing.protocol import Router
-from palio.simulation.agenda import Action
+from palio.simulation.agenda import US, Action
 from palio.simulation.cluster import Cluster
-from palio.simulation.computers import US
 from palio.simulation.disks import Disk
 from palio.simulation.doors import Doors
 from palio.simulation.pipes import End

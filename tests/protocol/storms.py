@@ -36,8 +36,8 @@ from palio.protocol.messages import (
     Update,
 )
 from palio.routing.general import General
-from palio.simulation.agenda import TIMER
-from palio.simulation.member import US, Member, Publication, Surroundings
+from palio.simulation.agenda import TIMER, US
+from palio.simulation.member import Member, Publication, Surroundings
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import line
 from palio.simulation.world import World

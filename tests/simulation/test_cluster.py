@@ -7,9 +7,8 @@ import pytest
 from palio.errors import InvalidInput
 from palio.matching.reference import Reference
 from palio.routing.acyclic import Acyclic
-from palio.simulation.agenda import Agenda
+from palio.simulation.agenda import US, Agenda
 from palio.simulation.cluster import REDIAL_US, Cluster
-from palio.simulation.computers import US
 from palio.simulation.disks import Disk
 from palio.simulation.doors import Doors
 
@@ -138,3 +137,14 @@ def test_delays_are_those_of_the_link(line: Line) -> None:
     line.run(3.0)
     cut, used = line.changes
     assert used - cut == REDIAL_US + 500_000
+
+
+def test_what_is_asked_of_a_broker_that_is_not_there_is_refused(line: Line) -> None:
+    cluster = line.cluster
+    with pytest.raises(InvalidInput, match="'b9' does not run"):
+        cluster.kill("b9")
+    with pytest.raises(InvalidInput, match="no broker 'b9'"):
+        cluster.start("b9")
+    cluster.kill("b2")
+    with pytest.raises(InvalidInput, match="'b2' does not run"):
+        cluster.kill("b2")

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from palio.node.effects import Append, PutTime, Report
-from palio.simulation.agenda import Agenda
-from palio.simulation.computers import US, Computer
+from palio.simulation.agenda import US, Agenda
+from palio.simulation.computers import Computer
 from palio.simulation.disks import Disk
 from tests.node.test_host import Scripted
 
@@ -18,8 +18,9 @@ class Room:
         self.agenda = Agenda()
         self.disk = Disk()
         self.computer = Computer(
-            "b1", self.agenda, self.disk, sync_us=lambda: 2_000, epoch_us=1_000
+            "b1", self.agenda, self.disk, sync_us=lambda: self.sync_us, epoch_us=1_000
         )
+        self.sync_us = 2_000
         self.ids: list[str] = []
         self.reports: list[Report] = []
 
@@ -64,6 +65,16 @@ def test_what_is_appended_is_safe_after_the_time_of_a_sync() -> None:
     room.agenda.run(2_000)
     assert room.disk.load().time_us == 7
     assert node.calls[1:] == [("stored", 0.002, 1)]
+
+
+def test_a_disk_that_gets_faster_answers_in_order() -> None:
+    room = Room()
+    node = room.start(STEP)
+    room.sync_us = 1
+    room.computer.append(Append(2, (PutTime(8),)))
+    room.agenda.run(2_000)
+    assert node.calls[1:] == [("stored", 0.002, 1), ("stored", 0.002, 2)]
+    assert room.disk.load().time_us == 8
 
 
 def test_a_full_disk_is_told_in_its_turn() -> None:

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from math import ceil
 from typing import Final, TypeAlias
 
-__all__ = ["FAULT", "MESSAGE", "TIMER", "Agenda"]
+__all__ = ["FAULT", "MESSAGE", "TIMER", "US", "US_PER_MS", "Agenda", "at_least"]
 
 Action: TypeAlias = Callable[[], object]
+
+US: Final = 1_000_000
+"""Microseconds in a second."""
+
+US_PER_MS: Final = 1_000
 
 FAULT: Final = 0
 """Of what is due at one time faults come first, then messages, then timers."""
 MESSAGE: Final = 1
 TIMER: Final = 2
+
+
+def at_least(seconds: float) -> int:
+    """The first whole microsecond that is not before a time.
+
+    >>> at_least(0.25), at_least(1e-7)
+    (250000, 1)
+    """
+    at_us = ceil(seconds * US)
+    return at_us if at_us / US >= seconds else at_us + 1  # the product was rounded down
 
 
 class Agenda:

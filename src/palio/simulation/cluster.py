@@ -19,8 +19,8 @@ from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.protocol.messages import Message
 from palio.routing.protocol import Router
-from palio.simulation.agenda import TIMER
-from palio.simulation.computers import US, Computer
+from palio.simulation.agenda import TIMER, US
+from palio.simulation.computers import Computer
 from palio.simulation.disks import Disk
 from palio.simulation.doors import Doors
 from palio.simulation.pipes import End, Pipe, Planner, Surface
@@ -86,6 +86,8 @@ class Cluster:
         """A broker starts, with what is on its disk."""
         if name in self.nodes:
             raise InvalidInput(f"{name} is running already; kill it first")
+        if name not in self._computers:
+            raise InvalidInput(f"there is no broker {name!r}; install it")
         self._computers[name].disk = self.disks[name]
         self.nodes[name] = self._computers[name].start(
             partial(self._node, name), lambda report: self.reports.append((name, report))
@@ -108,6 +110,7 @@ class Cluster:
 
     def kill(self, name: str) -> None:
         """A broker stops dead; of what it had not synced, its disk keeps what it likes."""
+        self.host(name)  # it runs
         del self.nodes[name]
         self._computers[name].kill()
         for pipe in [pipe for pipe in self._pipes if name in pipe.names]:
@@ -115,7 +118,7 @@ class Cluster:
 
     def host(self, name: str) -> Host:
         """What stands round a broker that runs."""
-        host = self._computers[name].host
+        host = self._computers[name].host if name in self._computers else None
         if host is None:
             raise InvalidInput(f"the broker {name!r} does not run; start it")
         return host

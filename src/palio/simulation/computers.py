@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from palio.errors import IllegalMessage
 from palio.node.effects import Append, Moment, Report
 from palio.node.host import Host, Machine, numbered_ids
 from palio.protocol.messages import Message
-from palio.simulation.agenda import MESSAGE, TIMER
+from palio.simulation.agenda import MESSAGE, TIMER, US, at_least
 from palio.simulation.disks import Disk
 from palio.simulation.pipes import End, Planner
 
-__all__ = ["US", "Computer"]
+__all__ = ["Computer"]
 
 Started = TypeVar("Started", bound=Machine)
-
-US: Final = 1_000_000
-"""Microseconds in a second."""
 
 
 class Computer:
@@ -36,6 +32,8 @@ class Computer:
         self._sync_us = sync_us
         self._epoch_us = epoch_us
         self._life = 0
+        self._answered_us = 0
+        """When the last of the appends is answered."""
 
     def start(
         self,
@@ -83,7 +81,10 @@ class Computer:
                 self.disk.sync()
             host.answered(append.ticket, None if is_written else "the disk is full")
 
-        self._planner.at(self._planner.now_us + self._sync_us(), MESSAGE, synced)
+        # In order: a disk that gets faster overtakes nothing.
+        at_us = max(self._planner.now_us + self._sync_us(), self._answered_us)
+        self._answered_us = at_us
+        self._planner.at(at_us, MESSAGE, synced)
 
     def moment(self) -> Moment:
         """See `ClockPort`."""
@@ -94,10 +95,7 @@ class Computer:
         """See `ClockPort`; alarms that another has replaced ring in vain."""
         host = self.host
         if host is not None:
-            at_us = max(self._planner.now_us, ceil(at * US))
-            if at_us / US < at:  # the product was rounded down
-                at_us += 1
-            self._planner.at(at_us, TIMER, lambda: host.tick(at))
+            self._planner.at(max(self._planner.now_us, at_least(at)), TIMER, lambda: host.tick(at))
 
 
 class _Reader:

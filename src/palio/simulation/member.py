@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import ceil, inf
+from math import inf
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -33,13 +33,11 @@ from palio.protocol.messages import (
 )
 from palio.protocol.receipts import Receipts
 from palio.protocol.requests import Outcome, Request
-from palio.simulation.agenda import TIMER, Agenda
+from palio.simulation.agenda import TIMER, US, Agenda, at_least
 from palio.simulation.doors import Doors
 from palio.simulation.randomness import Randomness
 
 __all__ = ["Member", "Publication", "Surroundings"]
-
-US: Final = 1_000_000
 
 AGAIN_US: Final = US // 10
 """How long a member waits before it tries again to connect for the first time."""
@@ -117,12 +115,12 @@ class _Line:
         agenda, at = self.member.world.agenda, self.session.wake_at
         if at < self._timer_at:
             self._timer_at = at
-            agenda.at(max(agenda.now_us, ceil(at * US)), TIMER, partial(self._tick, at))
+            agenda.at(max(agenda.now_us, at_least(at)), TIMER, partial(self._tick, at))
 
     def _tick(self, at: float) -> None:
         if at == self._timer_at:
             self._timer_at = inf
-            self.session.tick(max(at, self.member.world.now))
+            self.session.tick(self.member.world.now)
             self.look()
 
     # --- `Connector` ---

@@ -40,7 +40,7 @@ from palio.routing.patterns.messages import (
 from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Peer, Router, Send
 from palio.routing.source_trees import SourceTrees
-from palio.simulation.agenda import FAULT, MESSAGE, TIMER, Agenda
+from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, Agenda
 from palio.simulation.clients import Client
 from palio.simulation.inbox import Inbox, Letter, work_of
 from palio.simulation.links import Direction, Link
@@ -53,8 +53,6 @@ __all__ = ["Network", "RouterFactory"]
 RouterFactory: TypeAlias = Callable[[str], Router | Patterned]
 
 Message: TypeAlias = Control | PatternControl | RowParcel
-
-US_PER_MS: Final = 1000
 
 START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """What stands for time 0 in the events of a network that matches patterns."""

@@ -17,8 +17,9 @@ from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.patterns.router import Patterned
 from palio.routing.source_trees import SourceTrees
+from palio.simulation.agenda import US_PER_MS
 from palio.simulation.clients import Client
-from palio.simulation.network import US_PER_MS, Network, RouterFactory
+from palio.simulation.network import Network, RouterFactory
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, parse_topology
 

@@ -6,6 +6,7 @@ Where `Network` drives bare routers, a world drives whole brokers (see `Cluster`
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 from palio.errors import IllegalMessage, InvalidInput
@@ -15,9 +16,8 @@ from palio.node.effects import Moment
 from palio.node.settings import Settings
 from palio.protocol.messages import Message
 from palio.routing.acyclic import Acyclic
-from palio.simulation.agenda import Agenda
+from palio.simulation.agenda import US, Agenda
 from palio.simulation.cluster import Cluster, NodeRouter
-from palio.simulation.computers import US
 from palio.simulation.disks import Disk
 from palio.simulation.doors import Doors
 from palio.simulation.member import Member
@@ -81,6 +81,7 @@ class World(Cluster):
         self.random = Randomness(seed)
         self.clients: dict[str, Visitor] = {}
         self._client_ends: dict[tuple[str, int], End] = {}
+        """Those that are open, by client and number."""
         self._next_link = 1
 
     @classmethod
@@ -131,35 +132,45 @@ class World(Cluster):
             return None
         link, self._next_link = self._next_link, self._next_link + 1
         self._client_ends[name, link] = end
-        end.reader = _Reader(self.clients[name], link)
+        end.reader = _Reader(self.clients[name], link, partial(self._forget, name, link))
         return link
 
+    def _forget(self, name: str, link: int) -> None:
+        self._client_ends.pop((name, link), None)
+
     def send(self, who: str, link: int, message: Message) -> None:
-        """Write a message of a client to its connection."""
-        self._client_ends[who, link].send(message)
+        """Write a message of a client to its connection; to one that is gone, nothing."""
+        end = self._client_ends.get((who, link))
+        if end is not None:
+            end.send(message)
 
     def hang_up(self, who: str, link: int) -> None:
         """Close a client's connection, after what was written to it."""
-        self._client_ends[who, link].close()
+        end = self._client_ends.pop((who, link), None)
+        if end is not None:
+            end.close()
 
     def cut_off(self, link: int) -> None:
         """Break a client's connection."""
-        for (_, number), end in self._client_ends.items():
+        for (who, number), end in list(self._client_ends.items()):
             if number == link:
+                self._forget(who, number)
                 end.pipe.break_off()
 
 
 class _Reader:
     """What comes out at a client's end of a connection (see `pipes.Reader`)."""
 
-    def __init__(self, visitor: Visitor, link: int) -> None:
+    def __init__(self, visitor: Visitor, link: int, forget: Callable[[], None]) -> None:
         self._visitor = visitor
         self._link = link
+        self._forget = forget
 
     def arrived(self, message: Message) -> None:
         self._visitor.receive(self._link, message)
 
     def lost(self, _reason: str) -> None:
+        self._forget()
         self._visitor.lost(self._link)
 
     def illegal(self, error: IllegalMessage) -> None:
