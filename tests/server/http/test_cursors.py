@@ -83,6 +83,23 @@ async def test_what_was_sent_long_enough_ago_is_acknowledged(tmp_path: Path) -> 
         again.close()
 
 
+async def test_what_an_earlier_consumer_was_given_is_acknowledged(tmp_path: Path) -> None:
+    """Also before it is given again: who is told that it is done is not given it once more."""
+    made = subscription(durable=True, acknowledge="explicit")
+    async with broker(tmp_path) as server, publisher(server) as guest:
+        feed = await CursorFeed.open(server.connect_local, made)
+        for number in range(2):
+            await guest.publish(to_batch({"x": number}), durable=True)
+        first, _ = await take(feed, 2)
+        feed.leave()
+        again = await CursorFeed.open(server.connect_local, made)
+        again.acknowledge(first.cursor)
+        again.leave()
+        last = await CursorFeed.open(server.connect_local, made)
+        assert values(await take(last, 1)) == [1]
+        last.close()
+
+
 async def test_events_of_one_batch_come_in_chunks(tmp_path: Path) -> None:
     async with broker(tmp_path) as server, publisher(server) as guest:
         feed = await CursorFeed.open(server.connect_local, subscription())

@@ -7,12 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
+from palio.errors import Unreachable
 from palio.language.http_events import BATCH_TYPE
 from palio.model.filters import TRUE
 from palio.node.authority import OpenAuthority, Principal
 from palio.server.http import subscribers
 from palio.server.http.access import Access
 from palio.server.http.app import application
+from palio.server.http.cursors import CursorFeed
 from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
 from palio.server.limits import MAX_TAKEN
@@ -112,6 +114,64 @@ async def test_a_subscription_is_reached_with_the_token_of_the_caller(tmp_path: 
         del tokens._principals["old"]
         assert (await client.delete(address, headers=bearer("new"))).status_code == 204
         assert server.node.status()["durable_subscriptions"] == 0
+
+
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node is away when it is first asked to forget a subscription."""
+    forget = CursorFeed.forget
+
+    async def away(feed: CursorFeed) -> None:
+        monkeypatch.setattr(CursorFeed, "forget", forget)
+        feed.close()
+        raise Unreachable("the broker is away")
+
+    monkeypatch.setattr(CursorFeed, "forget", away)
+
+
+async def test_a_subscription_that_the_node_has_not_forgotten_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody could end it any more, and events would wait for it for ever."""
+    async with broker(tmp_path) as server, asked(server) as client:
+        durable = {"config": {"durable": True}}
+        made = await client.post("/subscriptions", json=durable)
+        address = f"/subscriptions/{made.json()['id']}"
+        forgetful(monkeypatch)
+        assert (await client.delete(address)).status_code == 503
+        assert (await client.get(address)).json() == made.json()
+        assert (await client.delete(address)).status_code == 204
+        assert server.node.status()["durable_subscriptions"] == 0
+
+
+async def test_a_sink_that_is_gone_is_removed_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscribers, "AGAIN_S", 0.01)
+    sink = Sink(410, 410)
+    async with broker(tmp_path) as server, asked(server, sinks=sink.sinks) as client:
+        wanted = {"config": {"durable": True}, "sink": SINK}
+        assert (await client.post("/subscriptions", json=wanted)).status_code == 201
+        forgetful(monkeypatch)
+        await publish(client, event(1), query="?durable=true")
+        await sink.heard(2)
+        await until(lambda: server.node.status()["durable_subscriptions"] == 0)
+        assert (await client.get("/subscriptions")).json() == []
+
+
+async def test_a_change_that_the_node_does_not_take_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: Any, **__: Any) -> CursorFeed:
+        raise Unreachable("the broker is away")
+
+    async with broker(tmp_path) as server, asked(server) as client:
+        durable = {"config": {"durable": True}}
+        made = await client.post("/subscriptions", json=durable)
+        address = f"/subscriptions/{made.json()['id']}"
+        monkeypatch.setattr(CursorFeed, "open", away)
+        changed = await client.put(address, json=durable | {"filters": [{"palio": "x > 5"}]})
+        assert changed.status_code == 503
+        assert (await client.get(address)).json() == made.json()
 
 
 @pytest.mark.parametrize(

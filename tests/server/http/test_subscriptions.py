@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from palio.errors import InvalidInput, LimitExceeded, NotPermitted, ParseError
+from palio.errors import InvalidInput, LimitExceeded, NotPermitted, NotStored, ParseError
 from palio.server.http import subscriptions
 from palio.server.http.subscriptions import Directory, HttpSubscription, Request, parameters
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
@@ -198,6 +199,20 @@ def test_others_subscriptions_do_not_exist() -> None:
     with pytest.raises(NotPermitted, match="no subscription 's1' of 'bob'"):
         directory.get("s1", "bob")
     assert directory.of("bob") == []
+
+
+def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    home = tmp_path / "data"
+    directory = Directory(home / "subscriptions.json")
+    with pytest.raises(NotStored, match="could not write to its disk: No such file"):
+        directory.put(subscription())
+    assert directory.of("alice") == []
+    home.mkdir()
+    directory.put(subscription())
+    shutil.rmtree(home)
+    with pytest.raises(NotStored):
+        directory.drop("s1")
+    assert "s1" in directory
 
 
 def test_a_directory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,10 @@ class Item(NamedTuple):
     is_gap: bool = False
 
 
+_WHOLE: Final = 1_000_000_000
+"""Stands for the row of a cursor behind the last row, beyond any that is written."""
+
+
 class _Place(NamedTuple):
     """A cursor, read."""
 
@@ -55,18 +59,19 @@ class _Place(NamedTuple):
     number: int
     row: int
 
+    @property
+    def done(self) -> int:
+        """The last entry in custody that its consumer has had whole."""
+        return self.number - (self.row < _WHOLE)
+
 
 _NOWHERE = _Place("", 0, -1)
-
-_WHOLE: Final = 1_000_000_000
-"""Stands for the row of a cursor behind the last row, beyond any that is written."""
 
 
 class _Entry(NamedTuple):
     """An entry in custody that was given and is not acknowledged."""
 
     number: int
-    last_row: int
     size: int
 
 
@@ -129,9 +134,8 @@ class CursorFeed:
             lease_s=subscription.request.config.lease_s,
         )
         self._lost = bool(self._after.session)
-        done = self._after.number - (self._after.row < _WHOLE)
-        if subscription.durable and done > 0:
-            guest.acknowledge(done)
+        if subscription.durable and self._after.done > 0:
+            guest.acknowledge(self._after.done)
 
     async def chunks(self, most: int = MAX_CHUNK) -> AsyncIterator[list[Item]]:
         """Events and gaps, a few at a time. To ask for more is to be done with those before."""
@@ -187,23 +191,23 @@ class CursorFeed:
         self._changed = True
 
     def acknowledge(self, cursor: str) -> None:
-        """All up to a cursor has been dealt with; of a batch, only when that is its last row."""
+        """All up to a cursor has been dealt with, also what an earlier consumer was given; of a
+        batch, only when that is its last row.
+        """
         if not self.subscription.durable:
             return
-        place = _read(cursor, durable=True)
-        done = 0
-        while self._kept and (self._kept[0].number, self._kept[0].last_row) <= (
-            place.number,
-            place.row,
-        ):
-            done = self._let_go()
+        done = _read(cursor, durable=True).done
+        while self._kept and self._kept[0].number <= done:
+            self._let_go()
         if done:
             self._guest.acknowledge(done)
 
     async def forget(self) -> None:
         """End the subscription itself."""
-        await self._guest.unsubscribe(forget=True)
-        self._guest.close()
+        try:
+            await self._guest.unsubscribe(forget=True)
+        finally:
+            self._guest.close()
 
     def close(self) -> None:
         """End the session."""
@@ -256,10 +260,8 @@ class CursorFeed:
     def _note(self, message: Deliver | Gaps) -> None:
         """Remember what is given out of custody."""
         if isinstance(message, Deliver) and message.entry:
-            parcel = message.parcel
-            last_row = int(np.flatnonzero(unpack_mask(message.rows, len(parcel)))[-1])
-            self._kept.append(_Entry(message.entry, last_row, parcel.nbytes))
-            self._kept_bytes += parcel.nbytes
+            self._kept.append(_Entry(message.entry, message.parcel.nbytes))
+            self._kept_bytes += message.parcel.nbytes
 
     def _took(self) -> None:
         """Acknowledge what was sent, but for the last of it, which may be on its way."""

@@ -142,13 +142,16 @@ class HttpSubscribers:
         changed = HttpSubscription.of(known.id, known.owner, asked, caller.token)
         if _addresses(changed) != _addresses(known):
             await self._agree(changed)
-        feeds = self._feeds.get(known.id, [])
-        if feeds:
+        self._directory.put(changed)
+        try:
+            feeds = self._feeds.get(known.id, [])
             for feed in feeds:
                 await feed.change(changed)
-        else:
-            await self._try(changed)
-        self._directory.put(changed)
+            if not feeds:
+                await self._try(changed)
+        except BaseException:
+            self._directory.put(known)
+            raise
         if _how(changed) != _how(known):
             self._hang_up(known.id)
         self._call(changed)
@@ -286,21 +289,21 @@ class HttpSubscribers:
             subscription = self._directory.get(id, owner)
             try:
                 feed = await self._listen(subscription)
-            except PalioError as error:
-                logger.warning("a webhook waits: %s", error)
-            else:
                 try:
-                    await webhook.Webhook(self._sinks, subscription).run(feed)
-                except webhook.Gone as error:
-                    logger.warning("%s; it is removed", error)
-                    self._webhooks.pop(id, None)
-                    await self._remove(subscription)
-                    return
-                except PalioError as error:
-                    logger.warning("a webhook's session ended: %s", error)
+                    await self._post(subscription, feed)
                 finally:
                     self._left(id, feed)
+            except PalioError as error:
+                logger.warning("a webhook waits: %s", error)
             await asyncio.sleep(AGAIN_S)
+
+    async def _post(self, subscription: HttpSubscription, feed: CursorFeed) -> None:
+        """Post what a feed gives until it ends; who is gone has no subscription any longer."""
+        try:
+            await webhook.Webhook(self._sinks, subscription).run(feed)
+        except webhook.Gone as error:
+            logger.warning("%s; it is removed", error)
+            await self._remove(subscription)
 
     async def _agree(self, subscription: HttpSubscription) -> None:
         """Have the addresses of a subscription agree to be called, if its owner may hear it at all:
@@ -365,15 +368,20 @@ class HttpSubscribers:
         feed.close()
 
     async def _remove(self, subscription: HttpSubscription) -> None:
+        """End a subscription; it stays as it is if the node does not forget it."""
         self._directory.drop(subscription.id)
         feeds = self._feeds.get(subscription.id, [])
         if subscription.durable:
-            feed = (
-                feeds[-1]
-                if feeds
-                else await CursorFeed.open(self._connect, subscription, name=NAME)
-            )
-            await feed.forget()
+            try:
+                feed = (
+                    feeds[-1]
+                    if feeds
+                    else await CursorFeed.open(self._connect, subscription, name=NAME)
+                )
+                await feed.forget()
+            except BaseException:
+                self._directory.put(subscription)
+                raise
         self._hang_up(subscription.id)
         for feed in list(feeds):
             feed.close()

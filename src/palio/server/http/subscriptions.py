@@ -22,6 +22,7 @@ from palio.errors import (
     InvalidInput,
     LimitExceeded,
     NotPermitted,
+    NotStored,
     ParseError,
 )
 from palio.language import cloudevents
@@ -305,13 +306,11 @@ class Directory:
                 limit="MAX_SUBSCRIPTIONS",
                 maximum=MAX_SUBSCRIPTIONS,
             )
-        self._known[subscription.id] = subscription
-        self._write()
+        self._keep({**self._known, subscription.id: subscription})
 
     def drop(self, id: str) -> None:
         """Forget one."""
-        del self._known[id]
-        self._write()
+        self._keep({key: each for key, each in self._known.items() if key != id})
 
     def of(self, owner: str) -> list[HttpSubscription]:
         """All of an owner, oldest first."""
@@ -324,12 +323,16 @@ class Directory:
     def __contains__(self, id: str) -> bool:
         return id in self._known
 
-    def _write(self) -> None:
-        """Replace the file as a whole."""
-        if self._path is None:
-            return
-        with files.replaced(self._path) as file:
-            file.write(msgspec.json.encode(list(self._known.values())))
+    def _keep(self, known: dict[str, HttpSubscription]) -> None:
+        """Replace the file as a whole; `NotStored` if that fails, and all is as it was."""
+        if self._path is not None:
+            try:
+                with files.replaced(self._path) as file:
+                    file.write(msgspec.json.encode(list(known.values())))
+            except OSError as error:
+                reason = error.strerror or error
+                raise NotStored(f"the broker could not write to its disk: {reason}") from None
+        self._known = known
 
 
 def parameters(text: Mapping[str, str]) -> dict[str, Value]:
