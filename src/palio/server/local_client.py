@@ -110,6 +110,11 @@ class Receipt(NamedTuple):
     refused: tuple[Refused, ...] = ()
     """Rows that were not published, and why."""
 
+    @property
+    def events_refused(self) -> int:
+        """The number of these rows."""
+        return sum(each.last_seq - each.first_seq + 1 for each in self.refused)
+
 
 class News(NamedTuple):
     """Something for the consumer, and how many messages of the session it takes with it."""

@@ -235,8 +235,11 @@ async def test_tokens_and_grants() -> None:
                     call()
             with pytest.raises(pf.FlightUnauthorizedError, match="NotPermitted"):
                 client.do_get(ticket("price > 9"), options("bob")).read_chunk()
-            with pytest.raises(pf.FlightUnauthorizedError, match="NotPermitted"):
+            said = "NotPermitted: 2 of 3 events were refused, the others are published: "
+            with pytest.raises(pf.FlightUnauthorizedError, match=said):
                 put(client, QUOTES, options=options("bob"))
+            with pytest.raises(pf.FlightUnauthorizedError, match=r"NotPermitted: (?!1 of 1)"):
+                put(client, QUOTES[:1], options=options("bob"))
             reader = client.do_get(ticket("TRUE", columns=COLUMNS), options("bob"))
             assert len(reader.schema) == 6
             put(client, QUOTES, options=options("alice"))

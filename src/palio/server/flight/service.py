@@ -26,6 +26,7 @@ from concurrent.futures import TimeoutError as WaitTimeout
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.flight as pf
@@ -38,7 +39,7 @@ from palio.server.flight.access import Callers, FlightCall
 from palio.server.flight.errors import telling, told
 from palio.server.flight.gate import Gate
 from palio.server.flight.tickets import Ticket, is_durable, schema_of, shaped
-from palio.server.local_client import Connect, Declined, Guest, News
+from palio.server.local_client import Connect, Declined, Guest, News, Receipt
 from palio.server.server import Server
 from palio.server.settings import Configuration
 
@@ -115,7 +116,7 @@ class Flights(pf.FlightServerBase):
                 continue
             answer = self._await(guest.publish(checked(chunk.data), durable=durable))
             if answer.refused:
-                raise Declined(answer.refused[0].failure)
+                raise _refusal(answer)
             said = {
                 "level": answer.level,
                 "publisher": answer.publisher,
@@ -165,6 +166,16 @@ def _guest(context: pf.ServerCallContext) -> Guest:
     call = context.get_middleware(_NAME)
     assert isinstance(call, FlightCall)
     return call.guest
+
+
+def _refusal(answer: Receipt) -> Declined:
+    """The error for a batch of which some events, or all, were not published."""
+    failure = answer.refused[0].failure
+    events = answer.last_seq - answer.first_seq + 1
+    if answer.events_refused < events:
+        said = f"{answer.events_refused} of {events} events were refused, the others are published"
+        failure = msgspec.structs.replace(failure, message=f"{said}: {failure.message}")
+    return Declined(failure)
 
 
 async def _soon(guest: Guest) -> News | None:

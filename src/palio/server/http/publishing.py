@@ -159,8 +159,8 @@ def _numbered(place: int, document: msgspec.Raw) -> dict[str, Any]:
 
 def _response(events: int, receipts: Sequence[Receipt]) -> Response:
     """202 if all were taken, the refusal's own status if none was, 207 if some were."""
-    refusals = [(receipt, each) for receipt in receipts for each in receipt.refused]
-    refused = sum(each.last_seq - each.first_seq + 1 for _, each in refusals)
+    refusals = [each for receipt in receipts for each in receipt.refused]
+    refused = sum(receipt.events_refused for receipt in receipts)
     answer: dict[str, Any] = {"accepted": events - refused}
     if receipts:
         answer |= {
@@ -171,8 +171,8 @@ def _response(events: int, receipts: Sequence[Receipt]) -> Response:
         }
     if not refused:
         return JSONResponse(answer, 202)
-    answer["refused"] = [_refusal(each) for _, each in refusals]
-    first = refusals[0][1].failure
+    answer["refused"] = [_refusal(each) for each in refusals]
+    first = refusals[0].failure
     if refused < events:
         return JSONResponse(answer, 207)
     status = status_of(Declined(first).type)
