@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Final
 
 import numpy as np
@@ -24,10 +25,17 @@ from palio.protocol.messages import (
     unpack_mask,
 )
 from palio.spark.connection import Connection, Door
+from tests.cli.brokers import PROGRAM
 
 PATIENCE_S: Final = 60.0
 
-PROGRAM: Final = "from palio.cli.main import run; run()"
+
+def wait_for(true: Callable[[], object]) -> None:
+    """Wait for what nothing tells of."""
+    until = monotonic() + PATIENCE_S
+    while not true():
+        assert monotonic() < until
+        sleep(0.01)
 
 
 class Broker:

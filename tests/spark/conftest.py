@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.brokers import Broker, serving
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -37,6 +39,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         )
         yield running
         palio.spark.stop(running)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker for all tests of a file."""
+    with serving(tmp_path_factory.mktemp("broker")) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

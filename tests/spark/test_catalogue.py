@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,16 +14,10 @@ from palio.errors import InvalidConfiguration, InvalidInput, Unreachable
 from palio.protocol.messages import Subscribe, Update
 from palio.spark import Catalogue
 from palio.spark.reading import read
-from tests.spark.brokers import PATIENCE_S, Broker, serving
+from tests.spark.brokers import Broker, serving, wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with serving(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 def test_subscriptions_of_all_clients_but_the_asker(broker: Broker) -> None:
@@ -63,13 +55,6 @@ def test_a_broker_that_is_not_there_is_told() -> None:
         read("palio://127.0.0.1:1")
     with pytest.raises(InvalidConfiguration, match="no address of a broker"):
         Catalogue("http://localhost")
-
-
-def wait_for(true: Any) -> None:
-    until = monotonic() + PATIENCE_S
-    while not true():
-        assert monotonic() < until
-        sleep(0.01)
 
 
 def test_a_running_stream_takes_up_what_changes_at_the_broker(

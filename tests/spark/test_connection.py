@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,12 +10,6 @@ from palio.protocol.failures import error_of
 from palio.protocol.messages import Accepted, Acknowledge, Failure, Parcel, Publish, Subscribe
 from palio.spark.connection import Connection, Door
 from tests.spark.brokers import PATIENCE_S, Broker, deliveries, events_of, serving
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with serving(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 def test_a_broker_says_who_it_is_and_who_we_are(broker: Broker) -> None:

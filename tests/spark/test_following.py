@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 import palio
-from palio.model import Pattern
 from palio.spark import following
 from palio.spark.following import (
     Completed,
@@ -26,13 +25,10 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 INSTANT = pa.timestamp("us", tz="UTC")
 
 
-def pattern(text: str) -> Pattern:
-    found = palio.parse(text)
-    assert isinstance(found, Pattern)
-    return found
-
-
-PATTERNS = (pattern("x > 5 THEN x < 3"), pattern("x = 1 THEN x > 5 WITHIN 2s"))
+PATTERNS = (
+    palio.parse_pattern("x > 5 THEN x < 3"),
+    palio.parse_pattern("x = 1 THEN x > 5 WITHIN 2s"),
+)
 
 
 def result(key: str, pattern: Any, events: Any) -> pa.Schema:
@@ -63,7 +59,7 @@ def test_a_value_that_no_attribute_holds_is_no_hit() -> None:
 
 
 def test_a_follower_that_resumes_is_where_the_other_was() -> None:
-    patterns = stepwise([pattern("a = 1 THEN b = 1 THEN c = 1 WITHIN 9s"), PATTERNS[0]])
+    patterns = stepwise([palio.parse_pattern("a = 1 THEN b = 1 THEN c = 1 WITHIN 9s"), PATTERNS[0]])
     first = Follower(patterns)
     assert first.take(0, 0b001, step(0)) == []
     assert first.take(0, 0b010, step(1)) == []

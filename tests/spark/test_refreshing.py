@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 import palio.spark
 from palio.errors import InvalidInput
-
-PATIENCE_S: Final = 60.0
+from palio.spark import reading, sets
+from tests.spark.brokers import wait_for
 
 
 def write(path: Path, *filters: str) -> None:
@@ -18,13 +17,6 @@ def write(path: Path, *filters: str) -> None:
     fresh = path.with_suffix(".fresh")
     fresh.write_text("".join(json.dumps(row) + "\n" for row in rows))
     fresh.replace(path)
-
-
-def wait_for(true: Any) -> None:
-    until = monotonic() + PATIENCE_S
-    while not true():
-        assert monotonic() < until
-        sleep(0.01)
 
 
 def test_a_set_keeps_up_with_its_source(tmp_path: Path) -> None:
@@ -52,6 +44,27 @@ def test_a_source_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
         write(file, "x > 5")
         wait_for(lambda: refreshing.error is None)
     assert refreshing.changes == 1
+
+
+def test_a_source_that_fails_in_another_way_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "wanted.jsonl"
+    write(file, "x > 1")
+    standing = palio.spark.subscriptions(file, tmp_path / "set")
+    read = reading.read
+
+    def fails(_: Any) -> Any:
+        raise OSError("no space left on device")
+
+    with standing.follow(file, 0.01) as refreshing:
+        monkeypatch.setattr(sets, "read", fails)
+        wait_for(lambda: refreshing.error is not None)
+        assert "no space left" in str(refreshing.error)
+        write(file, "x > 5")
+        monkeypatch.setattr(sets, "read", read)
+        wait_for(lambda: refreshing.changes == 1)
+    assert refreshing.error is None
 
 
 @pytest.mark.parametrize("every_s", [0, -1, float("nan")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,6 @@ from palio.spark.sink import PART_ROWS, BatchSink, Sink, StreamSink, TaskReport,
 from tests.spark.brokers import PATIENCE_S, Broker, serving
 
 SCHEMA = StructType().add("t", "string").add("x", "long")
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with serving(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +14,12 @@ pytest.importorskip("pyspark")
 
 from palio.errors import InvalidConfiguration
 from palio.spark.source import PalioDataSource, register
-from tests.spark.brokers import Broker, serving
+from tests.spark.brokers import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATIENCE_S = 120
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with serving(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

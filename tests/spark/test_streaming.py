@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,6 @@ from tests.spark.brokers import PATIENCE_S, Broker, serving
 
 SCHEMA = StructType().add("x", "long")
 ALL = ReadAllAvailable()
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with serving(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 def source_at(broker: Broker, durable: str, filter: str = "x > 0", **changes: Any) -> StreamOptions:

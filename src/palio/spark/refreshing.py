@@ -13,7 +13,7 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from palio.errors import InvalidInput, PalioError
+from palio.errors import InvalidInput
 from palio.spark.java import cache_directory
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Refreshing:
             )
         self.changes = 0
         """The number of times that another version was put in force."""
-        self.error: PalioError | None = None
+        self.error: Exception | None = None
         """Why the source could not be read the last time."""
         self._standing = standing
         self._source = source
@@ -77,7 +77,7 @@ class Refreshing:
         while not self._closed.wait(self._every_s):
             try:
                 self.changes += self._standing.refresh(self._source)
-            except PalioError as error:
+            except Exception as error:  # noqa: BLE001  # of a disk, of Spark: the next time may do
                 if self.error is None:
                     logger.warning("subscriptions stay as they are: %s", error)
                 self.error = error
