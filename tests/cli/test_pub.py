@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import sys
@@ -19,35 +18,14 @@ from palio.cli.connecting import BrokerDoor
 from palio.cli.sub import described, sub
 from palio.client.events import Event
 from palio.client.sequences import REORDER_S
-from palio.server.run import running
-from palio.server.settings import Broker, Configuration, Listen
+from tests.cli.brokers import broker
 from tests.cli.helpers import Palio
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real broker on a free port, on a thread of its own."""
-    started, addresses = threading.Event(), list[str]()
-    data_dir = str(tmp_path_factory.mktemp("broker"))
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        configuration = Configuration(
-            broker=Broker(name="b1", data_dir=data_dir), listen=Listen(port=0)
-        )
-        async with running(configuration) as broker:
-            addresses.append(broker.addresses["palio"])
-            started.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert started.wait(30)
-    yield addresses[0]
-    loop.call_soon_threadsafe(stop.set)
-    thread.join()
-    loop.close()
+    with broker("b1", tmp_path_factory.mktemp("broker")) as address:
+        yield address
 
 
 @pytest.fixture
@@ -120,6 +98,15 @@ def test_a_bad_line_is_named(run: Palio, url: str) -> None:
     outcome = run("pub", "--to", url, stdin='{"x": 1}\n7\n')
     assert outcome.status == 2
     assert "line 2" in outcome.err
+
+
+def test_what_was_published_before_a_failure_is_told(run: Palio, url: str) -> None:
+    """Else whoever mends the input publishes it twice."""
+    outcome = run("pub", "--to", url, stdin='{"x": 1}\n{"x": 2}\n7\n')
+    assert outcome.status == 2
+    first, *error = outcome.err.splitlines()
+    assert first == "palio: 2 events were published"
+    assert "line 3" in error[0]
 
 
 def test_nobody_answers(run: Palio) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,9 +13,9 @@ import pyarrow as pa
 from palio.cli import inputs
 from palio.cli.connecting import UNDER_WAY, BrokerDoor, ProgressLine
 from palio.cli.feed import LineFeed
-from palio.cli.reporting import show
+from palio.cli.reporting import show, tell
 from palio.client.deadlines import TIMEOUT_S
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, PalioError
 
 __all__ = ["pub"]
 
@@ -41,24 +42,34 @@ async def _publish(source: str, door: BrokerDoor, *, durable: bool) -> dict[str,
         under_way: list[asyncio.Future[Any]] = []
         count = 0
         first = last = 0
+
+        async def answered() -> None:
+            nonlocal count, first, last
+            answer = await under_way.pop(0)
+            first, last = first or answer.first_seq, answer.last_seq
+            count += answer.last_seq - answer.first_seq + 1
+            progress.show(count)
+
         try:
             while taken := await feed.take(BATCH_ROWS):
-                under_way += [
-                    client.publish_nowait(each, durable=durable, timeout=TIMEOUT_S)
-                    for each in _gathered(taken)
-                ]
+                for each in _gathered(taken):
+                    receipt = client.publish_nowait(each, durable=durable, timeout=TIMEOUT_S)
+                    under_way.append(receipt)
                 while len(under_way) > UNDER_WAY or (under_way and len(taken) < BATCH_ROWS):
-                    receipt = await under_way.pop(0)
-                    first, last = first or receipt.first_seq, receipt.last_seq
-                    count += receipt.last_seq - receipt.first_seq + 1
-                    progress.show(count)
-            for each in under_way:
-                receipt = await each
-                first, last = first or receipt.first_seq, receipt.last_seq
-                count += receipt.last_seq - receipt.first_seq + 1
+                    await answered()
+            while under_way:
+                await answered()
+        except PalioError:  # the others may have been published all the same
+            while under_way:
+                with suppress(PalioError):
+                    await answered()
+            if count:
+                progress.end()
+                tell(f"{count:,} events were published")
+            raise
         finally:
-            for each in under_way:
-                each.cancel()
+            for receipt in under_way:
+                receipt.cancel()
             progress.end()
         level = "durable" if durable else "memory"
         return {
