@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 import palio
+from palio.cli.main import INTERRUPTED
 from palio.cli.top import Sample, Screen, _sample, figures
 from palio.cli.topology import _tree
 from palio.cli.trace import _hop
@@ -196,6 +197,23 @@ def test_a_trace_without_the_grant_is_of_ones_own(
     assert traced.status == 1
     assert traced.out.splitlines()[-1].startswith("only what belongs to 'ann'; what concerns")
     assert "limited" in run("trace", '{"x": 1}', "--at", guarded[0], "--json").document
+
+
+# --- advertisements ---
+
+
+def test_what_one_may_publish_is_announced_until_ctrl_c(
+    run: Palio, guarded: tuple[str, Path], show_token: Callable[..., None]
+) -> None:
+    show_token("ann", may_publish="region = 'EU'")
+    refused = run("adv", "region = 'US'", "--at", guarded[0])
+    assert refused.status == 2
+    assert "'ann' may publish nothing that region = 'US' announces" in refused.err
+    with process("adv", "region = :own", "-p", "own=EU", "--at", guarded[0]) as adv:
+        assert adv.stderr is not None
+        assert adv.stderr.readline().startswith("palio: advertised region = 'EU' at b1; Ctrl-C")
+        adv.send_signal(signal.SIGINT)
+        assert adv.wait(PATIENCE_S) == INTERRUPTED
 
 
 # --- top ---
