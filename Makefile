@@ -48,8 +48,7 @@ check: $(STAMP) ## format, lint, types and the layering of the rooms
 	@$(PYTHON) -m pytest --quiet tests/test_layering.py
 
 bench: $(KERNELS) ## run every program of benchmarks/; each prints a table and JSON
-	@for file in benchmarks/[a-z]*.py; do \
-	    test -e "$$file" || continue; \
+	@for file in $$(grep -ls '__main__' benchmarks/[a-z]*.py); do \
 	    name=$$(basename "$$file" .py); \
 	    printf '\n== benchmarks.%s\n' "$$name"; \
 	    $(PYTHON) -m "benchmarks.$$name" $(ARGS) || exit 1; \

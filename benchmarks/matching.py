@@ -15,8 +15,6 @@ import argparse
 import math
 import os
 import platform
-import sys
-import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,7 +23,7 @@ import numpy as np
 
 from benchmarks import matching_bars as bars
 from benchmarks.matching_results import Bar, Results, Throughput, markdown, plot, rewrite, text
-from benchmarks.workloads import WORKLOADS, workload
+from benchmarks.workloads import WORKLOADS, tell, workload
 from palio.matching import warming
 
 TIMES: Final = {
@@ -94,27 +92,27 @@ def run(name: str, size: Size) -> Results:
     warming.warm()
     for each, sizes in size.sizes.items():
         for filters in sizes:
-            _tell(f"{each}, {filters:,} filters")
+            tell(f"{each}, {filters:,} filters")
             load = workload(each, filters)
             found = bars.throughput(load, bars.index_of(load))
             results.throughput.append(found)
             results.bars += _bars_of(found)
     for each in size.others:
-        _tell(f"other engines, {each}")
+        tell(f"other engines, {each}")
         results.others += bars.against_others(workload(each, 1_000), results.left_out)
     results.bars.append(_growth(results.throughput))
-    _tell("two threads, routing, churn")
+    tell("two threads, routing, churn")
     load = workload("mixed", size.standing)
     results.bars.append(bars.threads(load, bars.index_of(load)))
     results.bars.append(bars.route(load))
     churned, facts = bars.churn(load, size.churn_s)
     results.bars += churned
     results.facts |= facts
-    _tell("from columns, files")
+    tell("from columns, files")
     filed, facts = bars.files(workload("podc10", size.bulk))
     results.bars += filed
     results.facts |= facts
-    _tell("from text")
+    tell("from text")
     read, facts = bars.from_text(workload("strings", size.bulk))
     results.bars.append(read)
     results.facts |= facts | bars.shapes_cost(size.shapes)
@@ -152,10 +150,6 @@ def _growth(found: list[Throughput]) -> Bar:
 
 def _machine() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-
-
-def _tell(what: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
 def main() -> None:

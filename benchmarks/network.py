@@ -16,7 +16,6 @@ import asyncio
 import os
 import platform
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
@@ -28,6 +27,7 @@ import pyarrow as pa
 
 from benchmarks.matching_results import Bar, Results, rewrite, text
 from benchmarks.network_ends import EchoClient, Wire, broker, echo
+from palio.cli.serve import loop_factory
 from palio.client.connection import connect
 
 BEGIN: Final = "<!-- measured: python -m benchmarks.network --docs docs/measured -->"
@@ -260,7 +260,7 @@ def main() -> None:
         os.getloadavg()[0],
     )
     results.left_out.append(NOT_COMPARED)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(measure(results, seconds, options.filters))
     document = msgspec.json.encode(results)
     if options.docs:
@@ -268,14 +268,6 @@ def main() -> None:
         formatted = msgspec.json.format(document, indent=1)
         (options.docs / "network.json").write_bytes(formatted + b"\n")
     print(document.decode() if options.json else text(results))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 if __name__ == "__main__":

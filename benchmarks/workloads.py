@@ -7,6 +7,8 @@ would keep in Parquet.
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -214,3 +216,8 @@ WORKLOADS: Final[dict[str, Callable[[int], Workload]]] = {
 def workload(name: str, filters: int) -> Workload:
     """A workload by name."""
     return WORKLOADS[name](filters)
+
+
+def tell(what: str) -> None:
+    """Say on stderr what a benchmark does now."""
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ from palio.errors import InvalidConfiguration
 from palio.protocol.addresses import DEFAULT_PORT
 from palio.server.configuring import Setting
 
-__all__ = ["flags", "serve"]
+__all__ = ["flags", "loop_factory", "serve"]
 
 
 def serve(config: Path | None, given: list[Setting], *, as_json: bool) -> int:
@@ -33,7 +33,7 @@ def serve(config: Path | None, given: list[Setting], *, as_json: bool) -> int:
             line = f"{name} listens on {', '.join(addresses.values())}"
         typer.echo(line)
 
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             runner.run(run(configuration, announce))
         except asyncio.CancelledError:
@@ -82,7 +82,7 @@ def _flags(
         yield Setting("listen.http_port", http, "--http")
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop's loop where it is installed, else the standard one."""
     try:
         import uvloop
