@@ -31,7 +31,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     # commands: each by running it, with those that share a broker
     "cli/application.py": "cli/test_main.py",
     "cli/commands/": "cli/test_main.py",
-    "cli/adv.py": "cli/test_pub.py",
+    "cli/adv.py": "cli/test_topology.py",
     "cli/connecting.py": "cli/test_pub.py",
     "cli/sub.py": "cli/test_pub.py",
     "cli/retire.py": "cli/test_topology.py",
@@ -39,6 +39,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "cli/trace.py": "cli/test_topology.py",
     "cli/replay.py": "cli/test_archive.py",
     "cli/keys.py": "cli/test_token.py",
+    "cli/spark_session.py": "cli/test_match.py",
     "cli/config.py": "cli/test_serve.py",
     "cli/demo/fleet.py": "server/test_kills.py",
     # compiled code: by the engines that run it, compiled and not

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from palio.cli.match import REJECTS, first_cause
+from palio.cli.match import REJECTS
 from tests.cli.helpers import Palio
 
 pytestmark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")
@@ -106,19 +106,3 @@ def test_matching_writes_parquet(palio: Palio, home: Path) -> None:
     assert outcome.status == 2
     assert "no column 'nope'" in outcome.err
     assert not (home / "nokey").exists()
-
-
-@pytest.mark.parametrize(
-    ("trace", "cause"),
-    [
-        ("one line", "one line"),
-        ("x\n: y\n  at z\nCaused by: a: b\n  at c\nCaused by: d: e\n  at f", "d: e"),
-        (
-            "x\n  palio.errors.InvalidInput: no set\nCaused by: d",
-            "palio.errors.InvalidInput: no set",
-        ),
-        ("", ""),
-    ],
-)
-def test_the_line_of_a_trace_that_tells(trace: str, cause: str) -> None:
-    assert first_cause(trace) == cause

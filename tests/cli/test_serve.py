@@ -20,11 +20,10 @@ from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Hello, Message, Welcome
 from palio.protocol.wire import Decoder, Encoder
 from palio.server.configuring import Setting, known_settings
+from tests.cli.brokers import PROGRAM
 from tests.cli.helpers import Palio
 
 PATIENCE_S: Final = 60
-
-PROGRAM: Final = "from palio.cli.main import run; run()"
 
 
 @contextmanager

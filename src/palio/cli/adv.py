@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from palio.cli import inputs
-from palio.cli.connecting import BrokerDoor, tell
+from palio.cli.connecting import BrokerDoor
+from palio.cli.reporting import tell
 
 __all__ = ["adv"]
 

@@ -7,7 +7,7 @@ at once; each command loads its room when it runs.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -23,6 +23,7 @@ __all__ = [
     "Source",
     "TokenFile",
     "app",
+    "event_argument",
 ]
 
 DEFAULT_BROKER: Final = "palio://localhost:7400"
@@ -35,6 +36,16 @@ app: Final = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def event_argument(what: str) -> Any:
+    """The argument with which a command takes an event, or several: `what` it is."""
+    return typer.Argument(
+        metavar="EVENT.json|-|TEXT",
+        help=f"{what}: a file, standard input, or the text itself.",
+        show_default=False,
+    )
+
 
 FilterText = Annotated[
     str,
@@ -55,6 +66,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, e
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as TOML.")
 ]
+_ADDRESS: Final = "A broker: palio://host:port. May be repeated: the first that answers is taken."
 Broker = Annotated[
     list[str] | None,
     typer.Option(
@@ -62,8 +74,8 @@ Broker = Annotated[
         "--to",
         "--from",
         metavar="URL",
-        help="A broker: palio://host:port. May be repeated: the first that answers is taken.",
-        show_default="palio://localhost:7400",
+        help=_ADDRESS,
+        show_default=DEFAULT_BROKER,
     ),
 ]
 Source = Annotated[
@@ -72,8 +84,8 @@ Source = Annotated[
         "--from",
         "--at",
         metavar="URL",
-        help="A broker: palio://host:port. May be repeated: the first that answers is taken.",
-        show_default="palio://localhost:7400",
+        help=_ADDRESS,
+        show_default=DEFAULT_BROKER,
     ),
 ]
 TokenFile = Annotated[

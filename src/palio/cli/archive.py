@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from palio.cli import inputs
-from palio.cli.connecting import BrokerDoor, ProgressLine, tell, tell_gap
-from palio.cli.reporting import show
+from palio.cli.connecting import BrokerDoor, ProgressLine, tell_gap
+from palio.cli.reporting import show, tell
 from palio.client.archive import Archive
 from palio.client.subscription import Subscription
 from palio.protocol.messages import Parcel

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from palio.cli import inputs
+from palio.cli.reporting import tell
 from palio.client.connection import Client, connect
 from palio.client.events import Gap
 
-__all__ = ["UNDER_WAY", "BrokerDoor", "ProgressLine", "tell", "tell_gap"]
+__all__ = ["UNDER_WAY", "BrokerDoor", "ProgressLine", "tell_gap"]
 
 UNDER_WAY: Final = 32
 """Publications that are on their way before the first of them must be answered."""
@@ -88,9 +89,3 @@ def _tell_warnings(*, tells: bool) -> None:
     logger = logging.getLogger("palio")
     if not any(isinstance(each, _Warnings | logging.NullHandler) for each in logger.handlers):
         logger.addHandler(_Warnings(logging.WARNING) if tells else logging.NullHandler())
-
-
-def tell(text: str) -> None:
-    """Let people read a line on stderr."""
-    sys.stderr.write(f"palio: {text}\n")
-    sys.stderr.flush()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from palio import files
+from palio.cli.reporting import tell
 from palio.errors import InvalidBinding, InvalidEvent, InvalidInput, PalioError, ParseError
 from palio.language.lexer import LITERALS, Token, tokens
 from palio.model.filters import Filter
@@ -102,7 +103,7 @@ def _opened(source: str, *, is_text: bool) -> Iterator[IO[bytes]]:
         yield io.BytesIO(source.encode("utf-8", "surrogateescape"))
     elif source == "-":
         if sys.stdin.isatty():
-            sys.stderr.write("palio: reading from the terminal; end with Ctrl-D\n")
+            tell("reading from the terminal; end with Ctrl-D")
         yield _stdin()
     else:
         with _file(source) as stream:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from palio.cli.reporting import show
+from palio.cli.reporting import show, tell
+from palio.cli.spark_session import spark_session
 from palio.errors import InvalidInput, PalioError
 
 if TYPE_CHECKING:
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
     from palio.spark.sets import SubscriptionSet
 
-__all__ = ["first_cause", "match"]
-
-JSON_LINES: Final = frozenset({".jsonl", ".ndjson", ".json"})
+__all__ = ["match"]
 
 REJECTS: Final = "_rejects.jsonl"
 """Beside the result, under a name that readers of Parquet pass over."""
@@ -47,13 +45,9 @@ def match(
     import palio.spark
 
     standing = palio.spark.subscriptions(subscriptions, time=as_of)
-    _tell(f"{len(standing):,} subscriptions compiled, {standing.meta.rejected:,} rejected")
-    spark, is_ours = _session()
-    try:
+    tell(f"{len(standing):,} subscriptions compiled, {standing.meta.rejected:,} rejected")
+    with spark_session() as spark:
         report = _written(spark, Path(events), standing, target, how, key)
-    finally:
-        if is_ours:
-            palio.spark.stop(spark)
     rejected = _write_rejects(standing, target)
     report |= {"subscriptions": len(standing), "rejected": len(rejected), "out": out}
     report["seconds"] = round(perf_counter() - began, 1)
@@ -62,9 +56,9 @@ def match(
         return 0
     for row in rejected[:SHOWN_REJECTS]:
         reason = row["reason"].partition("\n")[0]
-        _tell(f"rejected: subscription {row['id']!r}: {reason}")
+        tell(f"rejected: subscription {row['id']!r}: {reason}")
     if len(rejected) > SHOWN_REJECTS:
-        _tell(f"...and {len(rejected) - SHOWN_REJECTS:,} others, in {target / REJECTS}")
+        tell(f"...and {len(rejected) - SHOWN_REJECTS:,} others, in {target / REJECTS}")
     show(f"{report['rows']:,} {_NOUNS[how]} written to {out} in {report['seconds']:.1f} s")
     return 0
 
@@ -74,21 +68,6 @@ _NOUNS: Final = {
     "any": "events",
     "count": "counts of subscriptions",
 }
-
-
-def _session() -> tuple[SparkSession, bool]:
-    """A session, and whether it is for us to stop."""
-    import palio.spark
-
-    is_ours = True
-    if "pyspark" in sys.modules:
-        from pyspark.sql import SparkSession
-
-        is_ours = SparkSession.getActiveSession() is None
-    if not is_ours:
-        return palio.spark.session(), False
-    _tell("starting Spark")
-    return palio.spark.session(spark_ui_showConsoleProgress=sys.stderr.isatty()), True
 
 
 def _written(
@@ -105,6 +84,8 @@ def _written(
     from pyspark.errors import PySparkException
 
     import palio.spark
+    from palio.spark.failures import first_cause
+    from palio.spark.reading import JSON_LINES
 
     source: DataFrame | Path = events
     if events.suffix in JSON_LINES:
@@ -115,7 +96,7 @@ def _written(
     found = palio.spark.match(source, standing, how, columns)
     for name in ("file", "row"):
         found = found.withColumnRenamed(f"${name}", name)
-    _tell("matching")
+    tell("matching")
     try:
         found.write.mode("append").parquet(str(target))
     except (Py4JJavaError, PySparkException) as error:
@@ -124,28 +105,9 @@ def _written(
     return {"rows": sum(pq.read_metadata(each).num_rows for each in target.glob("*.parquet"))}
 
 
-def first_cause(trace: str) -> str:
-    """The line of a failure's trace that says what was wrong: a worker's error, or the root cause.
-
-    >>> first_cause(
-    ...     "An error occurred.\\n: Job aborted\\nCaused by: java.io.IOException: disk full"
-    ... )
-    'java.io.IOException: disk full'
-    """
-    lines = [line.strip() for line in trace.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("palio.errors.")]
-    roots = [line for line in lines if line.startswith("Caused by: ")]
-    return ["", *lines[:1], *roots, *told][-1].removeprefix("Caused by: ")
-
-
 def _write_rejects(standing: SubscriptionSet, target: Path) -> list[dict[str, Any]]:
     rejected: list[dict[str, Any]] = standing.rejects.to_pylist()
     if rejected:
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rejected)
         (target / REJECTS).write_text(lines, encoding="utf-8")
     return rejected
-
-
-def _tell(what: str) -> None:
-    sys.stderr.write(f"palio: {what}\n")
-    sys.stderr.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,8 @@ from types import FrameType
 
 import msgspec
 
-from palio.cli.reporting import show
+from palio.cli.reporting import show, tell
+from palio.cli.spark_session import spark_session
 
 __all__ = ["check", "run"]
 
@@ -33,26 +33,17 @@ def check(file: Path, *, as_json: bool) -> int:
 
 def run(file: Path, *, as_json: bool) -> int:
     """Run a pipeline to its end, or until Ctrl-C or SIGTERM where it is a stream."""
-    import palio.spark
     from palio.spark.pipeline import run_pipeline
     from palio.spark.plan import read_plan
     from palio.spark.report import write_report
 
     plan = read_plan(file)
-    is_ours = not _has_session()
-    if is_ours:
-        _tell("starting Spark")
-    settings = {"spark.ui.showConsoleProgress": sys.stderr.isatty()} | plan.spark
-    spark = palio.spark.session(**(settings if is_ours else plan.spark))
-    try:
+    with spark_session(**plan.spark) as spark:
         if plan.source.stream:
             with _stop_signals() as stop:
-                report = run_pipeline(plan, spark, _tell, stop)
+                report = run_pipeline(plan, spark, tell, stop)
         else:
-            report = run_pipeline(plan, spark, _tell)
-    finally:
-        if is_ours:
-            palio.spark.stop(spark)
+            report = run_pipeline(plan, spark, tell)
     files = write_report(report, plan.report.path) if plan.report is not None else []
     if as_json:
         show({**msgspec.to_builtins(report, enc_hook=str), "files": files})
@@ -61,22 +52,13 @@ def run(file: Path, *, as_json: bool) -> int:
     return 0
 
 
-def _has_session() -> bool:
-    """Whether this process has a session already, which is then not for us to stop."""
-    if "pyspark" not in sys.modules:
-        return False
-    from pyspark.sql import SparkSession
-
-    return SparkSession.getActiveSession() is not None
-
-
 @contextmanager
 def _stop_signals() -> Iterator[Event]:
     """An event that Ctrl-C and SIGTERM set: the queries then stop, and go on the next time."""
     stop = Event()
 
     def asked(_number: int, _frame: FrameType | None) -> None:
-        _tell("stopping")
+        tell("stopping")
         stop.set()
 
     before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -85,8 +67,3 @@ def _stop_signals() -> Iterator[Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _tell(what: str) -> None:
-    sys.stderr.write(f"palio: {what}\n")
-    sys.stderr.flush()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
+from palio.cli.reporting import tell
 from palio.language.lexer import tokens
 
 __all__ = ["hints", "show_hints"]
@@ -37,4 +37,4 @@ _NOTHING: Final = frozenset({"none", "nil", "undefined"})
 def show_hints(text: str) -> None:
     """Print hints where they are not taken for the command's answer."""
     for hint in hints(text):
-        sys.stderr.write(f"palio: {hint}\n")
+        tell(hint)

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from palio.cli import inputs
-from palio.cli.connecting import UNDER_WAY, BrokerDoor, ProgressLine, tell
-from palio.cli.reporting import show
+from palio.cli.connecting import UNDER_WAY, BrokerDoor, ProgressLine
+from palio.cli.reporting import show, tell
 from palio.cli.sub import show_event
 from palio.client.deadlines import TIMEOUT_S
 from palio.client.events import Event
@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
     """How many events are replayed at most; None for all."""
 
     @classmethod
-    def of(  # options of a command
+    def of(
         cls,
         filter: str,
         parameters: list[str],

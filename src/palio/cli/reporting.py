@@ -11,12 +11,18 @@ import typer
 
 from palio.errors import ParseError
 
-__all__ = ["show", "show_error"]
+__all__ = ["show", "show_error", "tell"]
 
 
 def show(what: str | Mapping[str, Any]) -> None:
     """Print a text, or a document as JSON."""
     typer.echo(what if isinstance(what, str) else _json(what))
+
+
+def tell(what: str) -> None:
+    """Let people read a line on stderr, where it is not taken for the command's answer."""
+    sys.stderr.write(f"palio: {what}\n")
+    sys.stderr.flush()
 
 
 def show_error(error: Exception, *, as_json: bool) -> None:

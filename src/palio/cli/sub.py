@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from palio.cli import inputs
-from palio.cli.connecting import BrokerDoor, tell, tell_gap
+from palio.cli.connecting import BrokerDoor, tell_gap
 from palio.cli.feed import LineFeed
+from palio.cli.reporting import tell
 from palio.client.events import Event
 from palio.client.subscription import Subscription
 from palio.errors import PalioError, Unsettled

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from palio.cli.connecting import BrokerDoor
 from palio.cli.reporting import show
 from palio.client.connection import Client
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["topology"]
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from palio.cli import inputs
 from palio.cli.connecting import BrokerDoor
 from palio.cli.reporting import show
 from palio.errors import InvalidInput
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["trace"]
 

@@ -20,19 +20,20 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from palio.errors import PalioError
+from palio.spark.failures import first_cause
 from palio.spark.matches import match
 from palio.spark.normalizing import normalized
 from palio.spark.plan import Plan, SinkPlan, duration
 from palio.spark.report import DRAWN_SUBSCRIPTIONS, RankedCount, RunReport, StageTime
 from palio.spark.sequencing import sequences
 from palio.spark.sets import SubscriptionSet, subscriptions
-from palio.spark.versions import open_version
+from palio.spark.versions import Version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["explain", "first_cause", "run_pipeline"]
+__all__ = ["explain", "run_pipeline"]
 
 POLL_S: Final = 1
 """Seconds between two looks at a stream's progress."""
@@ -60,7 +61,8 @@ def run_pipeline(
     try:
         return run.stream(stop or Event()) if plan.source.stream else run.once()
     except (Py4JJavaError, PySparkException) as error:
-        raise PalioError(f"{plan.name} failed on Spark: {first_cause(error)}") from error
+        cause = first_cause(str(error)).removeprefix("palio.errors.")
+        raise PalioError(f"{plan.name} failed on Spark: {cause}") from error
 
 
 def explain(plan: Plan) -> list[str]:
@@ -383,7 +385,7 @@ class _Run:
 
 def _names(standing: SubscriptionSet, *, by_subscriber: bool) -> list[Any]:
     """The ids, or subscribers, that may match at all."""
-    version = open_version(standing.path / "versions" / standing.version)
+    version = Version(standing.path / "versions" / standing.version)
     if by_subscriber:
         subscribers: list[Any] = version.subscribers.to_pylist()
         return subscribers
@@ -414,12 +416,3 @@ def _options(given: dict[str, Any]) -> dict[str, str]:
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in given.items()
     }
-
-
-def first_cause(error: Exception) -> str:
-    """The line of a failure's trace that says what was wrong, if there is one of ours."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "palio.errors." in line]
-    if told:
-        return told[-1].partition("palio.errors.")[2]
-    return lines[0] if lines else type(error).__name__

@@ -16,7 +16,7 @@ from palio.spark.java import MissingDependency, cache_directory, java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["session", "stop"]
+__all__ = ["running_session", "session", "stop"]
 
 SETTINGS: Final = {
     "spark.app.name": "palio",
@@ -94,6 +94,13 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return _with_source(builder.getOrCreate())
+
+
+def running_session() -> SparkSession | None:
+    """The session there is, if pyspark is loaded at all."""
+    if "pyspark" not in sys.modules:
+        return None
+    return _spark_session().getActiveSession()
 
 
 def stop(spark: SparkSession) -> None:

@@ -14,11 +14,10 @@ All rows of an id are in one shard, so that shards never find the same subscript
 from __future__ import annotations
 
 import hashlib
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -32,11 +31,9 @@ from palio.matching.index import Index
 from palio.matching.manifest import Loading, Saving
 from palio.spark.compiling import compile_rows
 from palio.spark.reading import Roster
+from palio.spark.sessions import running_session
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["SetMeta", "Version", "digest_of", "open_version", "read_meta", "read_rejects", "save"]
+__all__ = ["SetMeta", "Version", "digest_of", "read_meta", "read_rejects", "save"]
 
 FORMAT: Final = 2
 """Raised when sets of an older version would be misread."""
@@ -78,7 +75,7 @@ class ShardReport(msgspec.Struct, frozen=True):
 
 
 class Version:
-    """A version as a worker sees it: everything mapped, shards when they are asked for."""
+    """A version that was saved: everything mapped, shards when they are asked for."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -123,11 +120,6 @@ class Version:
             sum(file.stat().st_size for file in (self.home / f"shard{number}").iterdir())
             for number in range(self.meta.shards)
         )
-
-
-def open_version(home: Path) -> Version:
-    """A version that was saved."""
-    return Version(home)
 
 
 def read_meta(home: Path) -> SetMeta:
@@ -181,7 +173,7 @@ class _Digesting:
         """Nothing is held back."""
 
 
-# Saving -----------------------------------------------------------------------------------------
+# --- saving ---
 
 
 class _Names(NamedTuple):
@@ -276,12 +268,12 @@ def _save_rejects(saving: Saving, roster: Roster, bad: list[tuple[int, str]]) ->
     saving.arrow("rejects.arrow", pa.table(columns))
 
 
-# Compiling --------------------------------------------------------------------------------------
+# --- compiling ---
 
 
 def _compile_all(home: Path, count: int, time: str | None) -> list[ShardReport]:
     """Compile all shards, side by side if there are several and Spark is running."""
-    spark = _running_session() if count > 1 else None
+    spark = running_session() if count > 1 else None
     task = _ShardTask(str(home), time)
     if spark is None:
         return [task.compile(shard) for shard in range(count)]
@@ -289,15 +281,6 @@ def _compile_all(home: Path, count: int, time: str | None) -> list[ShardReport]:
     done = shards.mapInArrow(task, "shard long, report binary").collect()
     packed = [report for _, report in sorted(done)]
     return [msgspec.msgpack.decode(each, type=ShardReport) for each in packed]
-
-
-def _running_session() -> SparkSession | None:
-    """The session there is, if pyspark is loaded at all."""
-    if "pyspark" not in sys.modules:
-        return None
-    from pyspark.sql import SparkSession
-
-    return SparkSession.getActiveSession()
 
 
 class _ShardTask:

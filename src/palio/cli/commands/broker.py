@@ -7,11 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from palio.cli.application import (
-    AsJson,
-    ConfigFile,
-    app,
-)
+from palio.cli.application import AsJson, ConfigFile, app
 
 token_commands: Final = typer.Typer(no_args_is_help=True, help="Make and read tokens.")
 keys_commands: Final = typer.Typer(no_args_is_help=True, help="Make and list the keys of tokens.")

@@ -9,12 +9,7 @@ from typing import Annotated
 import typer
 
 from palio.cli import bench as bench_module
-from palio.cli.application import (
-    AsJson,
-    FilterText,
-    Parameters,
-    app,
-)
+from palio.cli.application import AsJson, FilterText, Parameters, app, event_argument
 
 __all__ = ["Benchmark", "Dialect", "How"]
 
@@ -46,14 +41,7 @@ class Benchmark(StrEnum):
 @app.command()
 def test(
     filter: FilterText,
-    event: Annotated[
-        str,
-        typer.Argument(
-            metavar="EVENT.json|-|TEXT",
-            help="A JSON object or JSON lines: a file, standard input, or the text itself.",
-            show_default=False,
-        ),
-    ] = "-",
+    event: Annotated[str, event_argument("A JSON object or JSON lines")] = "-",
     param: Parameters = None,
     as_json: AsJson = False,
 ) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,11 +18,23 @@ from palio.cli.application import (
     Source,
     TokenFile,
     app,
+    event_argument,
 )
+
+if TYPE_CHECKING:
+    from palio.cli.connecting import BrokerDoor
+
+
+def _door(
+    urls: list[str] | None, token_file: Path | None, ca: Path | None, name: str = ""
+) -> BrokerDoor:
+    from palio.cli.connecting import BrokerDoor
+
+    return BrokerDoor(urls or [DEFAULT_BROKER], token_file, ca, name)
 
 
 @app.command()
-def pub(  # typer makes an option of each
+def pub(
     source: Annotated[
         str,
         typer.Argument(
@@ -41,10 +53,9 @@ def pub(  # typer makes an option of each
     as_json: AsJson = False,
 ) -> int:
     """Publish events."""
-    from palio.cli.connecting import BrokerDoor
     from palio.cli.pub import pub
 
-    door = BrokerDoor(at or [DEFAULT_BROKER], token_file, ca, name)
+    door = _door(at, token_file, ca, name)
     return pub(source, door, durable=durable, as_json=as_json)
 
 
@@ -78,10 +89,9 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
     A line such as limit=20 on standard input changes a parameter at once.
     """
-    from palio.cli.connecting import BrokerDoor
     from palio.cli.sub import sub
 
-    door = BrokerDoor(at or [DEFAULT_BROKER], token_file, ca, name)
+    door = _door(at, token_file, ca, name)
     return sub(
         filter,
         door,
@@ -94,7 +104,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
 
 @app.command()
-def adv(  # typer makes an option of each
+def adv(
     filter: FilterText,
     at: Broker = None,
     param: Parameters = None,
@@ -104,9 +114,8 @@ def adv(  # typer makes an option of each
 ) -> int:
     """Announce what will be published, until Ctrl-C."""
     from palio.cli.adv import adv
-    from palio.cli.connecting import BrokerDoor
 
-    return adv(filter, BrokerDoor(at or [DEFAULT_BROKER], token_file, ca, name), param or [])
+    return adv(filter, _door(at, token_file, ca, name), param or [])
 
 
 @app.command()
@@ -117,10 +126,9 @@ def topology(
     as_json: AsJson = False,
 ) -> int:
     """Show the brokers of a network and their links."""
-    from palio.cli.connecting import BrokerDoor
     from palio.cli.topology import topology
 
-    return topology(BrokerDoor(at or [DEFAULT_BROKER], token_file, ca), as_json=as_json)
+    return topology(_door(at, token_file, ca), as_json=as_json)
 
 
 @app.command()
@@ -134,22 +142,14 @@ def retire(
 
     Nothing is kept for its durable subscriptions from then on, and nobody waits for it.
     """
-    from palio.cli.connecting import BrokerDoor
     from palio.cli.retire import retire
 
-    return retire(broker, BrokerDoor(at or [DEFAULT_BROKER], token_file, ca))
+    return retire(broker, _door(at, token_file, ca))
 
 
 @app.command()
 def trace(
-    event: Annotated[
-        str,
-        typer.Argument(
-            metavar="EVENT.json|-|TEXT",
-            help="A JSON object: a file, standard input, or the text itself.",
-            show_default=False,
-        ),
-    ] = "-",
+    event: Annotated[str, event_argument("A JSON object")] = "-",
     at: Broker = None,
     token_file: TokenFile = None,
     ca: Authorities = None,
@@ -159,10 +159,9 @@ def trace(
 
     Ends with 0 if somebody would hear it, 1 if nobody listens.
     """
-    from palio.cli.connecting import BrokerDoor
     from palio.cli.trace import trace
 
-    return trace(event, BrokerDoor(at or [DEFAULT_BROKER], token_file, ca), as_json=as_json)
+    return trace(event, _door(at, token_file, ca), as_json=as_json)
 
 
 @app.command()
@@ -180,10 +179,9 @@ def top(
 
     A live view on a terminal, a line a look elsewhere, until Ctrl-C. For scripts: --once --json.
     """
-    from palio.cli.connecting import BrokerDoor
     from palio.cli.top import top
 
-    door = BrokerDoor(at or [DEFAULT_BROKER], token_file, ca)
+    door = _door(at, token_file, ca)
     return top(door, interval_s=interval, once=once, as_json=as_json)
 
 
@@ -213,9 +211,8 @@ def archive(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     day (UTC), a file a shape, with $publisher, $seq and $time beside the attributes.
     """
     from palio.cli.archive import Rolling, archive
-    from palio.cli.connecting import BrokerDoor
 
-    door = BrokerDoor(source or [DEFAULT_BROKER], token_file, ca, name)
+    door = _door(source, token_file, ca, name)
     rolling = Rolling(int(file_mib * (1 << 20)), file_s)
     return archive(filter, door, to, param or [], rolling, as_json=as_json)
 
@@ -255,9 +252,8 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     as_json: AsJson = False,
 ) -> int:
     """Publish archived events again, in order of time, or print them."""
-    from palio.cli.connecting import BrokerDoor
     from palio.cli.replay import Wanted, replay
 
     wanted = Wanted.of(filter, param or [], since, until, skip, take)
-    door = BrokerDoor(to or [DEFAULT_BROKER], token_file, ca, as_publisher)
+    door = _door(to, token_file, ca, as_publisher)
     return replay(path, wanted, door, speed=speed, durable=durable, as_json=as_json)
