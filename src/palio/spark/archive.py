@@ -26,7 +26,7 @@ from palio.model.constraints import Constraint
 from palio.model.filters import TRUE, Conjunction, Filter
 from palio.parquet import pieces
 from palio.parquet_header import check_header
-from palio.spark.attributes import fit, is_attribute
+from palio.spark.attributes import arrow_schema, fit, is_attribute
 from palio.spark.files import opened, parquet_files
 from palio.spark.pushdown import push
 from palio.spark.reshaping import reshaped
@@ -118,9 +118,7 @@ class ArchiveReader(DataSourceReader):
 
     @cached_property
     def _target(self) -> pa.Schema:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        return to_arrow_schema(self.schema, timezone="UTC")
+        return arrow_schema(self.schema)
 
     def _matching(self, batch: pa.RecordBatch, usable: frozenset[str]) -> pa.RecordBatch:
         if self.filter == TRUE:
@@ -163,14 +161,14 @@ def archive_schema(path: str) -> StructType:
     return from_arrow_schema(pa.schema(list(columns.items())))
 
 
-def _is_number(type: pa.DataType) -> bool:
-    return pa.types.is_integer(type) or pa.types.is_floating(type)
+def _is_number(given: pa.DataType) -> bool:
+    return pa.types.is_integer(given) or pa.types.is_floating(given)
 
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """A type for numbers of two types."""
     if pa.types.is_integer(one) and pa.types.is_integer(other):
-        return max(one, other, key=lambda type: type.bit_width)
+        return max(one, other, key=lambda given: given.bit_width)
     return pa.float64()
 
 

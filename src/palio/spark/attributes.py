@@ -12,7 +12,7 @@ it matches nothing, and `palio.spark.rejects` lists it with the reason.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,10 @@ import pyarrow.compute as pc
 
 from palio.model.events import conform
 
-__all__ = ["Fitted", "Misfit", "attributes_of", "fit", "is_attribute"]
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["Fitted", "Misfit", "arrow_schema", "attributes_of", "fit", "is_attribute"]
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
@@ -62,6 +65,13 @@ def is_attribute(given: pa.DataType) -> bool:
             *(types.is_date, types.is_timestamp),
         )
     )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Columns of Spark as Arrow has them: their times are in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def attributes_of(schema: pa.Schema) -> dict[str, tuple[str, ...]]:

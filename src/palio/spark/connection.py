@@ -59,18 +59,13 @@ class Door(NamedTuple):
     def __repr__(self) -> str:
         return shown_without(self, "token")
 
-    def _unreachable(self, error: OSError) -> Unreachable:
-        return Unreachable(f"no broker answers at {self.url}: {why_not(error, self.url)}")
-
     def socket(self, timeout_s: float) -> socket.socket:
         """An open connection, over TLS for `palios://`."""
         host, port, is_secure = parse_address(self.url)
         try:
             plain = socket.create_connection((host, port), timeout_s)
         except OSError as error:
-            raise Unreachable(
-                f"no broker answers at {self.url}: {why_not(error, self.url)}"
-            ) from None
+            raise self._unreachable(error) from None
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not is_secure:
             return plain
@@ -79,9 +74,10 @@ class Door(NamedTuple):
             return context.wrap_socket(plain, server_hostname=host)
         except OSError as error:
             plain.close()
-            raise Unreachable(
-                f"no broker answers at {self.url}: {why_not(error, self.url)}"
-            ) from None
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: OSError) -> Unreachable:
+        return Unreachable(f"no broker answers at {self.url}: {why_not(error, self.url)}")
 
 
 class Connection:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from palio.errors import InvalidInput
 from palio.parquet import pieces
-from palio.spark.attributes import attributes_of
+from palio.spark.attributes import arrow_schema, attributes_of
 from palio.spark.files import opened, parquet_files
 from palio.spark.stored import as_stored, schema_of
 from palio.spark.workers import ColumnSlots
@@ -80,7 +80,6 @@ class FrameEvents:
     """The rows of a DataFrame, static or streaming."""
 
     def __init__(self, frame: DataFrame) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import NullType, StructType
 
         self.frame = frame
@@ -88,7 +87,7 @@ class FrameEvents:
         types = StructType()
         for field in frame.schema.fields:
             types.add(field.name, field.dataType if _is_known(field.dataType) else NullType())
-        self.schema: pa.Schema = to_arrow_schema(types, timezone="UTC")
+        self.schema: pa.Schema = arrow_schema(types)
 
     @property
     def session(self) -> SparkSession:
@@ -173,7 +172,7 @@ def _is_known(given: Any) -> bool:
     return True
 
 
-# Parquet ----------------------------------------------------------------------------------------
+# --- Parquet ---
 
 
 class Piece(NamedTuple):

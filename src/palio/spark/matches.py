@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from palio.errors import InvalidInput
-from palio.spark.attributes import attributes_of
+from palio.spark.attributes import arrow_schema, attributes_of
 from palio.spark.events import FILE, ROW, FrameEvents, Layout, ParquetEvents
 from palio.spark.reading import Source
 from palio.spark.sessions import session
@@ -101,7 +101,7 @@ def match(
         None if source.is_streaming else standing.version,
         how,
         layout.slots,
-        _arrow(result),
+        arrow_schema(result),
         frozenset(known) - named,
         _tally(source, layout, known),
     )
@@ -147,7 +147,7 @@ def rejects(events: EventSource, columns: Sequence[str] | None = None) -> DataFr
     result = source.types(wanted)
     for name in ("attribute", "value", "reason"):
         result.add(StructField(name, StringType()))
-    return source.run(RejectsTask(layout.slots, _arrow(result)), layout, result)
+    return source.run(RejectsTask(layout.slots, arrow_schema(result)), layout, result)
 
 
 def _source(events: Any) -> FrameEvents | ParquetEvents:
@@ -275,9 +275,3 @@ def _result(
             )
         result.add(field)
     return result
-
-
-def _arrow(schema: StructType) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(schema, timezone="UTC")

@@ -15,7 +15,7 @@ import pyarrow as pa
 from palio.errors import InvalidInput
 from palio.language.parsing import parse
 from palio.model.patterns import Pattern
-from palio.spark.attributes import attributes_of
+from palio.spark.attributes import arrow_schema, attributes_of
 from palio.spark.events import WATERMARK, FrameEvents, Layout
 from palio.spark.following import FindSteps, Follow
 from palio.spark.live import FollowLive, Kinds, PackHits, Unpack, pattern_name
@@ -150,7 +150,7 @@ class _Plan(NamedTuple):
         standing, keys = self.standing, len(self.keys)
         hits = self._kept().add("pattern", IntegerType()).add("steps", LongType())
         layout = self._layout()
-        find = FindSteps(tuple(standing.patterns), layout.slots, _arrow(hits))
+        find = FindSteps(tuple(standing.patterns), layout.slots, arrow_schema(hits))
         sort = [f"k{number}" for number in range(len(hits) - 2)]
         ready = (
             self.source.run(find, layout, hits)
@@ -164,7 +164,7 @@ class _Plan(NamedTuple):
             tuple(standing.ids),
             keys,
             len(self.order),
-            _arrow(result),
+            arrow_schema(result),
         )
         return ready.mapInArrow(follow, result)
 
@@ -177,14 +177,14 @@ class _Plan(NamedTuple):
         patterns, ids = tuple(standing.patterns), tuple(standing.ids)
         names = tuple(map(pattern_name, ids, patterns))
         kept = self._kept()
-        kinds = Kinds(_arrow(kept), keys, len(self.order))
+        kinds = Kinds(arrow_schema(kept), keys, len(self.order))
         # The column is the event time still: Spark knows it by what stands beside it.
         watermark = {WATERMARK: self.source.watermark_ms(self.time)}
         hits = type(kept)(kept.fields[:keys])
         hits.add("at", TimestampType(), metadata=watermark).add("hit", BinaryType())
         layout = self._layout()
         find = FindSteps(patterns, layout.slots, kinds.schema)
-        found = self.source.run(PackHits(find, kinds, names, _arrow(hits)), layout, hits)
+        found = self.source.run(PackHits(find, kinds, names, arrow_schema(hits)), layout, hits)
         followed = found.groupBy(*hits.names[:keys]).applyInPandasWithState(
             FollowLive(patterns, ids, names, kinds),
             type(kept)().add("found", BinaryType()),
@@ -193,7 +193,7 @@ class _Plan(NamedTuple):
             GroupStateTimeout.EventTimeTimeout,
         )
         result = self._result()
-        return followed.mapInArrow(Unpack(kinds, _arrow(result)), result)
+        return followed.mapInArrow(Unpack(kinds, arrow_schema(result)), result)
 
     def _layout(self) -> Layout:
         known = attributes_of(self.source.schema)
@@ -230,9 +230,3 @@ class _Plan(NamedTuple):
         result.add("pattern", StringType() if is_text else LongType())
         result.add("started", TimestampType()).add("ended", TimestampType())
         return result.add("events", ArrayType(step))
-
-
-def _arrow(schema: StructType) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(schema, timezone="UTC")

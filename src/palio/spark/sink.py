@@ -38,7 +38,7 @@ from palio.protocol.failures import error_of
 from palio.protocol.limits import MAX_BATCH_CELLS, MAX_FRAME_BYTES, WINDOW_BLOCKS
 from palio.protocol.messages import Accepted, Parcel, Publish, Refused
 from palio.protocol.seen_numbers import BLOCK
-from palio.spark.attributes import attributes_of, fit
+from palio.spark.attributes import arrow_schema, attributes_of, fit
 from palio.spark.connection import Connection, Door
 
 if TYPE_CHECKING:
@@ -113,9 +113,7 @@ class Encoding:
     """The work of a task: rows in, events in the model's types out."""
 
     def __init__(self, schema: StructType, order: tuple[str, ...] = ()) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        arrow = to_arrow_schema(schema, timezone="UTC")
+        arrow = arrow_schema(schema)
         self.paths = {
             name: path for name, path in attributes_of(arrow).items() if not name.startswith("$")
         }

@@ -40,6 +40,7 @@ from palio.errors import InvalidInput, PalioError, Unreachable
 from palio.model.events import PUBLISHER, SEQ, TIME
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Acknowledge, Deliver, Gaps, Message, Subscribe, unpack_mask
+from palio.spark.attributes import arrow_schema
 from palio.spark.connection import Connection, Door
 from palio.spark.reshaping import reshaped
 
@@ -293,9 +294,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _target(self) -> pa.Schema:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        return to_arrow_schema(self.schema, timezone="UTC")
+        return arrow_schema(self.schema)
 
     def _shaped(self, entry: ReceivedEntry) -> bytes:
         batch = entry.batch
