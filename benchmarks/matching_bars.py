@@ -338,8 +338,8 @@ def from_text(load: Workload) -> tuple[Bar, dict[str, float | str]]:
         )
         for group in bulk.groups
     )
-    for place, filter_ in bulk.singles:
-        index.add(int(keys[place]), filter_)
+    for place, filter in bulk.singles:
+        index.add(int(keys[place]), filter)
     ready, cpu = time.perf_counter(), time.thread_time() - cpu
     assert len(index) == load.filters
     assert np.array_equal(index.match(load.events).keys, index_of(load).match(load.events).keys)

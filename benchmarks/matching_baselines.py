@@ -85,8 +85,8 @@ class ByHand:
                     result &= words[chosen[:, place]]
                 some = np.flatnonzero(result.any(axis=1))
                 bits = np.unpackbits(result[some].view(np.uint8), axis=1)
-                filter_, row = np.nonzero(bits)
-                pairs.append((row << 32) | filters[start : start + CHUNK][some][filter_])
+                filter, row = np.nonzero(bits)
+                pairs.append((row << 32) | filters[start : start + CHUNK][some][filter])
         whole = np.sort(np.concatenate(pairs))
         return Matches(whole >> 32, whole & 0xFFFFFFFF)
 
@@ -174,9 +174,9 @@ class ByReference:
     def __init__(self, load: Workload) -> None:
         self.engine = Reference()
         for key, text in enumerate(load.texts()):
-            filter_ = palio.parse(text)
-            assert isinstance(filter_, palio.Filter)
-            self.engine.add(key, filter_)
+            filter = palio.parse(text)
+            assert isinstance(filter, palio.Filter)
+            self.engine.add(key, filter)
 
     def pairs(self, events: pa.RecordBatch) -> int:
         return len(self.engine.match(events).keys)

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 import palio.spark
 from benchmarks.spark_streaming import Stream, measure
-from benchmarks.workloads import Workload, workload
+from benchmarks.workloads import Workload, tell, workload
 from palio.matching import Index
 from palio.spark.compiling import CompiledRoster
 
@@ -74,7 +74,7 @@ class Bar(NamedTuple):
         return self.measured >= self.target if self.at_least else self.measured <= self.target
 
 
-# Data ---------------------------------------------------------------------------------------------
+# --- data ---
 
 
 def write_events(path: Path, events: int) -> None:
@@ -124,7 +124,7 @@ class Ranges(NamedTuple):
         return pa.table(columns)
 
 
-# Baselines ----------------------------------------------------------------------------------------
+# --- baselines ---
 
 
 def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -160,7 +160,7 @@ def nested_loop(path: Path, spark: SparkSession, ranges: Ranges, events: int) ->
     return few.join(bounds, functions.expr(condition)).groupBy("subscription").count()
 
 
-# Measuring ----------------------------------------------------------------------------------------
+# --- measuring ---
 
 
 def seconds(job: Callable[[], Any]) -> float:
@@ -346,10 +346,6 @@ def worker_cost(standing: SubscriptionSet) -> tuple[float, float, float]:
 
 
 PARTS: Final = {"counts": counts, "pairs": pairs, "stream": stream, "million": million}
-
-
-def tell(what: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
 def main() -> None:

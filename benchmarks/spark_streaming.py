@@ -55,7 +55,7 @@ ROUNDS: Final = 7
 PATIENCE_S: Final = 300.0
 
 
-# The source and the sink --------------------------------------------------------------------------
+# --- the source and the sink ---
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Clock(DataSource):
         return Noting(self.options["path"])
 
 
-# Measuring ----------------------------------------------------------------------------------------
+# --- measuring ---
 
 
 class Stream(NamedTuple):

@@ -50,7 +50,7 @@ def examples(count: int) -> settings:
     return settings(max_examples=count * factor)
 
 
-# Values -----------------------------------------------------------------------------------------
+# --- values ---
 
 INFINITIES: Final = (math.inf, -math.inf)
 NUMBERS: Final[tuple[int | float, ...]] = (
@@ -115,7 +115,7 @@ SEEDS: Final = st.integers(0, 2**32 - 1)
 """What `random.Random` starts from: one example then tries many events."""
 
 
-# Constraints and texts --------------------------------------------------------------------------
+# --- constraints and texts ---
 
 ATTRIBUTES: Final[dict[str, Kind]] = {
     "n": Kind.NUMBER,
@@ -327,7 +327,7 @@ def filters(
     return parsed.filter(lambda each: each is not None)  # type: ignore[no-any-return]  # a strategy
 
 
-# Events -----------------------------------------------------------------------------------------
+# --- events ---
 
 ALWAYS: Final[tuple[Any, ...]] = (
     *(None, math.nan, *INFINITIES, 0, 1, True, False, "", "a", b"a", TIMES[1]),
@@ -402,10 +402,10 @@ def _shifted(time: datetime) -> Iterator[datetime]:
             yield time + step
 
 
-def operands_of(filter_: Filter) -> dict[str, list[Value]]:
+def operands_of(filter: Filter) -> dict[str, list[Value]]:
     """The constants that each attribute is compared with; a residual's count for all it reads."""
     found: dict[str, list[Value]] = {}
-    for conjunction in filter_.conjunctions:
+    for conjunction in filter.conjunctions:
         for constraint in conjunction.constraints:
             operand = constraint.operand
             members = operand if isinstance(operand, tuple) else (operand,)
@@ -449,7 +449,7 @@ def nearby(*parsed: Filter, seed: int, count: int = 25) -> Iterator[Event]:
         }
 
 
-# Syntax trees -----------------------------------------------------------------------------------
+# --- syntax trees ---
 
 
 def trees(text: str) -> list[Boolean]:

@@ -87,7 +87,7 @@ def test_circles_that_are_gone_are_no_longer_listed() -> None:
     assert not gone, "take these out of KNOWN"
 
 
-# --- the checker itself ---------------------------------------------------------------------------
+# --- the checker itself ---
 
 
 @pytest.mark.parametrize(

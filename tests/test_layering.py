@@ -179,7 +179,7 @@ def test_module_keeps_the_layering(path: Path) -> None:
     assert not found, "\n".join(found)
 
 
-# --- the checker itself ---------------------------------------------------------------------------
+# --- the checker itself ---
 
 
 @pytest.mark.parametrize(

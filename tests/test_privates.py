@@ -79,7 +79,7 @@ def test_no_private_name_of_another_object(path: Path) -> None:
     assert not found, "\n".join(found)
 
 
-# --- the checker itself ---------------------------------------------------------------------------
+# --- the checker itself ---
 
 OTHERS: Final = (
     "def f(x): return x._name",

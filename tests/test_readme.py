@@ -288,7 +288,7 @@ def test_the_snippets_of_all_pages_pass_strict_type_checking(tmp_path: Path) -> 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-# --- the runner itself ----------------------------------------------------------------------------
+# --- the runner itself ---
 
 Run = Callable[[str], int]
 

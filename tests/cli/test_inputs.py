@@ -27,7 +27,7 @@ def write(tmp_path: Path) -> Any:
     return write
 
 
-# --- events ---------------------------------------------------------------------------------------
+# --- events ---
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not names_a_file("x" * 10_000)
 
 
-# --- parameters -----------------------------------------------------------------------------------
+# --- parameters ---
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_parameter_given_twice() -> None:
 
 
 def test_a_parameter_that_the_filter_does_not_have() -> None:
-    filter_ = palio.parse("a = :x OR b = :y")
-    check_bindings(filter_, {"x": 1})
+    filter = palio.parse("a = :x OR b = :y")
+    check_bindings(filter, {"x": 1})
     with pytest.raises(InvalidBinding, match="no parameter :z; it has :x, :y"):
-        check_bindings(filter_, {"x": 1, "z": 2})
+        check_bindings(filter, {"x": 1, "z": 2})

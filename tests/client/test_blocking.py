@@ -139,7 +139,7 @@ def test_a_subscription_is_a_context() -> None:
     assert list(sub) == []
 
 
-# --- threads --------------------------------------------------------------------------------------
+# --- threads ---
 
 
 def test_many_threads_may_use_one_bus() -> None:
@@ -220,7 +220,7 @@ def test_no_thread_is_left() -> None:
     assert threading.active_count() == before
 
 
-# --- on the bus's own thread ----------------------------------------------------------------------
+# --- on the bus's own thread ---
 
 
 class Relay(palio.Subscriber):

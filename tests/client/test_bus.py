@@ -33,7 +33,7 @@ from palio.matching.reference import Reference
 from palio.model.events import SEQ, TIME, rows
 from tests.client.helpers import NOON, drain, plain, seqs, stopped_clock, turns
 
-# --- publishing -----------------------------------------------------------------------------------
+# --- publishing ---
 
 
 async def test_everyone_gets_what_matches_in_order() -> None:
@@ -207,7 +207,7 @@ async def test_a_busy_publisher_lets_consumers_run() -> None:
     assert len(received) == 100
 
 
-# --- subscribing ----------------------------------------------------------------------------------
+# --- subscribing ---
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ async def test_the_matcher_forgets_with_the_subscription() -> None:
     assert len(matcher) == 0
 
 
-# --- closing --------------------------------------------------------------------------------------
+# --- closing ---
 
 
 async def test_a_closed_bus_takes_nothing_more() -> None:
@@ -331,7 +331,7 @@ async def test_an_error_in_the_block_closes_too() -> None:
         await bus.publish({"x": 1})
 
 
-# --- everything at once, against a reference ------------------------------------------------------
+# --- everything at once, against a reference ---
 
 FILTERS: Final = (
     "x > :a",
@@ -525,7 +525,7 @@ async def test_a_queue_keeps_few_rows_of_a_large_batch_as_a_copy() -> None:
     assert batches[0].nbytes < batches[1].nbytes / 10
 
 
-# --- what is told ---------------------------------------------------------------------------------
+# --- what is told ---
 
 
 async def test_another_loop_is_told_that_it_is_another() -> None:
@@ -632,7 +632,7 @@ async def test_members_are_a_list(members: Any) -> None:
             await bus.subscribe("x IN :members", members=members)
 
 
-# --- values that would hear nothing ---------------------------------------------------------------
+# --- values that would hear nothing ---
 
 
 @pytest.mark.parametrize("door", ["subscribe", "update", "replace", "assign"])
@@ -708,7 +708,7 @@ async def test_numbers_of_either_type_are_one_kind() -> None:
         assert await sub.receive() == {"p": 2}
 
 
-# --- events as they arrive ------------------------------------------------------------------------
+# --- events as they arrive ---
 
 
 @pytest.mark.parametrize("name", ["", 1, "\ud800", "a" * 257, None])

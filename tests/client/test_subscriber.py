@@ -50,7 +50,7 @@ def ibm(*prices: float) -> list[dict[str, Any]]:
     return [{"firm": "IBM", "price": price} for price in prices]
 
 
-# --- handlers -------------------------------------------------------------------------------------
+# --- handlers ---
 
 
 async def test_a_handler_moves_its_own_parameter() -> None:
@@ -192,7 +192,7 @@ async def test_inherited_handlers_run_and_overridden_ones_once() -> None:
     assert derived.log == ["derived first", "base second"]
 
 
-# --- failures -------------------------------------------------------------------------------------
+# --- failures ---
 
 
 class Fragile(palio.Subscriber):
@@ -267,7 +267,7 @@ async def test_a_subscriber_that_is_cancelled_leaves_nothing_behind() -> None:
             await bus.detach(trader)
 
 
-# --- parameters -----------------------------------------------------------------------------------
+# --- parameters ---
 
 
 def test_a_parameter_is_a_field() -> None:
@@ -402,7 +402,7 @@ async def test_an_assignment_on_another_thread_waits_until_it_is_in_force(
             await asyncio.to_thread(setattr, range_, "prefix", 7)
 
 
-# --- attaching and detaching ----------------------------------------------------------------------
+# --- attaching and detaching ---
 
 
 async def test_detaching_deals_with_what_waits_under_the_newest_values() -> None:

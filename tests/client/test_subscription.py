@@ -40,7 +40,7 @@ async def test_batches_come_with_their_publishers() -> None:
     assert [each async for each in sub.parcels()] == []
 
 
-# --- update ---------------------------------------------------------------------------------------
+# --- update ---
 
 
 async def test_an_update_is_in_force_at_once() -> None:
@@ -159,7 +159,7 @@ async def test_values_are_for_reading() -> None:
             sub.values["limit"] = 20  # type: ignore[index]  # that is the point
 
 
-# --- replace --------------------------------------------------------------------------------------
+# --- replace ---
 
 
 async def test_replacing_keeps_the_identity_and_what_still_matches() -> None:
@@ -236,7 +236,7 @@ async def test_a_filter_becomes_a_pattern_and_back() -> None:
         assert seqs(await drain(sub)) == [10, 11, 12]
 
 
-# --- patterns -------------------------------------------------------------------------------------
+# --- patterns ---
 
 
 async def test_a_pattern_gives_its_last_event_with_all_parts() -> None:
@@ -317,7 +317,7 @@ async def test_a_composite_that_waits_must_match_as_a_whole() -> None:
         assert sub.spurious == 1
 
 
-# --- receiving ------------------------------------------------------------------------------------
+# --- receiving ---
 
 
 async def test_iteration_ends_with_the_bus_after_what_waits() -> None:
@@ -402,7 +402,7 @@ async def test_composites_left_over_from_a_pattern_are_no_batch() -> None:
     assert sub.spurious == 1
 
 
-# --- ending ---------------------------------------------------------------------------------------
+# --- ending ---
 
 
 async def test_unsubscribing_discards_what_waits() -> None:

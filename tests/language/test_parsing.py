@@ -159,7 +159,7 @@ def test_only_a_str_is_a_text(text: object) -> None:
         parse(text)  # type: ignore[arg-type]  # that is the test
 
 
-# Fuzzing ----------------------------------------------------------------------------------------
+# --- fuzzing ---
 
 WORDS = (
     *(
@@ -222,7 +222,7 @@ def check(text: str) -> None:
     assert fine
 
 
-# Limits -----------------------------------------------------------------------------------------
+# --- limits ---
 
 
 def test_limits_of_a_text() -> None:

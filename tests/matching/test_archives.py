@@ -22,14 +22,14 @@ from palio.model.values import Value
     ids=str,
 )
 def test_values_come_back(value: Value, tmp_path: Path) -> None:
-    filter_ = palio.parse("x = :x AND y IN ('a''b', 'c') OR z LIKE 'a%'")
-    assert isinstance(filter_, Filter)
-    write_filters(tmp_path / "f", [Written.of(-7, filter_, {"x": value}, 9)], {"schema": ("x",)})
+    filter = palio.parse("x = :x AND y IN ('a''b', 'c') OR z LIKE 'a%'")
+    assert isinstance(filter, Filter)
+    write_filters(tmp_path / "f", [Written.of(-7, filter, {"x": value}, 9)], {"schema": ("x",)})
     settings, rows = read_filters(tmp_path / "f")
     (row,) = rows
     assert settings == {"schema": ["x"]}
     assert (row.key, row.destination) == (-7, 9)
-    assert row.read() == (filter_, {"x": value})
+    assert row.read() == (filter, {"x": value})
 
 
 def test_an_empty_engine_has_a_file_too(tmp_path: Path) -> None:

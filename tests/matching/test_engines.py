@@ -46,16 +46,16 @@ class Campaign:
     def add(self, key: int) -> None:
         """A filter that every engine takes, in place of what the key had."""
         while True:
-            filter_ = next(self.supply)
-            long = max(map(len, map(_conditions, filter_.conjunctions)), default=0) >= THREE
+            filter = next(self.supply)
+            long = max(map(len, map(_conditions, filter.conjunctions)), default=0) >= THREE
             if not long and self.of_three < 0.4 * self.added:
                 continue
-            values = usable(filter_, some_bindings(self.rng))
+            values = usable(filter, some_bindings(self.rng))
             if values is None:
                 continue
             try:
                 for tree in self.engines[1:]:
-                    tree.add(key, filter_, values, destination=key % 9)
+                    tree.add(key, filter, values, destination=key % 9)
             except LimitExceeded:  # trees bound how many paths one filter may need
                 for tree in self.engines[1:]:
                     if key in self.filters:
@@ -66,8 +66,8 @@ class Campaign:
                 continue
             break
         for engine in (self.reference, self.engines[0]):
-            engine.add(key, filter_, values, destination=key % 9)
-        self.filters[key] = filter_
+            engine.add(key, filter, values, destination=key % 9)
+        self.filters[key] = filter
         self.added += 1
         self.of_three += long
 

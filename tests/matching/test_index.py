@@ -58,9 +58,9 @@ def some_events(rng: random.Random, filters: list[Filter], count: int) -> list[d
 
 
 def parsed(text: str) -> Filter:
-    filter_ = palio.parse(text)
-    assert isinstance(filter_, Filter)
-    return filter_
+    filter = palio.parse(text)
+    assert isinstance(filter, Filter)
+    return filter
 
 
 def pairs(engine: Reference | Index, batch: pa.RecordBatch) -> list[tuple[int, int]]:
@@ -82,10 +82,10 @@ def check_equal(index: Index, reference: Reference, events: list[dict[str, Any]]
     assert len(index) == len(reference)
 
 
-def usable(filter_: Filter, bindings: dict[str, Any]) -> dict[str, Any] | None:
-    chosen = {name: bindings[name] for name in filter_.variables}
+def usable(filter: Filter, bindings: dict[str, Any]) -> dict[str, Any] | None:
+    chosen = {name: bindings[name] for name in filter.variables}
     try:
-        filter_.bind(chosen)
+        filter.bind(chosen)
     except InvalidInput:
         return None
     return chosen
@@ -95,14 +95,14 @@ def usable(filter_: Filter, bindings: dict[str, Any]) -> dict[str, Any] | None:
 def test_equals_reference(plan: str, rng: random.Random, round_: int) -> None:
     index, reference = Index(), Reference()
     filters = []
-    for key, filter_ in enumerate(some_filters(rng, 25)):
-        bindings = usable(filter_, some_bindings(rng))
+    for key, filter in enumerate(some_filters(rng, 25)):
+        bindings = usable(filter, some_bindings(rng))
         if bindings is None:
             continue
-        bound = filter_.bind(bindings)
+        bound = filter.bind(bindings)
         filters.append(bound)
         for engine in (index, reference):
-            engine.add(key * 7 - 100, filter_, bindings)
+            engine.add(key * 7 - 100, filter, bindings)
     if round_ % 2:
         index.merge()
     check_equal(index, reference, some_events(rng, filters, 30))
@@ -132,13 +132,13 @@ def test_life_of_changes(
                 for engine in (index, reference):
                     _try_bind(engine, key, some)
         else:
-            filter_ = next(supply)
-            bindings = usable(filter_, some_bindings(rng))
+            filter = next(supply)
+            bindings = usable(filter, some_bindings(rng))
             if bindings is None:
                 continue
             for engine in (index, reference):
-                engine.add(key, filter_, bindings, destination=key % 7)
-            filters[key] = filter_
+                engine.add(key, filter, bindings, destination=key % 7)
+            filters[key] = filter
         if step % 10 == 0:
             events = some_events(rng, list(filters.values()), 15)
             check_equal(index, reference, events)
@@ -245,12 +245,12 @@ def check_equal_after_removal(
 def test_saved_and_loaded(plan: str, rng: random.Random, tmp_path: Path, mmap: bool) -> None:
     index, reference = Index(), Reference()
     filters = []
-    for key, filter_ in enumerate(some_filters(rng, 30)):
-        bindings = usable(filter_, some_bindings(rng))
+    for key, filter in enumerate(some_filters(rng, 30)):
+        bindings = usable(filter, some_bindings(rng))
         if bindings is not None:
-            filters.append(filter_.bind(bindings))
+            filters.append(filter.bind(bindings))
             for engine in (index, reference):
-                engine.add(key, filter_, bindings, destination=key % 3)
+                engine.add(key, filter, bindings, destination=key % 3)
     skeleton = parsed("n < :limit AND s != ':0'")
     index.add_many([100, 101], skeleton, {"limit": [3, None]}, destinations=[7, 8])
     reference.add(100, skeleton, {"limit": 3}, destination=7)

@@ -39,8 +39,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def loading(home: Path, format: int = 1) -> Loading[Meta]:
-    return Loading(home, "manifest", "thing", format, Meta)
+def loading(home: Path, version: int = 1) -> Loading[Meta]:
+    return Loading(home, "manifest", "thing", version, Meta)
 
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:

@@ -65,11 +65,11 @@ class Life:
         self.index.merge()
 
     def add(self, key: int) -> None:
-        filter_ = parsed(self.rng.choice(TEXTS))
-        values = {name: number(self.rng) for name in sorted(filter_.variables)}
+        filter = parsed(self.rng.choice(TEXTS))
+        values = {name: number(self.rng) for name in sorted(filter.variables)}
         destination = self.rng.choice((key, key % 3))
         for engine in (self.index, self.reference):
-            engine.add(key, filter_, values, destination=destination)
+            engine.add(key, filter, values, destination=destination)
 
     def change(self) -> None:
         move, key = self.rng.random(), self.rng.choice([*self.keys, 1000])

@@ -24,9 +24,9 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_by_column_is_row_by_row(text: str, rng: random.Random) -> None:
-    filter_ = palio.parse(text)
-    assert isinstance(filter_, Filter)
-    residuals = [each for part in filter_.conjunctions for each in part.residuals]
+    filter = palio.parse(text)
+    assert isinstance(filter, Filter)
+    residuals = [each for part in filter.conjunctions for each in part.residuals]
     small = [number for number in NUMBERS if abs(number) < 100]
     for pool in (small, NUMBERS):
         for as_float in (False, True):

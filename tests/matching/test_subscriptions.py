@@ -21,9 +21,9 @@ from palio.model.operators import Op
 
 
 def parsed(text: str) -> Filter:
-    filter_ = palio.parse(text)
-    assert isinstance(filter_, Filter)
-    return filter_
+    filter = palio.parse(text)
+    assert isinstance(filter, Filter)
+    return filter
 
 
 SKELETON = parsed("x > :low AND y = :y")

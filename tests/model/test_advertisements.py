@@ -35,7 +35,7 @@ from tests import strategies as our
 from tests.model.offers import announced, every_event, random_offer
 from tests.tables import code, table
 
-# The definition, on the tree of the text ---------------------------------------------------------
+# --- the definition, on the tree of the text ---
 
 Choice = list[tuple[Boolean, bool]]
 """Tests of one alternative, each with whether it is negated."""
@@ -146,7 +146,7 @@ def test_its_text_reads_back_to_an_equal_advertisement(text: str, values: dict[s
     assert pickle.loads(pickle.dumps(advertisement)) == advertisement
 
 
-# The definition, on texts of our own -------------------------------------------------------------
+# --- the definition, on texts of our own ---
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -190,7 +190,7 @@ def test_what_the_relations_miss_is_counted() -> None:
     assert (covered.due, covered.seen, apart.due, apart.seen) == (431, 393, 665, 653)
 
 
-# Cases -------------------------------------------------------------------------------------------
+# --- cases ---
 
 
 @pytest.mark.parametrize(

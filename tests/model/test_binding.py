@@ -22,9 +22,9 @@ from tests import strategies as our
 from tests.model.sendable import some_filter, some_values
 
 
-def verdict(filter_: Filter, event: our.Event, values: dict[str, Any]) -> object:
+def verdict(filter: Filter, event: our.Event, values: dict[str, Any]) -> object:
     try:
-        return filter_.truth(event, values)
+        return filter.truth(event, values)
     except InvalidBinding as error:
         return error.name
 
@@ -32,20 +32,20 @@ def verdict(filter_: Filter, event: our.Event, values: dict[str, Any]) -> object
 @our.examples(200)
 @given(our.filters(variables=True), our.bindings(), our.SEEDS)
 def test_binding_then_matching_is_matching_with_the_values(
-    filter_: Filter, values: dict[str, Any], seed: int
+    filter: Filter, values: dict[str, Any], seed: int
 ) -> None:
     try:
-        bound = filter_.bind(values)
+        bound = filter.bind(values)
     except InvalidBinding:  # constants that have no value
         reject()
     note(str(bound))
     assert not bound.variables
     kept = random.Random(seed).sample(sorted(values), 3)
     some = {name: values[name] for name in kept}
-    partly = filter_.substitute(some)
-    assert partly.variables <= filter_.variables - some.keys()
+    partly = filter.substitute(some)
+    assert partly.variables <= filter.variables - some.keys()
     for event in our.nearby(bound, seed=seed, count=15):
-        expected = filter_.truth(event, values)
+        expected = filter.truth(event, values)
         assert bound.truth(event) is expected, event
         assert partly.truth(event, values) is expected, event
 
@@ -101,9 +101,9 @@ def test_a_bound_filter_is_the_one_that_the_text_with_the_constants_is(
 def test_what_the_text_with_the_constant_could_not_say_is_refused(
     text: str, values: dict[str, Any], message: str
 ) -> None:
-    filter_ = our.fresh(text)
+    filter = our.fresh(text)
     with pytest.raises(InvalidBinding, match=re.escape(message)) as caught:
-        filter_.bind(values)
+        filter.bind(values)
     assert caught.value.name in values
     shown = text
     for name, value in values.items():
@@ -118,18 +118,18 @@ def test_what_binding_accepts_every_broker_reads(seed: int) -> None:
     """Thirty pairs of a filter and values an example; about a tenth of them are accepted."""
     rng = random.Random(seed)
     for _ in range(5):
-        filter_ = some_filter(rng)
-        if filter_ is None:
+        filter = some_filter(rng)
+        if filter is None:
             continue
         for _ in range(6):
             values = some_values(rng)
-            reads_back(filter_, values)
-            reads_back(filter_, {"x": values["x"]})
+            reads_back(filter, values)
+            reads_back(filter, {"x": values["x"]})
 
 
-def reads_back(filter_: Filter, values: dict[str, Any]) -> None:
+def reads_back(filter: Filter, values: dict[str, Any]) -> None:
     """With these values it is refused by a typed error, or its text stands for it."""
-    for bind in (filter_.bind, filter_.substitute):
+    for bind in (filter.bind, filter.substitute):
         try:
             bound = bind(values)
         except (InvalidBinding, LimitExceeded):
@@ -146,10 +146,10 @@ def test_what_becomes_of_bound_filters_every_broker_reads(seed: int) -> None:
     rng = random.Random(seed)
     bound: list[Filter] = []
     for _ in range(12):
-        filter_ = some_filter(rng)
-        if filter_ is not None:
+        filter = some_filter(rng)
+        if filter is not None:
             with suppress(InvalidInput):
-                bound.append(filter_.bind(some_values(rng)))
+                bound.append(filter.bind(some_values(rng)))
     for one, other in pairwise(bound):
         made = [merge([one, other]), merge(bound[:4])]
         with suppress(LimitExceeded):
@@ -177,21 +177,21 @@ def test_a_comparison_with_another_kind_is_unknown_and_no_error() -> None:
 
 
 def test_all_variables_need_a_value_to_bind_and_others_do_not_matter() -> None:
-    filter_ = our.fresh("n < :x AND m < :y")
+    filter = our.fresh("n < :x AND m < :y")
     with pytest.raises(InvalidBinding, match="pass y=") as caught:
-        filter_.bind({"x": 1})
+        filter.bind({"x": 1})
     assert caught.value.name == "y"
-    assert str(filter_.bind({"x": 1, "y": 2, "z": 3})) == "m < 2 AND n < 1"
-    assert str(filter_.substitute({"x": 1})) == "m < :y AND n < 1"
-    assert filter_.substitute({"z": 1}) == filter_
+    assert str(filter.bind({"x": 1, "y": 2, "z": 3})) == "m < 2 AND n < 1"
+    assert str(filter.substitute({"x": 1})) == "m < :y AND n < 1"
+    assert filter.substitute({"z": 1}) == filter
 
 
 def test_a_bound_collection_has_a_longest_length() -> None:
-    filter_ = our.fresh("n IN :x")
+    filter = our.fresh("n IN :x")
     for count in (MAX_IN_VALUES - 1, MAX_IN_VALUES):
-        assert filter_.matches({"n": 1}, {"x": range_list(count)})
-        assert not filter_.bind({"x": range_list(count)}).variables
-    for attempt in (filter_.bind, lambda values: filter_.matches({"n": 1}, values)):
+        assert filter.matches({"n": 1}, {"x": range_list(count)})
+        assert not filter.bind({"x": range_list(count)}).variables
+    for attempt in (filter.bind, lambda values: filter.matches({"n": 1}, values)):
         with pytest.raises(LimitExceeded, match="MAX_IN_VALUES"):
             attempt({"x": range_list(MAX_IN_VALUES + 1)})
 
@@ -201,7 +201,7 @@ def range_list(count: int) -> list[Any]:
 
 
 def test_a_bound_text_has_a_longest_length() -> None:
-    filter_ = our.fresh("s = :x")
-    assert not filter_.bind({"x": "s" * MAX_STRING_CHARS}).variables
+    filter = our.fresh("s = :x")
+    assert not filter.bind({"x": "s" * MAX_STRING_CHARS}).variables
     with pytest.raises(InvalidBinding, match="MAX_STRING_CHARS"):
-        filter_.bind({"x": "s" * (MAX_STRING_CHARS + 1)})
+        filter.bind({"x": "s" * (MAX_STRING_CHARS + 1)})

@@ -45,18 +45,18 @@ def test_canonical_forms(text: str, canonical: str) -> None:
 
 @our.examples(200)
 @given(our.filters(variables=True), our.SEEDS)
-def test_the_order_of_the_parts_does_not_matter(filter_: Filter, seed: int) -> None:
+def test_the_order_of_the_parts_does_not_matter(filter: Filter, seed: int) -> None:
     rng = random.Random(seed)
     shuffled = []
-    for conjunction in filter_.conjunctions:
+    for conjunction in filter.conjunctions:
         parts = list(conjunction.parts) * rng.randint(1, 2)
         rng.shuffle(parts)
         shuffled.append(Conjunction.of(parts))
     rng.shuffle(shuffled)
     again = Filter.of(shuffled * rng.randint(1, 2))
-    assert again == filter_
-    assert hash(again) == hash(filter_)
-    assert str(again) == str(filter_)
+    assert again == filter
+    assert hash(again) == hash(filter)
+    assert str(again) == str(filter)
 
 
 def test_lists_grow_only_to_the_limit() -> None:

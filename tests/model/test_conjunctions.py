@@ -21,9 +21,9 @@ def conjunction(text: str) -> Conjunction:
 
 
 @given(our.filters(), our.SEEDS)
-def test_a_conjunction_is_true_where_all_its_parts_are(filter_: Filter, seed: int) -> None:
-    for each in filter_.conjunctions:
-        for event in our.nearby(filter_, seed=seed, count=5):
+def test_a_conjunction_is_true_where_all_its_parts_are(filter: Filter, seed: int) -> None:
+    for each in filter.conjunctions:
+        for event in our.nearby(filter, seed=seed, count=5):
             truths = {part.truth(event) for part in each.parts}
             expected = False if False in truths else None if None in truths else True
             assert each.truth(event) is expected

@@ -156,7 +156,7 @@ def test_the_value_of_an_attribute_is_plain() -> None:
     assert evaluate(Attribute("at"), {"at": our.TIMES[2]}) == our.TIMES[1]
 
 
-# The table of edge values -----------------------------------------------------------------------
+# --- the table of edge values ---
 
 SPOKEN = {"matches": True, "no": False, "unknown": None}
 NAMES = {"nan": math.nan, "inf": math.inf, "at": datetime.fromisoformat, "float": float}
@@ -170,10 +170,10 @@ def test_the_table_of_edge_values(row: dict[str, str]) -> None:
     text, event = code(row["filter"]), eval(code(row["event"]), {"__builtins__": {}}, NAMES)
     expected = SPOKEN[row["verdict"]]
     (condition,) = our.trees(text)
-    filter_ = our.fresh(text)
+    filter = our.fresh(text)
     assert truth(condition, event) is expected
-    assert filter_.truth(event) is expected
-    assert (~filter_).truth(event) is (None if expected is None else not expected)
-    assert filter_.explain(event).truth is expected
+    assert filter.truth(event) is expected
+    assert (~filter).truth(event) is (None if expected is None else not expected)
+    assert filter.explain(event).truth is expected
     (batch,) = to_batches([event])
-    assert [filter_.truth(each) for each in rows(batch)] == [expected]
+    assert [filter.truth(each) for each in rows(batch)] == [expected]

@@ -162,7 +162,7 @@ def test_conform_drops_columns_of_nothing_and_checks_names() -> None:
         conform(pa.record_batch({"": pa.array([1])}))
 
 
-# Flattening -------------------------------------------------------------------------------------
+# --- flattening ---
 
 
 @pytest.mark.parametrize(

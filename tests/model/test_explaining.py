@@ -16,21 +16,21 @@ from tests import strategies as our
 @our.examples(150)
 @given(our.filters(variables=True), our.bindings(), our.SEEDS)
 def test_an_explanation_says_what_the_truth_is(
-    filter_: Filter, values: dict[str, Any], seed: int
+    filter: Filter, values: dict[str, Any], seed: int
 ) -> None:
     try:
-        bound = filter_.bind(values)
+        bound = filter.bind(values)
     except InvalidBinding:
         reject()
     for event in our.nearby(bound, seed=seed, count=5):
-        told = filter_.explain(event, values)
-        assert told.truth is filter_.truth(event, values)
-        assert told.matched is filter_.matches(event, values)
+        told = filter.explain(event, values)
+        assert told.truth is filter.truth(event, values)
+        assert told.matched is filter.matches(event, values)
         assert bool(told.failures) is not told.matched or not told.alternatives
         assert [each.truth for each in told.alternatives] == [
-            each.truth(event, values) for each in filter_.conjunctions
+            each.truth(event, values) for each in filter.conjunctions
         ]
-        for alternative, conjunction in zip(told.alternatives, filter_.conjunctions, strict=True):
+        for alternative, conjunction in zip(told.alternatives, filter.conjunctions, strict=True):
             texts = [finding.text for finding in alternative.findings]
             assert texts == [str(part) for part in conjunction.parts]
             assert all(finding.reason for finding in alternative.findings)

@@ -19,16 +19,16 @@ from tests import strategies as our
 
 @our.examples(150)
 @given(our.filters(variables=True))
-def test_equality_hash_and_pickling_agree(filter_: Filter) -> None:
-    again = pickle.loads(pickle.dumps(filter_))
-    twin = our.fresh(str(filter_))
+def test_equality_hash_and_pickling_agree(filter: Filter) -> None:
+    again = pickle.loads(pickle.dumps(filter))
+    twin = our.fresh(str(filter))
     for other in (again, twin):
-        assert other == filter_
-        assert hash(other) == hash(filter_)
-        assert str(other) == str(filter_)
-        assert {filter_: 1}[other] == 1
-    assert [pickle.loads(pickle.dumps(each)) for each in filter_.conjunctions] == list(
-        filter_.conjunctions
+        assert other == filter
+        assert hash(other) == hash(filter)
+        assert str(other) == str(filter)
+        assert {filter: 1}[other] == 1
+    assert [pickle.loads(pickle.dumps(each)) for each in filter.conjunctions] == list(
+        filter.conjunctions
     )
 
 
@@ -71,9 +71,9 @@ def test_a_filter_crosses_processes() -> None:
 
 
 def test_what_a_filter_names() -> None:
-    filter_ = our.fresh("n < :x AND s = 'a' OR m + n > :y OR ok IN (:z, TRUE)")
-    assert filter_.attributes == {"n", "s", "m", "ok"}
-    assert filter_.variables == {"x", "y", "z"}
+    filter = our.fresh("n < :x AND s = 'a' OR m + n > :y OR ok IN (:z, TRUE)")
+    assert filter.attributes == {"n", "s", "m", "ok"}
+    assert filter.variables == {"x", "y", "z"}
     assert TRUE.attributes == FALSE.variables == frozenset()
 
 
@@ -103,11 +103,11 @@ def test_filters_combine_with_filters_only(operand: object) -> None:
 
 
 def test_truth_is_sqls() -> None:
-    filter_ = our.fresh("n < 5 OR s = 'a'")
-    assert filter_.truth({"n": 1}) is True
-    assert filter_.truth({"n": 9}) is None
-    assert filter_.truth({"n": 9, "s": "b"}) is False
-    assert not filter_.matches({"n": 9})
+    filter = our.fresh("n < 5 OR s = 'a'")
+    assert filter.truth({"n": 1}) is True
+    assert filter.truth({"n": 9}) is None
+    assert filter.truth({"n": 9, "s": "b"}) is False
+    assert not filter.matches({"n": 9})
 
 
 def test_a_conjunction_knows_its_domains_and_its_contradictions() -> None:
@@ -120,7 +120,7 @@ def test_a_conjunction_knows_its_domains_and_its_contradictions() -> None:
 
 
 def test_the_example_of_the_documentation() -> None:
-    filter_ = palio.Filter.of([Conjunction.of([Constraint.of("n", "<", 5)])])
-    assert filter_ == palio.parse("n < 5")
+    filter = palio.Filter.of([Conjunction.of([Constraint.of("n", "<", 5)])])
+    assert filter == palio.parse("n < 5")
     with pytest.raises(InvalidInput, match="no value"):
         our.fresh("n < :x").matches({"n": 1})

@@ -26,15 +26,15 @@ def test_reducing_keeps_the_truth(text: str, values: dict[str, Any], seed: int) 
     (condition,) = our.trees(text)
     note(text)
     try:
-        filter_ = reduce(condition)
-        bound = filter_.bind(values)
+        filter = reduce(condition)
+        bound = filter.bind(values)
     except InvalidInput:
         return
-    opposites = reduce(Not(condition)), ~filter_
+    opposites = reduce(Not(condition)), ~filter
     for event in our.nearby(bound, seed=seed, count=15):
         expected = truth(condition, event, values)
-        assert filter_.truth(event, values) is expected, event
-        assert filter_.matches(event, values) is (expected is True)
+        assert filter.truth(event, values) is expected, event
+        assert filter.matches(event, values) is (expected is True)
         negated = None if expected is None else not expected
         assert all(each.truth(event, values) is negated for each in opposites), event
 
@@ -53,13 +53,13 @@ def test_filters_combine_as_their_truths_do(one: Filter, other: Filter, seed: in
 
 @our.examples(100)
 @given(our.filters(variables=True))
-def test_reducing_what_is_reduced_changes_nothing(filter_: Filter) -> None:
-    assert filter_ & TRUE == filter_
-    assert filter_ | FALSE == filter_
-    assert filter_ & FALSE == FALSE
-    assert filter_ | TRUE == TRUE
-    assert filter_ & filter_ == filter_
-    assert filter_ | filter_ == filter_
+def test_reducing_what_is_reduced_changes_nothing(filter: Filter) -> None:
+    assert filter & TRUE == filter
+    assert filter | FALSE == filter
+    assert filter & FALSE == FALSE
+    assert filter | TRUE == TRUE
+    assert filter & filter == filter
+    assert filter | filter == filter
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_constants_that_mean_nothing_are_refused() -> None:
         reduce(Test(literal(1), Op.LT, literal("a")))
 
 
-# Limits -----------------------------------------------------------------------------------------
+# --- limits ---
 
 
 def alternatives(count: int) -> str:

@@ -21,10 +21,10 @@ from tests import strategies as our
 
 @our.examples(150)
 @given(our.filters(variables=True))
-def test_a_printed_filter_reads_back(filter_: Filter) -> None:
-    again = our.fresh(str(filter_))
-    assert again == filter_
-    assert str(again) == str(filter_)
+def test_a_printed_filter_reads_back(filter: Filter) -> None:
+    again = our.fresh(str(filter))
+    assert again == filter
+    assert str(again) == str(filter)
 
 
 @our.examples(200)

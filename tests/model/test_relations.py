@@ -24,11 +24,11 @@ from tests import strategies as our
 from tests.tables import code, table
 
 
-def matched(events: Sequence[our.Event], filter_: Filter) -> list[our.Event]:
-    return [event for event in events if filter_.matches(event)]
+def matched(events: Sequence[our.Event], filter: Filter) -> list[our.Event]:
+    return [event for event in events if filter.matches(event)]
 
 
-# Soundness --------------------------------------------------------------------------------------
+# --- soundness ---
 
 
 @our.examples(150)
@@ -90,7 +90,7 @@ def test_values_may_be_handed_in_or_bound_before(
     assert overlaps(announcing, specific, other) == overlaps(announcing, specific.bind(other))
 
 
-# Completeness -----------------------------------------------------------------------------------
+# --- completeness ---
 
 NUMERIC = (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IN, Op.NOT_IN, Op.EXISTS, Op.ABSENT)
 
@@ -149,7 +149,7 @@ def test_the_universe_of_numbers_is_dense_enough_to_notice() -> None:
     assert not truly_covers([Constraint.of("n", ">", 2**53 + 1)], near[1])
 
 
-# Strings: what is missed ------------------------------------------------------------------------
+# --- strings: what is missed ---
 
 UNIVERSE = sorted(
     {"".join(letters) for size in range(6) for letters in product("!ab~", repeat=size)}
@@ -236,7 +236,7 @@ def test_a_listed_gap_is_still_one(general: str, specific: str) -> None:
             assert wide.matches(event) or not narrow.matches(event), event
 
 
-# Cases ------------------------------------------------------------------------------------------
+# --- cases ---
 
 
 @pytest.mark.parametrize(

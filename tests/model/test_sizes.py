@@ -30,16 +30,16 @@ def of(*constraints: Constraint) -> Filter:
     return Filter((Conjunction.of(constraints),))
 
 
-def reads_back(filter_: Filter) -> None:
+def reads_back(filter: Filter) -> None:
     """Within the limits, and so is its text."""
-    check_size(filter_.conjunctions)
-    assert our.fresh(str(filter_)) == filter_
+    check_size(filter.conjunctions)
+    assert our.fresh(str(filter)) == filter
 
 
-def is_too_large(filter_: Filter, limit: str) -> None:
+def is_too_large(filter: Filter, limit: str) -> None:
     """Refused, and naming the limit."""
     with pytest.raises(LimitExceeded) as caught:
-        check_size(filter_.conjunctions)
+        check_size(filter.conjunctions)
     assert caught.value.limit == limit
 
 
@@ -178,7 +178,7 @@ def test_values_that_make_a_filter_too_large_are_refused(
 
 def test_a_collection_bound_in_many_places_costs_no_more_than_the_limit() -> None:
     """Half a thousand lists of ten thousand would be five million constants."""
-    filter_ = our.fresh(" AND ".join(f"a{place} NOT IN :x" for place in range(500)))
+    filter = our.fresh(" AND ".join(f"a{place} NOT IN :x" for place in range(500)))
     seen = 0
 
     class Counted(list[object]):
@@ -188,5 +188,5 @@ def test_a_collection_bound_in_many_places_costs_no_more_than_the_limit() -> Non
             return super().__iter__()
 
     with pytest.raises(LimitExceeded, match="MAX_CONSTANTS"):
-        filter_.bind({"x": Counted(range(MAX_IN_VALUES))})  # type: ignore[dict-item]  # a list
+        filter.bind({"x": Counted(range(MAX_IN_VALUES))})  # type: ignore[dict-item]  # a list
     assert seen <= 2 * MAX_CONSTANTS

@@ -161,7 +161,7 @@ def test_canonical_numbers_are_equal_exactly_when_the_numbers_are(
     assert (repr(a) == repr(b)) == (one == other)
 
 
-# The line ---------------------------------------------------------------------------------------
+# --- the line ---
 
 
 @our.examples(300)
@@ -278,7 +278,7 @@ def test_past_prefix_steps_over_surrogates_and_carries() -> None:
     assert past_prefix_bytes(b"a\xff") == b"b"
 
 
-# Names and sizes --------------------------------------------------------------------------------
+# --- names and sizes ---
 
 
 @pytest.mark.parametrize("name", ["", None, 5, b"a", "\ud800"])

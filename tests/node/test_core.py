@@ -96,13 +96,13 @@ INPUTS: dict[str, Callable[[Broker], None]] = {
 }
 
 
-@pytest.mark.parametrize("input", INPUTS)
-def test_an_input_touches_no_neighbour_whom_it_does_not_concern(input: str) -> None:
+@pytest.mark.parametrize("name", INPUTS)
+def test_an_input_touches_no_neighbour_whom_it_does_not_concern(name: str) -> None:
     few, many = Broker(neighbours=1, durables=1), Broker(neighbours=100, durables=1)
     for broker in (few, many):  # what is made once is there
         broker.receive(event(1))
         broker.receive(event(2, durable=True))
-    assert calls_of(lambda: INPUTS[input](many)) == calls_of(lambda: INPUTS[input](few))
+    assert calls_of(lambda: INPUTS[name](many)) == calls_of(lambda: INPUTS[name](few))
 
 
 def test_what_was_seen_touches_no_durable_subscription_for_which_nothing_waits() -> None:

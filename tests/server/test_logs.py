@@ -12,12 +12,12 @@ from palio.server.logs import configure_logs
 
 
 @contextmanager
-def logging_to(stream: io.StringIO, level: str, format: str) -> Iterator[logging.Logger]:
+def logging_to(stream: io.StringIO, level: str, style: str) -> Iterator[logging.Logger]:
     names = ("palio", "uvicorn")
     before = {
         name: (logging.getLogger(name).level, logging.getLogger(name).propagate) for name in names
     }
-    handler = configure_logs(level, format, stream)
+    handler = configure_logs(level, style, stream)
     try:
         yield logging.getLogger("palio.node")
     finally:
@@ -60,10 +60,10 @@ def test_what_others_chose_cannot_forge_a_line_or_a_pair(value: str) -> None:
     assert json.loads(line.partition("reason=")[2]) == value
 
 
-@pytest.mark.parametrize("format", ["text", "json"])
-def test_an_exception_is_shown(format: str) -> None:
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_an_exception_is_shown(style: str) -> None:
     stream = io.StringIO()
-    with logging_to(stream, "info", format) as logger:
+    with logging_to(stream, "info", style) as logger:
         try:
             raise ValueError("a bug")
         except ValueError:

@@ -44,8 +44,10 @@ async def load(url: str, ready: asyncio.Semaphore) -> None:
                 ready.release()
 
 
-@pytest.mark.parametrize("round", range(ROUNDS))
-async def test_a_broker_under_load_ends_with_0_and_no_traceback(round: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", range(ROUNDS))
+async def test_a_broker_under_load_ends_with_0_and_no_traceback(
+    number: int, tmp_path: Path
+) -> None:
     command = ("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), "--json")
     broker = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "palio", *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
@@ -61,7 +63,7 @@ async def test_a_broker_under_load_ends_with_0_and_no_traceback(round: int, tmp_
             for _ in tasks:
                 await ready.acquire()
             broker.send_signal(signal.SIGTERM)
-            for each in tasks[: round % CLIENTS]:  # some leave at the same moment
+            for each in tasks[: number % CLIENTS]:  # some leave at the same moment
                 each.cancel()
             _, errors = await broker.communicate()
     finally:

@@ -48,9 +48,9 @@ def answers(events: pa.Table, rows: list[dict[str, Any]]) -> dict[str, list[list
     """Each kind of answer as `Reference` has it."""
     oracle = Reference()
     for row in rows:
-        filter_ = palio.parse(row["filter"])
-        assert isinstance(filter_, Filter)
-        oracle.add(row["id"], filter_)
+        filter = palio.parse(row["filter"])
+        assert isinstance(filter, Filter)
+        oracle.add(row["id"], filter)
     who = {row["id"]: row["subscriber"] for row in rows}
     (batch,) = events.to_batches()
     pairs = [(int(row), int(key)) for row, key in zip(*oracle.match(batch), strict=True)]

@@ -61,11 +61,11 @@ def drawn(rng: random.Random) -> dict[str, Any]:
 
 def holds(row: dict[str, Any], event: dict[str, Any]) -> bool:
     """By the definition."""
-    filter_ = palio.parse(row["filter"])
-    assert isinstance(filter_, Filter)
+    filter = palio.parse(row["filter"])
+    assert isinstance(filter, Filter)
     at, since, until = event.get("at"), row.get("valid_from"), row.get("valid_to")
     return (
-        filter_.matches(event, row.get("parameters"))
+        filter.matches(event, row.get("parameters"))
         and (since is None or (at is not None and at >= since))
         and (until is None or (at is not None and at < until))
     )

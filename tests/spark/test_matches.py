@@ -18,7 +18,6 @@ import pytest
 
 import palio
 from palio.errors import InvalidInput
-from palio.model import Filter
 from palio.spark import match, rejects, subscriptions
 
 if TYPE_CHECKING:
@@ -85,18 +84,12 @@ def attributes(row: tuple[Any, ...]) -> dict[str, Any]:
     return {name: value for name, value in event.items() if value is not None}
 
 
-def filter_of(text: str) -> Filter:
-    found = palio.parse(text)
-    assert isinstance(found, Filter)
-    return found
-
-
 def expected(filters: dict[Any, str]) -> set[tuple[int, Any]]:
     return {
         (row[0], name)
         for row in ROWS
         for name, text in filters.items()
-        if filter_of(text).matches(attributes(row))
+        if palio.parse_filter(text).matches(attributes(row))
     }
 
 
@@ -266,7 +259,7 @@ def test_fields_that_differ_in_case_are_different(spark: SparkSession) -> None:
     assert sorted(map(tuple, found)) == [(1, "X"), (2, "x")]
 
 
-# As of -------------------------------------------------------------------------------------------
+# --- as of ---
 
 
 def test_parameters_count_at_the_time_of_the_event(spark: SparkSession, events: DataFrame) -> None:
@@ -291,8 +284,8 @@ def test_parameters_count_at_the_time_of_the_event(spark: SparkSession, events: 
             if (since is None or (at is not None and since <= at)) and (
                 until is None or (at is not None and at < until)
             ):
-                filter_ = filter_of(row["filter"])
-                if filter_.matches({"price": price}, row.get("parameters")):
+                filter = palio.parse_filter(row["filter"])
+                if filter.matches({"price": price}, row.get("parameters")):
                     oracle.append((number, row["id"]))
     assert sorted(map(tuple, found)) == sorted(oracle)
     with pytest.raises(InvalidInput, match="say which column is the events' time"):
@@ -335,7 +328,7 @@ def test_a_file_may_be_given_as_an_address_or_have_a_name_like_a_pattern(tmp_pat
         assert match(given, [{"id": 1, "filter": "x = 1"}], "any").count() == 1
 
 
-# Streams -----------------------------------------------------------------------------------------
+# --- streams ---
 
 
 def test_a_stream_takes_up_new_subscriptions_with_its_next_batch(

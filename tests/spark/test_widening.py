@@ -7,14 +7,8 @@ import pytest
 
 import palio
 from palio.matching import Index, Reference
-from palio.model import Filter, to_batch
+from palio.model import to_batch
 from palio.spark.widening import MAX_COLUMNS, Wide
-
-
-def skeleton(text: str) -> Filter:
-    found = palio.parse(text)
-    assert isinstance(found, Filter)
-    return found
 
 
 def test_rows_of_many_shapes_mean_what_they_meant(rng: random.Random) -> None:
@@ -27,11 +21,11 @@ def test_rows_of_many_shapes_mean_what_they_meant(rng: random.Random) -> None:
             text = operator.endswith("WITH") or rng.random() < 0.3
             parts.append(f"{'st'[number % 2] if text else 'xy'[number % 2]} {operator} :p{number}")
             values[f"p{number}"] = rng.choice(["a", "ab"]) if text else rng.choice([1, 2, 2.5])
-        filter_ = skeleton(" AND ".join(parts))
-        names = sorted(filter_.variables)
+        filter = palio.parse_filter(" AND ".join(parts))
+        names = sorted(filter.variables)
         row = tuple(values[name] for name in names)
-        if wide.take(filter_, names, tuple(map(type, row)), [place], [row]):
-            oracle.add(place, filter_, values)
+        if wide.take(filter, names, tuple(map(type, row)), [place], [row]):
+            oracle.add(place, filter, values)
     assert len(wide.places) > 50
     engine = Index()
     engine.add_many(np.array(wide.places), wide.skeleton, wide.columns())
@@ -56,15 +50,17 @@ def test_rows_of_many_shapes_mean_what_they_meant(rng: random.Random) -> None:
 )
 def test_what_is_no_conjunction_of_plain_comparisons(text: str) -> None:
     wide = Wide()
-    names = sorted(skeleton(text).variables)
-    assert not wide.take(skeleton(text), names, [int] * len(names), [0], [(1,) * len(names)])
+    names = sorted(palio.parse_filter(text).variables)
+    assert not wide.take(
+        palio.parse_filter(text), names, [int] * len(names), [0], [(1,) * len(names)]
+    )
     assert wide.places == []
 
 
 def test_an_attribute_may_be_compared_several_times() -> None:
     wide = Wide()
-    assert wide.take(skeleton("x > :a AND x > :b"), ["a", "b"], (int, int), [0], [(3, 5)])
-    assert wide.take(skeleton("x > :a"), ["a"], (int,), [1], [(4,)])
+    assert wide.take(palio.parse_filter("x > :a AND x > :b"), ["a", "b"], (int, int), [0], [(3, 5)])
+    assert wide.take(palio.parse_filter("x > :a"), ["a"], (int,), [1], [(4,)])
     engine = Index()
     engine.add_many([0, 1], wide.skeleton, wide.columns())
     assert engine.match(to_batch({"x": 5})).keys.tolist() == [1]
@@ -74,9 +70,9 @@ def test_an_attribute_may_be_compared_several_times() -> None:
 def test_the_limit_of_columns() -> None:
     wide = Wide()
     taken = [
-        wide.take(skeleton(f"x{number} < :a"), ["a"], (int,), [number], [(1,)])
+        wide.take(palio.parse_filter(f"x{number} < :a"), ["a"], (int,), [number], [(1,)])
         for number in range(MAX_COLUMNS + 1)
     ]
     assert taken == [True] * MAX_COLUMNS + [False]
-    assert wide.take(skeleton("x0 < :a"), ["a"], (int,), [MAX_COLUMNS], [(2,)])
+    assert wide.take(palio.parse_filter("x0 < :a"), ["a"], (int,), [MAX_COLUMNS], [(2,)])
     assert len(wide.columns()) == MAX_COLUMNS

@@ -73,9 +73,9 @@ def oracle(events: pa.RecordBatch, subs: list[dict[str, Any]]) -> set[tuple[int,
     """Event, id, subscriber."""
     engine = Reference()
     for key, row in enumerate(subs):
-        filter_ = palio.parse(row["filter"])
-        assert isinstance(filter_, Filter)
-        engine.add(key, filter_)
+        filter = palio.parse(row["filter"])
+        assert isinstance(filter, Filter)
+        engine.add(key, filter)
     found = engine.match(events)
     return {
         (event, subs[key]["id"], subs[key]["subscriber"])

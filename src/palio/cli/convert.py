@@ -25,10 +25,10 @@ def convert(dialect: str, source: str, *, as_json: bool) -> int:
     else:
         is_text = source.lstrip().startswith(("{", "["))
     text = text_of(source, is_text=is_text)
-    filter_: Filter = import_module(_READERS[dialect]).loads(text)
+    filter: Filter = import_module(_READERS[dialect]).loads(text)
     if as_json:
-        attributes = sorted(filter_.attributes)
-        show({"from": dialect, "filter": str(filter_), "attributes": attributes})
+        attributes = sorted(filter.attributes)
+        show({"from": dialect, "filter": str(filter), "attributes": attributes})
     else:
-        show(str(filter_))
+        show(str(filter))
     return 0

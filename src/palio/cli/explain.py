@@ -117,15 +117,15 @@ def _only_event(source: str) -> dict[str, Any]:
     return found[0]
 
 
-def meaning_of(filter_: Filter, values: Mapping[str, Any]) -> Meaning:
+def meaning_of(filter: Filter, values: Mapping[str, Any]) -> Meaning:
     """The meaning of a filter, with the values of those parameters that are known."""
-    known = {name: value for name, value in values.items() if name in filter_.variables}
-    filter_ = filter_.substitute(known)
-    conjunctions = filter_.conjunctions
+    known = {name: value for name, value in values.items() if name in filter.variables}
+    filter = filter.substitute(known)
+    conjunctions = filter.conjunctions
     return Meaning(
-        str(filter_),
-        tuple(sorted(filter_.attributes)),
-        tuple(sorted(filter_.variables)),
+        str(filter),
+        tuple(sorted(filter.attributes)),
+        tuple(sorted(filter.variables)),
         tuple(
             _alternative(each, _coverer(place, conjunctions))
             for place, each in enumerate(conjunctions)

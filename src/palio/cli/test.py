@@ -17,20 +17,20 @@ __all__ = ["test"]
 
 def test(text: str, source: str, parameters: Sequence[str], *, as_json: bool) -> int:
     """Print a verdict an event; 0 if one of them matches, as `grep` has it."""
-    filter_ = parse_filter(text)
+    filter = parse_filter(text)
     values = bindings(parameters)
-    check_bindings(filter_, values)
-    filter_.bind(values)  # refuses a missing or unusable value before any event is read
+    check_bindings(filter, values)
+    filter.bind(values)  # refuses a missing or unusable value before any event is read
     if not as_json:
         show_hints(text)
     matched, verdicts = False, list[dict[str, Any]]()
     for line, event in events(source):
-        explanation = filter_.explain(event, values)
+        explanation = filter.explain(event, values)
         matched |= explanation.matched
         if as_json:
             verdicts.append({"line": line, **msgspec.to_builtins(explanation)})
         else:
             show("match" if explanation.matched else str(explanation))
     if as_json:
-        show({"filter": str(filter_), "matched": matched, "events": verdicts})
+        show({"filter": str(filter), "matched": matched, "events": verdicts})
     return 0 if matched else 1

@@ -14,7 +14,7 @@ from palio.protocol.requests import Outcome, Waiter
 
 __all__ = ["answers", "finish", "log_refusal"]
 
-_log: Final = logging.getLogger("palio")
+logger: Final = logging.getLogger("palio")
 
 
 def answers(future: asyncio.Future[Any]) -> Waiter:
@@ -48,4 +48,4 @@ def log_refusal(told: asyncio.Future[Any] | None) -> None:
 def _log_failure(done: asyncio.Future[Any]) -> None:
     error = None if done.cancelled() else done.exception()
     if error is not None:
-        _log.warning("a change was not confirmed: %s", error)
+        logger.warning("a change was not confirmed: %s", error)

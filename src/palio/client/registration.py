@@ -35,7 +35,7 @@ from palio.protocol.receipts import NO_RECEIPTS, Receipts
 
 __all__ = ["Registration", "SubscriptionOptions"]
 
-_log: Final = logging.getLogger("palio")
+logger: Final = logging.getLogger("palio")
 
 KEPT_GAPS: Final = 1_000
 """Gaps that a subscription remembers; `lost` counts all events of all gaps."""
@@ -299,10 +299,10 @@ class Registration:
     def _warn(self, gap: Gap) -> None:
         """Log a gap that nobody asked to be told of; of late events the first, as many may come."""
         if not isinstance(gap, Late):
-            _log.warning("subscription %s: %s", self.what, gap)
+            logger.warning("subscription %s: %s", self.what, gap)
         elif not self._has_warned:
             self._has_warned = True
-            _log.warning(
+            logger.warning(
                 "subscription %s: %s; `late` counts further ones, on_gap= tells each",
                 self.what,
                 gap,

@@ -20,7 +20,7 @@ __all__ = ["Session"]
 CLOSE_S: Final = 5.0
 """How long a connection may take to write its last words."""
 
-_log: Final = logging.getLogger("palio")
+logger: Final = logging.getLogger("palio")
 
 
 class _Ear:
@@ -170,13 +170,13 @@ class Session:
         if self._was_lost:
             self._was_lost = False
             how = "all goes on" if resumed else "all is subscribed anew"
-            _log.warning("connected to %s again; %s", self.core.broker, how)
+            logger.warning("connected to %s again; %s", self.core.broker, how)
         self._tell(None)
 
     def unopened(self, error: PalioError, *, again: bool) -> None:
         """See `Connector`."""
         if again:
-            _log.info("%s", error)
+            logger.info("%s", error)
         else:
             self._tell(error)
 
@@ -186,13 +186,13 @@ class Session:
         broker = self.core.broker
         is_refused = isinstance(error, IllegalMessage) and not isinstance(error, DamagedFrame)
         if is_refused and self.core.stream.refusals == 1:
-            _log.error("what %s sent cannot be taken: %s", broker, error)
-        _log.warning("the connection to %s broke (%s); it is dialled again", broker, error)
+            logger.error("what %s sent cannot be taken: %s", broker, error)
+        logger.warning("the connection to %s broke (%s); it is dialled again", broker, error)
 
     def left_out(self, message: Message, error: IllegalMessage) -> None:
         """See `Connector`."""
         text = "%s cannot take what it was sent (%s), which is left out: %s"
-        _log.error(text, self.core.broker, type(message).__name__, error)
+        logger.error(text, self.core.broker, type(message).__name__, error)
 
     def _tell(self, error: PalioError | None) -> None:
         waiting, self._waiting = self._waiting, []

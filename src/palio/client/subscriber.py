@@ -36,7 +36,7 @@ from palio.model.values import Bindings
 
 __all__ = ["Attached", "Parameter", "Subscriber", "on"]
 
-_log: Final = logging.getLogger("palio")
+logger: Final = logging.getLogger("palio")
 
 AnyValue = TypeVar("AnyValue")
 AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Any])
@@ -117,7 +117,7 @@ class Subscriber:
 
     def failed(self, handler: str, event: Event, error: HandlerFailed) -> None:
         """Called when a handler raised; logs it. Override to do otherwise."""
-        _log.error("%s of %r raised for %r", handler, self, event, exc_info=error.__cause__)
+        logger.error("%s of %r raised for %r", handler, self, event, exc_info=error.__cause__)
 
     def refused(self, handler: str, error: PalioError) -> None:
         """Called when a handler will hear nothing more, for its subscription was ended; logs it.
@@ -125,7 +125,7 @@ class Subscriber:
         A broker may refuse one that it took before, when the session with it is made anew. The
         other handlers go on. Override to do otherwise.
         """
-        _log.error("%s of %r hears nothing more: %s", handler, self, error)
+        logger.error("%s of %r hears nothing more: %s", handler, self, error)
 
     @contextmanager
     def assigning(self) -> Iterator[None]:
@@ -227,10 +227,10 @@ class Attached:
         subscriber = self._subscriber
         used = frozenset[str]().union(*(each.what.variables for each in handlers))
         for name in sorted(_parameters(type(subscriber)) - used):
-            _log.warning("%r: no filter uses the Parameter %r", subscriber, name)
+            logger.warning("%r: no filter uses the Parameter %r", subscriber, name)
         for each in handlers:
             for name in each.narrowing:
-                _log.warning(
+                logger.warning(
                     "%s hears only events with the attribute %r, which its argument requires and "
                     "its filter does not name; if that is meant, add `EXISTS %s` to the filter",
                     each.function.__qualname__,
@@ -268,8 +268,8 @@ class Attached:
             self._queue.close()
         try:
             self._subscriber.refused(name, error)
-        except Exception:  # noqa: BLE001  # the application's own code; the other handlers go on
-            _log.exception("refused() of %r raised", self._subscriber)
+        except Exception:  # the application's own code; the other handlers go on
+            logger.exception("refused() of %r raised", self._subscriber)
 
     def stop(self) -> None:
         """Hear nothing more; handlers still deal with what waits."""
@@ -301,8 +301,8 @@ class Attached:
             failure.__cause__ = error
         try:
             self._subscriber.failed(name, event, failure)
-        except Exception:  # noqa: BLE001  # the application's own code again; later events still count
-            _log.exception("failed() of %r raised", self._subscriber)
+        except Exception:  # the application's own code again; later events still count
+            logger.exception("failed() of %r raised", self._subscriber)
 
 
 def _is_being_cancelled() -> bool:

@@ -51,7 +51,7 @@ class Bulk(msgspec.Struct, frozen=True):
     def filters(self) -> list[Filter | InvalidInput]:
         """All of it in the order of the input."""
         found: dict[int, Filter | InvalidInput] = {
-            place: filter_ for group in self.groups for place, filter_ in group.filters()
+            place: filter for group in self.groups for place, filter in group.filters()
         }
         found.update(self.singles)
         found.update(self.rejects)

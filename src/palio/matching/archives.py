@@ -53,10 +53,10 @@ class Written(NamedTuple):
     destination: int
 
     @classmethod
-    def of(cls, key: int, filter_: Filter, values: Bindings, destination: int) -> Written:
+    def of(cls, key: int, filter: Filter, values: Bindings, destination: int) -> Written:
         """The row of a filter."""
         plain = {name: _plain(value) for name, value in values.items()}
-        return cls(key, str(filter_), msgspec.msgpack.encode(plain), destination)
+        return cls(key, str(filter), msgspec.msgpack.encode(plain), destination)
 
     def read(self) -> tuple[Filter, Bindings]:
         """The filter, and the values of its parameters."""

@@ -115,7 +115,7 @@ class CompiledLayer:
     def _with(self, tombstones: Words, more: int) -> CompiledLayer:
         return replace(self, tombstones=tombstones, removed=self.removed + more)
 
-    # -- answers ----------------------------------------------------------------------------------
+    # --- answers ---
 
     def codes_of(self, events: pa.RecordBatch, exported: int = 0) -> Codes:
         """See `Layer`."""

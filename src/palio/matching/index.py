@@ -80,7 +80,7 @@ class Index:
         self._scans = Scans()
         self._conforming: pa.Schema | None = None
 
-    # -- changes ----------------------------------------------------------------------------------
+    # --- changes ---
 
     def add(
         self,
@@ -199,7 +199,7 @@ class Index:
         """Merge all layers and changes in this thread, and put the result in place."""
         self._store.merge()
 
-    # -- matching ---------------------------------------------------------------------------------
+    # --- matching ---
 
     def match(self, events: pa.RecordBatch) -> Matches:
         """All pairs (row, key) of an event and a filter it matches, sorted."""
@@ -270,7 +270,7 @@ class Index:
         kernels = ready() or self._warm_up.kernels(self._store.rows * events)
         return self._store.snapshot(kernels, events)
 
-    # -- files ------------------------------------------------------------------------------------
+    # --- files ---
 
     def save(self, path: str | Path) -> None:
         """Write the index to a directory of flat files, everything merged."""
@@ -290,7 +290,7 @@ class Index:
         index._scans.known = set(_scans_of(layers))
         return index
 
-    # -- about it ---------------------------------------------------------------------------------
+    # --- about it ---
 
     def explain(self, key: int, event: Mapping[str, Any]) -> Explanation:
         """Why a filter matches an event, or why not."""

@@ -84,11 +84,11 @@ class Saving:
     def _note(self, name: str) -> None:
         self._sums[name] = _sum_of(self.home / name)
 
-    def finish(self, name: str, format: int, meta: msgspec.Struct) -> None:
+    def finish(self, name: str, version: int, meta: msgspec.Struct) -> None:
         """Write the manifest, with what else the directory says about itself."""
         raw = msgspec.Raw(msgspec.msgpack.encode(meta))
         body = msgspec.msgpack.encode(_Body(self._sums, raw))
-        manifest = _Manifest(_MAGIC, format, zlib.crc32(body), body)
+        manifest = _Manifest(_MAGIC, version, zlib.crc32(body), body)
         with files.replaced(self.home / name, self._mode, sync=False) as file:
             file.write(msgspec.msgpack.encode(manifest))
 
@@ -96,7 +96,7 @@ class Saving:
 class Loading(Generic[Meta]):
     """Reads the files of a directory that `Saving` wrote, each after its checksum."""
 
-    def __init__(self, home: Path, name: str, what: str, format: int, meta: type[Meta]) -> None:
+    def __init__(self, home: Path, name: str, what: str, version: int, meta: type[Meta]) -> None:
         self.home = home
         self._what = what
         self._path = home / name
@@ -107,13 +107,13 @@ class Loading(Generic[Meta]):
         try:
             manifest = msgspec.msgpack.decode(data, type=_Manifest)
         except (msgspec.MsgspecError, ValueError):
-            self._refuse_older(data, format)
+            self._refuse_older(data, version)
             raise self.damaged(name, "it is no manifest") from None
         if manifest.magic != _MAGIC or zlib.crc32(manifest.body) != manifest.crc:
             raise self.damaged(name, "its checksum differs")
-        if manifest.format != format:
+        if manifest.format != version:
             raise InvalidInput(
-                f"{home} has format {manifest.format}, not {format}; save the {what} again"
+                f"{home} has format {manifest.format}, not {version}; save the {what} again"
             )
         try:
             body = msgspec.msgpack.decode(manifest.body, type=_Body)
@@ -122,7 +122,7 @@ class Loading(Generic[Meta]):
             raise self.damaged(name, str(error)) from None
         self._sums = body.files
 
-    def _refuse_older(self, data: bytes, format: int) -> None:
+    def _refuse_older(self, data: bytes, version: int) -> None:
         """Before manifests, the file held what it says about itself and nothing else."""
         try:
             found = msgspec.msgpack.decode(data)
@@ -131,7 +131,7 @@ class Loading(Generic[Meta]):
         if isinstance(found, dict) and "format" in found:
             raise InvalidInput(
                 f"{self.home} has format {found['format']!r:.20}, which has no checksums, not "
-                f"{format}; make the {self._what} again from its source"
+                f"{version}; make the {self._what} again from its source"
             )
 
     def damaged(self, name: str, problem: str) -> FileDamaged:

@@ -96,7 +96,7 @@ class RecentLayer:
         )
         return RecentLayer(self.kernels, columns, rows, cuts, tables), changed
 
-    # -- matching ---------------------------------------------------------------------------------
+    # --- matching ---
 
     def codes_of(self, events: pa.RecordBatch, exported: int = 0) -> Codes:
         """See `Layer`."""
@@ -180,7 +180,7 @@ class RecentLayer:
         places = np.searchsorted(self.rows.keys, self.match_event(event))
         return self.rows.destinations.take(places)
 
-    # -- as a compiled layer ----------------------------------------------------------------------
+    # --- as a compiled layer ---
 
     def compiled(self) -> CompiledLayer | None:
         """The rows as a compiled layer; None if there are none."""

@@ -114,8 +114,8 @@ class Reference:
     def save(self, path: str | Path) -> None:
         """Write the filters to a file, as texts with the values of their parameters."""
         written = (
-            Written.of(key, filter_, self._values[key], self._destinations[key])
-            for key, filter_ in self._filters.items()
+            Written.of(key, filter, self._values[key], self._destinations[key])
+            for key, filter in self._filters.items()
         )
         write_filters(path, written)
 

@@ -189,7 +189,7 @@ class Segment:
         """The bits of a segment without a tombstone."""
         return np.zeros(len(self.keys) // 64 + 1, np.uint64)
 
-    # -- codes ------------------------------------------------------------------------------------
+    # --- codes ---
 
     def codes_of(self, events: pa.RecordBatch, exported: int = 0) -> Codes:
         """A code for every slot and event; `exported` is the address of the batch if it has one."""
@@ -211,7 +211,7 @@ class Segment:
             self.texts.code(events, codes)
         return codes
 
-    # -- matching ---------------------------------------------------------------------------------
+    # --- matching ---
 
     def match(self, codes: Codes, tombstones: Words) -> Found:
         """The keys that each event matches, by the cheaper plan."""

@@ -156,7 +156,7 @@ def load(path: str | Path, mmap: bool) -> tuple[Subscriptions, tuple[CompiledLay
     )
 
 
-# Layers -----------------------------------------------------------------------------------------
+# --- layers ---
 
 
 def _save_layer(saving: Saving, at: int, layer: CompiledLayer) -> _PartMeta:
@@ -254,14 +254,14 @@ def _guards(
 
 def _residuals(subscriptions: Subscriptions, key: int, place: int) -> tuple[Residual, ...]:
     """What a guard demands, from the filter it came from."""
-    filter_ = subscriptions[key].filter
+    filter = subscriptions[key].filter
     table = subscriptions.table_of(key)
     if isinstance(table, Table):
-        filter_ = table.skeleton
-    return bound_residuals(filter_.conjunctions[place], subscriptions[key].values)
+        filter = table.skeleton
+    return bound_residuals(filter.conjunctions[place], subscriptions[key].values)
 
 
-# Subscriptions ----------------------------------------------------------------------------------
+# --- subscriptions ---
 
 
 def _save_table(saving: Saving, at: int, table: Table) -> _TableMeta:

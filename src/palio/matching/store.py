@@ -70,7 +70,7 @@ class LayerStore:
         """The number of rows, with a row for each change."""
         return self._state.rows + len(self._state.changes)
 
-    # -- changes ----------------------------------------------------------------------------------
+    # --- changes ---
 
     def note(self, key: int, subscription: Subscription | None) -> None:
         """Note that a key has another subscription, or none."""
@@ -128,7 +128,7 @@ class LayerStore:
             for key, subscription in changes[job.count :]:
                 self._state.note(key, subscription)
 
-    # -- snapshots --------------------------------------------------------------------------------
+    # --- snapshots ---
 
     def snapshot(self, kernels: Kernels | None, events: int = 0) -> Snapshot:
         """All changes made before; `events` will be matched with it."""

@@ -77,13 +77,13 @@ class Recipe:
 
 
 @lru_cache(maxsize=4096)
-def recipe_of(filter_: Filter) -> Recipe:
+def recipe_of(filter: Filter) -> Recipe:
     """The recipe of a filter."""
     uses: dict[str, list[Use]] = {}
     others: set[str] = set()
     fixed: list[tuple[Use, int | float]] = []
-    plain = len(filter_.conjunctions) == 1
-    for conjunction in filter_.conjunctions:
+    plain = len(filter.conjunctions) == 1
+    for conjunction in filter.conjunctions:
         parts: list[Constraint | Residual] = [*conjunction.constraints, *conjunction.residuals]
         for part in parts:
             if not isinstance(part, Constraint) or part.op not in RANGES or part.ignore_case:
@@ -97,7 +97,7 @@ def recipe_of(filter_: Filter) -> Recipe:
                 plain = False
                 others |= part.variables
     numeric = {name: tuple(places) for name, places in uses.items() if name not in others}
-    constraints = [each for one in filter_.conjunctions for each in one.constraints]
+    constraints = [each for one in filter.conjunctions for each in one.constraints]
     tests = any(each.ignore_case or each.op in TESTS for each in constraints)
     once = plain and not fixed and all(len(places) == 1 for places in numeric.values())
     return Recipe(numeric, tuple(fixed), plain, once, tests)
@@ -324,10 +324,10 @@ def _plain(values: Any) -> Any:
     return array.cast(pa.utf8()) if types.is_large_string(array.type) else array
 
 
-def without(filter_: Filter, names: frozenset[str]) -> Filter:
+def without(filter: Filter, names: frozenset[str]) -> Filter:
     """A filter without the constraints and residuals that use some variables."""
     kept = []
-    for conjunction in filter_.conjunctions:
+    for conjunction in filter.conjunctions:
         parts: list[Constraint | Residual] = [*conjunction.constraints, *conjunction.residuals]
         kept.append(Conjunction.of(part for part in parts if not part.variables & names))
     return Filter.of(kept)

@@ -97,8 +97,8 @@ def _try_all(kernels: Kernels) -> None:
     _try_programs(kernels, events)
     log = ChangeLog()
     for key in (0, 1):
-        filter_ = Filter.of([Conjunction.of([Constraint.of("x", Op.GT, 5)])])
-        log.note(key, Subscription(filter_, {}, key))
+        filter = Filter.of([Conjunction.of([Constraint.of("x", Op.GT, 5)])])
+        log.note(key, Subscription(filter, {}, key))
     recent, keys = RecentLayer.empty(kernels).advanced(log, 0, 2)
     rest = layer.without(keys)
     snapshot = Snapshot(2, (rest, rest), recent)

@@ -220,9 +220,9 @@ def _built(clauses: Iterable[Clause]) -> Filter:
     return _checked(Filter.of(Conjunction.of(clause) for clause in clauses))
 
 
-def _checked(filter_: Filter) -> Filter:
-    check_size(filter_.conjunctions)
-    return filter_
+def _checked(filter: Filter) -> Filter:
+    check_size(filter.conjunctions)
+    return filter
 
 
 def _with_lists(conjunctions: list[Conjunction]) -> list[Conjunction]:

@@ -59,10 +59,10 @@ def _shown(value: object) -> str:
     return text if plain else json.dumps(text)
 
 
-def configure_logs(level: str, format: str, stream: IO[str] | None = None) -> logging.Handler:
+def configure_logs(level: str, style: str, stream: IO[str] | None = None) -> logging.Handler:
     """Send what `palio` and its servers log to stderr; the handler, for whoever removes it."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines() if format == "json" else TextLines())
+    handler.setFormatter(JsonLines() if style == "json" else TextLines())
     for name in ("palio", "uvicorn"):
         logger = logging.getLogger(name)
         logger.setLevel(level.upper())

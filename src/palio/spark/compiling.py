@@ -106,11 +106,11 @@ class _Compiler:
         if widened:
             tables.append((self._table(wide.skeleton, wide), widened))
         self._add_tables(tables)
-        for place, filter_ in singles:
-            self._add(place, filter_)
+        for place, filter in singles:
+            self._add(place, filter)
         return CompiledRoster(self.index, frozenset(self.attributes), self.rejects)
 
-    # -- tables -----------------------------------------------------------------------------------
+    # --- tables ---
 
     def _batches(self, group: Group) -> list[_Batch]:
         """The rows of one template, split by the types of their constants and parameters."""
@@ -141,8 +141,8 @@ class _Compiler:
                 try:
                     self.index.add_tables([table])
                 except InvalidInput:
-                    for place, filter_ in chain.from_iterable(map(_Batch.filters, batches)):
-                        self._add(place, filter_)
+                    for place, filter in chain.from_iterable(map(_Batch.filters, batches)):
+                        self._add(place, filter)
         for table, _ in tables:
             self.attributes |= table.skeleton.attributes
 
@@ -159,28 +159,28 @@ class _Compiler:
                     skeleton = skeleton & _bound(self.time, bound, name)
         return Table.of(self.keys[rows.places], skeleton, columns)
 
-    # -- one by one -------------------------------------------------------------------------------
+    # --- one by one ---
 
-    def _add(self, place: int, filter_: Filter) -> None:
+    def _add(self, place: int, filter: Filter) -> None:
         key = int(self.keys[place])
         values: dict[str, Any] = {}
         try:
             given = self._values(place) or {}
-            for name in sorted(filter_.variables):
+            for name in sorted(filter.variables):
                 if given.get(name) is None:
                     raise unbound(name)
                 values[name] = _plain(given[name])
             for bound, column in self.bounds.items():
                 assert column is not None
                 if self.time is not None and column[place] is not None:
-                    name = _unused(bound, filter_)
-                    filter_ = filter_ & _bound(self.time, bound, name)
+                    name = _unused(bound, filter)
+                    filter = filter & _bound(self.time, bound, name)
                     values[name] = column[place].astimezone(UTC)
-            self.index.add(key, filter_, values)
+            self.index.add(key, filter, values)
         except InvalidInput as error:
             self.rejects.append((key, str(error)))
         else:
-            self.attributes |= filter_.attributes
+            self.attributes |= filter.attributes
 
     def _values(self, place: int) -> Mapping[str, Any] | None:
         """The parameters of a row."""
@@ -248,8 +248,8 @@ def _plain(value: Any) -> Any:
     )
 
 
-def _unused(name: str, filter_: Filter) -> str:
-    while name in filter_.variables:
+def _unused(name: str, filter: Filter) -> str:
+    while name in filter.variables:
         name += "_"
     return name
 

@@ -75,8 +75,8 @@ class FindSteps:
         """Each batch with its hits."""
         index = Index()
         for number, pattern in enumerate(self.patterns):
-            for step, filter_ in enumerate(pattern.steps):
-                index.add(number * STEPS + step, filter_)
+            for step, filter in enumerate(pattern.steps):
+                index.add(number * STEPS + step, filter)
         for batch in batches:
             events, misfits = self.slots.fitted(batch)
             rows, keys = index.match(events)

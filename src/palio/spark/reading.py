@@ -243,7 +243,7 @@ def _inverted(table: pa.Table) -> list[int]:
     return [int(place) for place in np.flatnonzero(wrong.fill_null(False).to_numpy(False))]
 
 
-# Columns ----------------------------------------------------------------------------------------
+# --- columns ---
 
 
 def _names(name: str, values: list[Any]) -> Any:

@@ -113,7 +113,7 @@ def _any(given: pa.DataType) -> Any:
     return given
 
 
-# What Spark says in files of its own --------------------------------------------------------------
+# --- what Spark says in files of its own ---
 
 
 def _spark_fields(file: pq.ParquetFile) -> list[dict[str, Any]]:

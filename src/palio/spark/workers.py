@@ -169,7 +169,7 @@ class RejectsTask:
                 )
 
 
-# Versions and shards that this process has mapped -------------------------------------------------
+# --- versions and shards that this process has mapped ---
 
 _versions: OrderedDict[tuple[str, int], Version] = OrderedDict()
 _shards: OrderedDict[tuple[Version, int], Index] = OrderedDict()
@@ -241,7 +241,7 @@ def _passes(
         yield chunk, over(chunk)
 
 
-# What is given back ------------------------------------------------------------------------------
+# --- what is given back ---
 
 
 def _pairs(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:

@@ -47,11 +47,11 @@ def test_a_condition_is_true_false_or_unknown_as_cesql_says(
 
 @given(whole_cases)
 def test_a_filter_prints_and_parses_back(case: tuple[Expression, dict[str, Any]]) -> None:
-    filter_ = loads(str(case[0]))
-    parsed = parse(str(filter_))
-    assert parsed == filter_
+    filter = loads(str(case[0]))
+    parsed = parse(str(filter))
+    assert parsed == filter
     assert isinstance(parsed, Filter)
-    assert parsed.matches(case[1]) is filter_.matches(case[1])
+    assert parsed.matches(case[1]) is filter.matches(case[1])
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,10 @@ def test_a_constant_is_text() -> None:
 
 def test_too_many_alternatives_become_one_residual() -> None:
     text = " AND ".join(f"(ext{i} = 'a.b' OR id = '{i}')" for i in range(16))
-    filter_ = loads(text)
-    assert str(filter_).startswith("CESQL '(")
-    assert filter_.matches({f"ext{i}": "a.b" for i in range(16)})
-    assert not filter_.matches({f"ext{i}": "a.b" for i in range(15)})
+    filter = loads(text)
+    assert str(filter).startswith("CESQL '(")
+    assert filter.matches({f"ext{i}": "a.b" for i in range(16)})
+    assert not filter.matches({f"ext{i}": "a.b" for i in range(15)})
 
 
 def test_residuals_have_a_limit() -> None:

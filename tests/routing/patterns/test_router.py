@@ -102,7 +102,7 @@ def publish(broker: Patterned, peer: Peer, *rows: dict[str, Any], seq: int = 0) 
     broker.route(peer, RowParcel("p", rows, seq))
 
 
-# --- factoring and delegation ---------------------------------------------------------------------
+# --- factoring and delegation ---
 
 
 def test_what_one_neighbour_offers_is_delegated_whole() -> None:
@@ -228,7 +228,7 @@ def test_when_a_subscriber_goes_its_provider_is_told() -> None:
     assert broker.standing == []
 
 
-# --- assembling and time --------------------------------------------------------------------------
+# --- assembling and time ---
 
 
 def composites(sends: list[PatternSend]) -> list[tuple[int, ...]]:
@@ -314,7 +314,7 @@ def test_values_are_bound_where_the_pattern_is_subscribed() -> None:
     assert send.message == SubscribePattern(0, AB)
 
 
-# --- giving up ------------------------------------------------------------------------------------
+# --- giving up ---
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_key_in_use_is_given_up_first() -> None:
     assert said(sends) == [("s1", "UnsubscribePattern"), ("s1", "SubscribePattern")]
 
 
-# --- what is illegal changes nothing --------------------------------------------------------------
+# --- what is illegal changes nothing ---
 
 TAKEN: Final = (Occurrence(START, "p", 0, {"a": 1}),)
 PLACE: Final = (START, "p", 0)
@@ -412,7 +412,7 @@ def test_what_crosses_an_unsubscription_is_ignored(message: PatternControl) -> N
     assert broker.receive(ONE, UnsubscribePattern(0)) == []
 
 
-# --- networks -------------------------------------------------------------------------------------
+# --- networks ---
 
 
 def network_of(topology: Topology, *, graph: bool = False) -> Network:
@@ -564,7 +564,7 @@ def test_patterns_over_a_graph_whose_tree_changes() -> None:
     assert numbers(alice) == [(("bob", 0), ("bob", 1)), (("bob", 2), ("bob", 3))]
 
 
-# --- what concatenated sub-monitors would lose ----------------------------------------------------
+# --- what concatenated sub-monitors would lose ---
 
 
 def papers_rule(whole: Pattern, at: int, events: list[Occurrence]) -> list[tuple[int, ...]]:

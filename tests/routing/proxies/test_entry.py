@@ -17,7 +17,7 @@ from palio.routing.proxies.messages import (
 from palio.routing.proxies.router import Proxies
 from tests.routing.proxy_network import ALL, FIGURE_3, FIGURE_4, E, Network, above, said
 
-# --- IV-C.3: forwarding ---------------------------------------------------------------------------
+# --- IV-C.3: forwarding ---
 
 
 def test_events_follow_the_table_and_never_return() -> None:
@@ -51,7 +51,7 @@ def test_an_engine_of_the_matching_room_forwards_the_same() -> None:
     }
 
 
-# --- IV-D: sporadic sources -----------------------------------------------------------------------
+# --- IV-D: sporadic sources ---
 
 
 def test_a_sporadic_event_climbs_to_the_root_and_finds_standing_subscriptions() -> None:
@@ -102,7 +102,7 @@ def test_a_standing_subscription_hears_sporadic_sources_besides_a_registered_one
     assert len(receiver.heard) == 1
 
 
-# --- IV-E: temporal forwarding --------------------------------------------------------------------
+# --- IV-E: temporal forwarding ---
 
 
 def test_an_invalidation_is_delivered_once() -> None:

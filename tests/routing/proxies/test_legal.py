@@ -29,7 +29,7 @@ from palio.routing.proxies.messages import (
 from palio.routing.proxies.router import Proxies
 from tests.routing.proxy_network import ALL, E, above
 
-# --- illegal messages -----------------------------------------------------------------------------
+# --- illegal messages ---
 
 CLIENT: Final = Peer.client("C")
 CHILD: Final = Peer.broker("P3")
@@ -102,7 +102,7 @@ def test_withdrawing_what_is_not_there_is_ignored(message: ProxyControl) -> None
     assert proxy.table() == []
 
 
-# --- determinism ----------------------------------------------------------------------------------
+# --- determinism ---
 
 _TRACE: Final = """
 from tests.routing.test_proxies_storm import Storm

@@ -24,7 +24,7 @@ from palio.routing.proxies.messages import (
 from palio.routing.proxies.router import Proxies
 from tests.routing.proxy_network import ALL, FIGURE_3, FIGURE_4, E, Network, above, said
 
-# --- IV-A: events and their types -----------------------------------------------------------------
+# --- IV-A: events and their types ---
 
 
 def test_a_type_is_the_attributes_of_an_event() -> None:
@@ -48,7 +48,7 @@ def test_the_stock_example_merges_as_in_the_paper() -> None:
     assert [len(each.heard) for each in (one, other)] == [1, 2]
 
 
-# --- IV-C.1: registrations ------------------------------------------------------------------------
+# --- IV-C.1: registrations ---
 
 
 def test_figure_3_registration_procedures() -> None:
@@ -143,7 +143,7 @@ def test_a_source_that_comes_and_goes_is_watched_once() -> None:
     assert proxy.wake is None
 
 
-# --- IV-C.2: subscriptions ------------------------------------------------------------------------
+# --- IV-C.2: subscriptions ---
 
 
 def test_figure_4_registration_after_subscription() -> None:
@@ -342,7 +342,7 @@ def test_a_source_below_leaves_no_gap_in_what_comes_from_above() -> None:
     assert len(receiver.heard) == 1
 
 
-# --- crossing messages ----------------------------------------------------------------------------
+# --- crossing messages ---
 
 
 def test_a_drop_of_an_older_subscription_is_stale() -> None:
@@ -392,7 +392,7 @@ def test_what_was_said_of_a_withdrawn_registration_is_stale() -> None:
     assert len(receiver.heard) == 1
 
 
-# --- peers that come and go -----------------------------------------------------------------------
+# --- peers that come and go ---
 
 
 def test_a_detached_child_is_withdrawn_and_an_attached_parent_told_all_in_one_bundle() -> None:

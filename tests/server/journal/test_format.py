@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palio.errors import JournalDamaged
-from palio.server.journal import format
+from palio.server.journal import format as pages
 from palio.server.journal.format import (
     Scribe,
     about,
@@ -48,7 +48,7 @@ def test_a_new_file_is_of_this_format_and_survives_a_power_cut(tmp_path: Path) -
             for name in ("user_version", "journal_mode", "synchronous")
         }
     assert settings == {
-        "user_version": format.FORMAT,
+        "user_version": pages.FORMAT,
         "journal_mode": "wal",
         "synchronous": 2,
     }
@@ -105,7 +105,7 @@ def test_the_tables_are_those_that_the_documentation_lists(tmp_path: Path) -> No
         create_or_check(connection, path, "b1")
         tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
         names = {name for (name,) in tables}
-    rows = [line.split("|")[1] for line in (format.__doc__ or "").splitlines() if "|" in line]
+    rows = [line.split("|")[1] for line in (pages.__doc__ or "").splitlines() if "|" in line]
     assert {code(row) for row in rows[2:]} == names
 
 

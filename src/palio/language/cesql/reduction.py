@@ -149,7 +149,7 @@ def _whole(expression: Expression, defined: frozenset[Test] | None = None) -> Re
     return _partly(expression, When(Condition(expression)), defined)
 
 
-# --- tests of one attribute ----------------------------------------------------------------------
+# --- tests of one attribute ---
 
 
 def _equality(left: Expression, right: Expression) -> Reduced:
@@ -261,7 +261,7 @@ def _when(check: Test) -> When:
     return When(check, implies=_IS_STRING[name])
 
 
-# --- AND, OR and XOR -----------------------------------------------------------------------------
+# --- AND, OR and XOR ---
 
 _Text: TypeAlias = Callable[[], Expression]
 """The expression that is being reduced, built only if it is needed after all."""

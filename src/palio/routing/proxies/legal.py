@@ -65,38 +65,38 @@ def _problem(message: ProxyControl) -> str | None:
     if isinstance(message, Alive | Bundle):
         return None
     if isinstance(message, Encapsulated):
-        type = type_of(message.event)
-        problem = None if all(type) else "an attribute has an empty name"
+        kind = type_of(message.event)
+        problem = None if all(kind) else "an attribute has an empty name"
     else:
-        type = message.event_type
-        well_formed = all(type) and type == type_with(type)
+        kind = message.event_type
+        well_formed = all(kind) and kind == type_with(kind)
         problem = None if well_formed else "an event type is a sorted tuple of distinct names"
     if problem is not None:
         return problem
-    if len(type) > MAX_ATTRIBUTES:
+    if len(kind) > MAX_ATTRIBUTES:
         return f"its event type exceeds MAX_ATTRIBUTES = {MAX_ATTRIBUTES}"
     match message:
         case Sub(specification=specification, lifetime=lifetime, count=count):
             if lifetime is not None and not lifetime > 0:
                 return f"a lifetime is a positive number of seconds, not {lifetime}"
-            return _problem_of_wish(type, Wish(specification, count=count))
+            return _problem_of_wish(kind, Wish(specification, count=count))
         case Merged(wishes=wishes):
             if not wishes:
                 return "it asks for nothing; that is what Unsub is for"
             unlimited = [each.pre for each in wishes if each.count is None]
             if len(set(unlimited)) < len(unlimited):
                 return "wishes without a count and with the same PRE bit are merged into one"
-            return next(filter(None, (_problem_of_wish(type, each) for each in wishes)), None)
+            return next(filter(None, (_problem_of_wish(kind, each) for each in wishes)), None)
     return None
 
 
-def _problem_of_wish(type: EventType, wish: Wish) -> str | None:
+def _problem_of_wish(kind: EventType, wish: Wish) -> str | None:
     specification = wish.specification
     if specification.variables:
         return f"{specification} has variables; bind them first"
     if wish.count is not None and wish.count < 1:
         return f"a count is at least 1, not {wish.count}"
-    foreign = [name for name in specification.attributes if name[0] != "$" and name not in type]
+    foreign = [name for name in specification.attributes if name[0] != "$" and name not in kind]
     if foreign:
-        return f"{specification} reads {min(foreign)}, which events of type {type} do not have"
+        return f"{specification} reads {min(foreign)}, which events of type {kind} do not have"
     return None

@@ -117,13 +117,13 @@ class Proxies:
     def table(self) -> list[TableLine]:
         """The event routing table, in the order of the types' names."""
         lines = []
-        for type, entry in sorted(self._entries.items()):
+        for kind, entry in sorted(self._entries.items()):
             incoming = list(entry.incoming)
             if entry.presumed and self.parent is not None:
                 incoming.insert(0, self.parent)
             outgoing = {peer: wishes_of(each.demand) for peer, each in entry.outgoing.items()}
             if incoming or outgoing:
-                lines.append(TableLine(type, tuple(incoming), outgoing))
+                lines.append(TableLine(kind, tuple(incoming), outgoing))
         return lines
 
     # --- the Router protocol ---
@@ -151,10 +151,10 @@ class Proxies:
         if peer == self.parent:
             self.parent = None
             types = dict.fromkeys(self._entries)
-        for type in types:
-            entry = self._entries.get(type)
+        for kind in types:
+            entry = self._entries.get(kind)
             if entry is not None and entry.forget(peer):
-                self._touched[type] = None
+                self._touched[kind] = None
         return self._said()
 
     def receive(self, sender: Peer, message: ProxyControl) -> list[ProxySend]:
@@ -174,14 +174,14 @@ class Proxies:
             raise IllegalMessage(sender, "it is not attached")
         self._hear(sender)
         found: dict[Peer, RowMask] = {}
-        for type, rows in _by_type(parcel):
-            entry = self._entries.get(type)
+        for kind, rows in _by_type(parcel):
+            entry = self._entries.get(kind)
             if entry is None:
                 continue
             part = parcel if rows is None else parcel.select(rows)
             masks, ran_out = entry.forward(sender, part)
             if ran_out:
-                self._touched[type] = None
+                self._touched[kind] = None
             for peer, mask in masks.items():
                 if rows is None:
                     found[peer] = mask
@@ -195,11 +195,11 @@ class Proxies:
         """It is `now`: end what is due and say what is left to say. Time never runs backwards."""
         self._now = max(now, self._now)
         while self._alarms and self._alarms[0][0] <= self._now:
-            _, _, peer, type = heappop(self._alarms)
-            if type is None:
+            _, _, peer, kind = heappop(self._alarms)
+            if kind is None:
                 self._check_silence(peer)
             else:
-                self._check_lifetime(peer, type)
+                self._check_lifetime(peer, kind)
         return self._said()
 
     @property
@@ -236,12 +236,12 @@ class Proxies:
                 self._deregister(sender, entry)
             case Merged(wishes=wishes, number=number):
                 entry.want(sender, demand_of(wishes), number)
-            case Sub(type, specification, lifetime, count, number):
+            case Sub(kind, specification, lifetime, count, number):
                 demand = {(lifetime is not None, specification): count}
                 member = entry.want(sender, demand, number)
                 if lifetime is not None and lifetime < math.inf:
                     member.deadline = self._now + lifetime
-                    self._alarm(member.deadline, sender, type)
+                    self._alarm(member.deadline, sender, kind)
             case Unsub():
                 entry.unwant(sender)
 
@@ -268,7 +268,7 @@ class Proxies:
             entry.registered.pop(source, None)
             entry.subscribed.pop(source, None)
 
-    def _drop(self, parent: Peer, entry: TypeEntry, type: EventType) -> None:
+    def _drop(self, parent: Peer, entry: TypeEntry, kind: EventType) -> None:
         """The root knew no source (IV-C.2). If there is one here, it appeared since."""
         told = entry.subscribed[parent]
         kept = {key: count for key, count in told.items() if key[0]}
@@ -278,23 +278,23 @@ class Proxies:
             del entry.subscribed[parent]
         entry.presumed = False
         if not entry.has_source(parent):
-            self._send_back(type, entry)
+            self._send_back(kind, entry)
 
-    def _send_back(self, type: EventType, entry: TypeEntry) -> None:
+    def _send_back(self, kind: EventType, entry: TypeEntry) -> None:
         for peer, number in entry.drop_ordinary().items():
-            self._say(peer, Drop(type, number))
+            self._say(peer, Drop(kind, number))
 
     def _forward_encapsulated(self, sender: Peer, message: Encapsulated) -> None:
         """IV-D. Only where there is a source is it known what others above want; else go up."""
-        type = type_of(message.event)
-        entry = self._entries.get(type)
+        kind = type_of(message.event)
+        entry = self._entries.get(kind)
         if entry is not None:
             parcel = RowParcel(message.publisher, [message.event], message.seq)
             masks, ran_out = entry.forward(sender, parcel)
             for peer in masks:
                 self._say(peer, message)
             if ran_out:
-                self._touched[type] = None
+                self._touched[kind] = None
         parent = self.parent
         if parent is None or sender == parent or (entry and entry.has_source(parent)):
             return
@@ -305,20 +305,20 @@ class Proxies:
     def _settle(self) -> None:
         """Tell every neighbour what it must know of the touched types and does not."""
         touched, self._touched = self._touched, {}
-        for type in touched:
-            entry = self._entries.get(type)
+        for kind in touched:
+            entry = self._entries.get(kind)
             if entry is None:
                 continue
             if self.root and not entry.incoming:
-                self._send_back(type, entry)
-            self._settle_sources(type, entry)
+                self._send_back(kind, entry)
+            self._settle_sources(kind, entry)
             entry.presume(self.parent)
-            self._settle_receivers(type, entry)
+            self._settle_receivers(kind, entry)
             entry.settled()
             if entry.is_idle:
-                del self._entries[type]
+                del self._entries[kind]
                 for peer in entry.peers:
-                    del self._peers[peer][type]
+                    del self._peers[peer][kind]
 
     def _neighbours(self, entry: TypeEntry) -> Iterator[Peer]:
         """Those who may have to be told: the parent, and the children with a source."""
@@ -328,20 +328,20 @@ class Proxies:
             if peer.role is Role.BROKER:
                 yield peer
 
-    def _settle_sources(self, type: EventType, entry: TypeEntry) -> None:
+    def _settle_sources(self, kind: EventType, entry: TypeEntry) -> None:
         for peer in self._neighbours(entry):
             leads = entry.leads(peer, self.parent)
             if leads and peer not in entry.registered:
                 number = self._next() if peer == self.parent else entry.incoming[peer]
                 entry.registered[peer] = number
-                self._say(peer, Reg(type, number))
+                self._say(peer, Reg(kind, number))
             elif not leads and peer in entry.registered:
-                self._say(peer, Dereg(type, entry.registered.pop(peer)))
+                self._say(peer, Dereg(kind, entry.registered.pop(peer)))
                 if peer == self.parent:
                     entry.incoming.pop(peer, None)
                     entry.unwant(peer)
 
-    def _settle_receivers(self, type: EventType, entry: TypeEntry) -> None:
+    def _settle_receivers(self, kind: EventType, entry: TypeEntry) -> None:
         for peer in self._neighbours(entry):
             wanted = entry.wanted_of(peer, self.parent)
             told = entry.subscribed.get(peer, {})
@@ -352,10 +352,10 @@ class Proxies:
                 number = entry.subscription = self._next()
             if wanted:
                 entry.subscribed[peer] = wanted
-                self._say(peer, Merged(type, wishes_of(wanted), number))
+                self._say(peer, Merged(kind, wishes_of(wanted), number))
             else:
                 del entry.subscribed[peer]
-                self._say(peer, Unsub(type, number))
+                self._say(peer, Unsub(kind, number))
 
     def _next(self) -> int:
         self._number += 1
@@ -377,9 +377,9 @@ class Proxies:
 
     # --- time ---
 
-    def _alarm(self, due: float, peer: Peer, type: EventType | None) -> None:
+    def _alarm(self, due: float, peer: Peer, kind: EventType | None) -> None:
         self._alarm_count += 1
-        heappush(self._alarms, (due, self._alarm_count, peer, type))
+        heappush(self._alarms, (due, self._alarm_count, peer, kind))
 
     def _hear(self, peer: Peer) -> None:
         if peer in self._heard:
@@ -402,21 +402,21 @@ class Proxies:
         self._watched.discard(source)
         if self._heard.pop(source, None) is None:
             return
-        for type in self._peers[source]:
-            entry = self._entries.get(type)
+        for kind in self._peers[source]:
+            entry = self._entries.get(kind)
             if entry is not None and source in entry.incoming:
                 self._deregister(source, entry)
-                self._touched[type] = None
-                self._say(source, Dereg(type))
+                self._touched[kind] = None
+                self._say(source, Dereg(kind))
 
-    def _check_lifetime(self, receiver: Peer, type: EventType) -> None:
-        entry = self._entries.get(type)
+    def _check_lifetime(self, receiver: Peer, kind: EventType) -> None:
+        entry = self._entries.get(kind)
         member = None if entry is None else entry.outgoing.get(receiver)
         if entry is None or member is None or member.deadline is None:
             return
         if member.deadline <= self._now:
             entry.lapse(receiver)
-            self._touched[type] = None
+            self._touched[kind] = None
 
 
 def _by_type(parcel: Parcel) -> list[tuple[EventType, RowMask | None]]:
@@ -427,10 +427,10 @@ def _by_type(parcel: Parcel) -> list[tuple[EventType, RowMask | None]]:
     for row, event in enumerate(parcel.rows):
         rows.setdefault(type_of(event), []).append(row)
     if len(rows) == 1:
-        return [(type, None) for type in rows]
+        return [(kind, None) for kind in rows]
     found: list[tuple[EventType, RowMask | None]] = []
-    for type, places in rows.items():
+    for kind, places in rows.items():
         mask = np.zeros(len(parcel), np.bool_)
         mask[places] = True
-        found.append((type, mask))
+        found.append((kind, mask))
     return found
