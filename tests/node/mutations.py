@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
-from unittest.mock import patch
-
-import numpy as np
+from collections.abc import Callable
+from typing import Any, Final
 
 from palio.node.core import Core
 from palio.node.custody import Custody
@@ -16,29 +12,9 @@ from palio.node.publishing import Publishing
 from palio.node.registry import Registry
 from palio.protocol.seen_numbers import SeenNumbers
 from palio.protocol.streams import Stream
+from tests.mutations import Mutation, all_fresh, nothing
 
-__all__ = ["MUTATIONS", "Mutation"]
-
-Wrong = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-class Mutation(NamedTuple):
-    """A bug: what to replace by what."""
-
-    name: str
-    owner: type
-    attribute: str
-    wrong: Wrong
-
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        right = getattr(self.owner, self.attribute)
-        with patch.object(self.owner, self.attribute, self.wrong(right)):
-            yield
-
-
-def _nothing(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *_args, **_named: None
+__all__ = ["MUTATIONS"]
 
 
 def _no_operations(right: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,10 +23,6 @@ def _no_operations(right: Callable[..., Any]) -> Callable[..., Any]:
         return []
 
     return wrong
-
-
-def _all_fresh(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda _self, _publisher, numbers: np.ones(len(numbers), np.bool_)
 
 
 def _promised_before_it_is_written(right: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,22 +117,22 @@ def _taken_at_once(right: Callable[..., Any]) -> Callable[..., Any]:
 
 MUTATIONS: Final = (
     Mutation("acknowledged before it is written", Core, "append", _promised_before_it_is_written),
-    Mutation("numbers that came are not known", SeenNumbers, "fresh", _all_fresh),
+    Mutation("numbers that came are not known", SeenNumbers, "fresh", all_fresh),
     Mutation("windows are not written", SeenNumbers, "add", _no_operations),
     Mutation("windows are forgotten", SeenNumbers, "__init__", _windows_forgotten_at_the_start),
     Mutation("custody is forgotten", Custody, "__init__", _homes_forgotten_at_the_start),
     Mutation("what was not taken is dropped", Custody, "detach", _nothing_stranded),
-    Mutation("new ways are not taken", Custody, "reroute", _nothing),
-    Mutation("unacknowledged is not sent again", Custody, "rewind", _nothing),
+    Mutation("new ways are not taken", Custody, "reroute", nothing),
+    Mutation("unacknowledged is not sent again", Custody, "rewind", nothing),
     Mutation("one word clears the line", Custody, "acknowledge", _acknowledges_all),
     Mutation("the newest goes first", Custody, "dispatch", _newest_first),
     Mutation("taken for one is taken for all", Custody, "_shrink", _taken_at_once),
-    Mutation("nothing leaves the disk", Core, "dismiss", _nothing),
+    Mutation("nothing leaves the disk", Core, "dismiss", nothing),
     Mutation("only one home", Durability, "homes", _one_home_only),
     Mutation("a session resumes with nothing", Stream, "resume", _never_resumes),
     Mutation("a session resumes with too much", Stream, "resume", _resumes_all),
-    Mutation("what is refused is sent for ever", Stream, "returned", _nothing),
-    Mutation("what is taken is not said", Publishing, "took", _nothing),
-    Mutation("facts are not passed on", Registry, "_flood", _nothing),
+    Mutation("what is refused is sent for ever", Stream, "returned", nothing),
+    Mutation("what is taken is not said", Publishing, "took", nothing),
+    Mutation("facts are not passed on", Registry, "_flood", nothing),
 )
 """What the storms must notice."""

@@ -18,6 +18,7 @@ from palio.errors import (
     NotAuthenticated,
     NotPermitted,
 )
+from palio.language.parsing import parse_filter
 from palio.model.events import rows, stamped, to_batches
 from palio.model.filters import FALSE, TRUE, Filter
 from palio.node.authority import (
@@ -54,19 +55,13 @@ from tests.strategies import SEEDS, bindings, examples, filters, fresh, nearby
 EPOCH = Moment(0.0, 0)
 
 
-def parsed(text: str) -> Filter:
-    found = palio.parse(text)
-    assert isinstance(found, Filter)
-    return found
-
-
 # --- principals ---
 
 
 def test_nothing_is_granted_by_default() -> None:
     nobody = Principal("nobody")
     with pytest.raises(NotPermitted, match="'nobody' may hear nothing that matches x > 1"):
-        narrow(parsed("x > 1"), {}, nobody)
+        narrow(parse_filter("x > 1"), {}, nobody)
     (batch,) = to_batches([{"x": 1}])
     assert not publishable(nobody, batch).any()
     assert not hearable(nobody, batch).any()
@@ -86,7 +81,7 @@ def test_a_principal_has_a_name() -> None:
 
 @pytest.mark.parametrize("what", ["may_publish", "may_hear", "deny_publish", "deny_hear"])
 def test_a_grant_has_no_parameters(what: str) -> None:
-    grant: dict[str, Any] = {what: parsed("x < :limit")}
+    grant: dict[str, Any] = {what: parse_filter("x < :limit")}
     with pytest.raises(InvalidFilter, match=f"{what} of 'alice' has the parameter :limit"):
         Principal("alice", **grant)
 
@@ -134,43 +129,43 @@ def test_named_principals_are_who_the_transport_shows_them_to_be() -> None:
 
 
 def test_a_subscription_within_the_grant_stays_as_it_is() -> None:
-    reader = Principal("reader", may_hear=parsed("x > 0"))
+    reader = Principal("reader", may_hear=parse_filter("x > 0"))
     for text in ("x > 5", "x = 3 AND y < :limit", "x > 1 AND x < :limit OR x > 7"):
-        asked = parsed(text)
+        asked = parse_filter(text)
         assert narrow(asked, {"limit": 9}, reader) == asked
     everyone = Principal("everyone", may_hear=TRUE)
-    wide = parsed("a < :limit OR b > 1")
+    wide = parse_filter("a < :limit OR b > 1")
     assert narrow(wide, {"limit": 1}, everyone) == wide
 
 
 def test_one_beyond_the_grant_is_narrowed_alternative_by_alternative() -> None:
-    reader = Principal("reader", may_hear=parsed("x > 0"))
-    narrowed = narrow(parsed("x > 5 OR y = 1 OR x < 0"), {}, reader)
-    assert narrowed == parsed("x > 5 OR y = 1 AND x > 0")
+    reader = Principal("reader", may_hear=parse_filter("x > 0"))
+    narrowed = narrow(parse_filter("x > 5 OR y = 1 OR x < 0"), {}, reader)
+    assert narrowed == parse_filter("x > 5 OR y = 1 AND x > 0")
 
 
 def test_parameters_stay_and_never_widen_the_grant() -> None:
-    reader = Principal("reader", may_hear=parsed("price < 100"))
-    narrowed = narrow(parsed("price < :limit"), {"limit": 10}, reader)
+    reader = Principal("reader", may_hear=parse_filter("price < 100"))
+    narrowed = narrow(parse_filter("price < :limit"), {"limit": 10}, reader)
     assert narrowed.variables == {"limit"}
     assert narrowed.matches({"price": 99}, {"limit": 1_000})
     assert not narrowed.matches({"price": 100}, {"limit": 1_000})
 
 
 def test_a_parameter_that_leaves_nothing_now_may_leave_something_later() -> None:
-    reader = Principal("reader", may_hear=parsed("price > 50"))
-    narrowed = narrow(parsed("price < :limit"), {"limit": 10}, reader)
+    reader = Principal("reader", may_hear=parse_filter("price > 50"))
+    narrowed = narrow(parse_filter("price < :limit"), {"limit": 10}, reader)
     assert narrowed.matches({"price": 60}, {"limit": 70})
 
 
 def test_what_no_value_could_permit_is_refused() -> None:
-    reader = Principal("reader", may_hear=parsed("symbol = 'IBM'"))
+    reader = Principal("reader", may_hear=parse_filter("symbol = 'IBM'"))
     with pytest.raises(NotPermitted, match=r"may hear nothing .* it may hear symbol = 'IBM'"):
-        narrow(parsed("symbol = 'MSFT' AND price < :limit"), {"limit": 1}, reader)
+        narrow(parse_filter("symbol = 'MSFT' AND price < :limit"), {"limit": 1}, reader)
 
 
 def test_an_error_shows_no_endless_filter() -> None:
-    long = parsed(f"symbol IN ({', '.join(repr(f'S{n}') for n in range(1_000))})")
+    long = parse_filter(f"symbol IN ({', '.join(repr(f'S{n}') for n in range(1_000))})")
     with pytest.raises(NotPermitted) as caught:
         narrow(long, {}, Principal("nobody"))
     assert len(str(caught.value)) < 400
@@ -182,14 +177,14 @@ def test_an_impossible_filter_is_no_matter_of_authority() -> None:
 
 def test_missing_values_are_told_first() -> None:
     with pytest.raises(InvalidBinding, match=":limit has no value"):
-        narrow(parsed("price < :limit"), {}, Principal("nobody"))
+        narrow(parse_filter("price < :limit"), {}, Principal("nobody"))
 
 
 def test_deny_wins_over_a_grant() -> None:
-    reader = Principal("reader", may_hear=TRUE, deny_hear=parsed("x = 1"))
+    reader = Principal("reader", may_hear=TRUE, deny_hear=parse_filter("x = 1"))
     with pytest.raises(NotPermitted):
-        narrow(parsed("x = 1"), {}, reader)
-    narrowed = narrow(parsed("y = 1"), {}, reader)
+        narrow(parse_filter("x = 1"), {}, reader)
+    narrowed = narrow(parse_filter("y = 1"), {}, reader)
     for event, heard in (
         ({"y": 1}, True),  # no x: it is not denied
         ({"y": 1, "x": 2}, True),
@@ -202,7 +197,7 @@ def test_deny_wins_over_a_grant() -> None:
 
 def test_denying_everything_leaves_nothing() -> None:
     with pytest.raises(NotPermitted):
-        narrow(parsed("x = 1"), {}, Principal("reader", may_hear=TRUE, deny_hear=TRUE))
+        narrow(parse_filter("x = 1"), {}, Principal("reader", may_hear=TRUE, deny_hear=TRUE))
 
 
 @examples(100)
@@ -226,24 +221,24 @@ def test_what_is_narrowed_every_broker_reads_with_any_values(seed: int) -> None:
 
 def test_a_grant_that_makes_a_filter_too_large_is_told_at_once() -> None:
     """Fifty alternatives by fifty would be 2,500, each with the long text in it."""
-    may = parsed(" OR ".join(f"a{place} < 1" for place in range(50)))
+    may = parse_filter(" OR ".join(f"a{place} < 1" for place in range(50)))
     granted = Principal("p", may_hear=may)
     with pytest.raises(LimitExceeded, match="MAX_CONJUNCTIONS"):
-        narrow(parsed(" OR ".join(f"b{place} < 1" for place in range(50))), {}, granted)
+        narrow(parse_filter(" OR ".join(f"b{place} < 1" for place in range(50))), {}, granted)
     with pytest.raises(LimitExceeded, match="MAX_TEXT_CHARS"):
-        narrow(parsed("s = :text"), {"text": "x" * 60_000}, granted)
+        narrow(parse_filter("s = :text"), {"text": "x" * 60_000}, granted)
 
 
 def test_a_residual_denial_that_is_unknown_leaves_an_event_out() -> None:
-    reader = Principal("reader", may_hear=TRUE, deny_hear=parsed("LENGTH(name) > 3"))
-    narrowed = narrow(parsed("x = 1"), {}, reader)
+    reader = Principal("reader", may_hear=TRUE, deny_hear=parse_filter("LENGTH(name) > 3"))
+    narrowed = narrow(parse_filter("x = 1"), {}, reader)
     assert narrowed.matches({"x": 1, "name": "abc"})
     assert not narrowed.matches({"x": 1, "name": "abcd"})
     assert not narrowed.matches({"x": 1})
 
 
 def test_an_advertisement_must_announce_something_publishable() -> None:
-    ticker = Principal("ticker", may_publish=parsed("symbol = 'IBM'"))
+    ticker = Principal("ticker", may_publish=parse_filter("symbol = 'IBM'"))
     check_advertisement(palio.parse_advertisement("symbol IN ('IBM', 'MSFT')"), ticker)
     with pytest.raises(NotPermitted, match="may publish nothing that symbol = 'MSFT' announces"):
         check_advertisement(palio.parse_advertisement("symbol = 'MSFT'"), ticker)
@@ -254,7 +249,7 @@ def test_an_advertisement_must_announce_something_publishable() -> None:
 
 def test_rows_are_admitted_one_by_one() -> None:
     ticker = Principal(
-        "ticker", may_publish=parsed("price > 0"), deny_publish=parsed("symbol = 'X'")
+        "ticker", may_publish=parse_filter("price > 0"), deny_publish=parse_filter("symbol = 'X'")
     )
     (batch,) = to_batches(
         [{"price": 1}, {"price": 1, "symbol": "X"}, {"price": 0}, {"price": 2, "symbol": "Y"}]
@@ -267,7 +262,7 @@ def test_a_grant_of_everything_looks_at_nothing() -> None:
     (batch,) = to_batches([{"price": 1}, {}])
     assert publishable(Principal("root", TRUE), batch).all()
     assert hearable(Principal("root", FALSE, TRUE), batch).all()
-    denied = Principal("root", TRUE, deny_publish=parsed("price = 1"))
+    denied = Principal("root", TRUE, deny_publish=parse_filter("price = 1"))
     assert publishable(denied, batch).tolist() == [False, True]
 
 

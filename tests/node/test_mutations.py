@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 
 from palio.errors import PalioError
-from tests.node.mutations import MUTATIONS, Mutation
+from tests.mutations import Mutation
+from tests.node.mutations import MUTATIONS
 from tests.node.storms import Storm
 from tests.node.tempests import Tempest
 

@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
-
 from palio.protocol.client import ClientCore
 from palio.protocol.client_session import ClientSession
 from palio.protocol.messages import Accepted
@@ -15,13 +13,9 @@ from palio.protocol.moving import Crossing
 from palio.protocol.publications import Publications
 from palio.protocol.receipts import Receipts
 from palio.protocol.requests import Requests
-from tests.node.mutations import Mutation
+from tests.mutations import Mutation, all_fresh, nothing
 
 __all__ = ["MUTATIONS"]
-
-
-def _nothing(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *_args, **_named: None
 
 
 def _nothing_again(right: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,10 +88,6 @@ def _any_level_will_do(right: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
-def _all_fresh(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda _self, _publisher, numbers: np.ones(len(numbers), np.bool_)
-
-
 def _all_new(_: Callable[..., Any]) -> Callable[..., Any]:
     return lambda _self, _parcel, mask: mask
 
@@ -106,16 +96,16 @@ MUTATIONS: Final = (
     Mutation("a session resumes with nothing", ClientSession, "_welcomed", _nothing_again),
     Mutation("what is damaged has arrived", ClientSession, "_cannot_take", _not_taken_but_arrived),
     Mutation("one stream for all sessions", ClientSession, "_welcomed", _one_stream_for_ever),
-    Mutation("arrivals are not acknowledged", ClientSession, "_acknowledge", _nothing),
-    Mutation("a lost connection is not dialled again", ClientSession, "_pause", _nothing),
-    Mutation("nothing is subscribed anew", ClientCore, "_subscribe_all", _nothing),
+    Mutation("arrivals are not acknowledged", ClientSession, "_acknowledge", nothing),
+    Mutation("a lost connection is not dialled again", ClientSession, "_pause", nothing),
+    Mutation("nothing is subscribed anew", ClientCore, "_subscribe_all", nothing),
     Mutation("open requests are forgotten", Requests, "take_all", _open_requests_are_forgotten),
     Mutation("durable events do not go again", Publications, "renew", _no_durable_events),
     Mutation("what is unknown is accepted", Publications, "renew", _unanswered_is_accepted),
     Mutation("memory is called durable", Publications, "accepted", _any_level_will_do),
-    Mutation("what is left out is not told", Publications, "give_up", _nothing),
-    Mutation("what was dealt with is fresh", Receipts, "fresh", _all_fresh),
+    Mutation("what is left out is not told", Publications, "give_up", nothing),
+    Mutation("what was dealt with is fresh", Receipts, "fresh", all_fresh),
     Mutation("what both brokers say is heard twice", Crossing, "first_time", _all_new),
-    Mutation("the old broker is not left", ClientCore, "moved", _nothing),
+    Mutation("the old broker is not left", ClientCore, "moved", nothing),
 )
 """What the storms must notice."""

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from palio.errors import PalioError
-from tests.node.mutations import Mutation
+from tests.mutations import Mutation
 from tests.protocol.mutations import MUTATIONS
 from tests.protocol.storms import Storm
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
 from unittest.mock import patch
 
 from msgspec import structs
@@ -21,24 +21,16 @@ from palio.routing.peer_requests import Ledger
 from palio.routing.poset import SUBSCRIPTIONS
 from palio.routing.source_trees import SourceTrees
 from palio.simulation.network import RouterFactory
+from tests import mutations
 
 __all__ = ["MUTATIONS", "Mutation"]
 
 
-class Mutation(NamedTuple):
-    """A bug: what to replace by what, and under which algorithm it shows."""
+@dataclass(frozen=True)
+class Mutation(mutations.Mutation):
+    """A bug, and the algorithm under which it shows."""
 
-    name: str
-    owner: type
-    attribute: str
-    wrong: Callable[[Callable[..., Any]], Callable[..., Any]]
     routing: RouterFactory = Acyclic
-
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        right = getattr(self.owner, self.attribute)
-        with patch.object(self.owner, self.attribute, self.wrong(right)):
-            yield
 
 
 def _skip_every_third_forward(right: Callable[..., Any]) -> Callable[..., Any]:

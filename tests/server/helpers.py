@@ -125,12 +125,6 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def turns(count: int) -> None:
-    """Let the loop do what it has to do, several times over."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 def hello(name: str = "alice", **fields: Any) -> Hello:
     return Hello("client", name, PROTOCOL_VERSION, **fields)
 

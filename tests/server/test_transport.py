@@ -25,6 +25,7 @@ from palio.protocol.messages import (
 from palio.protocol.wire import HEAD, Encoder, framed
 from palio.server.limits import WRITE_HIGH_BYTES
 from palio.server.turns import Turns
+from tests.client.helpers import turns
 from tests.server.helpers import (
     PATIENCE_S,
     Peer,
@@ -33,7 +34,6 @@ from tests.server.helpers import (
     parcel,
     publish,
     serving,
-    turns,
     until,
 )
 
