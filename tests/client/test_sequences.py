@@ -19,6 +19,7 @@ from palio.client.events import Event, Gap, Late
 from palio.client.sequences import MAX_REORDER_S, REORDER_S, Sequences, check_reorder
 from palio.client.subscription import Subscription
 from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded
+from palio.language.parsing import parse_pattern
 from palio.model import patterns
 from palio.model.patterns import Monitor, Occurrence
 from palio.testing import Network
@@ -26,9 +27,9 @@ from tests import strategies as our
 from tests.cli.brokers import PATIENCE_S, broker
 from tests.client.helpers import NOON, drain
 from tests.client.virtual import in_virtual_time
-from tests.model.test_patterns import SHAPES, pattern
+from tests.model.test_patterns import SHAPES
 
-TWO = pattern("n = 1 THEN n = 2")
+TWO = parse_pattern("n = 1 THEN n = 2")
 
 
 def row(second: float, n: int, seq: int = 1) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def test_what_is_held_back_may_wait_anew() -> None:
 
 
 def test_other_values_count_for_what_is_held_back_too() -> None:
-    sequences = Sequences(pattern("n = :first THEN n = 9"), {"first": 1}, 0.5)
+    sequences = Sequences(parse_pattern("n = :first THEN n = 9"), {"first": 1}, 0.5)
     sequences.push([row(0, 1), row(0.1, 2, 2), row(0.2, 9, 3)], "p", 10.0)
     sequences.rebind({"first": 2})
     assert parts(sequences.flush()) == [[("p", 2), ("p", 3)]]

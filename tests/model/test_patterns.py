@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import palio
 from palio.errors import InvalidFilter, LimitExceeded
+from palio.language.parsing import parse_pattern
 from palio.model import patterns
 from palio.model.filters import TRUE
 from palio.model.limits import MAX_PATTERN_PENDING, MAX_PATTERN_STEPS
@@ -19,12 +20,6 @@ from palio.model.patterns import Monitor, Occurrence, Pattern
 from tests import strategies as our
 
 START = datetime(2026, 1, 31, tzinfo=UTC)
-
-
-def pattern(text: str) -> Pattern:
-    parsed = palio.parse(text)
-    assert isinstance(parsed, Pattern)
-    return parsed
 
 
 def at(second: float, value: int, seq: int = 0, publisher: str = "p") -> Occurrence:
@@ -79,10 +74,10 @@ THREE = "n = 1 THEN n = 2 THEN n = 3"
     ],
 )
 def test_matching(text: str, values: list[int], matches: list[list[int]]) -> None:
-    monitor = Monitor(pattern(text))
+    monitor = Monitor(parse_pattern(text))
     complete = [match for each in line(values) for match in monitor.push([each])]
     assert found(complete) == matches
-    assert found(complete) == expected_matches(pattern(text), line(values))
+    assert found(complete) == expected_matches(parse_pattern(text), line(values))
 
 
 SHAPES = st.sampled_from(
@@ -90,7 +85,7 @@ SHAPES = st.sampled_from(
         *(THREE, "n = 1 THEN n = 1", "n = 1 THEN n >= 1 WITHIN 2s", "n < 3 THEN n > 1 THEN n = 1"),
         *(f"{THREE} WITHIN 3s", "n = 1 THEN n = 2 OR n = 3 THEN n = 2 WITHIN 5s"),
     ]
-).map(pattern)
+).map(parse_pattern)
 
 
 @our.examples(200)
@@ -133,7 +128,7 @@ def test_late_events_are_counted_and_take_no_part(
 
 
 def test_an_event_is_late_once_one_after_it_was_released() -> None:
-    monitor = Monitor(pattern(THREE), window=timedelta(seconds=2))
+    monitor = Monitor(parse_pattern(THREE), window=timedelta(seconds=2))
     monitor.push([at(0, 1), at(5, 9)])  # releases second 0
     monitor.push([at(0, 2, publisher="a")])  # before (0, "p", 0): late
     assert monitor.late == 1
@@ -143,7 +138,7 @@ def test_an_event_is_late_once_one_after_it_was_released() -> None:
 
 
 def test_ties_in_time_are_broken_by_publisher_then_count() -> None:
-    monitor = Monitor(pattern(THREE))
+    monitor = Monitor(parse_pattern(THREE))
     batch = [at(0, 3, 2, "b"), at(0, 2, 1, "b"), at(0, 1, 9, "a")]
     (match,) = monitor.push(batch)
     assert [(each.publisher, each.seq) for each in match] == [("a", 9), ("b", 1), ("b", 2)]
@@ -151,7 +146,7 @@ def test_ties_in_time_are_broken_by_publisher_then_count() -> None:
 
 def test_the_same_event_twice_is_one() -> None:
     """Delivery may repeat: in the window it is dropped, after it it is late."""
-    monitor = Monitor(pattern("n = 1 THEN n = 1"), window=timedelta(seconds=5))
+    monitor = Monitor(parse_pattern("n = 1 THEN n = 1"), window=timedelta(seconds=5))
     assert monitor.push([at(0, 1), at(0, 1)]) == []
     assert monitor.flush() == []
     assert monitor.push([at(0, 1)]) == []
@@ -160,7 +155,7 @@ def test_the_same_event_twice_is_one() -> None:
 
 
 def test_the_window_holds_back_and_flush_lets_go() -> None:
-    monitor = Monitor(pattern("n = 1 THEN n = 2"), window=timedelta(seconds=10))
+    monitor = Monitor(parse_pattern("n = 1 THEN n = 2"), window=timedelta(seconds=10))
     assert monitor.push([at(1, 2)]) == []
     assert monitor.push([at(0, 1)]) == []
     assert monitor.progress == ()
@@ -169,7 +164,7 @@ def test_the_window_holds_back_and_flush_lets_go() -> None:
 
 
 def test_what_was_published_by_some_time_may_be_let_go_by_itself() -> None:
-    monitor = Monitor(pattern("n = 1 THEN n = 2"), window=timedelta(seconds=10))
+    monitor = Monitor(parse_pattern("n = 1 THEN n = 2"), window=timedelta(seconds=10))
     monitor.push([at(0, 1), at(1, 2), at(1, 1, 1), at(2, 2)])
     assert monitor.earliest == START
     assert found(monitor.flush(START + timedelta(seconds=1))) == [[0, 1]]
@@ -182,7 +177,7 @@ def test_what_was_published_by_some_time_may_be_let_go_by_itself() -> None:
 
 
 def test_other_values_keep_of_the_partial_match_what_they_still_want() -> None:
-    shape = pattern("n = 1 THEN n = :second THEN n = 3")
+    shape = parse_pattern("n = 1 THEN n = :second THEN n = 3")
     monitor = Monitor(shape, {"second": 2})
     monitor.push(line([1, 2]))
     monitor.rebind({"second": 4})
@@ -191,7 +186,7 @@ def test_other_values_keep_of_the_partial_match_what_they_still_want() -> None:
 
 
 def test_parameters_of_the_steps() -> None:
-    shape = pattern("n < :low THEN n > :high")
+    shape = parse_pattern("n < :low THEN n > :high")
     assert shape.variables == {"low", "high"}
     values = {"low": 2, "high": 5}
     for monitor in (Monitor(shape, values), Monitor(shape.bind(values))):
@@ -201,7 +196,7 @@ def test_parameters_of_the_steps() -> None:
 def test_the_number_of_steps_is_bounded() -> None:
     for count in (2, MAX_PATTERN_STEPS - 1, MAX_PATTERN_STEPS):
         assert len(Pattern((TRUE,) * count).steps) == count
-        assert len(pattern(" THEN ".join(["n = 1"] * count)).steps) == count
+        assert len(parse_pattern(" THEN ".join(["n = 1"] * count)).steps) == count
     with pytest.raises(LimitExceeded, match="MAX_PATTERN_STEPS"):
         Pattern((TRUE,) * (MAX_PATTERN_STEPS + 1))
     with pytest.raises(LimitExceeded, match="MAX_PATTERN_STEPS"):
@@ -223,7 +218,7 @@ def test_the_window_holds_back_so_many_events_and_no_more(
     """At the limit nothing is released early; one beyond it, the oldest is."""
     assert MAX_PATTERN_PENDING == 100_000
     monkeypatch.setattr(patterns, "MAX_PATTERN_PENDING", 50)
-    monitor = Monitor(pattern("n = 1 THEN n = 2"), window=timedelta(days=1))
+    monitor = Monitor(parse_pattern("n = 1 THEN n = 2"), window=timedelta(days=1))
     monitor.push(line([1] + [9] * (50 + over - 1)))
     assert len(monitor.progress) == max(0, over)
     monitor.push([at(0, 1, seq=-1)])

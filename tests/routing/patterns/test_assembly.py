@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-import palio
-from palio.model.patterns import Monitor, Occurrence, Pattern
+from palio.language.parsing import parse_pattern
+from palio.model.patterns import Monitor, Occurrence
 from palio.routing.patterns import assembly as assembly_module
 from palio.routing.patterns.assembly import Assembly, follows, is_occurrence, place_of
 from palio.routing.patterns.messages import AssemblyProgress
@@ -18,13 +18,7 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 END: Final = START + timedelta(days=1)
 
 
-def pattern(text: str) -> Pattern:
-    found = palio.parse(text)
-    assert isinstance(found, Pattern)
-    return found
-
-
-AB: Final = pattern("x = 'a' THEN x = 'b'")
+AB: Final = parse_pattern("x = 'a' THEN x = 'b'")
 
 
 def events(letters: str, first: int = 0) -> list[Occurrence]:
@@ -81,7 +75,7 @@ def test_an_assembly_goes_on_where_another_one_stopped() -> None:
 @pytest.mark.parametrize("seed", range(200))
 def test_however_often_it_moves_it_finds_what_one_monitor_finds(seed: int) -> None:
     rng = random.Random(seed)
-    whole = pattern(rng.choice(["x = 'a' THEN x = 'b'", "x != 'b' THEN x = 'a' THEN x != 'a'",
+    whole = parse_pattern(rng.choice(["x = 'a' THEN x = 'b'", "x != 'b' THEN x = 'a' THEN x != 'a'",
                                 "x = 'a' THEN x = 'b' WITHIN 3s"]))  # fmt: skip
     published = events("".join(rng.choice("abc") for _ in range(40)))
     arriving = sorted(published, key=lambda each: each.seq + rng.uniform(0, 5))
