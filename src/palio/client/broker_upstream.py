@@ -20,7 +20,7 @@ from palio.client.dispatcher import Dispatcher
 from palio.client.events import ANY_PUBLISHER, Gap
 from palio.client.outbox import Outbox
 from palio.client.registration import Registration
-from palio.client.session import Session
+from palio.client.session import CLOSE_S, Session
 from palio.client.transport import Dial
 from palio.client.upstream import Announced, Told
 from palio.errors import Closed, PalioError, Unreachable, Unsettled
@@ -45,7 +45,7 @@ from palio.protocol.messages import (
     Update,
     unpack_mask,
 )
-from palio.protocol.requests import Request
+from palio.protocol.requests import Outcome, Request
 
 __all__ = ["BrokerUpstream"]
 
@@ -173,10 +173,10 @@ class BrokerUpstream:
                 "resume(url) goes to another broker without waiting for it"
             ) from None
 
-    async def close(self, patience_s: float | None = None) -> None:
+    async def close(self, patience_s: float = CLOSE_S) -> None:
         """Leave the broker for good."""
         self.core.end()
-        await (self._session.closed() if patience_s is None else self._session.closed(patience_s))
+        await self._session.closed(patience_s)
 
     # --- what the broker is told ---
 
@@ -278,16 +278,13 @@ class BrokerUpstream:
                 each.receipts.renew()
         if self._missed and not self._is_settling:
             self._is_settling = True
-            settled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            settled.add_done_callback(self._is_whole)
-            self.core.ask(Settle(0), answers(settled))
+            self.core.ask(Settle(0), self._is_whole)
 
-    def _is_whole(self, settled: asyncio.Future[Any]) -> None:
+    def _is_whole(self, outcome: Outcome) -> None:
         """What was subscribed anew is in force everywhere; until now, events passed it by."""
-        _retrieved(settled)
         self._is_settling = False
         missed, self._missed = self._missed, {}
-        if not self.has_ended:
+        if not isinstance(outcome, PalioError):
             _tell_unknown(each for each in missed if not each.closed)
 
     def withdrawn(self, key: int, error: PalioError) -> None:

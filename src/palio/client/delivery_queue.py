@@ -181,9 +181,8 @@ class QueuedEvents:
 
     def singles(self) -> list[QueuedEvents]:
         """The same, one event each."""
-        one = np.zeros(1, np.int64)
         return [
-            QueuedEvents(self.consumer, self.publisher, None, one, [event])
+            QueuedEvents(self.consumer, self.publisher, None, _FIRST_ROW, [event])
             for event in self._events()
         ]
 

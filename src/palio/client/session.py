@@ -15,7 +15,7 @@ from palio.errors import DamagedFrame, IllegalMessage, PalioError, Unreachable
 from palio.protocol.client_session import ClientSession, Owner
 from palio.protocol.messages import Hello, Message
 
-__all__ = ["Session"]
+__all__ = ["CLOSE_S", "Session"]
 
 CLOSE_S: Final = 5.0
 """How long a connection may take to write its last words."""
@@ -98,7 +98,7 @@ class Session:
         self.core.pause()
         self.set_timer()
 
-    async def closed(self, patience_s: float = CLOSE_S) -> None:
+    async def closed(self, patience_s: float) -> None:
         """Wait until the last words are written and the connection is closed."""
         self.set_timer()
         closing, self._closing = self._closing, None
