@@ -23,6 +23,7 @@ from palio.errors import (
 )
 from palio.matching.reference import Reference
 from tests.client.helpers import seqs, turns
+from tests.client.test_registration import Choosy
 
 
 def heard_by(subscriber: palio.Subscriber) -> list[Registration]:
@@ -338,6 +339,26 @@ async def test_an_assignment_that_one_filter_refuses_changes_none() -> None:
             assign_both()
         assert (range_.high, range_.prefix) == (10, "I")
         assert [(dict(sub.values), sub.version) for sub in heard_by(range_)] == before
+
+
+async def test_an_assignment_that_the_engine_has_no_room_for_changes_no_handler() -> None:
+    class Pair(palio.Subscriber):
+        low = palio.Parameter(0)
+        high = palio.Parameter(9)
+
+        @palio.on("x > :low")
+        def above(self) -> None: ...
+
+        @palio.on("x > :low AND x < :high")
+        def between(self) -> None: ...
+
+    async with palio.Bus(matcher=Choosy()) as bus:
+        pair = await bus.attach(Pair())
+        with pytest.raises(LimitExceeded), pair.assigning():
+            pair.low, pair.high = 5, 666
+        assert (pair.low, pair.high) == (0, 9)
+        assert [each.values for each in heard_by(pair)] == [{"low": 0}, {"low": 0, "high": 9}]
+        assert (await bus.publish({"x": 3})).deliveries == 2
 
 
 async def test_several_assignments_are_one_update() -> None:

@@ -254,8 +254,16 @@ class Attached:
             own = {name: value for name, value in values.items() if name in variables}
             if own:
                 changes.append((registration, registration.changed(own)))
-        for registration, changed in changes:
-            log_refusal(registration.update(changed))
+        done: list[tuple[Registration, dict[str, Any]]] = []
+        try:
+            for registration, changed in changes:
+                before = registration.values
+                log_refusal(registration.update(changed))
+                done.append((registration, before))
+        except BaseException:  # the engine has no room for it
+            for registration, before in reversed(done):
+                log_refusal(registration.update(before))
+            raise
         vars(self._subscriber).update(values)
 
     async def update_there(self, values: dict[str, Any]) -> None:
