@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -198,5 +199,41 @@ def test_lists_of_functions_that_name_types_which_are_gone_are_removed(
         (tmp_path / f"{name}.nbi").write_bytes(pickle.dumps("0.60") + pickle.dumps(each))
     (tmp_path / "cut-off.nbi").write_bytes(pickle.dumps("0.60"))
     monkeypatch.delattr(sys.modules[__name__], "Gone")
+    (tmp_path / "palio-matching.compiled").write_text("these sources\nanother processor")
     assert cache(tmp_path).load(lambda: 7) == 7
     assert [path.name for path in tmp_path.glob("*.nbi")] == ["of-today.nbi"]
+
+
+def test_what_was_compiled_of_other_sources_is_removed_before_anything_is_loaded(
+    tmp_path: Path,
+) -> None:
+    """numba would load it: it compares the file of a function, and not those copied into it."""
+    left: list[list[str]] = []
+
+    def everything() -> None:
+        left.append([path.name for path in tmp_path.glob("*.nbi")])
+        (tmp_path / "kernel.nbi").write_bytes(pickle.dumps("0.60") + pickle.dumps({}))
+        if len(left) == 2:
+            raise KeyboardInterrupt  # the process ends before it has compiled all
+
+    for sources in ("these", "others", "others"):
+        with suppress(KeyboardInterrupt):
+            cache(tmp_path, sources).load(everything)
+    assert left == [[], [], ["kernel.nbi"]]
+    KernelCache("matching", tmp_path, "others", "another processor").load(everything)
+    assert left[3:] == [["kernel.nbi"]]
+
+
+def test_the_mark_depends_on_what_all_kernels_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from palio.matching.kernels import arrow, records
+
+    monkeypatch.setattr(jit, "cache_path", lambda _: tmp_path)
+    KernelCache.of("matching", [arrow], arrow.code_batch).load(int)
+    assert KernelCache.of("matching", [arrow], arrow.code_batch).is_whole()
+    for module in (jit, records):
+        with monkeypatch.context() as patched:
+            (tmp_path / "changed.py").write_text("x = 1")
+            patched.setattr(module, "__file__", str(tmp_path / "changed.py"))
+            assert not KernelCache.of("matching", [arrow], arrow.code_batch).is_whole()

@@ -8,6 +8,11 @@ all of them takes a second or compiling takes a minute, so whoever has compiled 
 2. Without it one process at a time compiles, under a lock. The lock is the system's: it is free as
    soon as its holder ends, however that ends.
 3. Where no file can be kept, everybody compiles for themselves, as numba itself then does.
+
+numba compares the file of a function alone, and takes no notice of what is copied into it from
+others. So whoever begins to compile removes what was compiled of other sources, and leaves a mark
+that names these: whoever goes on after a process that died, or compiles for another processor,
+finds by it what is still of use.
 """
 
 from __future__ import annotations
@@ -37,31 +42,37 @@ NO_FILES: Final = (OSError, UnsafeFile)
 class KernelCache:
     """Where the kernels of a room are kept, as far as they are."""
 
-    def __init__(self, room: str, directory: Path | None, mark: str) -> None:
+    def __init__(
+        self, room: str, directory: Path | None, sources: str, target: str = "any"
+    ) -> None:
         self._directory = directory
         self._path = None if directory is None else directory / f"palio-{room}.compiled"
-        self._mark = mark.encode()
+        self._sources = f"{sources}\n".encode()
+        self._mark = self._sources + target.encode()
 
     @classmethod
     def of(cls, room: str, modules: Iterable[ModuleType], kernel: Any) -> KernelCache:
         """The cache of the kernels of some modules, of which `kernel` is one."""
-        from palio.matching.kernels import jit
+        from palio.matching.kernels import jit, records
 
         place = jit.cache_path(kernel)
-        digest = sha256(jit.target().encode())
+        digest = sha256()
         try:
-            for module in sorted(modules, key=lambda each: each.__name__):
+            for module in sorted((*modules, jit, records), key=lambda each: each.__name__):
                 digest.update(Path(str(module.__file__)).read_bytes())
         except OSError:  # such as modules in a zip file
             place = None
-        return cls(room, place, digest.hexdigest())
+        return cls(room, place, digest.hexdigest(), jit.target())
 
     def is_whole(self) -> bool:
         """Whether every kernel is there, compiled from these sources for this processor."""
+        return self._read_mark() == self._mark
+
+    def _read_mark(self) -> bytes:
         try:
-            return self._path is not None and self._path.read_bytes() == self._mark
+            return b"" if self._path is None else self._path.read_bytes()
         except OSError:
-            return False
+            return b""
 
     def load(self, everything: Callable[[], Loaded], *, wait: bool = True) -> Loaded | None:
         """Do what loads or compiles all kernels, when it is this process's turn to.
@@ -80,26 +91,25 @@ class KernelCache:
             if self.is_whole():
                 turn.close()  # another process has compiled meanwhile; all may load at once
                 return everything()
-            self._remove_unreadable()
+            self._remove_useless(keep=self._read_mark().startswith(self._sources))
+            self._leave_mark(self._sources)
             loaded = everything()
-            self._leave_mark()
+            self._leave_mark(self._mark)
             return loaded
 
-    def _remove_unreadable(self) -> None:
-        """Remove the lists of compiled functions that name a type which is no more: numba would
-        fail where it reads one, such as after an upgrade.
-        """
+    def _remove_useless(self, *, keep: bool) -> None:
+        """Remove the lists of compiled functions: all of them, or those that numba cannot read."""
         assert self._directory is not None
         with suppress(*NO_FILES):
             for path in self._directory.glob("*.nbi"):
-                if not _is_readable(path.read_bytes()):
+                if not keep or not _is_readable(path.read_bytes()):
                     path.unlink()
 
-    def _leave_mark(self) -> None:
+    def _leave_mark(self, mark: bytes) -> None:
         assert self._path is not None
         try:
             with files.replaced(self._path, shared=True, sync=False) as file:
-                file.write(self._mark)
+                file.write(mark)
         except NO_FILES:
             return  # the next process looks at every file, and finds it
 
