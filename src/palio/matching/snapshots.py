@@ -186,9 +186,14 @@ class State:
             self.latest = whole
 
     @property
+    def small_rows(self) -> int:
+        """The number of rows outside the largest layer, with a row for each change."""
+        return self.rows - self.largest + len(self.changes)
+
+    @property
     def small_layers(self) -> int:
-        """The number of layers that readers have made since the state began."""
-        return len(self.latest.compiled) - len(self.layers)
+        """The number of layers beside the largest."""
+        return max(0, len(self.latest.compiled) - 1)
 
     def until(self, count: int) -> State:
         """The state after `count` changes, for another thread."""
@@ -251,16 +256,28 @@ class MergeJob:
         self.count = len(state.changes)
         """The number of changes that are in the result."""
         self.result: State | None = None
+        self.has_ended = False
+        """Whether it is done, or has failed and there will be no result."""
         self._whole = state
         self._state = state.until(self.count)
         self._kernels = kernels
 
+    def left(self) -> list[Change]:
+        """The changes that are not in the result."""
+        return self._whole.changes[self.count :]
+
     def __call__(self) -> None:
         """Do it."""
+        try:
+            self.result = self._merged()
+        finally:
+            self.has_ended = True
+
+    def _merged(self) -> State:
         layers = self._state.snapshot(self._kernels).all_compiled()
         state = State(merged_layers(layers, self._kernels))
         for _ in range(CHASES):
-            more = self._whole.changes[self.count :]
+            more = self.left()
             if len(more) <= CHASE_CHANGES and _work_left(more) <= CHASE_WORK:
                 break
             for key, subscription in more:
@@ -268,7 +285,7 @@ class MergeJob:
             state.snapshot(self._kernels)
             self.count += len(more)
         state.most_joined = self._whole.most_joined
-        self.result = state
+        return state
 
 
 def _work_left(changes: Iterable[Change]) -> int:

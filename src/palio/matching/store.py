@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from palio.matching.building import merged_layers
 from palio.matching.compiled import CompiledLayer
@@ -44,6 +44,15 @@ SLICE_WORK: Final = 512
 """...or this many constraints and constants to compile, for 10 ms."""
 
 
+class _Added(NamedTuple):
+    """Layers that were added, the state with them, and how many changes it began with."""
+
+    keys: Longs
+    layers: tuple[CompiledLayer, ...]
+    state: State
+    changes: int
+
+
 class LayerStore:
     """The present state of an index, and the job that merges it. `submit` runs that elsewhere."""
 
@@ -51,6 +60,10 @@ class LayerStore:
         self._submit = submit
         self._state = self._new_state(layers)
         self._job: MergeJob | None = None
+        self._added_meanwhile: list[_Added] = []
+        """What was added in bulk since the job began."""
+        self._patience = 0
+        """After a job that failed: with how many changes the next one is asked for."""
         self._resting: Snapshot | None = None
         self._rested_pairs = 0
 
@@ -74,7 +87,7 @@ class LayerStore:
 
     def note(self, key: int, subscription: Subscription | None) -> None:
         """Note that a key has another subscription, or none."""
-        self._collect()
+        self.collect()
         self._state.note(key, subscription)
         self._merge_if_due()
         if self._submit is not None:
@@ -82,21 +95,37 @@ class LayerStore:
 
     def add(self, keys: Longs, layers: tuple[CompiledLayer, ...]) -> None:
         """Put new layers in place of whatever had their keys, which ascend."""
-        self._collect()
-        self._job = None
-        state = self._state
+        self.collect()
+        state = self._state = self._with(self._state, keys, layers)
+        if self._job is not None:
+            self._added_meanwhile.append(_Added(keys, layers, state, len(state.changes)))
+        self._merge_if_due()
+
+    def _with(self, state: State, keys: Longs, layers: tuple[CompiledLayer, ...]) -> State:
+        """A state with new layers in place of whatever had their keys."""
         kept = tuple(layer.without(keys) for layer in state.layers)
         replaced = set(keys.tolist()) if state.changes else set()
         left = [change for change in state.changes if change[0] not in replaced]
-        self._state = self._new_state((*kept, *layers), left)
-        self._merge_if_due()
+        return self._new_state((*kept, *layers), left)
 
     def merge(self) -> None:
         """Merge everything in this thread, and put it in place."""
-        self._job = None
         kernels = ready()
         layers = self._state.snapshot(kernels).all_compiled()
-        self._state = self._new_state(merged_layers(layers, kernels))
+        self._put(self._new_state(merged_layers(layers, kernels)))
+
+    def merge_soon(self) -> None:
+        """Merge everything: in this thread, or by a job if there is another."""
+        if self._submit is None:
+            self.merge()
+        elif self._job is None:
+            job = MergeJob(self._state, ready())
+            self._submit(job)
+            self._job = job
+
+    def _put(self, state: State) -> None:
+        """Put a state in place that makes any job for the one before useless."""
+        self._state, self._job, self._added_meanwhile, self._patience = state, None, [], 0
 
     def _catch_up(self) -> None:
         """Take in what was noted, if it is much."""
@@ -108,25 +137,31 @@ class LayerStore:
             state.snapshot(kernels)
 
     def _merge_if_due(self) -> None:
-        state = self._state
-        small = state.rows - state.largest + len(state.changes)
+        state, small = self._state, self._state.small_rows
         share = MERGE_SHARE if self._submit is None else SPARE_SHARE
         due = max(MERGE_ROWS, state.largest // share)
-        if small < due and state.small_layers < MERGE_LAYERS:
-            return
-        if self._submit is None:
-            self.merge()
-        elif self._job is None:
-            self._job = MergeJob(state, ready())
-            self._submit(self._job)
+        if (small >= due or state.small_layers >= MERGE_LAYERS) and small >= self._patience:
+            self.merge_soon()
 
-    def _collect(self) -> None:
-        """Put the result of a finished merge in place, with the changes since behind it."""
+    def collect(self) -> None:
+        """Put the result of a job that has ended in place, with all that changed since behind it.
+
+        Readers see the result when it is whole: a change that they saw once they see ever after.
+        """
         job = self._job
-        if job is not None and job.result is not None:
-            changes, self._state, self._job = self._state.changes, job.result, None
-            for key, subscription in changes[job.count :]:
-                self._state.note(key, subscription)
+        if job is None or not job.has_ended:
+            return
+        if job.result is None:  # it failed, and told its thread why
+            self._job, self._added_meanwhile = None, []
+            self._patience = self._state.small_rows + MERGE_ROWS
+            return
+        state, since = job.result, job.left()
+        for added in self._added_meanwhile:
+            _note_all(state, since)
+            state = self._with(state, added.keys, added.layers)
+            since = added.state.changes[added.changes :]
+        _note_all(state, since)
+        self._put(state)
 
     # --- snapshots ---
 
@@ -161,3 +196,8 @@ class LayerStore:
             for name, size in layer.memory().items():
                 total[name] = total.get(name, 0) + size
         return total
+
+
+def _note_all(state: State, changes: Iterable[Change]) -> None:
+    for key, subscription in changes:
+        state.note(key, subscription)
