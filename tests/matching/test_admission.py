@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from palio.errors import LimitExceeded
-from palio.matching import combining, warming
+from palio.matching import admission, building, combining, warming
+from palio.matching import index as index_module
 from palio.matching.admission import MAX_SCANS
 from palio.matching.index import Index
 from palio.matching.reference import Reference
@@ -128,8 +129,101 @@ def test_batches_are_matched_in_pieces_where_codes_would_be_many(
     assert pairs(index, batch) == pairs(reference, batch)
 
 
+@pytest.mark.parametrize("recent", [False, True])
+@pytest.mark.parametrize("asked", ["match", "count", "route"])
+def test_no_more_codes_are_made_at_once_than_the_limit(
+    monkeypatch: pytest.MonkeyPatch, asked: str, recent: bool
+) -> None:
+    """Whatever is asked, and of whichever layer: recent changes have as many attributes."""
+    warming.warm()
+    index, reference = Index(), Reference()
+    for key in range(20):
+        for engine in (index, reference):
+            engine.add(key, parsed(f"a{key} < {key % 7} AND x > {key}"), destination=key % 3)
+    if not recent:
+        index.merge()
+    batch = pa.record_batch({name: np.arange(1300) % 11 for name in ("x", "a3", "a9", "a19")})
+    expected = answer(reference, asked, batch)
+    widths: list[int] = []
+    sliced: Any = combining.coded
+
+    def coded(snapshot: Any, events: Any) -> Any:
+        batches = sliced(snapshot, events)
+        widths.extend(each.codes.size for _, each in batches)
+        return batches
+
+    monkeypatch.setattr(combining, "coded", coded)
+    assert answer(index, asked, batch) == expected
+    monkeypatch.setattr(combining, "MAX_CODES", 21 * 512)
+    widths.clear()
+    assert answer(index, asked, batch) == expected
+    assert max(widths) <= 21 * 512
+
+
+def answer(engine: Index | Reference, asked: str, batch: pa.RecordBatch) -> Any:
+    """What an engine answers, to be compared."""
+    if asked == "route":
+        return {name: mask.tolist() for name, mask in engine.route(batch).items()}
+    return pairs(engine, batch) if asked == "match" else engine.count(batch)
+
+
 def test_admission_changes_nothing() -> None:
     index = Index()
     given: dict[str, Any] = {"limit": 5}
     assert str(index.admission(parsed("x < :limit"), given)) == "1 rows, 1 intervals"
     assert len(index) == 0
+
+
+def test_room_for_text_tests_is_made_by_a_job() -> None:
+    """Whoever adds at the limit waits for no merge, and what nobody asks for is counted no more."""
+    jobs: list[Any] = []
+    index = Index(jobs.append)
+    merged: list[int] = []
+    for number in range(MAX_SCANS):
+        index.add(number, scanning(number))
+    jobs.clear()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(index, "merge", lambda: merged.append(1))
+        for _ in range(3):
+            with pytest.raises(LimitExceeded, match="MAX_SCANS = 1000"):
+                index.add(MAX_SCANS, scanning(MAX_SCANS))
+        assert jobs == [], "a merge would make no room"
+        for number in range(10):
+            index.add(number, parsed("s = 'a'"))
+            index.add(MAX_SCANS + number, scanning(MAX_SCANS + number))
+        assert len(jobs) == 1
+        assert merged == []
+    tried = index.explain_plan(1).layers
+    assert sum(layer.scans for layer in tried) == MAX_SCANS + 10
+    jobs.pop()()
+    index.remove(0)
+    assert sum(layer.scans for layer in index.explain_plan(1).layers) < MAX_SCANS + 10
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_text_tests_that_wait_for_a_merge_are_limited(
+    extra: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of filters that were removed, until a merge: then there is room again."""
+    monkeypatch.setattr(admission, "MAX_SCANS", 8)
+    monkeypatch.setattr(index_module, "MAX_SCANS_TRIED", 12)
+    monkeypatch.setattr(building, "FAN_OUT", 100)
+    jobs: list[Any] = []
+    index = Index(jobs.append)
+    for number in range(8):
+        index.add(number, scanning(number))
+    index.match_event({"s": "a"})
+
+    def replace(number: int) -> None:
+        index.add(number, parsed("s = 'a'"))
+        index.add(8 + number, scanning(8 + number))
+
+    for number in range(3 + extra):
+        replace(number)
+    if extra > 0:
+        with pytest.raises(LimitExceeded):
+            replace(4)
+        (job,) = jobs
+        job()
+    replace(5)
+    assert len(index) == 8 + 4 + extra

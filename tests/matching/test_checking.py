@@ -4,11 +4,6 @@ import numpy as np
 import pytest
 
 from palio.matching import checking
-from palio.matching.kernels import build
-
-
-def test_the_size_of_a_block_is_that_of_the_kernels() -> None:
-    assert checking.BLOCK == build.BLOCK
 
 
 @pytest.mark.parametrize(

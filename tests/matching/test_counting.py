@@ -1,4 +1,4 @@
-"""The counting plan: which rows have one, and that it counts what the twin finds."""
+"""The counting plan: which rows have one, and that it counts what plain Python finds."""
 
 from __future__ import annotations
 

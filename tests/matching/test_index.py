@@ -288,29 +288,29 @@ def test_a_set_that_stands_still_becomes_one_part(monkeypatch: pytest.MonkeyPatc
     batch = pa.record_batch({"x": range(10)})
     monkeypatch.setattr(store, "REST_PAIRS", 2_500)
 
-    def fresh_rows() -> int:
+    def recent_rows() -> int:
         return index.explain_plan(10).recent
 
     for _ in range(3):
         index.match(batch)
-    assert (fresh_rows(), len(jobs)) == (100, 1)
+    assert (recent_rows(), len(jobs)) == (100, 1)
     for _ in range(3):
         index.match(batch)  # it is being done
     (job,) = jobs
     index.bind(1, {"v": 7})
     index.match(batch)
     job()
-    assert fresh_rows() == 101  # somebody has seen more meanwhile
+    assert recent_rows() == 101  # somebody has seen more meanwhile
     for _ in range(3):
         index.match(batch)
     jobs.pop()()
-    assert fresh_rows() == 0
+    assert recent_rows() == 0
     assert len(index.explain_plan(10).layers) == 1
     for engine in (index, reference):
         engine.bind(1, {"v": 1})
         engine.remove(2)
     assert pairs(index, batch) == pairs(reference, batch)
-    assert fresh_rows() == 1
+    assert recent_rows() == 1
     index.merge()
     assert pairs(index, batch) == pairs(reference, batch)
 
@@ -438,6 +438,38 @@ def test_values_that_a_filter_cannot_use_are_refused_and_nothing_is_added(
             outcomes.append(type(error).__name__)
     assert outcomes[0] == outcomes[1]
     assert len(index) == len(reference)
+
+
+@pytest.mark.parametrize("number", [1 << 63, 1 << 70, -(1 << 63) - 1])
+@pytest.mark.parametrize("text", ["x < 5", "x != 5"])
+def test_a_number_of_more_than_64_bits_changes_nothing(number: int, text: str) -> None:
+    index = Index()
+    index.add(1, parsed("x < 5"))
+    with pytest.raises(InvalidInput, match="64-bit"):
+        index.add(number, parsed(text))
+    with pytest.raises(InvalidInput, match="64-bit"):
+        index.add(1, parsed(text), destination=number)
+    with pytest.raises(InvalidInput, match="64-bit"):
+        index.add_many([number], parsed(text), {})
+    with pytest.raises(InvalidInput, match="64-bit"):
+        index.add_many([1], parsed(text), {}, destinations=[number])
+    index.add_many([3], parsed(text), {})
+    assert number not in index
+    with pytest.raises(KeyError):
+        index.remove(number)
+    with pytest.raises(KeyError):
+        index.bind(number, {})
+    index.remove(3)
+    assert (len(index), index.route_event({"x": 4})) == (1, [1])
+
+
+@pytest.mark.parametrize("number", [(1 << 63) - 1, -(1 << 63)])
+@pytest.mark.parametrize("text", ["x < 5", "x != 5"])
+def test_a_number_of_64_bits_is_taken(number: int, text: str) -> None:
+    index = Index()
+    index.add(number, parsed(text), destination=-number - 1)
+    assert index.route_event({"x": 4}) == [-number - 1]
+    assert index.match_event({"x": 4}).tolist() == [number]
 
 
 def test_a_spare_thread_is_asked_to_merge_sooner(monkeypatch: pytest.MonkeyPatch) -> None:

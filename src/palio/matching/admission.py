@@ -20,7 +20,7 @@ from palio.model.constraints import domain_of
 from palio.model.domains import Domain
 from palio.model.texts import TextTest
 
-__all__ = ["MAX_SCANS", "Admission", "Scan", "Scans", "admission_of", "scans_of"]
+__all__ = ["MAX_SCANS", "MAX_SCANS_TRIED", "Admission", "Scan", "Scans", "admission_of", "scans_of"]
 
 Scan: TypeAlias = tuple[str, TextTest]
 """A text test that is tried on every text of an attribute."""
@@ -28,6 +28,10 @@ Scan: TypeAlias = tuple[str, TextTest]
 MAX_SCANS: Final = 1_000
 """Distinct text tests of an index that are tried on every distinct text: about a millisecond for
 each of them and a thousand texts."""
+
+MAX_SCANS_TRIED: Final = 2 * MAX_SCANS
+"""Those of filters that were removed are tried until the next merge, and count if all of them
+together are this many: nobody makes an index slow by changes that are quicker than its merges."""
 
 
 @dataclass(frozen=True)

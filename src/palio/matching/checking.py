@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from palio.matching.compile.cuts import Universe, coded_sizes, table_codes, tables_of
 from palio.matching.compile.rows import PREFIX_DEPTH, CompiledRows, runs
+from palio.matching.kernels.records import BITMAP_ROWS
 from palio.model.values import Kind
 
 __all__ = [
@@ -31,9 +32,6 @@ __all__ = [
 
 Array: TypeAlias = npt.NDArray[Any]
 Longs: TypeAlias = npt.NDArray[np.int64]
-
-BLOCK: Final = 512
-"""Rows of a block of a level, as in `kernels.build`, which is not loaded just for this."""
 
 MAX_SHIFT: Final = 62
 """A code's distance is an int64: it cannot be shifted further."""
@@ -185,7 +183,7 @@ def layout_problems(
     if not 0 <= depth <= PREFIX_DEPTH:
         yield Problem("program", f"it is {depth} levels deep")
     slots = len(compiled.universe.code_counts)
-    blocks = -(-compiled.rows // BLOCK)
+    blocks = -(-compiled.rows // BITMAP_ROWS)
     yield from _level_problems("lower", layout, compiled.rows, slots)
     yield from _level_problems("upper", layout, blocks, slots)
     what = _program_problem(
@@ -198,7 +196,7 @@ def _level_problems(
     level: str, layout: Mapping[str, Array], items: int, slots: int
 ) -> Iterator[Problem]:
     entries, vectors = layout[f"{level}_entries"], layout[f"{level}_vectors"]
-    blocks = -(-items // BLOCK)
+    blocks = -(-items // BITMAP_ROWS)
     yield from _found(
         (f"{level}_offsets", offsets(layout[f"{level}_offsets"], blocks, len(entries)))
     )

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.matching.compiled import CompiledLayer
-from palio.matching.kernels.records import ARROW_WORDS
+from palio.matching.kernels.records import ARROW_WORDS, EVENTS
 from palio.matching.kernels.registry import Kernels
-from palio.matching.layers import CodedBatch, Counts, Found, Layer, Longs, by_event
+from palio.matching.layers import CodedBatch, Counts, Found, Layer, Longs, by_event, in_room
 from palio.matching.protocol import Matches, RowMask
 from palio.matching.recent import NOTHING_RECENT, RecentLayer
 from palio.matching.segment import Segment
@@ -39,9 +39,6 @@ MAX_JOINT_ROWS: Final = 65_536
 
 MAX_CODES: Final = 1 << 24
 """Codes of one piece of a batch, four bytes each: attributes and text tests times events."""
-
-EVENTS: Final = 512
-"""Events in a block."""
 
 _NO_LONGS: Final = np.zeros(0, np.int64)
 
@@ -67,12 +64,31 @@ def route_event(snapshot: Snapshot, event: Mapping[str, Any]) -> list[int]:
 
 def route(snapshot: Snapshot, events: pa.RecordBatch) -> dict[int, RowMask]:
     """A mask of events for each destination with any match, in their order."""
+    step = _step(snapshot)
+    if events.num_rows <= step:
+        return _routed(snapshot, events)
+    masks: dict[int, RowMask] = {}
+    for first in range(0, events.num_rows, step):
+        for name, mask in _routed(snapshot, events.slice(first, step)).items():
+            whole = masks.setdefault(name, np.zeros(events.num_rows, np.bool_))
+            whole[first : first + step] = mask
+    return dict(sorted(masks.items()))
+
+
+def _routed(snapshot: Snapshot, events: pa.RecordBatch) -> dict[int, RowMask]:
+    """The same for as many events as are coded at once."""
     masks: dict[int, RowMask] = {}
     for layer, batch in coded(snapshot, events):
         found, names = layer.route(batch)
         for name, mask in zip(names.tolist(), found, strict=True):
             masks[name] = masks[name] | mask if name in masks else mask
     return dict(sorted(masks.items()))
+
+
+def _step(snapshot: Snapshot) -> int:
+    """How many events are coded at once."""
+    widest = max((1, *(layer.slots for layer in snapshot.layers)))
+    return max(EVENTS, MAX_CODES // widest // EVENTS * EVENTS)
 
 
 class _Numbering(NamedTuple):
@@ -149,8 +165,17 @@ class Combiner:
         if snapshot.is_guarded:  # a filter with rows in two layers would be counted twice
             keys, counts = np.unique(self.found(snapshot, events)[1], return_counts=True)
             return keys, counts
-        found = [layer.count(batch) for layer, batch in coded(snapshot, events)]
-        listed = [(keys[counts > 0], counts[counts > 0]) for keys, counts in found]
+        step = _step(snapshot)
+        sums: list[Counts] = []
+        for first in range(0, events.num_rows, step):
+            piece = events if events.num_rows <= step else events.slice(first, step)
+            found = [layer.count(batch) for layer, batch in coded(snapshot, piece)]
+            if not first:
+                sums = found
+            else:
+                both = zip(sums, found, strict=True)
+                sums = [(keys, before + counts) for (keys, before), (_, counts) in both]
+        listed = [(keys[counts > 0], counts[counts > 0]) for keys, counts in sums]
         if len(listed) == 1:
             return listed[0]
         keys, counts = (
@@ -161,8 +186,7 @@ class Combiner:
 
     def found(self, snapshot: Snapshot, events: pa.RecordBatch) -> Found:
         """The keys that each event matches; a large batch in pieces, if there are many slots."""
-        widest = max((1, *(layer.slots for layer in snapshot.compiled)))
-        step = max(EVENTS, MAX_CODES // widest // EVENTS * EVENTS)
+        step = _step(snapshot)
         if events.num_rows <= step:
             return self._found(snapshot, events)
         firsts = range(0, events.num_rows, step)
@@ -218,30 +242,22 @@ class Combiner:
             changed = recent.for_notes(batch.codes, numbering.ranks[-1])
         layer, codes = compiled[0]
         scratch = large.take_scratch()
-        offsets = np.zeros(events + 1, np.int64)
-        found = np.empty(self._length, np.int64)
-        done = 0
         alternatives = any(each.alternatives for each in (large, *small))
         widened = scratch._replace(results=room.own_results, notes=room.own_notes, spare=room.spare)
-        while True:
-            done = kernels.match_with_notes(
+
+        def fill(offsets: Longs, found: Longs, done: int) -> int:
+            return kernels.match_with_notes(
                 codes, done, large.predicates, large.program, layer.tombstones, alternatives,
                 widened, numbering.ranks[0], ends, room.results, room.notes, changed,
                 numbering.keys, offsets, found,
             )  # fmt: skip
-            if done >= events:
-                break
-            used = int(offsets[done])
-            grown = np.empty(
-                2 * max(len(found), int(offsets[min(done + EVENTS, events)])), np.int64
-            )
-            grown[:used] = found[:used]
-            found = grown
+
+        answer = in_room(events, self._length, fill)
         large.give_back(scratch)
         self._rooms.append(room)
-        total = int(offsets[-1])
+        total = len(answer[1])
         self._length = max(1024, total + total // 4 + 1)
-        return offsets, found[:total]
+        return answer
 
     def _take_room(self, noted: int, rows: int) -> _Room:
         try:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.matching.compile.rows import CompiledRows
+from palio.matching.kernels.records import EVENTS
 from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Codes, Found, Longs, Routed
 from palio.matching.segment import Segment
@@ -30,9 +31,6 @@ LEAST_ROWS: Final = 16
 MASK_BYTES: Final = 1 << 24
 """The masks of all destinations for the blocks that are routed at a time take no more than this (or
 those of one block, if that is more)."""
-
-BLOCK: Final = 512
-"""Events in a block."""
 
 
 class _Programs(NamedTuple):
@@ -125,10 +123,10 @@ def in_pieces(names: Longs, events: int, fill: Callable[[int, Words], None]) -> 
     """The masks and names of the destinations that are hit, where `fill` writes the bits of some
     blocks from an event on.
     """
-    step = max(1, MASK_BYTES // (BLOCK // 8 * max(1, len(names)))) * BLOCK
+    step = max(1, MASK_BYTES // (EVENTS // 8 * max(1, len(names)))) * EVENTS
     pieces = []
     for first in range(0, events, step):
-        blocks = (min(step, events - first) + BLOCK - 1) // BLOCK
+        blocks = (min(step, events - first) + EVENTS - 1) // EVENTS
         words = np.zeros((len(names), blocks, 8), np.uint64)
         fill(first, words)
         hit = np.flatnonzero(words.any(axis=(1, 2)))
@@ -146,7 +144,7 @@ def in_pieces(names: Longs, events: int, fill: Callable[[int, Words], None]) -> 
 
 def _bits_of(words: npt.NDArray[np.uint64], events: int) -> Masks:
     """The masks of some destinations, from the words of their blocks."""
-    packed = words.view(np.uint8).reshape(len(words), words.shape[1] * (BLOCK // 8))
+    packed = words.view(np.uint8).reshape(len(words), words.shape[1] * (EVENTS // 8))
     return np.unpackbits(packed, axis=1, count=events, bitorder="little").view(np.bool_)
 
 

@@ -27,7 +27,14 @@ import pyarrow as pa
 
 from palio.errors import InvalidInput
 from palio.matching import combining, storage
-from palio.matching.admission import Admission, Scan, Scans, admission_of, scans_of
+from palio.matching.admission import (
+    MAX_SCANS_TRIED,
+    Admission,
+    Scan,
+    Scans,
+    admission_of,
+    scans_of,
+)
 from palio.matching.building import layer_of
 from palio.matching.combining import Combiner
 from palio.matching.compile.ranges import RowTemplate
@@ -50,7 +57,7 @@ from palio.matching.warming import Submit, WarmUp
 from palio.model.events import conform
 from palio.model.explaining import Explanation
 from palio.model.filters import Filter
-from palio.model.values import NO_VALUES, Bindings
+from palio.model.values import INT64_MAX, INT64_MIN, NO_VALUES, Bindings
 
 __all__ = ["Index"]
 
@@ -92,6 +99,8 @@ class Index:
     ) -> None:
         """Add or replace the filter of a key."""
         destination = key if destination is None else destination
+        if not (INT64_MIN <= key <= INT64_MAX and INT64_MIN <= destination <= INT64_MAX):
+            raise InvalidInput(f"key {key} and its destination must be 64-bit integers")
         given = dict(values)
         numeric = recipe_of(filter).numeric
         is_plain = given.keys() == numeric.keys() == filter.variables
@@ -191,9 +200,19 @@ class Index:
         if not scans:
             return
         if not self._scans.fits(scans):
-            self.merge()
-            self._scans.known = set(_scans_of(self._store.layers))
+            self._count_scans()
         self._scans.admit(scans)
+
+    def _count_scans(self) -> None:
+        """Find out which text tests anybody asks for. What nobody does is tried none the less until
+        the next merge, which is called for here and in this thread only if there is no other.
+        """
+        self._store.collect()
+        layers = self._store.snapshot(ready()).compiled
+        tried, asked = _scans_of(layers), _scans_asked_for(layers)
+        if len(asked) < len(tried):
+            self._store.merge_soon()
+        self._scans.known = set(asked if len(tried) < MAX_SCANS_TRIED else tried)
 
     def merge(self) -> None:
         """Merge all layers and changes in this thread, and put the result in place."""
@@ -326,4 +345,11 @@ class Index:
 
 def _scans_of(layers: Iterable[CompiledLayer]) -> frozenset[Scan]:
     """The text tests of some layers that are tried on every text."""
-    return frozenset(scan for layer in layers for scan in layer.segment.texts.scans)
+    return frozenset(scan for layer in layers for scan in layer.segment.texts.scans.values())
+
+
+def _scans_asked_for(layers: Iterable[CompiledLayer]) -> frozenset[Scan]:
+    """Those of them that a filter asks for which is still there."""
+    return frozenset(
+        scan for layer in layers for scan in layer.segment.scans_without(layer.tombstones)
+    )

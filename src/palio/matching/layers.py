@@ -6,14 +6,26 @@ must confirm, `recent.py` rows that changed lately. `combining.py` makes one ans
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["CodedBatch", "Codes", "Counts", "Found", "Layer", "Longs", "Routed", "by_event"]
+from palio.matching.kernels.records import EVENTS
+
+__all__ = [
+    "CodedBatch",
+    "Codes",
+    "Counts",
+    "Found",
+    "Layer",
+    "Longs",
+    "Routed",
+    "by_event",
+    "in_room",
+]
 
 Codes: TypeAlias = npt.NDArray[np.int32]
 """A code for each slot of a layer and each event."""
@@ -61,6 +73,20 @@ class Layer(Protocol):
 
     def route_event(self, event: Mapping[str, Any]) -> Longs:
         """The destinations that one event goes to, some of them repeatedly."""
+
+
+def in_room(events: int, room: int, fill: Callable[[Longs, Longs, int], int]) -> Found:
+    """What a kernel writes to `offsets` and `found` from an event on: it returns the event it came
+    to, which is not the last where there is no more room, and is called again with more.
+    """
+    offsets, found = np.zeros(events + 1, np.int64), np.empty(room, np.int64)
+    done = 0
+    while (done := fill(offsets, found, done)) < events:
+        needed = int(offsets[min(done + EVENTS, events)])
+        larger = np.empty(2 * max(len(found), needed), np.int64)
+        larger[: offsets[done]] = found[: offsets[done]]
+        found = larger
+    return offsets, found[: offsets[-1]]
 
 
 def by_event(rows: Longs, keys: Longs, events: int) -> Found:

@@ -31,7 +31,7 @@ from palio.matching.kernels.records import (
     addresses_of,
 )
 from palio.matching.kernels.registry import Kernels
-from palio.matching.layers import CodedBatch, Codes, Counts, Found, Longs, Routed
+from palio.matching.layers import CodedBatch, Codes, Counts, Found, Longs, Routed, in_room
 from palio.model.events import attribute
 from palio.model.values import Kind
 
@@ -39,9 +39,6 @@ __all__ = ["RecentLayer"]
 
 FEW_EVENTS: Final = 16
 """Up to this many events are tried on each row one by one; of more, blocks are made."""
-
-BLOCK: Final = 512
-"""Events in a block."""
 
 _NO_INTEGERS: Final = np.zeros(0, np.int32)
 _NO_LONGS: Final = np.zeros(0, np.int64)
@@ -125,22 +122,18 @@ class RecentLayer:
 
     def _match(self, codes: Codes) -> Found:
         events = codes.shape[1]
-        offsets = np.zeros(events + 1, np.int64)
         if events <= FEW_EVENTS:
+            offsets = np.zeros(events + 1, np.int64)
             ranks = np.empty(max(1, events * len(self)), np.int32)
             total = self.kernels.scan_recent(codes, self.rows, self.cuts.offsets, offsets, ranks)
             return offsets, self.rows.keys[ranks[:total]]
-        found, done = np.empty(1024, np.int64), 0
-        while True:
-            done = self.kernels.match_recent(
+
+        def fill(offsets: Longs, found: Longs, done: int) -> int:
+            return self.kernels.match_recent(
                 codes, done, self.rows, self.cuts.offsets, offsets, found
             )
-            if done >= events:
-                return offsets, found[: offsets[-1]]
-            used = int(offsets[done])
-            grown = np.empty(2 * int(offsets[min(done + BLOCK, events)]), np.int64)
-            grown[:used] = found[:used]
-            found = grown
+
+        return in_room(events, 1024, fill)
 
     def match_event(self, event: Mapping[str, Any]) -> Longs:
         """See `Layer`; values of attributes that no filter names are not checked."""

@@ -7,9 +7,9 @@ handed in, as one bit for each rank.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,19 @@ from palio.matching.coding import Coder, Columns
 from palio.matching.compile.rows import CompiledRows, prefixes_of, ranked_owners, shared_prefixes
 from palio.matching.counting import Counting
 from palio.matching.kernels import fallback
-from palio.matching.kernels.records import ARROW_WORDS, CHUNK, Predicates, Scratch, addresses_of
+from palio.matching.kernels.records import (
+    ARROW_WORDS,
+    BITMAP_ROWS,
+    CHUNK,
+    EVENTS,
+    Predicates,
+    Scratch,
+    addresses_of,
+)
 from palio.matching.kernels.registry import Kernels
-from palio.matching.layers import Codes, Found
+from palio.matching.layers import Codes, Found, Longs, in_room
 from palio.matching.texts import TextTests
+from palio.model.texts import TextTest
 
 __all__ = ["LAYOUT", "Segment"]
 
@@ -53,6 +62,15 @@ Level: TypeAlias = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], Words]
 
 NO_PROGRAM: Final = np.zeros(0, np.uint32)
 """What a segment has until it is laid out."""
+
+
+class _Addressed(NamedTuple):
+    """Arrays that kernels are told by address. Another thread may lay out the same segment and put
+    arrays of its own in place: whoever calls a kernel holds on to this meanwhile.
+    """
+
+    addresses: npt.NDArray[np.int64]
+    arrays: tuple[npt.NDArray[Any], ...]
 
 
 class _Single:
@@ -125,7 +143,7 @@ class Segment:
         self._room = 1024
         self._work = np.zeros(2, np.int64)
         self._worked_events = 0
-        looked, tested = (compiled.rows + 511) // 512, compiled.rows / 256
+        looked, tested = -(-compiled.rows // BITMAP_ROWS), compiled.rows / 256
         self._event_ns = NS_EVENT + NS_BLOCK * looked + NS_TEST * tested
         rows_ns = NS_PREDICATE * self.predicate_count + NS_ROW * compiled.rows
         self._block_ns = NS_EVENT_BLOCK + rows_ns
@@ -140,17 +158,16 @@ class Segment:
         counts = np.diff(compiled.span_offsets)
         lows, highs = compiled.lows[first], compiled.highs[first + counts - 1]
         self.tests = np.stack([compiled.predicate_slots, lows, highs, counts], axis=1)
-        self._single_tables = (
+        single = (
             *self.upper, *self.lower, compiled.row_offsets, compiled.row_predicates,
             self.row_ranks, self.tests, compiled.span_offsets, compiled.lows, compiled.highs,
         )  # fmt: skip
-        self._single_addresses = addresses_of(self._single_tables)
+        self._single_tables = _Addressed(addresses_of(single), single)
         self.predicates = Predicates(
             compiled.universe.code_counts, self.slot_offsets, self.slot_predicates,
             compiled.span_offsets, compiled.lows, compiled.highs,
         )  # fmt: skip
-        self._cut_tables = compiled.universe.arrays()
-        self._cut_addresses = addresses_of(self._cut_tables)
+        self._cut_addresses = addresses_of(compiled.universe.arrays())
         self.kernels = kernels
 
     def _build(self, kernels: Kernels) -> None:
@@ -227,7 +244,7 @@ class Segment:
 
         The work of one event in the plan for few is what it was so far, or the worst at first.
         """
-        return {"few": events * self._event_ns, "many": (events + 511) // 512 * self._block_ns}
+        return {"few": events * self._event_ns, "many": -(-events // EVENTS) * self._block_ns}
 
     def match_one(self, event: pa.RecordBatch, tombstones: Words) -> npt.NDArray[np.int64]:
         """The keys that a single event matches: `match` with everything spared that can be."""
@@ -271,9 +288,10 @@ class Segment:
     def _match_coded(self, scratch: _Single, tombstones: Words) -> npt.NDArray[np.int64]:
         """The keys that the event whose codes are in `scratch` matches."""
         assert self.kernels is not None
+        tables = self._single_tables
         while (
             total := self.kernels.match_events(
-                scratch.codes, self._single_addresses, tombstones,
+                scratch.codes, tables.addresses, tombstones,
                 scratch.offsets, scratch.found, scratch.work,
             )
         ) < 0:  # fmt: skip
@@ -294,28 +312,18 @@ class Segment:
     def match_many(self, codes: Codes, tombstones: Words) -> Found:
         """The plan of vectors: blocks of 512 events."""
         assert self.kernels is not None
-        events = codes.shape[1]
-        offsets = np.zeros(events + 1, np.int64)
-        scratch = self.take_scratch()
-        room = self._room
-        found = np.empty(room, np.int64)
-        done = 0
-        while True:
-            done = self.kernels.match_blocks(
+        kernels, scratch = self.kernels, self.take_scratch()
+
+        def fill(offsets: Longs, found: Longs, done: int) -> int:
+            return kernels.match_blocks(
                 codes, done, self.predicates, self.program, tombstones, self.alternatives, scratch,
                 self.keys, offsets, found,
             )  # fmt: skip
-            if done >= events:
-                break
-            used = int(offsets[done])
-            room = max(2 * room, int(offsets[min(done + 512, events)]) * 2)
-            grown = np.empty(room, np.int64)
-            grown[:used] = found[:used]
-            found = grown
+
+        offsets, found = in_room(codes.shape[1], self._room, fill)
         self.give_back(scratch)
-        total = int(offsets[-1])
-        self._room = max(1024, total + total // 4 + 1)
-        return offsets, found[:total]
+        self._room = max(1024, len(found) + len(found) // 4 + 1)
+        return offsets, found
 
     def match_few(self, codes: Codes, tombstones: Words) -> Found:
         """The plan of bitmaps: event by event."""
@@ -324,9 +332,10 @@ class Segment:
         offsets = np.zeros(events + 1, np.int64)
         found = np.empty(max(self._room, 1024), np.int32)
         work = np.zeros(2, np.int64)
+        tables = self._single_tables
         while (
             total := self.kernels.match_events(
-                codes, self._single_addresses, tombstones, offsets, found, work
+                codes, tables.addresses, tombstones, offsets, found, work
             )
         ) < 0:
             found = np.empty(4 * len(found), np.int32)
@@ -365,6 +374,16 @@ class Segment:
         ranks = np.array([rank for _, rank in pairs], np.int64)
         counts = np.bincount(rows, minlength=codes.shape[1])
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), self.keys[ranks]
+
+    def scans_without(self, tombstones: Words) -> Iterator[tuple[str, TextTest]]:
+        """The text tests tried on every text that a rank without a tombstone asks for."""
+        scans, rows = self.texts.scans, self.compiled
+        asks = np.isin(rows.predicate_slots, list(scans))
+        entries = np.flatnonzero(asks[rows.row_predicates])
+        owners = np.searchsorted(rows.row_offsets, entries, "right") - 1
+        entries = entries[self._rows_without(tombstones)[owners]]
+        slots = np.unique(rows.predicate_slots[rows.row_predicates[entries]])
+        return (scans[slot] for slot in slots.tolist())
 
     def _rows_without(self, tombstones: Words) -> npt.NDArray[np.bool_]:
         bits = np.unpackbits(tombstones.view(np.uint8), bitorder="little")

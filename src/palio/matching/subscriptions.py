@@ -244,7 +244,7 @@ class Table:
         destinations: Any = None,
     ) -> Table:
         """A checked table, sorted by key."""
-        listed = np.asarray(keys, np.int64)
+        listed = _words(keys)
         missing = sorted(skeleton.variables - set(columns))
         if missing:
             raise InvalidBinding(f"there is no column of values for :{missing[0]}", name=missing[0])
@@ -254,7 +254,7 @@ class Table:
                 raise InvalidBinding(
                     f"column {name!r} has {len(array)} values for {len(listed)} keys", name=name
                 )
-        destinations = listed if destinations is None else np.asarray(destinations, np.int64)
+        destinations = listed if destinations is None else _words(destinations)
         if len(listed) > 1 and not bool(np.all(listed[1:] > listed[:-1])):
             order = np.argsort(listed, kind="stable")
             listed, destinations = listed[order], destinations[order]
@@ -310,6 +310,13 @@ class Table:
         counts = np.bincount(rows.astype(np.int64), minlength=len(self.keys))
         starts = np.concatenate([[0], np.cumsum(counts)])
         return list(gappy), starts, numbers[order], places[order]
+
+
+def _words(numbers: Any) -> npt.NDArray[np.int64]:
+    try:
+        return np.asarray(numbers, np.int64)
+    except OverflowError:
+        raise InvalidInput("keys and their destinations must be 64-bit integers") from None
 
 
 def _plain(values: Any) -> Any:
@@ -404,14 +411,11 @@ class Subscriptions:
             found[0].gone.add(key)
         return found is not None
 
-    def table_of(self, key: int) -> Table | Archive | None:
-        """The table that has a key, None for a single filter."""
-        found = None if key in self.single else self._find(key)
-        return None if found is None else found[0]
-
     def _find(self, key: int) -> tuple[Table | Archive, int] | None:
         """The table that has a key, and where; a directory of all keys is kept for many tables."""
         tables: Sequence[Table | Archive] = self.tables
+        if not INT64_MIN <= key <= INT64_MAX:
+            return None
         if len(tables) > FEW_TABLES:
             keys, numbers = self._all_keys()
             first, end = np.searchsorted(keys, key), np.searchsorted(keys, key, "right")

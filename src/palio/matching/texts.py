@@ -82,13 +82,13 @@ class TextTests:
                     codes[slots[number], 0] = mask[0]
 
     @property
-    def scans(self) -> frozenset[tuple[str, TextTest]]:
-        """The tests that have no anchor, so that each text of a batch is tried on them."""
-        return frozenset(
-            (name, tests.tests[number])
-            for (name, _), (_, tests) in self._columns.items()
+    def scans(self) -> dict[int, tuple[str, TextTest]]:
+        """The tests that have no anchor, so that each text of a batch is tried on them, by slot."""
+        return {
+            slots[number]: (name, tests.tests[number])
+            for (name, _), (slots, tests) in self._columns.items()
             for number in tests.free
-        )
+        }
 
 
 class _Place(NamedTuple):

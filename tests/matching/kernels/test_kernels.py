@@ -1,4 +1,4 @@
-"""Compiled plans against their twin on random rows, and when compiled code comes into use."""
+"""Compiled plans against plain Python on random rows, and when compiled code comes into use."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import uint64 as word
 
-from palio.matching.kernels.emit import emit, order, tally, unite
+from palio.matching.kernels.emit import order, unite, write_block
 from palio.matching.kernels.jit import compiled, inlined
-from palio.matching.kernels.records import Predicates, Scratch
+from palio.matching.kernels.records import EVENTS, Predicates, Scratch
 from palio.matching.kernels.simd import (
     and_into,
     and_not_into,
@@ -36,7 +36,6 @@ from palio.matching.kernels.simd import (
 )
 
 __all__ = [
-    "EVENTS",
     "FEW_CODES",
     "all_events",
     "begin_block",
@@ -54,9 +53,6 @@ Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.uint32]
 Program = npt.NDArray[np.uint32]
-
-EVENTS = 512
-"""Events in a block."""
 
 FEW_CODES = 256
 """Slots with so few codes get a running vector for each code, others one for each event."""
@@ -327,16 +323,10 @@ def match_blocks(
     for first in range(start, codes.shape[1], EVENTS):
         size = begin_block(codes, first, predicates, scratch)
         count, noted = _matched_rows(program, tombstones, alternatives, rank_bits, scratch)
-        tally(scratch.results, count, cursors)
-        total = offsets[first]
-        for event in range(EVENTS):
-            cursors[event], total = total, total + cursors[event]
-            if event < size:
-                offsets[first + event + 1] = total
-        if total >= len(found):
+        if not write_block(
+            scratch.notes, scratch.results, count, noted, first, size, keys, cursors, offsets, found
+        ):
             return first
-        cursors[EVENTS] = total
-        emit(scratch.notes, scratch.results, noted, keys, cursors, found)
     return int(codes.shape[1])
 
 

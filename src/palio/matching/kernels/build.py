@@ -14,14 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.matching.kernels.jit import compiled
+from palio.matching.kernels.records import BITMAP_ROWS
 
 __all__ = ["blocks_of", "level_of", "program_of"]
 
 Integers = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
-
-BLOCK = 512
-"""Rows in one block of a level: one bit of a vector each."""
 
 GROUP = 64
 """Entries of a node that are tested in one sweep."""
@@ -154,7 +152,7 @@ def blocks_of(
     pass.
     """
     rows = len(offsets) - 1
-    blocks = (rows + BLOCK - 1) // BLOCK
+    blocks = (rows + BITMAP_ROWS - 1) // BITMAP_ROWS
     seen = np.zeros(slot_count, np.int32)
     last = np.full(slot_count, -1, np.int32)
     low = np.zeros(slot_count, np.int32)
@@ -165,7 +163,7 @@ def blocks_of(
     found_lows = np.zeros(len(slots), np.int32)
     found_highs = np.zeros(len(slots), np.int32)
     for block in range(blocks):
-        first, end = block * BLOCK, min(rows, (block + 1) * BLOCK)
+        first, end = block * BITMAP_ROWS, min(rows, (block + 1) * BITMAP_ROWS)
         for row in range(first, end):
             for item in range(offsets[row], offsets[row + 1]):
                 slot = slots[item]
@@ -212,7 +210,7 @@ def level_of(
     comes first.
     """
     items = len(offsets) - 1
-    blocks = (items + BLOCK - 1) // BLOCK
+    blocks = (items + BITMAP_ROWS - 1) // BITMAP_ROWS
     count = np.zeros(slot_count, np.int32)
     low = np.zeros(slot_count, np.int32)
     high = np.zeros(slot_count, np.int32)
@@ -230,7 +228,7 @@ def level_of(
             pass_rate = np.zeros(entry_total)
         entry_total, vector_total = 0, 0
         for block in range(blocks):
-            first, end = block * BLOCK, min(items, (block + 1) * BLOCK)
+            first, end = block * BITMAP_ROWS, min(items, (block + 1) * BITMAP_ROWS)
             touches = 0
             for item in range(offsets[first], offsets[end]):
                 slot = slots[item]

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import uint64 as word
 
-from palio.matching.kernels.bits import EVENTS, begin_block, bits_of, walk
-from palio.matching.kernels.emit import emit, order, tally, unite
+from palio.matching.kernels.bits import begin_block, bits_of, walk
+from palio.matching.kernels.emit import order, unite, write_block
 from palio.matching.kernels.jit import compiled
 from palio.matching.kernels.recent import note_recent, padded_rows_of, prefix_vectors_of
-from palio.matching.kernels.records import Predicates, RecentBatch, Scratch
+from palio.matching.kernels.records import EVENTS, Predicates, RecentBatch, Scratch
 
 __all__ = ["match_with_notes", "note_blocks"]
 
@@ -110,16 +110,10 @@ def match_with_notes(
             )  # fmt: skip
         order(scratch.notes, scratch.spare, count, rank_bits)
         noted = unite(scratch.notes, scratch.results, count) if alternatives else count
-        tally(scratch.results, count, cursors)
-        total = offsets[first]
-        for event in range(EVENTS):
-            cursors[event], total = total, total + cursors[event]
-            if event < size:
-                offsets[first + event + 1] = total
-        if total >= len(found):
+        if not write_block(
+            scratch.notes, scratch.results, count, noted, first, size, keys, cursors, offsets, found
+        ):
             return first
-        cursors[EVENTS] = total
-        emit(scratch.notes, scratch.results, noted, keys, cursors, found)
     return events
 
 

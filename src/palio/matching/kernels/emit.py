@@ -2,8 +2,11 @@
 
 A *note* is `rank << 32 | place`: a row of the filter of that rank is satisfied by the events of the
 vector `results[place]` (`kernels.bits.walk`). `order` sorts notes by rank and `tally` counts each
-event's matches, so that `emit` can write every pair at once where it belongs.
+event's matches, so that `emit` can write every pair at once where it belongs: `write_block`.
 """
+
+# ruff: noqa: PLR0913, PLR0917
+# The parameters of a kernel are flat arrays: what would bundle them takes time in every call.
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import numpy.typing as npt
 from numba import uint64 as word
 
 from palio.matching.kernels.jit import compiled
+from palio.matching.kernels.records import EVENTS
 from palio.matching.kernels.simd import (
     COUNTER_PLANES,
     lowest_bit,
@@ -21,13 +25,10 @@ from palio.matching.kernels.simd import (
     vector_at,
 )
 
-__all__ = ["emit", "merge_found", "order", "rows_of", "tally", "unite"]
+__all__ = ["merge_found", "order", "rows_of", "unite", "write_block"]
 
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-
-EVENTS = 512
-"""Events in a block."""
 
 EMIT_ROWS = 512
 """Rows of results scattered together: their words stay in the second-level cache."""
@@ -168,6 +169,37 @@ def emit(
                     cursor = word(cursors[event])
                     found[cursor] = key
                     cursors[event] = cursor + _ONE
+
+
+@compiled
+def write_block(
+    notes: Words,
+    results: Words,
+    count: int,
+    noted: int,
+    first: int,
+    size: int,
+    keys: Longs,
+    cursors: Longs,
+    offsets: Longs,
+    found: Longs,
+) -> bool:
+    """Write the keys of a block of `size` events from the event `first` on, behind those before it:
+    of `count` vectors, `noted` have notes. `cursors` is scratch.
+
+    `offsets` are true in any case. False if `found` has no room: nothing is written.
+    """
+    tally(results, count, cursors)
+    total = offsets[first]
+    for event in range(EVENTS):
+        cursors[event], total = total, total + cursors[event]
+        if event < size:
+            offsets[first + event + 1] = total
+    if total >= len(found):
+        return False
+    cursors[EVENTS] = total
+    emit(notes, results, noted, keys, cursors, found)
+    return True
 
 
 @compiled

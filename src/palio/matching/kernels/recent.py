@@ -15,16 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import uint64 as word
 
-from palio.matching.kernels.bits import (
-    EVENTS,
-    FEW_CODES,
-    all_events,
-    run_by_code,
-    run_by_event,
-)
-from palio.matching.kernels.emit import emit, tally
+from palio.matching.kernels.bits import FEW_CODES, all_events, run_by_code, run_by_event
+from palio.matching.kernels.emit import write_block
 from palio.matching.kernels.jit import compiled, inlined
-from palio.matching.kernels.records import FIRST_NUMBER, RecentRows
+from palio.matching.kernels.records import EVENTS, FIRST_NUMBER, RecentRows
 from palio.matching.kernels.simd import (
     and_differences_into,
     and_into,
@@ -233,16 +227,11 @@ def match_recent(
     events: int = codes.shape[1]
     for first in range(start, events, EVENTS):
         count = _note_block(codes, first, ranks, room)
-        tally(room.results, count, cursors)
-        total = offsets[first]
-        for event in range(EVENTS):
-            cursors[event], total = total, total + cursors[event]
-            if event < events - first:
-                offsets[first + event + 1] = total
-        if total >= len(found):
+        if not write_block(
+            room.notes, room.results, count, count, first, events - first, rows.keys, cursors,
+            offsets, found,
+        ):  # fmt: skip
             return first
-        cursors[EVENTS] = total
-        emit(room.notes, room.results, count, rows.keys, cursors, found)
     return events
 
 

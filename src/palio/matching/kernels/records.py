@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 __all__ = [
     "ARROW_WORDS",
+    "BITMAP_ROWS",
     "CHUNK",
+    "EVENTS",
     "FIRST_NUMBER",
     "OPEN",
     "NumberCuts",
@@ -106,6 +108,12 @@ ARROW_WORDS: Final = 10
 
 OPEN: Final = (1 << 31) - 1
 """The end of an interval that has none."""
+
+EVENTS: Final = 512
+"""Events of a block: a vector has a bit for each."""
+
+BITMAP_ROWS: Final = 512
+"""Rows of a block: a bitmap has a bit for each (`single.py`)."""
 
 CHUNK: Final = 8_192
 """Events that the counting kernel sorts at once; fewer are not worth a plan."""

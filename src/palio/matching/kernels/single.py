@@ -20,6 +20,7 @@ import numpy.typing as npt
 from numba import uint64 as word
 
 from palio.matching.kernels.jit import compiled, inlined
+from palio.matching.kernels.records import BITMAP_ROWS
 from palio.matching.kernels.simd import and_into, array_at, lowest_bit, vector_at
 
 __all__ = ["match_events"]
@@ -33,7 +34,6 @@ _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
 _THREE = np.uint64(3)
-_BLOCK = 512
 _FEW_SPANS = 8
 
 
@@ -149,25 +149,25 @@ def match_events(
     for event in range(np.uint64(codes.shape[1])):
         for group in range(len(upper.offsets) - 1):
             if not _and_all(
-                upper, group, codes, event, bases[0], target, both[0], blocks - group * _BLOCK
+                upper, group, codes, event, bases[0], target, both[0], blocks - group * BITMAP_ROWS
             ):
                 continue
             for upper_word in range(8):
                 block_bits = both[0, upper_word]
                 while block_bits:
-                    block = group * _BLOCK + upper_word * 64 + np.int64(lowest_bit(block_bits))
+                    block = group * BITMAP_ROWS + upper_word * 64 + np.int64(lowest_bit(block_bits))
                     block_bits &= block_bits - _ONE
                     work[0] += 1
                     if not _and_all(
                         lower, block, codes, event, bases[1], vector_at(target, _ONE), both[1],
-                        row_count - block * _BLOCK,
+                        row_count - block * BITMAP_ROWS,
                     ):  # fmt: skip
                         continue
-                    if total + _BLOCK > len(found):
+                    if total + BITMAP_ROWS > len(found):
                         return NO_ROOM
                     total = _test_block(
                         both[1],
-                        word(block * _BLOCK),
+                        word(block * BITMAP_ROWS),
                         codes,
                         event,
                         rows,
@@ -220,7 +220,7 @@ def _and_all(
     """AND the vectors that a block's entries select into `bits`, whose address is `target`; false
     as soon as nothing is left.
     """
-    if left >= _BLOCK:
+    if left >= BITMAP_ROWS:
         bits[:] = ~_ZERO
     else:
         for place in range(8):
