@@ -49,11 +49,8 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "matching/compile/terms.py": ENGINES,
     "matching/layers.py": "matching/test_snapshots.py",
     "matching/plans.py": ENGINES,
-    "matching/segment.py": ENGINES,
-    "matching/storage.py": "matching/test_archives.py",
     "matching/building.py": ENGINES,
     "matching/compiled.py": ENGINES,
-    "matching/store.py": "matching/test_archives.py",
     # the client's end: by clients of real and of simulated brokers
     "client/answers.py": "client/test_connection.py",
     "client/broker_upstream.py": "client/test_connection.py",

@@ -23,7 +23,6 @@ from palio.matching.reference import Reference
 from palio.matching.tree.tree import Tree
 from tests.conftest import NIGHTLY
 from tests.matching.damage import alterations, saved
-from tests.modes import modes_below, umask
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -156,24 +155,3 @@ def test_a_damaged_file_of_an_engine_is_refused(tmp_path: Path, engine: type[Tre
                 assert len(engine.load(tmp_path / "engine")) == 50, what  # what Arrow never reads
             except InvalidInput as error:
                 assert str(tmp_path / "engine") in str(error), what  # noqa: PT017  # either is good
-
-
-# --- files ---
-
-
-def test_an_index_is_for_its_owner_only(tmp_path: Path) -> None:
-    with umask(0):
-        saved(tmp_path / "index")
-    assert modes_below(tmp_path / "index") == ({0o700}, {0o600})
-
-
-def test_an_index_that_is_saved_again_leaves_readers_what_they_have(tmp_path: Path) -> None:
-    index = Index()
-    index.add_many(range(100), parse_filter("x = :x"), {"x": list(range(100))})
-    index.save(tmp_path)
-    loaded = Index.load(tmp_path)
-    other = Index()
-    other.add(1, parse_filter("x = 3"))
-    other.save(tmp_path)
-    assert loaded.match(pa.record_batch({"x": [7]})).keys.tolist() == [7]
-    assert Index.load(tmp_path).match(pa.record_batch({"x": [3]})).keys.tolist() == [1]

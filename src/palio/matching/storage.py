@@ -108,7 +108,7 @@ class _Test(msgspec.Struct, frozen=True):
         return TextTest(self.op, operand, self.ignore_case, self.negated)
 
 
-class _PartMeta(msgspec.Struct, frozen=True):
+class _LayerMeta(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     tests: tuple[_Test, ...]
     guards: tuple[tuple[int, int, int], ...] | None
@@ -124,18 +124,18 @@ class _TableMeta(msgspec.Struct, frozen=True):
 
 
 class _Meta(msgspec.Struct, frozen=True):
-    parts: tuple[_PartMeta, ...]
+    parts: tuple[_LayerMeta, ...]
     tables: tuple[_TableMeta, ...]
 
 
 def save(path: str | Path, layers: Sequence[CompiledLayer], subscriptions: Subscriptions) -> None:
     """Write everything to a directory, which is made if need be."""
     saving = Saving(files.make_directory(Path(path)))
-    part_metas = tuple(_save_layer(saving, at, layer) for at, layer in enumerate(layers))
+    layer_metas = tuple(_save_layer(saving, at, layer) for at, layer in enumerate(layers))
     tables = [each for each in subscriptions.tables if isinstance(each, Table)]
     table_metas = tuple(_save_table(saving, at, table) for at, table in enumerate(tables))
     saving.arrow(TEXTS, filters_batch(_texts(subscriptions)))
-    saving.finish(MANIFEST, FORMAT, _Meta(part_metas, table_metas))
+    saving.finish(MANIFEST, FORMAT, _Meta(layer_metas, table_metas))
 
 
 def load(path: str | Path, mmap: bool) -> tuple[Subscriptions, tuple[CompiledLayer, ...]]:
@@ -159,7 +159,7 @@ def load(path: str | Path, mmap: bool) -> tuple[Subscriptions, tuple[CompiledLay
 # --- layers ---
 
 
-def _save_layer(saving: Saving, at: int, layer: CompiledLayer) -> _PartMeta:
+def _save_layer(saving: Saving, at: int, layer: CompiledLayer) -> _LayerMeta:
     segment, compiled = layer.segment, layer.segment.compiled
     arrays = {name: getattr(compiled, name) for name in _COMPILED}
     arrays |= {f"cuts_{name}": array for name, array in compiled.universe.stored().items()}
@@ -175,11 +175,11 @@ def _save_layer(saving: Saving, at: int, layer: CompiledLayer) -> _PartMeta:
         guards = tuple((each.key, each.place, each.destination) for each in layer.guards)
     tests = tuple(_Test.of(name, test) for name, test in universe.tests)
     depth = segment.depth if laid_out else 0
-    return _PartMeta(universe.names, tests, guards, laid_out, depth)
+    return _LayerMeta(universe.names, tests, guards, laid_out, depth)
 
 
 def _load_layer(
-    loading: Loading[_Meta], at: int, meta: _PartMeta, subscriptions: Subscriptions, mmap: bool
+    loading: Loading[_Meta], at: int, meta: _LayerMeta, subscriptions: Subscriptions, mmap: bool
 ) -> CompiledLayer:
     def array(name: str) -> npt.NDArray[Any]:
         return loading.array(
@@ -215,7 +215,7 @@ def _load_layer(
     return CompiledLayer(segment, tombstones, by_rank, removed)
 
 
-def _tests(loading: Loading[_Meta], meta: _PartMeta) -> list[tuple[str, TextTest]]:
+def _tests(loading: Loading[_Meta], meta: _LayerMeta) -> list[tuple[str, TextTest]]:
     for each in meta.tests:
         _check_test(loading, each)
     tests = [(each.name, each.test()) for each in meta.tests]
@@ -254,11 +254,9 @@ def _guards(
 
 def _residuals(subscriptions: Subscriptions, key: int, place: int) -> tuple[Residual, ...]:
     """What a guard demands, from the filter it came from."""
-    filter = subscriptions[key].filter
-    table = subscriptions.table_of(key)
-    if isinstance(table, Table):
-        filter = table.skeleton
-    return bound_residuals(filter.conjunctions[place], subscriptions[key].values)
+    subscription, table = subscriptions.located(key)
+    filter = table.skeleton if isinstance(table, Table) else subscription.filter
+    return bound_residuals(filter.conjunctions[place], subscription.values)
 
 
 # --- subscriptions ---
@@ -332,6 +330,6 @@ def _texts(subscriptions: Subscriptions) -> Iterator[Written]:
         yield Written.of(key, each.filter, each.values, each.destination)
     for table in subscriptions.tables:
         if isinstance(table, Archive):
-            for place, key in enumerate(table.keys.tolist()):
-                if key not in table.gone:
-                    yield Written(**table.batch.slice(place, 1).to_pylist()[0])
+            for row in table.batch.to_pylist():
+                if row["key"] not in table.gone:
+                    yield Written(**row)

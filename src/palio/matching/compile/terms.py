@@ -64,7 +64,7 @@ def bound_residuals(conjunction: Conjunction, values: Bindings) -> tuple[Residua
 def single_templates(
     subscriptions: Mapping[int, Subscription], guards: list[Guard]
 ) -> tuple[list[RowTemplate], list[RowTemplate]]:
-    """Drafts of single filters: rows of the keys, and rows of guards (added to the list).
+    """Templates of single filters: rows of the keys, and rows of guards (added to the list).
 
     All conjunctions go into one template: a small set is compiled at every match after a change, so
     that what counts here is the work for each filter.
