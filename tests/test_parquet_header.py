@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from palio import parquet_header
 from palio.errors import InvalidInput
 from palio.parquet import pieces
 from palio.parquet_header import check_header
@@ -44,6 +45,31 @@ def test_no_altered_header_ends_the_process(tmp_path: Path, mode: str) -> None:
     said = set(done.stdout.splitlines()[-1].split())
     assert "InvalidInput" in said
     assert said <= {"read", "InvalidInput", "LimitExceeded"}
+
+
+def test_a_header_is_walked_through_once_however_many_row_groups_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked: list[int] = []
+    check = parquet_header._Header.check
+
+    def counted(header: parquet_header._Header) -> None:
+        walked.append(1)
+        check(header)
+
+    monkeypatch.setattr(parquet_header, "_in_order", {})
+    monkeypatch.setattr(parquet_header, "MOST_KNOWN", 2)
+    monkeypatch.setattr(parquet_header._Header, "check", counted)
+    path = tmp_path / "f"
+    pq.write_table(TABLE, path, row_group_size=20)
+    for group in range(pq.read_metadata(path).num_row_groups):
+        assert sum(each.num_rows for each in pieces(path, groups=[group])) <= 20
+    assert len(walked) == 1
+    for number in range(4):
+        pq.write_table(pa.table({"n": range(number)}), path)
+        list(pieces(path))
+        assert len(parquet_header._in_order) <= 2
+    assert len(walked) == 5
 
 
 def altered(path: Path, old: bytes, new: bytes) -> None:

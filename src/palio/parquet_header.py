@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,11 @@ __all__ = ["check_header"]
 
 MAX_NESTING: Final = 64
 """Structures within structures: Thrift's own limit."""
+
+MOST_KNOWN: Final = 256
+"""Headers that are known to be in order, by a checksum of 32 bytes."""
+
+_in_order: Final[dict[bytes, None]] = {}
 
 _TAIL_BYTES: Final = 8
 """The length of the header, and `PAR1`, at the end of the file."""
@@ -41,13 +47,22 @@ _INTEGERS: Final = (4, 5, 6)
 def check_header(path: str | Path, metadata: Any) -> None:
     """Refuse a file whose header says of a column what its schema does not allow.
 
-    `metadata` is what Arrow has read of it.
+    `metadata` is what Arrow has read of it. A header that was in order is not read again for each
+    row group that somebody asks for.
     """
+    data = _header_of(path)
+    header = _Header(data, metadata)
+    known = sha256(repr(header.levels).encode() + data).digest()
+    if known in _in_order:
+        return
     try:
-        _Header(_header_of(path), metadata).check()
+        header.check()
     except (IndexError, _Contradiction) as error:
         what = str(error) if isinstance(error, _Contradiction) else "it ends too early"
         raise InvalidInput(f"cannot read {str(path)!r:.200}: of its header, {what}") from None
+    if len(_in_order) >= MOST_KNOWN:
+        _in_order.clear()
+    _in_order[known] = None
 
 
 class _Contradiction(Exception):
@@ -70,11 +85,11 @@ class _Header:
         self._data = data
         self._at = 0
         schema = metadata.schema
-        self._columns = [schema.column(at) for at in range(len(schema))]
-        self._levels = [
+        self.levels = [
             (each.path, each.max_repetition_level, each.max_definition_level, each.physical_type)
-            for each in self._columns
+            for each in (schema.column(at) for at in range(len(schema)))
         ]
+        """What the schema says of each column."""
 
     def check(self) -> None:
         """Raise what is wrong."""
@@ -87,7 +102,7 @@ class _Header:
         self._each(type_, self._column_chunk)
 
     def _column_chunk(self, number: int) -> None:
-        if number >= len(self._levels):
+        if number >= len(self.levels):
             raise _Contradiction(f"a row group has more columns than its schema, {number + 1}")
         self._fields({3: lambda type_: self._column(type_, number)})
 
@@ -95,7 +110,7 @@ class _Header:
         self._struct(type_, {16: lambda type_: self._sizes(type_, number)})
 
     def _sizes(self, type_: int, number: int) -> None:
-        path, repetition, definition, physical = self._levels[number]
+        path, repetition, definition, physical = self.levels[number]
 
         def of_texts(type_: int) -> None:
             if physical != "BYTE_ARRAY":
