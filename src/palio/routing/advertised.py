@@ -6,18 +6,17 @@ with an advertisement that overlaps it, and an event counts only if its publishe
 
 from __future__ import annotations
 
-import numpy as np
-
 from palio.matching.protocol import RowMask
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.parcels import Parcel
+from palio.routing.announcements import Announcements
 from palio.routing.forwarding import Aim
 from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.messages import Request
 from palio.routing.peer_requests import Ledger
 from palio.routing.poset import overlap
-from palio.routing.protocol import Peer, SelectorFactory, Send
+from palio.routing.protocol import Peer, SelectorFactory, Send, narrowed
 from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["Advertised"]
@@ -29,6 +28,8 @@ class Advertised(ForwardingRouter):
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.advertisements = Ledger(advertising=True)
         self._heard: dict[Peer, dict[Advertisement, None]] = {}
+        self._announcing: dict[Peer, Announcements] = {}
+        self._new_selector = selector
         super().__init__(name, selector)
         self._ledgers.append(self.advertisements)
 
@@ -47,6 +48,7 @@ class Advertised(ForwardingRouter):
     def _applied(self, sender: Peer) -> None:
         """Subscriptions that overlap what a neighbour began or ceased to advertise look again."""
         if sender.is_client:
+            self._announcing.pop(sender, None)
             return
         entries = self.advertisements.entries[sender].values()
         now = dict.fromkeys(each.bound for each in entries)
@@ -63,6 +65,7 @@ class Advertised(ForwardingRouter):
     def detach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
         self._heard.pop(peer, None)
+        self._announcing.pop(peer, None)
         return super().detach(peer)
 
     def _outgoing(self) -> dict[Peer, list[Request]]:
@@ -76,11 +79,8 @@ class Advertised(ForwardingRouter):
         found = super().route(sender, parcel)
         if not sender.is_client or not found:
             return found
-        offers = [each.bound for each in self.advertisements.entries[sender].values()]
-        announced = np.fromiter(
-            (any(offer.announces(row) for offer in offers) for row in parcel.rows),
-            np.bool_,
-            len(parcel),
-        )
-        narrowed = {peer: mask & announced for peer, mask in found.items()}
-        return {peer: mask for peer, mask in narrowed.items() if mask.any()}
+        announcements = self._announcing.get(sender)
+        if announcements is None:
+            offers = [each.bound for each in self.advertisements.entries[sender].values()]
+            announcements = self._announcing[sender] = Announcements(offers, self._new_selector)
+        return narrowed(found, announcements.among(parcel))

@@ -93,10 +93,7 @@ class Flooded:
                 return self._waves.echo(sender, message)
             case Batch(requests, fresh, wave) if sender.is_client:
                 mine = filter(self._local.handles, requests)  # advertisements mean nothing here
-                steps = self._local.plan(sender, mine, fresh=fresh)
-                if fresh:
-                    self._local.forget(sender)
-                self._local.apply(sender, steps)
+                self._local.follow(sender, mine, fresh=fresh)
                 return self._tell(sender, wave)
             case Flood() if not sender.is_client:
                 return self._pass_on(sender, message)
@@ -152,15 +149,12 @@ class Flooded:
                 raise IllegalMessage(sender, f"origin {flood.origin} was never introduced")
             self._world.enrol(peer)
         try:
-            steps = self._world.plan(peer, flood.requests, fresh=flood.fresh)
+            self._world.follow(peer, flood.requests, fresh=flood.fresh)
         except IllegalMessage:
             if via is None:
                 self._world.dismiss(peer)
             raise
         self._via[flood.origin] = sender
-        if flood.fresh:
-            self._world.forget(peer)
-        self._world.apply(peer, steps)
         self._world.outgoing()  # nobody is told, but the table lets go of what ended
         return self._send(Flood(flood.origin, flood.requests, flood.fresh), sender, flood.wave)
 

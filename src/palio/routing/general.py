@@ -22,7 +22,7 @@ from palio.model.parcels import Parcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.graphs import ALL_NEW, NONE_NEW, LastNumbers, LinkNews, LinkStates, spanning_tree
 from palio.routing.messages import Batch, Control, Flood, Join, Leave, LinkState, Settled
-from palio.routing.protocol import IllegalMessage, Peer, Role, Router, Send
+from palio.routing.protocol import IllegalMessage, Peer, Role, Router, Send, narrowed
 
 __all__ = ["General"]
 
@@ -121,8 +121,7 @@ class General:
         found = self.inner.route(sender, parcel)
         if new is ALL_NEW or new.all():
             return found
-        narrowed = {peer: mask & new for peer, mask in found.items()}
-        return {peer: mask for peer, mask in narrowed.items() if mask.any()}
+        return narrowed(found, new)
 
     # --- link state ---
 

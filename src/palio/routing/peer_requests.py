@@ -170,6 +170,15 @@ class Ledger:
         """Whether a request is for this ledger rather than for the other one."""
         return isinstance(request, _OWN[self._advertising])
 
+    def follow(self, peer: Peer, requests: Iterable[Request], *, fresh: bool) -> None:
+        """Do what requests say; `fresh` ones stand for all that the peer asks for. An illegal one
+        raises `IllegalMessage`, and nothing changes.
+        """
+        steps = self.plan(peer, requests, fresh=fresh)
+        if fresh:
+            self.forget(peer)
+        self.apply(peer, steps)
+
     def plan(self, peer: Peer, requests: Iterable[Request], *, fresh: bool = False) -> list[Step]:
         """Check requests and bind their filters. Raises `IllegalMessage`; changes nothing."""
         known: dict[int, tuple[Filter, Bindings, Filter] | None] = {}

@@ -8,7 +8,7 @@ and asks where events go.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -30,6 +30,7 @@ __all__ = [
     "Selector",
     "SelectorFactory",
     "Send",
+    "narrowed",
 ]
 
 
@@ -110,6 +111,12 @@ class Router(Protocol):
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """To which peers, never back to the sender, which events of a parcel go."""
+
+
+def narrowed(found: Mapping[Peer, RowMask], kept: RowMask) -> dict[Peer, RowMask]:
+    """Where events go of which only some are kept."""
+    masks = {peer: mask & kept for peer, mask in found.items()}
+    return {peer: mask for peer, mask in masks.items() if mask.any()}
 
 
 class Selector(Protocol):

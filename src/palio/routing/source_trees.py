@@ -26,7 +26,7 @@ from palio.model.parcels import Parcel
 from palio.routing.graphs import ALL_NEW, NONE_NEW, LastNumbers, LinkNews, LinkStates, breadth_first
 from palio.routing.messages import Batch, Control, Flood, LinkState, Request, Settled
 from palio.routing.peer_requests import Ledger
-from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send
+from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send, narrowed
 from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["SourceTrees"]
@@ -142,10 +142,7 @@ class SourceTrees:
         match message:
             case Batch(requests, fresh, wave) if sender.is_client:
                 mine = filter(self._local.handles, requests)  # advertisements mean nothing here
-                steps = self._local.plan(sender, mine, fresh=fresh)
-                if fresh:
-                    self._local.forget(sender)
-                self._local.apply(sender, steps)
+                self._local.follow(sender, mine, fresh=fresh)
                 return self._tell(sender, wave)
             case LinkState() if not sender.is_client:
                 return self._learn(sender, message)
@@ -176,8 +173,7 @@ class SourceTrees:
         found.pop(sender, None)
         if new is ALL_NEW or new.all():
             return found
-        narrowed = {peer: mask & new for peer, mask in found.items()}
-        return {peer: mask for peer, mask in narrowed.items() if mask.any()}
+        return narrowed(found, new)
 
     def destinations(self, parcel: Parcel) -> dict[str, RowMask]:
         """By broker, this one included, which events have a subscriber there."""
@@ -250,14 +246,11 @@ class SourceTrees:
         if known is None:
             self._world.enrol(peer)
         try:
-            steps = self._world.plan(peer, flood.requests, fresh=flood.fresh)
+            self._world.follow(peer, flood.requests, fresh=flood.fresh)
         except IllegalMessage:
             if known is None:
                 self._world.dismiss(peer)
             raise
-        if flood.fresh:
-            self._world.forget(peer)
-        self._world.apply(peer, steps)
         self._world.outgoing()  # nobody is told, but the table lets go of what ended
         self._versions[origin] = flood.version
         return self._spread(flood, sender, flood.wave)

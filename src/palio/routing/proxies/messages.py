@@ -28,6 +28,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from palio.model.events import is_system_name
 from palio.model.filters import Filter
 
 __all__ = [
@@ -57,7 +58,7 @@ EventType: TypeAlias = tuple[str, ...]
 
 @lru_cache(1 << 12)
 def _sorted(names: tuple[str, ...]) -> EventType:
-    return tuple(sorted({name for name in names if not name.startswith("$")}))
+    return tuple(sorted({name for name in names if not is_system_name(name)}))
 
 
 def type_with(names: Iterable[str]) -> EventType:

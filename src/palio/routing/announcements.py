@@ -1,0 +1,86 @@
+"""Which events of a parcel their publisher announced: few of them one by one, many by columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from palio.errors import LimitExceeded
+from palio.matching.protocol import RowMask
+from palio.matching.residuals import holds_on
+from palio.model.advertisements import Advertisement, Alternative
+from palio.model.events import is_system_name
+from palio.model.parcels import Parcel
+from palio.model.values import NO_VALUES
+from palio.routing.protocol import Selector, SelectorFactory
+
+__all__ = ["Announcements"]
+
+FEW_EVENTS: Final = 16
+"""So few are held against the advertisements one by one."""
+
+
+class Announcements:
+    """The advertisements of one publisher, and their tests by number.
+
+    >>> import palio
+    >>> from palio.model.row_parcels import RowParcel
+    >>> from palio.routing.reference_selector import ReferenceSelector
+    >>> said = Announcements([palio.parse_advertisement("x > 1")], ReferenceSelector)
+    >>> said.among(RowParcel("p", [{"x": 1}, {"x": 2}])).tolist()
+    [False, True]
+    """
+
+    def __init__(self, offers: Sequence[Advertisement], new_selector: SelectorFactory) -> None:
+        self._alternatives = [each for offer in offers for each in offer.alternatives]
+        self._offers = offers
+        self._new_selector = new_selector
+        tests = (test for each in self._alternatives for test in each.tests.values())
+        self._numbers = {test: number for number, test in enumerate(dict.fromkeys(tests))}
+
+    @cached_property
+    def _selector(self) -> Selector | None:
+        """All tests; None if that is more than it takes."""
+        selector = self._new_selector()
+        try:
+            for test, number in self._numbers.items():
+                selector.add(number, test, NO_VALUES, number)
+        except LimitExceeded:
+            return None
+        return selector
+
+    def among(self, parcel: Parcel) -> RowMask:
+        """Which events of a parcel any of the advertisements announces."""
+        if len(parcel) <= FEW_EVENTS or self._selector is None:
+            found = (any(offer.announces(row) for offer in self._offers) for row in parcel.rows)
+            return np.fromiter(found, np.bool_, len(parcel))
+        return np.concatenate([self._of_batch(self._selector, each) for each in parcel.batches])
+
+    def _of_batch(self, selector: Selector, batch: pa.RecordBatch) -> RowMask:
+        passed = selector.route(Parcel("", batch))
+        announced = np.zeros(batch.num_rows, np.bool_)
+        for alternative in self._alternatives:
+            announced |= self._by(alternative, batch, passed)
+        return announced
+
+    def _by(
+        self, alternative: Alternative, batch: pa.RecordBatch, passed: dict[int, RowMask]
+    ) -> RowMask:
+        """The events of which each attribute passes its test, and no residual is false."""
+        announced = np.ones(batch.num_rows, np.bool_)
+        read = {name for residual in alternative.residuals for name in residual.attributes}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            test = alternative.tests.get(name)
+            if is_system_name(name) or (test is None and name in read):
+                continue
+            is_absent = column.is_null().to_numpy(zero_copy_only=False)
+            mask = None if test is None else passed.get(self._numbers[test])
+            announced &= is_absent if mask is None else is_absent | mask
+        for residual in alternative.residuals:
+            left = np.flatnonzero(announced)
+            announced[left] = ~holds_on(residual.inverted(), batch, left, NO_VALUES)
+        return announced
