@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from palio.client.events import Event, Late
 from palio.errors import LimitExceeded
-from palio.model.events import SEQ, TIME
+from palio.model.events import SEQ, TIME, is_system_name
 from palio.model.patterns import Monitor, Occurrence, Pattern
 from palio.model.values import Bindings
 from palio.protocol.durations import check_seconds
@@ -135,7 +135,7 @@ class Sequences:
 
 def _event(occurrence: Occurrence) -> Event:
     attributes = {
-        name: value for name, value in occurrence.event.items() if not name.startswith("$")
+        name: value for name, value in occurrence.event.items() if not is_system_name(name)
     }
     return Event(attributes, occurrence.publisher, occurrence.seq, occurrence.time)
 

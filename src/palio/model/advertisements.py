@@ -25,6 +25,7 @@ from palio.model.binding import unbound
 from palio.model.constraints import Constraint, Residual
 from palio.model.domains import PRESENT, Domain
 from palio.model.effort import Effort
+from palio.model.events import is_system_name
 from palio.model.expressions import (
     All,
     AnyOf,
@@ -105,7 +106,7 @@ class Alternative:
     def announces(self, event: Mapping[str, Any], *, open: bool) -> bool:
         """Whether every attribute of an event passes a test, and no residual is false."""
         for name, value in event.items():
-            if value is None or name.startswith("$"):
+            if value is None or is_system_name(name):
                 continue
             filter = self.tests.get(name)
             if filter is not None:

@@ -20,6 +20,7 @@ from palio.errors import InvalidFilter
 from palio.model.advertisements import Advertisement, Alternative, checked_advertisement
 from palio.model.domains import PRESENT, Domain
 from palio.model.effort import Effort
+from palio.model.events import is_system_name
 from palio.model.filters import Conjunction, Filter
 from palio.model.merging import merged
 from palio.model.values import NO_VALUES, Bindings
@@ -159,7 +160,7 @@ def _may_meet(
     if heard.is_contradiction:
         return False
     for name, domain in heard.domains.items():
-        if domain.absent or name.startswith("$"):
+        if domain.absent or is_system_name(name):
             continue  # the event may do without it; system attributes are never announced
         offers = announcement.get(name)
         if offers is None:

@@ -34,6 +34,7 @@ from pyspark.sql.datasource import (
 )
 
 from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
+from palio.model.events import is_system_name
 from palio.protocol.failures import error_of
 from palio.protocol.limits import MAX_BATCH_CELLS, MAX_FRAME_BYTES, WINDOW_BLOCKS
 from palio.protocol.messages import Accepted, Parcel, Publish, Refused
@@ -115,7 +116,7 @@ class Encoding:
     def __init__(self, schema: StructType, order: tuple[str, ...] = ()) -> None:
         arrow = arrow_schema(schema)
         self.paths = {
-            name: path for name, path in attributes_of(arrow).items() if not name.startswith("$")
+            name: path for name, path in attributes_of(arrow).items() if not is_system_name(name)
         }
         _check_columns(arrow, self.paths, order)
 
@@ -149,7 +150,7 @@ def _check_columns(
 ) -> None:
     roots = {path[0] for path in paths.values()}
     for field in schema:
-        if field.name not in roots and not field.name.startswith("$"):
+        if field.name not in roots and not is_system_name(field.name):
             raise InvalidInput(
                 f"column {field.name!r} is {field.type}, which is no attribute; "
                 "drop it, or turn it into a text with to_json"
