@@ -213,6 +213,7 @@ class Node:
             if self._peers.is_leaving:
                 self._peers.let_go()
             core.telling.go_on()
+            core.durability.registry.go_on(at)
             if at.now < self._round_at:
                 self.wake_at = at.now if self._round else self._round_at
                 return self._effects()
@@ -432,7 +433,9 @@ class Node:
     @property
     def _is_in_pieces(self) -> bool:
         """Whether there is something of which every `tick` does a piece."""
-        return self._peers.is_leaving or self._core.telling.is_going_on
+        core = self._core
+        is_behind = core.durability.registry.is_behind
+        return self._peers.is_leaving or core.telling.is_going_on or is_behind
 
     def _effects(self) -> list[Effect]:
         self._core.settle_up()

@@ -40,6 +40,7 @@ from palio.errors import IllegalMessage
 from palio.node.echoes import Echoes, KnownNeighbour, PendingEcho
 from palio.node.effects import Moment
 from palio.node.hearsay import Hearsay
+from palio.node.later import Later
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS, REPEATED_AT_ONCE
 from palio.node.vouching import LAPSE, LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
 from palio.node.ways import next_hops
@@ -89,6 +90,7 @@ class Registry:
         """By durable subscription, the newest fact of each origin, in the order of origins."""
         self._counts: dict[str, int] = {}
         self._hearsay = Hearsay()
+        self._later = Later()
         self._repeating: deque[str] = deque()
         """Subjects of this broker that are yet to be said again."""
         self._is_outdone = False
@@ -262,9 +264,23 @@ class Registry:
         for origin in self._echoes.origins:
             self._echoes.leave(origin, neighbour, gone)
             self._reply_if_complete(origin)
+        self._later.forget(neighbour)
         for source, facts in self._hearsay.believed(neighbour).items():
-            self._learn(source, facts, at)
+            self._later.put(source, facts)
+        self.go_on(at)
         self._links_changed()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether `go_on` has something to do."""
+        return bool(self._later)
+
+    def go_on(self, at: Moment) -> None:
+        """Learn some of what is to be learned later."""
+        learned = 0
+        while learned < PORTION_FACTS and (said := self._later.take()) is not None:
+            self._learn(said.source, said.facts, at)
+            learned += len(said.facts)
 
     def receive(self, neighbour: str, message: Known | Facts | Echo, at: Moment) -> None:
         """A neighbour says something."""
@@ -278,7 +294,10 @@ class Registry:
                 if len(facts) > 1 and sum(len(each.filter) for each in facts) > PORTION_BYTES:
                     reason = f"facts whose filters have more than {PORTION_BYTES} characters"
                     raise IllegalMessage(neighbour, f"{reason} together (PORTION_BYTES)")
-                self._learn(neighbour, facts, at)
+                if self._later.concerns(facts):
+                    self._later.put(neighbour, facts)
+                else:
+                    self._learn(neighbour, facts, at)
             case Echo():
                 self._echoed(neighbour, message)
 
