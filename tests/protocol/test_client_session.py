@@ -125,6 +125,17 @@ def test_a_session_begins_with_a_greeting_and_is_told_to_its_owner_first() -> No
     assert (line.session.broker, line.session.publisher) == ("b1", "a/1")
 
 
+def test_a_ping_is_answered_before_the_welcome_too() -> None:
+    line = Line()
+    line.session.connect(0.0)
+    line.session.dialled(0.0)
+    line.session.receive(Pong(), 0.0)
+    line.session.receive(Ping(), 0.0)
+    assert line.take_said()[1:] == [Pong()]
+    line.session.receive(Settle(1), 0.0)
+    assert line.take_done() == ["dial b1", "close", "unopened"]
+
+
 def test_every_address_is_tried_once_for_who_connects() -> None:
     line = Line("b1", "b2")
     line.session.connect(0.0)
