@@ -7,7 +7,17 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Bar", "Other", "Results", "Throughput", "markdown", "plot", "rewrite", "text"]
+__all__ = [
+    "Bar",
+    "Other",
+    "Results",
+    "Throughput",
+    "markdown",
+    "plot",
+    "replace",
+    "rewrite",
+    "text",
+]
 
 BEGIN: Final = "<!-- measured: python -m benchmarks.matching --full --docs docs/measured -->"
 END: Final = "<!-- end of measured -->"
@@ -184,10 +194,14 @@ def markdown(results: Results) -> str:
 
 def rewrite(results: Results, page: Path, begin: str = BEGIN) -> None:
     """Put the tables in place of those that a page has, behind a line that says how they came."""
+    replace(markdown(results), page, begin)
+
+
+def replace(tables: str, page: Path, begin: str) -> None:
+    """The same with any text."""
     before, _, rest = page.read_text(encoding="utf-8").partition(begin)
     _, _, after = rest.partition(END)
-    new = f"{before}{begin}\n\n{markdown(results)}\n\n{END}{after}"
-    page.write_text(new, encoding="utf-8")
+    page.write_text(f"{before}{begin}\n\n{tables}\n\n{END}{after}", encoding="utf-8")
 
 
 def plot(results: Results, path: Path) -> None:

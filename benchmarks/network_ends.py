@@ -39,7 +39,7 @@ from palio.protocol.messages import (
 from palio.protocol.streams import Stream
 from palio.protocol.wire import Decoder, Encoder
 
-__all__ = ["BrokerProcess", "EchoClient", "Wire", "broker", "echo"]
+__all__ = ["BrokerProcess", "EchoClient", "Frames", "Wire", "broker", "echo", "echo_process"]
 
 _COMMAND: Final = "from palio.cli.main import run; run()"
 
@@ -107,11 +107,18 @@ def broker(name: str, *arguments: str) -> Iterator[BrokerProcess]:
 @contextmanager
 def echo() -> Iterator[int]:
     """A process that sends back every frame; its port."""
-    with _process("-c", _ECHO) as (line, _):
-        yield int(line)
+    with echo_process() as (port, _):
+        yield port
 
 
-class _Frames(asyncio.Protocol):
+@contextmanager
+def echo_process() -> Iterator[tuple[int, int]]:
+    """The same, with the number of the process."""
+    with _process("-c", _ECHO) as (line, process):
+        yield int(line), process
+
+
+class Frames(asyncio.Protocol):
     """`u32 length | body`, as little work as possible around it."""
 
     def __init__(self) -> None:
@@ -141,15 +148,19 @@ class _Frames(asyncio.Protocol):
         assert self._transport is not None
         self._transport.write(data)
 
+    def close(self) -> None:
+        assert self._transport is not None
+        self._transport.close()
 
-class Echo(_Frames):
+
+class Echo(Frames):
     """Sends every frame back."""
 
     def frame(self, data: bytes) -> None:
         self.write(data)
 
 
-class EchoClient(_Frames):
+class EchoClient(Frames):
     """Counts the frames that come back, and keeps so many on their way."""
 
     def __init__(self) -> None:

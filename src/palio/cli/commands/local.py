@@ -35,6 +35,7 @@ class Benchmark(StrEnum):
 
     MATCHING = "matching"
     NETWORK = "network"
+    PEERS = "peers"
     STRESS = "stress"
 
 
@@ -149,21 +150,37 @@ def match(
 @app.command(hidden=not bench_module.is_available())
 def bench(
     benchmark: Annotated[
-        Benchmark, typer.Argument(metavar="NAME", help="Which: matching, network, stress.")
+        Benchmark, typer.Argument(metavar="NAME", help="Which: matching, network, peers, stress.")
     ],
     full: Annotated[
         bool, typer.Option("--full", help="Up to a million filters, or longer runs.")
     ] = False,
+    seconds: Annotated[
+        float | None, typer.Option(help="Of each measurement (network, peers).")
+    ] = None,
+    only: Annotated[
+        str, typer.Option(metavar="NAME,...", help="These systems (peers), or parts (stress).")
+    ] = "",
+    rows: Annotated[
+        str, typer.Option(metavar="NAME,...", help="These rows of the table (peers).")
+    ] = "",
+    docs: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Renew the page of figures there (not stress).")
+    ] = "",
     as_json: AsJson = False,
 ) -> int:
     """Measure the matching engine, or brokers on loopback.
 
     Their bars, and what they are compared with: numpy by hand and other engines, or a raw echo.
-    Stress is what a broker withstands: journals, breaks, idle clients and such as stop reading.
-    Needs a checkout of Palio, since benchmarks are not part of the installed package. Either takes
-    a minute or two.
+    Peers is Palio beside NATS and other brokers, those of them that are installed (the extra
+    `peers` brings their clients). Stress is what a broker withstands: journals, breaks, idle
+    clients and such as stop reading. Needs a checkout of Palio, since benchmarks are not part of
+    the installed package. Each takes a few minutes.
     """
     options = ["--full"] if full else []
+    options += ["--seconds", f"{seconds:g}"] if seconds is not None else []
+    for option, value in (("--only", only), ("--rows", rows), ("--docs", docs)):
+        options += [option, value] if value else []
     return bench_module.bench(benchmark.value, [*options, "--json"] if as_json else options)
 
 

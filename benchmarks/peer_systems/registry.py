@@ -1,0 +1,18 @@
+"""The systems that `benchmarks.peers` compares, in the order of its table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from benchmarks.peer_systems.echo import Echo
+from benchmarks.peer_systems.nats import Nats
+from benchmarks.peer_systems.palio import Palio
+from benchmarks.peer_systems.system import System
+
+__all__ = ["SYSTEMS"]
+
+SYSTEMS: Final[dict[str, type[System]]] = {
+    "echo": Echo,
+    "palio": Palio,
+    "nats": Nats,
+}
