@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import pickle
 from collections.abc import Callable
@@ -209,3 +210,9 @@ def test_trees_survive_pickling(text: str) -> None:
         again = pickle.loads(pickle.dumps(condition))
         assert again == condition
         assert type(again) is type(condition)
+
+
+@pytest.mark.parametrize("value", [1, 1.5, "a", b"a", True])
+def test_the_garbage_collector_visits_no_constants(value: object) -> None:
+    """A filter may have 10,000 of them."""
+    assert not gc.is_tracked(literal(value))

@@ -19,7 +19,7 @@ from palio.model.limits import (
     MAX_TEXT_TESTS,
     MAX_TOKENS,
 )
-from palio.model.sizes import LONG_LIST, check_size
+from palio.model.sizes import LONG_LIST, Meter, check_size
 from tests import strategies as our
 
 QUOTES = "'" * MAX_STRING_CHARS
@@ -190,3 +190,27 @@ def test_a_collection_bound_in_many_places_costs_no_more_than_the_limit() -> Non
     with pytest.raises(LimitExceeded, match="MAX_CONSTANTS"):
         filter.bind({"x": Counted(range(MAX_IN_VALUES))})  # type: ignore[dict-item]  # a list
     assert seen <= 2 * MAX_CONSTANTS
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        ["", "'", "it's", "a'b'c'", "é" * 9],
+        [0, 9, -9, 10, -(2**63), 2**63 - 1],
+        [0.5, -1.5e-300, 1.7976931348623157e308],
+        [b"", b"\xff" * 5],
+        [True, False],
+    ],
+)
+def test_no_text_is_longer_than_what_is_counted(members: list[object]) -> None:
+    meter = Meter()
+    conjunction = Conjunction.of([Constraint.of("x", "IN", members)])
+    meter.add(conjunction)
+    assert meter.chars >= len(str(Filter.of([conjunction])))
+
+
+def test_a_long_list_is_counted_without_writing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each constant of thousands is looked at a few times, and all of it by whoever else waits."""
+    monkeypatch.setattr(Meter, "_measured", lambda _: 1 // 0)
+    for members in (range(10**9, 10**9 + MAX_IN_VALUES), [f"{n:012x}" for n in range(10_000)]):
+        check_size([Conjunction.of([Constraint.of("x", "IN", members)])])

@@ -59,8 +59,11 @@ __all__ = [
 ]
 
 
-class Literal(msgspec.Struct, frozen=True, cache_hash=True):
-    """A constant. The kind is part of its identity, so that `1` and `true` differ."""
+class Literal(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """A constant. The kind is part of its identity, so that `1` and `true` differ.
+
+    Its value holds nothing: the garbage collector need not visit a filter's 10,000 of them.
+    """
 
     kind: Kind
     value: Any
@@ -240,7 +243,7 @@ def _membership(subject: Scalar, op: Op, members: tuple[Scalar, ...], ignore_cas
     if op not in MEMBERSHIP:
         raise InvalidFilter(f"{op.value} takes one operand, not a list")
     literals = {
-        Literal(member.kind, canonical(member.value))
+        Literal(member.kind, canonical(member.value)) if type(member.value) is float else member
         for member in members
         if isinstance(member, Literal)
     }

@@ -48,6 +48,8 @@ def show_value(value: Any) -> str:
     >>> show_value("it's"), show_value(True), show_value(b"\\x01")
     ("'it''s'", 'TRUE', "X'01'")
     """
+    if type(value) is int:
+        return repr(value)
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, str):
@@ -83,10 +85,16 @@ def show_comparison(subject: str, op: Op, operand: Any, ignore_case: bool) -> st
     if operand is None:
         return f"{subject} {op.value}"
     if isinstance(operand, tuple):
-        shown = "(" + ", ".join(show_scalar(member) for member in operand) + ")"
+        shown = f"({', '.join(map(_show_member, operand))})"
     else:
         shown = show_scalar(operand)
     return f"{subject} {op.value} {shown}{' IGNORE CASE' if ignore_case else ''}"
+
+
+def _show_member(expression: Scalar) -> str:
+    """A member of a list, of which there may be thousands: most are constants."""
+    value = getattr(expression, "value", None)
+    return show_scalar(expression) if value is None else show_value(value)
 
 
 _PRECEDENCE: Final = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}

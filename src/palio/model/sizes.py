@@ -201,8 +201,13 @@ def _is_two(node: object) -> bool:
 
 def _chars(scalar: Scalar) -> int:
     """The largest number of characters it may have, with the comma after it."""
-    if type(scalar) is Literal and isinstance(scalar.value, str | bytes):
-        return 2 * len(scalar.value) + 5
+    if type(scalar) is Literal:
+        value = scalar.value
+        if type(value) is str:
+            return len(value) + value.count("'") + 4
+        if type(value) is int:
+            return len(repr(value)) + 2
+        return 2 * len(value) + 5 if isinstance(value, bytes) else _SCALAR_CHARS
     if isinstance(scalar, Variable):
         return max(_SCALAR_CHARS, len(scalar.name) + 3)
     return _SCALAR_CHARS

@@ -159,6 +159,8 @@ def checked(value: object) -> Value:
         return value  # type: ignore[return-value]  # `exact is` does not narrow
     if exact is str:
         return _text(value)  # type: ignore[arg-type]  # likewise
+    if exact is int:
+        return _integer(value)  # type: ignore[arg-type]  # likewise
     if isinstance(value, bool):
         return bool(value)
     if isinstance(value, int):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -327,14 +327,17 @@ class Universe:
 
     def ranks_of(self, name: str, kind: Kind, places: Sequence[Any]) -> list[int]:
         """`rank_of` of many coordinates of one kind."""
-        if kind is not Kind.NUMBER:
+        if kind not in (Kind.NUMBER, Kind.STRING):
             return [self.rank_of(name, kind, place) for place in places]
-        first = lowest(kind)
+        first, cuts = lowest(kind), self.cuts[name]
         base = int(self.bases[self.slot_of[name], kind])
-        numbers = self.cuts[name].numbers
         inner = [place for place in places if place is not TOP and place != first]
-        ranks = iter((base + _number_ranks(numbers, cuts_at(inner))).tolist())
-        top = base + self.cuts[name].sizes()[kind] + 1
+        ranks: Iterator[int]
+        if kind is Kind.NUMBER:
+            ranks = iter((base + _number_ranks(cuts.numbers, cuts_at(inner))).tolist())
+        else:
+            ranks = (base + bisect_right(cuts.strings, place.encode()) for place in inner)
+        top = base + cuts.sizes()[kind] + 1
         return [
             top if place is TOP else base if place == first else next(ranks) for place in places
         ]
