@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
+from palio.errors import InvalidInput
 from palio.model.limits import MAX_TEXT_CHARS
 
-__all__ = ["documents", "texts"]
+__all__ = ["documents", "outcome", "texts"]
 
 
 def _chain(joint: str, part: Callable[[int], str], most: int = MAX_TEXT_CHARS) -> str:
@@ -361,3 +362,12 @@ def documents() -> dict[str, dict[str, str]]:
     """Hostile documents of the other dialects by what they do."""
     sql = {name: text[len("CESQL '") : -1].replace("''", "'") for name, text in _cesql()}
     return {"cesql": sql, "cloudevents": dict(_cloudevents()), "eventbridge": dict(_eventbridge())}
+
+
+def outcome(read: Callable[[Any], object], document: Any) -> str:
+    """What came of it; anything but a filter or a documented error is raised."""
+    try:
+        read(document)
+    except InvalidInput as error:
+        return type(error).__name__
+    return "read"

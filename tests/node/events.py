@@ -1,4 +1,4 @@
-"""Parcels for tests."""
+"""Events for tests of whole brokers, and what became of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ from typing import Any
 
 from palio.model.events import stamped, to_batches
 from palio.protocol.messages import Parcel
+from palio.simulation.member import Member
+from palio.simulation.world import World
 
 
 def parcel(*rows: Mapping[str, Any], publisher: str = "p", first_seq: int = 1) -> Parcel:
     """Rows of one shape, stamped."""
     (batch,) = to_batches(rows)
     return Parcel(publisher, stamped(batch, first_seq, 1_000_000))
+
+
+def heard(member: Member) -> list[Any]:
+    """The attribute `x` of all that a client heard."""
+    return [row["x"] for _, _, row in member.heard]
+
+
+def reports(world: World, event: str) -> list[tuple[str, dict[str, Any]]]:
+    """What brokers said to people of one kind: who said it, and its details."""
+    return [(name, each.details) for name, each in world.reports if each.event == event]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pytest
 
 from palio.errors import IllegalMessage
+from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Filter
 from palio.node import publishing, questions
 from palio.node.authority import NamedAuthority, Principal
@@ -41,8 +42,7 @@ from palio.simulation.doors import Doors
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World
-from tests.matching.test_index import parsed
-from tests.node.events import parcel
+from tests.node.events import heard, parcel, reports
 
 AnyMessage = TypeVar("AnyMessage")
 
@@ -67,7 +67,7 @@ def network(size: int, **grants: Mapping[str, Principal]) -> World:
 
 
 def hears(name: str, text: str) -> dict[str, Principal]:
-    return {name: Principal(name, TRUE, parsed(text), may_link=True)}
+    return {name: Principal(name, TRUE, parse_filter(text), may_link=True)}
 
 
 def brings(name: str, filter: Filter) -> dict[str, Principal]:
@@ -81,14 +81,6 @@ def subscribed(world: World, at: str) -> Member:
     world.run(3.0)
     assert bob.answers[id] == Done(id)
     return bob
-
-
-def heard(member: Member) -> list[Any]:
-    return [row["x"] for _, _, row in member.heard]
-
-
-def reports(world: World, event: str) -> list[tuple[str, dict[str, Any]]]:
-    return [(name, each.details) for name, each in world.reports if each.event == event]
 
 
 def held(world: World) -> int:
@@ -114,7 +106,7 @@ def test_durable_events_are_carried_only_to_brokers_that_may_hear_them(batch: bo
 
 
 def test_what_a_broker_may_not_bring_is_kept_nowhere_and_raises_no_alarm() -> None:
-    world = network(3, b2=brings("b1", parsed("a = 1")))
+    world = network(3, b2=brings("b1", parse_filter("a = 1")))
     bob = subscribed(world, "b3")
     ann = world.client("ann", "b1")
     for x in range(20):
@@ -276,7 +268,7 @@ def test_an_answer_to_a_trace_that_is_too_long_is_none(size: int, kept: bool) ->
 
 @pytest.mark.parametrize(("x", "asked"), [(1, True), (2, False)])
 def test_a_trace_goes_where_its_event_would(x: int, asked: bool) -> None:
-    near = Near(parsed("x = 1"))
+    near = Near(parse_filter("x = 1"))
     effects = near.say(Probe(1, traced("n", x), ("n",)))
     assert bool(sent(effects, Probe)) is asked
     if not asked:

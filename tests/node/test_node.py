@@ -49,17 +49,13 @@ from palio.routing.general import General
 from palio.simulation.member import Member
 from palio.simulation.topologies import line, ring
 from palio.simulation.world import World
-from tests.node.events import parcel
+from tests.node.events import heard, parcel
 
 QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 
 
 def world_of(size: int, **options: Any) -> World:
     return World.of(line(size), settings=options.pop("settings", QUICK), **options)
-
-
-def heard(member: Member) -> list[int]:
-    return [row["x"] for _, _, row in member.heard]
 
 
 def answer(world: World, member: Member, id: int) -> Message:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.errors import IllegalMessage
+from palio.language.parsing import parse_filter
 from palio.matching.index import Index
 from palio.model.events import STAMP_BYTES, to_batch
 from palio.model.filters import Filter
@@ -48,7 +49,6 @@ from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import Matching, Peer, SelectorFactory
 from palio.routing.reference_selector import ReferenceSelector
-from tests.matching.test_index import parsed
 from tests.strategies import SEEDS, examples, filters, nearby
 
 AT = Moment(1.0, 1_000_000)
@@ -72,7 +72,9 @@ class Place:
             )
         for key, text in enumerate(asked):
             self.say(1 + key % 2, Subscribe(key, key, text))
-        beyond = tuple(routing.Subscribe(key, parsed(each)) for key, each in enumerate(asked[:2]))
+        beyond = tuple(
+            routing.Subscribe(key, parse_filter(each)) for key, each in enumerate(asked[:2])
+        )
         self.say(3, Route(routing.Batch(beyond, fresh=True)))
         self.seq = 0
 
@@ -113,7 +115,7 @@ def test_by_itself_or_as_a_batch_it_goes_the_same_way(
 
 
 def test_what_a_publisher_may_not_publish_is_refused_by_itself_too() -> None:
-    granted = Principal("p", parsed("x > 0"), parsed("x > 0"))
+    granted = Principal("p", parse_filter("x > 0"), parse_filter("x > 0"))
     node = Node("b1", Acyclic("b1"), MemoryStore(), authority=NamedAuthority({"p": granted}))
     node.start(AT)
     node.accept(1, AT, "p")

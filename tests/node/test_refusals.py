@@ -41,10 +41,10 @@ from palio.routing.flooded import Flooded
 from palio.routing.general import General
 from palio.routing.messages import Batch, Flood, LinkState, Subscribe
 from palio.routing.protocol import Router
-from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 from palio.testing import Network
+from tests.node.events import heard, reports
 
 QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 BAD: Final = "y = 666"
@@ -67,14 +67,6 @@ def is_bad(message: Message) -> bool:
         case Forward(parcel) | Carry(parcel) | Deliver(parcel) | Probe(_, parcel):
             return 666 in parcel.batch.to_pydict().get("x", [])
     return False
-
-
-def reports(world: World, event: str) -> list[tuple[str, dict[str, Any]]]:
-    return [(name, each.details) for name, each in world.reports if each.event == event]
-
-
-def numbers(member: Member) -> list[int]:
-    return [row["x"] for _, _, row in member.heard]
 
 
 def sent_bad(world: World) -> list[str]:
@@ -107,7 +99,7 @@ def test_a_subscription_that_a_neighbour_cannot_read_stops_nobody_else(
     assert tries == ["b1 Route"] * FRAME_TRIES
     publisher.publish({"x": 1})
     world.run(1.0)
-    assert numbers(good) == [1]
+    assert heard(good) == [1]
     asked = good.settle()
     world.run(1.0)
     assert good.answers[asked] == Done(asked, ("b2",)), "what good wants may be covered by it"
@@ -144,7 +136,7 @@ def test_what_was_refused_is_not_changed_any_more_and_can_be_withdrawn() -> None
     assert bad.answers[asked] == Done(asked)
     publisher.publish({"x": 5})
     world.run(1.0)
-    assert numbers(bad) == [5]
+    assert heard(bad) == [5]
 
 
 def test_of_a_table_all_but_the_refused_is_in_force() -> None:
@@ -165,7 +157,7 @@ def test_of_a_table_all_but_the_refused_is_in_force() -> None:
     for each in range(20):
         publisher.publish({"x": each})
     world.run(1.0)
-    assert [numbers(member) for member in members] == [[each] for each in range(20)]
+    assert [heard(member) for member in members] == [[each] for each in range(20)]
 
 
 def test_live_events_that_a_neighbour_cannot_read_are_dropped_and_counted() -> None:
@@ -178,7 +170,7 @@ def test_live_events_that_a_neighbour_cannot_read_are_dropped_and_counted() -> N
     publisher.publish({"x": 1})
     world.run(LONG_S)
     assert tries == ["b1 Forward"] * FRAME_TRIES
-    assert numbers(listener) == [1]
+    assert heard(listener) == [1]
     assert world.nodes["b1"].status()["peers"]["b2"]["dropped"] == 1
 
 
@@ -193,14 +185,14 @@ def test_durable_events_that_a_neighbour_cannot_read_stay_in_custody() -> None:
     publisher.publish({"x": 1}, durable=True)
     world.run(LONG_S)
     assert tries == ["b1 Carry"] * FRAME_TRIES
-    assert (numbers(listener), publisher.accepted_durable) == ([1], 2)
+    assert (heard(listener), publisher.accepted_durable) == ([1], 2)
     assert world.nodes["b1"].status()["custody_entries"] == 1
     world.spoils = lambda _who, _message: False
     world.cut("b1", "b2")
     world.run(5.0)
     world.heal("b1", "b2")
     world.run(5.0)
-    assert numbers(listener) == [1, 666]
+    assert heard(listener) == [1, 666]
     assert world.nodes["b1"].status()["custody_entries"] == 0
 
 
@@ -225,7 +217,7 @@ def test_a_fact_that_a_neighbour_cannot_read_is_told_by_settled() -> None:
     publisher = world.client("p", "b2")
     publisher.publish({"x": 1}, durable=True)
     world.run(2.0)
-    assert numbers(good) == [1]
+    assert heard(good) == [1]
 
 
 def spoils_only(tries: list[str], kind: type) -> Callable[[str, Message], bool]:
@@ -277,7 +269,7 @@ def test_what_nothing_can_take_the_place_of_begins_a_new_session(kind: type) -> 
     world.run(5.0)
     world.heal("b1", "b2")
     world.run(5.0)
-    assert numbers(listener) == [1]
+    assert heard(listener) == [1]
     assert not any(node.status()["custody_entries"] for node in world.nodes.values())
 
 
@@ -312,7 +304,7 @@ def test_live_events_that_a_client_cannot_read_are_a_gap() -> None:
     publisher.publish({"x": 1})
     world.run(LONG_S)
     assert tries == ["b1 Deliver"] * FRAME_TRIES
-    assert numbers(listener) == [1]
+    assert heard(listener) == [1]
     assert [(gap.publisher, gap.first_seq, gap.count, gap.key) for gap in listener.gaps] == [
         ("p/1", 1, 1, -1)
     ]
@@ -327,7 +319,7 @@ def test_durable_events_that_a_client_cannot_read_are_a_gap_of_their_subscriptio
     publisher.publish({"x": 666}, durable=True)
     publisher.publish({"x": 1}, durable=True)
     world.run(LONG_S)
-    assert numbers(listener) == [1]
+    assert heard(listener) == [1]
     assert [(gap.publisher, gap.count, gap.key) for gap in listener.gaps] == [("p/1", 1, key)]
 
 

@@ -10,16 +10,13 @@ from palio.protocol.transitions import ALLOWED, Speaker, State
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import World
+from tests.node.events import heard
 
 QUICK = Settings(heartbeat_s=1.0, client_grace_s=2.0, peer_grace_s=2.0)
 
 
 def world_of(size: int) -> World:
     return World.of(line(size), settings=QUICK)
-
-
-def heard(member: Member) -> list[int]:
-    return [row["x"] for _, _, row in member.heard]
 
 
 def lose_session(world: World, member: Member) -> None:

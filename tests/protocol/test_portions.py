@@ -21,7 +21,8 @@ from palio.routing.messages import (
     Subscribe,
     Unsubscribe,
 )
-from tests.node.test_node import QUICK, heard, world_of
+from tests.node.events import heard
+from tests.node.test_node import QUICK, world_of
 
 
 def subscribe(key: int, text: str = "x = 1") -> Request:

@@ -208,13 +208,28 @@ def pong(link: int, message: Message) -> Sequence[Effect]:
     return [Send(link, Pong())] if isinstance(message, Ping) else []
 
 
-class Front:
+class Changing:
+    """What others wait for: `changed` is set whenever something about it is new."""
+
+    def __init__(self, patience_s: float | None = None) -> None:
+        self.changed = asyncio.Event()
+        self._patience_s = patience_s
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until it is as it shall be."""
+        async with asyncio.timeout(self._patience_s):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+class Front(Changing):
     """What a front heard on its link."""
 
     def __init__(self) -> None:
+        super().__init__(PATIENCE_S)
         self.heard: list[Message] = []
         self.ends: list[str] = []
-        self.changed = asyncio.Event()
 
     def on_message(self, message: Message) -> None:
         self.heard.append(message)
@@ -223,12 +238,6 @@ class Front:
     def on_close(self, reason: str) -> None:
         self.ends.append(reason)
         self.changed.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():
-                self.changed.clear()
-                await self.changed.wait()
 
 
 @asynccontextmanager

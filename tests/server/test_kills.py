@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -21,6 +21,7 @@ from palio import connect
 from palio.cli.demo.fleet import Fleet
 from palio.client.connection import Client
 from palio.client.subscription import Subscription
+from tests.server.helpers import Changing
 from tests.server.namespaces import Namespace, why_not
 from tests.server.relay import Relay
 
@@ -104,14 +105,14 @@ class Apart(Fleet):
         await self._open.aclose()
 
 
-class Load:
+class Load(Changing):
     """Publishers and listeners, and what they were promised."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.accepted: dict[str, list[int]] = {}
         self.heard: dict[str, list[tuple[str, int]]] = {}
         self.stopping = False
-        self._changed = asyncio.Event()
 
     async def publish(self, client: Client, who: str) -> None:
         """Publish numbers one after another; each counts once it is acknowledged."""
@@ -121,7 +122,7 @@ class Load:
             await client.publish({"who": who, "n": number}, durable=True)
             accepted.append(number)
             number += 1
-            self._changed.set()
+            self.changed.set()
 
     async def progress(self) -> None:
         """Wait until each publisher has had some more acknowledged."""
@@ -136,13 +137,7 @@ class Load:
         heard = self.heard.setdefault(name, [])
         async for event in subscription:
             heard.append((event["who"], event["n"]))
-            self._changed.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until what was accepted and heard is as it shall be."""
-        while not condition():
-            self._changed.clear()
-            await self._changed.wait()
+            self.changed.set()
 
     def missing(self) -> dict[str, list[tuple[str, int]]]:
         """What each listener was promised and has not heard."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from palio.client.connection import Client
 from palio.client.events import Gap
 from palio.client.subscription import Subscription
 from palio.errors import PalioError
+from tests.server.helpers import Changing
 
 logger: Final = logging.getLogger(__name__)
 
@@ -30,25 +31,19 @@ PAUSE_S: Final = 0.005
 """Between two publications: 200 in a second, less what they take."""
 
 
-class Listener:
+class Listener(Changing):
     """What one subscription heard, and when it was told a gap."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.heard: set[int] = set()
         self.told: list[float] = []
-        self._changed = asyncio.Event()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until what was heard and told is as it shall be."""
-        while not condition():
-            self._changed.clear()
-            await self._changed.wait()
 
     def tell(self, gap: Gap) -> None:
         assert gap.publisher == "*"
         assert not gap.is_certain
         self.told.append(time.monotonic())
-        self._changed.set()
+        self.changed.set()
 
     def lost(self, taken: Mapping[int, float]) -> list[float]:
         """When events were published that did not come."""
@@ -61,7 +56,7 @@ class Listener:
     async def listen(self, subscription: Subscription) -> None:
         async for event in subscription:
             self.heard.add(event["x"])
-            self._changed.set()
+            self.changed.set()
 
 
 class Load:
