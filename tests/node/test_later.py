@@ -41,7 +41,7 @@ def known(registry: Registry) -> list[int]:
 
 
 def rest(registry: Registry) -> None:
-    while registry.is_behind:
+    while registry.later.waiting:
         registry.go_on(AT)
 
 
@@ -81,7 +81,7 @@ def test_of_what_a_neighbour_said_that_is_gone_too_nothing_more_is_learned() -> 
     registry = bereft()
     registry.leave("d", AT)
     registry.leave("c", AT)
-    assert not registry.is_behind
+    assert not registry.later.waiting
     assert known(registry) == [*range(1, 2 * PORTION_FACTS + 1)]
 
 
@@ -89,7 +89,7 @@ def test_what_was_taken_out_concerns_nobody() -> None:
     later = Later()
     later.put("c", claims(1, PORTION_FACTS + 1))
     later.put("d", [Fact("e", 1, LINKS)])
-    assert len(later) == 3
+    assert len(later.waiting) == 3
     later.take()
     assert later.concerns(claims(9, 1))
     later.forget("d")
@@ -105,7 +105,7 @@ def test_a_node_learns_with_every_tick() -> None:
     node.accept(1, AT)
     node.receive(1, Hello("broker", "c", PROTOCOL_VERSION), AT)
     registry = node._core.durability.registry
-    registry._later.put("c", claims(1, COUNT))
+    registry.later.put("c", claims(1, COUNT))
     counts = []
     node.receive(1, Ping(), AT)
     while node.wake_at <= AT.now:

@@ -117,4 +117,4 @@ def test_a_neighbour_that_leaves_is_told_nothing_more() -> None:
     before = len(broker.sent)
     broker.rest()
     assert len(broker.sent) == before
-    assert not broker.node._core.telling.is_going_on
+    assert not broker.node._core.telling.waiting

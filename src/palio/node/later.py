@@ -36,32 +36,31 @@ class Later:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[Said] = deque()
+        self.waiting: deque[Said] = deque()
         self._origins: Counter[str] = Counter()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def put(self, source: str, facts: Sequence[Fact]) -> None:
         """Facts wait behind those before, no more at a time than a message has."""
         for start in range(0, len(facts), PORTION_FACTS):
-            self._waiting.append(Said(source, facts[start : start + PORTION_FACTS]))
+            self.waiting.append(Said(source, facts[start : start + PORTION_FACTS]))
         self._origins.update(fact.origin for fact in facts)
 
     def concerns(self, facts: Sequence[Fact]) -> bool:
         """Whether others of their origins wait."""
-        return bool(self._waiting) and any(fact.origin in self._origins for fact in facts)
+        return bool(self.waiting) and any(fact.origin in self._origins for fact in facts)
 
     def take(self) -> Said | None:
         """What is learned next."""
-        if not self._waiting:
+        if not self.waiting:
             return None
-        said = self._waiting.popleft()
+        said = self.waiting.popleft()
         self._origins.subtract(fact.origin for fact in said.facts)
         self._origins = +self._origins
         return said
 
     def forget(self, source: str) -> None:
         """A neighbour is gone: what it said of others is not believed."""
-        self._waiting = deque(each for each in self._waiting if each.source != source)
-        self._origins = Counter(fact.origin for said in self._waiting for fact in said.facts)
+        left = [each for each in self.waiting if each.source != source]
+        self.waiting.clear()
+        self.waiting += left
+        self._origins = Counter(fact.origin for said in self.waiting for fact in said.facts)

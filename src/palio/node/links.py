@@ -21,7 +21,16 @@ _ANSWERS: Final = ALLOWED[Speaker.NEIGHBOUR, State.GREETING]
 class Link:
     """A connection, before and after it is known who is at its other end."""
 
-    __slots__ = ("dialed", "heard", "introduction", "opened", "party", "said", "transport_name")
+    __slots__ = (
+        "dialed",
+        "greetings",
+        "heard",
+        "introduction",
+        "opened",
+        "party",
+        "said",
+        "transport_name",
+    )
 
     def __init__(
         self, at: Moment, introduction: Introduction, *, dialed: bool, transport_name: str
@@ -31,13 +40,8 @@ class Link:
         self.transport_name = transport_name
         self.introduction = introduction
         self.party: PeerSession | None = None
-
-    @property
-    def may_say(self) -> frozenset[type]:
-        """The messages that are legal from the other end now."""
-        if self.party is not None:
-            return self.party.MAY_SAY
-        return _ANSWERS if self.dialed else _CALLS
+        self.greetings = _ANSWERS if dialed else _CALLS
+        """The messages that are legal until there is a party."""
 
 
 class Links:

@@ -110,6 +110,9 @@ class Node:
         self._links = Links(self._core)
         self._peers = Peers(self._core, self._links, self._questions)
         self._greetings = Greetings(self._core, self._links, self._peers, self._questions)
+        later = self._core.durability.registry.later
+        self._unfinished = (self._peers.leaving, self._core.telling.waiting, later.waiting)
+        """That of which every `tick` does a piece."""
         self._is_draining = False
         self._round: Iterator[int] | None = None
         """What a look round that has begun has yet to do."""
@@ -209,9 +212,8 @@ class Node:
         """Time has passed: look round, in pieces with other inputs between them."""
         core = self._core
         core.at = at
-        if self._is_in_pieces:
-            if self._peers.is_leaving:
-                self._peers.let_go()
+        if any(self._unfinished):
+            self._peers.let_go()
             core.telling.go_on()
             core.durability.registry.go_on(at)
             if at.now < self._round_at:
@@ -295,7 +297,7 @@ class Node:
 
     def _about_connection(self, link: int, state: Link, message: Message) -> None:
         core, party = self._core, state.party
-        if type(message) not in state.may_say:
+        if type(message) not in (state.greetings if party is None else party.MAY_SAY):
             raise IllegalMessage(f"link {link}", f"{type(message).__name__} out of place")
         match message:
             case Hello() if self._is_draining:
@@ -430,16 +432,9 @@ class Node:
         except NotAuthenticated as error:
             self._links.hang_up(link, error)
 
-    @property
-    def _is_in_pieces(self) -> bool:
-        """Whether there is something of which every `tick` does a piece."""
-        core = self._core
-        is_behind = core.durability.registry.is_behind
-        return self._peers.is_leaving or core.telling.is_going_on or is_behind
-
     def _effects(self) -> list[Effect]:
         self._core.settle_up()
-        if self._is_in_pieces:
+        if any(self._unfinished):
             self.wake_at = self._core.at.now
         out, self._core.out = self._core.out, []
         return out

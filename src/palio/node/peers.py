@@ -30,13 +30,8 @@ class Peers:
         self._core = core
         self._links = links
         self._questions = questions
-        self._leaving: deque[Session] = deque()
+        self.leaving: deque[Session] = deque()
         """Sessions that have ended, and whose subscriptions are yet to go from the tables."""
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether `let_go` has something to do."""
-        return bool(self._leaving)
 
     def new_session(self, owner: str, incarnation: str, principal: Principal, link: int) -> Session:
         """A client begins a session."""
@@ -104,11 +99,13 @@ class Peers:
         if len(session.subscriptions) <= STEPS:
             core.route(core.router.detach(session.peer))
         else:  # nothing goes to it any longer; its place goes piece by piece
-            self._leaving.append(session)
+            self.leaving.append(session)
 
     def let_go(self) -> None:
         """Take a piece of the subscriptions of a session that has ended from the tables."""
-        core, session = self._core, self._leaving[0]
+        if not self.leaving:
+            return
+        core, session = self._core, self.leaving[0]
         keys = list(islice(session.subscriptions, STEPS))
         for key in keys:
             del session.subscriptions[key]
@@ -116,7 +113,7 @@ class Peers:
         core.route(core.router.receive(session.peer, Batch(changes)))
         if not session.subscriptions:
             core.route(core.router.detach(session.peer))
-            self._leaving.popleft()
+            self.leaving.popleft()
 
     def end_neighbour(self, neighbour: Neighbour) -> None:
         """A broker's session is over."""

@@ -90,7 +90,8 @@ class Registry:
         """By durable subscription, the newest fact of each origin, in the order of origins."""
         self._counts: dict[str, int] = {}
         self._hearsay = Hearsay()
-        self._later = Later()
+        self.later = Later()
+        """What `go_on` has yet to learn."""
         self._repeating: deque[str] = deque()
         """Subjects of this broker that are yet to be said again."""
         self._is_outdone = False
@@ -264,21 +265,16 @@ class Registry:
         for origin in self._echoes.origins:
             self._echoes.leave(origin, neighbour, gone)
             self._reply_if_complete(origin)
-        self._later.forget(neighbour)
+        self.later.forget(neighbour)
         for source, facts in self._hearsay.believed(neighbour).items():
-            self._later.put(source, facts)
+            self.later.put(source, facts)
         self.go_on(at)
         self._links_changed()
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether `go_on` has something to do."""
-        return bool(self._later)
 
     def go_on(self, at: Moment) -> None:
         """Learn some of what is to be learned later."""
         learned = 0
-        while learned < PORTION_FACTS and (said := self._later.take()) is not None:
+        while learned < PORTION_FACTS and (said := self.later.take()) is not None:
             self._learn(said.source, said.facts, at)
             learned += len(said.facts)
 
@@ -294,8 +290,8 @@ class Registry:
                 if len(facts) > 1 and sum(len(each.filter) for each in facts) > PORTION_BYTES:
                     reason = f"facts whose filters have more than {PORTION_BYTES} characters"
                     raise IllegalMessage(neighbour, f"{reason} together (PORTION_BYTES)")
-                if self._later.concerns(facts):
-                    self._later.put(neighbour, facts)
+                if self.later.concerns(facts):
+                    self.later.put(neighbour, facts)
                 else:
                     self._learn(neighbour, facts, at)
             case Echo():

@@ -29,12 +29,8 @@ class Telling:
     ) -> None:
         self._say = say
         self._over = over
-        self._neighbours: dict[Neighbour, None] = {}
-
-    @property
-    def is_going_on(self) -> bool:
-        """Whether `go_on` has something to do."""
-        return bool(self._neighbours)
+        self.waiting: dict[Neighbour, None] = {}
+        """Those to whom `go_on` has something to say."""
 
     def tell(self, neighbour: Neighbour, message: Message) -> None:
         """Say the first portion now, and each of the others at another time."""
@@ -45,17 +41,17 @@ class Telling:
             if second is None:
                 return
             parts = chain((second,), parts)
-            self._neighbours[neighbour] = None
+            self.waiting[neighbour] = None
         neighbour.untold.append(parts)
 
     def go_on(self) -> None:
         """Say about a portion more to each neighbour that waits for one."""
-        for neighbour in list(self._neighbours):
+        for neighbour in list(self.waiting):
             done = 0
             while done < PORTION:
                 portion = neighbour.next_portion()
                 if portion is None:
-                    del self._neighbours[neighbour]
+                    del self.waiting[neighbour]
                     self._over(neighbour)
                     break
                 self._say(neighbour, portion)
@@ -63,7 +59,7 @@ class Telling:
 
     def forget(self, neighbour: Neighbour) -> None:
         """A neighbour's session is over."""
-        self._neighbours.pop(neighbour, None)
+        self.waiting.pop(neighbour, None)
 
 
 def _weight(portion: Message) -> int:
