@@ -233,14 +233,14 @@ class Questions:
         if not message.parcel.publisher.startswith(f"{PROBER}{message.path[0]}/"):
             reason = "a Probe with events that are not those of a trace of where it began"
             raise IllegalMessage(neighbour.name, reason)
-        if self._core.name in message.path:
-            hop = {"broker": self._core.name, "path": [*message.path, self._core.name]}
-            neighbour.say(self._core.out, Probed(message.id, ({**hop, "loop": True},)))
-        elif neighbour.principal.may_monitor:
+        is_loop = self._core.name in message.path
+        if neighbour.principal.may_monitor and not is_loop:
             self._probe(neighbour, message.id, message.parcel, message.path)
         else:
-            hop = {"broker": self._core.name, "path": [*message.path, self._core.name]}
-            neighbour.say(self._core.out, Probed(message.id, ({**hop, "withheld": True},)))
+            why = "loop" if is_loop else "withheld"
+            path = [*message.path, self._core.name]
+            hop = {"broker": self._core.name, "path": path, why: True}
+            neighbour.say(self._core.out, Probed(message.id, (hop,)))
 
     def _prober(self) -> str:
         """Who publishes the next trace. Routers for graphs take a publisher's numbers once: it is
