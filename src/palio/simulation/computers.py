@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from palio.errors import IllegalMessage
 from palio.node.effects import Append, Moment, Report
 from palio.node.host import Host, Machine, numbered_ids
-from palio.protocol.messages import Message
 from palio.simulation.agenda import MESSAGE, TIMER, US, at_least
 from palio.simulation.disks import Disk
-from palio.simulation.pipes import End, Planner
+from palio.simulation.pipes import End, NumberedReader, Planner
 
 __all__ = ["Computer"]
 
@@ -58,14 +56,14 @@ class Computer:
         """Someone connected."""
         if self.host is not None:
             number = self.host.new_link()
-            end.reader = _Reader(self.host, number)
+            end.reader = NumberedReader(self.host, number)
             self.host.accept(number, end, principal)
 
     def dial(self, end: End, peer: str, principal: str) -> None:
         """A connection to another broker was made."""
         if self.host is not None:
             number = self.host.new_link()
-            end.reader = _Reader(self.host, number)
+            end.reader = NumberedReader(self.host, number)
             self.host.dial(number, end, peer, principal)
 
     # --- the host's ports ---
@@ -96,20 +94,3 @@ class Computer:
         host = self.host
         if host is not None:
             self._planner.at(max(self._planner.now_us, at_least(at)), TIMER, lambda: host.tick(at))
-
-
-class _Reader:
-    """What comes out at a broker's end of a connection (see `pipes.Reader`)."""
-
-    def __init__(self, host: Host, number: int) -> None:
-        self._host = host
-        self._number = number
-
-    def arrived(self, message: Message) -> None:
-        self._host.receive(self._number, message)
-
-    def lost(self, _reason: str) -> None:
-        self._host.lost(self._number)
-
-    def illegal(self, error: IllegalMessage) -> None:
-        self._host.illegal(self._number, error)

@@ -15,7 +15,7 @@ from palio.protocol.messages import Message
 from palio.protocol.wire import UNREADABLE, Decoder, Encoder
 from palio.simulation.agenda import MESSAGE, Action
 
-__all__ = ["End", "Pipe", "Planner", "Reader", "Surface"]
+__all__ = ["End", "Holder", "NumberedReader", "Pipe", "Planner", "Reader", "Surface"]
 
 
 class Planner(Protocol):
@@ -40,6 +40,39 @@ class Reader(Protocol):
 
     def illegal(self, error: IllegalMessage) -> None:
         """Something came that cannot be read; nothing more does. In the place of `lost`."""
+
+
+class Holder(Protocol):
+    """Who has many ends, by number: a client, or the host of a broker."""
+
+    def receive(self, number: int, message: Message, /) -> object:
+        """A message came."""
+
+    def lost(self, number: int, /) -> object:
+        """A connection broke."""
+
+    def illegal(self, number: int, error: IllegalMessage, /) -> object:
+        """Something came that cannot be read."""
+
+
+class NumberedReader:
+    """The `Reader` of one of a holder's ends."""
+
+    def __init__(self, holder: Holder, number: int) -> None:
+        self._holder = holder
+        self._number = number
+
+    def arrived(self, message: Message) -> None:
+        """See `Reader`."""
+        self._holder.receive(self._number, message)
+
+    def lost(self, _reason: str) -> None:
+        """See `Reader`."""
+        self._holder.lost(self._number)
+
+    def illegal(self, error: IllegalMessage) -> None:
+        """See `Reader`."""
+        self._holder.illegal(self._number, error)
 
 
 class Surface(NamedTuple):

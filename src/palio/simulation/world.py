@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from palio.errors import IllegalMessage, InvalidInput
+from palio.errors import InvalidInput
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.node.effects import Moment
@@ -21,27 +21,14 @@ from palio.simulation.cluster import Cluster, NodeRouter
 from palio.simulation.disks import Disk
 from palio.simulation.doors import Doors
 from palio.simulation.member import Member
-from palio.simulation.pipes import End
+from palio.simulation.pipes import End, Holder, NumberedReader
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology
 
-__all__ = ["EPOCH_US", "US", "Visitor", "World"]
+__all__ = ["EPOCH_US", "US", "World"]
 
 EPOCH_US: Final = 1_700_000_000_000_000
 """The time on the wall when a world begins."""
-
-
-class Visitor(Protocol):
-    """Whoever connects to a broker and is none of its world: a client, or worse."""
-
-    def receive(self, link: int, message: Message) -> None:
-        """A message came."""
-
-    def lost(self, link: int) -> None:
-        """A connection broke."""
-
-    def illegal(self, link: int, error: IllegalMessage) -> None:
-        """Something came that cannot be read."""
 
 
 class World(Cluster):
@@ -79,7 +66,7 @@ class World(Cluster):
             doors=doors or Doors(),
         )
         self.random = Randomness(seed)
-        self.clients: dict[str, Visitor] = {}
+        self.clients: dict[str, Holder] = {}
         self._client_ends: dict[tuple[str, int], End] = {}
         """Those that are open, by client and number."""
         self._next_link = 1
@@ -158,20 +145,13 @@ class World(Cluster):
                 end.pipe.break_off()
 
 
-class _Reader:
-    """What comes out at a client's end of a connection (see `pipes.Reader`)."""
+class _Reader(NumberedReader):
+    """A client's; of a connection that broke nothing is kept."""
 
-    def __init__(self, visitor: Visitor, link: int, forget: Callable[[], None]) -> None:
-        self._visitor = visitor
-        self._link = link
+    def __init__(self, holder: Holder, number: int, forget: Callable[[], None]) -> None:
+        super().__init__(holder, number)
         self._forget = forget
 
-    def arrived(self, message: Message) -> None:
-        self._visitor.receive(self._link, message)
-
-    def lost(self, _reason: str) -> None:
+    def lost(self, reason: str) -> None:
         self._forget()
-        self._visitor.lost(self._link)
-
-    def illegal(self, error: IllegalMessage) -> None:
-        self._visitor.illegal(self._link, error)
+        super().lost(reason)
