@@ -9,6 +9,7 @@ import pytest
 from palio.node.effects import Close, Effect, Send
 from palio.protocol.limits import MAX_GREETING_BYTES, PROTOCOL_VERSION
 from palio.protocol.messages import (
+    Answer,
     Ask,
     Bye,
     Deliver,
@@ -312,6 +313,22 @@ async def test_bytes_that_are_no_message_end_the_connection_and_nothing_else() -
         other.send(Ping())
         await other.next(Pong)
         other.close()
+
+
+async def test_a_connection_for_which_a_message_cannot_be_written_is_cut() -> None:
+    faults: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: faults.append(str(context["exception"])))
+    node = Scripted(lambda link, _: [Send(link, Answer(1, object())), Send(link, Done(2))])
+    async with serving(node) as (server, address):
+        peer = await Peer.client(address)
+        peer.send(Ping())
+        with suppress(ConnectionError):
+            assert await peer.until_closed() == []
+        await node.called("lost")
+        assert not server.links
+        peer.close()
+    assert faults == ["object does not travel"]
 
 
 async def test_a_connection_that_the_node_closes_still_gets_what_was_sent() -> None:

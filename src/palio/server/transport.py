@@ -238,8 +238,12 @@ class Connection(asyncio.Protocol):
         if self._out and self._transport is not None:
             messages, self._out = self._out, []
             encode, buffers = self._encoder.encode, []
-            for message in messages:
-                buffers += encode(message)
+            try:
+                for message in messages:
+                    buffers += encode(message)
+            except Exception:  # those after it would count as others: all are sent again
+                self.abort()
+                raise
             if write(self._transport, buffers):
                 self._owner.traffic.bytes_out += sum(
                     each.size if hasattr(each, "size") else len(each) for each in buffers
