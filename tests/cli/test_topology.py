@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import io
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from rich.console import Console
 
 import palio
+from palio.cli import adv
 from palio.cli.main import INTERRUPTED
 from palio.cli.top import Sample, Screen, _sample, figures
 from palio.cli.topology import _tree
@@ -164,8 +166,8 @@ def show_token(guarded: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> Ca
     """From now on the command shows a token of this name, with these grants."""
     key = load_private_key(guarded[1])
 
-    def show(name: str, **grants: Any) -> None:
-        monkeypatch.setenv("PALIO_TOKEN", sign(Claims(name, name, 0, 2**33, **grants), key))
+    def show(name: str, *, expires: int = 2**33, **grants: Any) -> None:
+        monkeypatch.setenv("PALIO_TOKEN", sign(Claims(name, name, 0, expires, **grants), key))
 
     return show
 
@@ -209,11 +211,24 @@ def test_what_one_may_publish_is_announced_until_ctrl_c(
     refused = run("adv", "region = 'US'", "--at", guarded[0])
     assert refused.status == 2
     assert "'ann' may publish nothing that region = 'US' announces" in refused.err
-    with process("adv", "region = :own", "-p", "own=EU", "--at", guarded[0]) as adv:
-        assert adv.stderr is not None
-        assert adv.stderr.readline().startswith("palio: advertised region = 'EU' at b1; Ctrl-C")
-        adv.send_signal(signal.SIGINT)
-        assert adv.wait(PATIENCE_S) == INTERRUPTED
+    with process("adv", "region = :own", "-p", "own=EU", "--at", guarded[0]) as running:
+        assert running.stderr is not None
+        assert running.stderr.readline().startswith("palio: advertised region = 'EU' at b1; Ctrl-C")
+        running.send_signal(signal.SIGINT)
+        assert running.wait(PATIENCE_S) == INTERRUPTED
+
+
+def test_who_may_announce_no_longer_is_told(
+    run: Palio,
+    guarded: tuple[str, Path],
+    show_token: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(adv, "LOOK_S", 0.05)
+    show_token("ann", may_publish="TRUE", expires=int(time.time()) + 2)
+    ended = run("adv", "TRUE", "--at", guarded[0])
+    assert ended.status == 2
+    assert "the connection has ended for good" in ended.err
 
 
 # --- top ---

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from palio.cli import inputs
 from palio.cli.connecting import BrokerDoor
 from palio.cli.reporting import tell
+from palio.errors import Unreachable
 
 __all__ = ["adv"]
+
+LOOK_S: Final = 30.0
+"""Seconds between two looks whether the broker has not turned the client away for good."""
 
 
 def adv(filter: str, door: BrokerDoor, parameters: list[str]) -> int:
@@ -23,5 +28,7 @@ async def _advertise(filter: str, door: BrokerDoor, values: Mapping[str, Any]) -
         offer = await client.advertise(filter, **values)
         await client.settled()
         tell(f"advertised {offer.advertisement} at {client.broker}; Ctrl-C withdraws it")
-        await asyncio.Event().wait()
-    return 0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with suppress(Unreachable):  # the client dials again
+                await client.status()
