@@ -144,8 +144,8 @@ def against_others(load: Workload, left_out: list[str]) -> list[Other]:
             continue
         events = load.events.slice(0, count)
         assert engine.pairs(events) == len(index.match(events).keys), (load.name, name)
-        theirs = spent(lambda: engine.pairs(events), 1).wall  # noqa: B023 -- called at once
-        mine = spent(lambda: index.match(events), 5).wall  # noqa: B023 -- called at once
+        theirs = spent(lambda: engine.pairs(events), 1).wall  # noqa: B023  # called at once
+        mine = spent(lambda: index.match(events), 5).wall  # noqa: B023  # called at once
         found.append(Other(load.name, name, count / theirs, theirs / mine))
     return found
 

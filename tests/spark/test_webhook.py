@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -223,8 +223,8 @@ def test_limits(options: dict[str, str], name: str, most: int) -> None:
     def taken(number: int) -> Hook:
         return hook_of({"url": "http://localhost/x", **options, name: str(number)})
 
-    field: Callable[[Hook], int] = lambda made: made.batch if "mode" in options else made.attempts  # noqa: E731
-    assert [field(taken(number)) for number in (most - 1, most)] == [most - 1, most]
+    made = [taken(number) for number in (most - 1, most)]
+    assert [each.batch if "mode" in options else each.attempts for each in made] == [most - 1, most]
     with pytest.raises(InvalidConfiguration, match=f"{most} at most"):
         taken(most + 1)
 

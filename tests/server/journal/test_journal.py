@@ -288,9 +288,8 @@ def test_rows_that_changed_are_found_when_a_journal_is_read(tmp_path: Path, tabl
     connection.execute(TAMPERED[table])
     connection.commit()
     connection.close()
-    with pytest.raises(JournalDamaged, match="not what was written"):  # noqa: SIM117
-        with journal(tmp_path) as found:
-            found.load()
+    with pytest.raises(JournalDamaged, match="not what was written"), journal(tmp_path) as found:
+        found.load()
 
 
 def test_no_flipped_bit_anywhere_changes_what_is_served(tmp_path: Path, rng: random.Random) -> None:

@@ -88,7 +88,7 @@ class _ShortStream(httpcore.AsyncNetworkStream):
         self._stream = stream
         self._left = MAX_ANSWER_BYTES
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  # the base class names it
         """See `httpcore.AsyncNetworkStream`."""
         if self._left <= 0:
             raise httpcore.ReadError(
@@ -98,7 +98,7 @@ class _ShortStream(httpcore.AsyncNetworkStream):
         self._left -= len(data)
         return data
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109  # the base class names it
         """See `httpcore.AsyncNetworkStream`."""
         self._left = MAX_ANSWER_BYTES
         await self._stream.write(buffer, timeout)
@@ -111,7 +111,7 @@ class _ShortStream(httpcore.AsyncNetworkStream):
         self,
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,  # noqa: ASYNC109  # the base class names it
     ) -> httpcore.AsyncNetworkStream:
         """See `httpcore.AsyncNetworkStream`."""
         return _ShortStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
