@@ -263,6 +263,12 @@ async def test_a_token_shows_who_connects(tmp_path: Path) -> None:
         assert said.code == "NotAuthenticated"
 
 
+async def test_a_broker_says_where_it_is_as_clients_write_it(authority: Path) -> None:
+    async with broker() as (plain, (host, port)), broker(tls=tls(authority, "b1")) as (secured, _):
+        assert plain.addresses == {"palio": f"palio://{host}:{port}"}
+        assert secured.addresses["palio"].startswith("palios://127.0.0.1:")
+
+
 @pytest.mark.parametrize("keys", [False, True], ids=["certificates", "keys too"])
 async def test_brokers_know_each_other_by_certificates(
     authority: Path, tmp_path: Path, keys: bool

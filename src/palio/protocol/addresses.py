@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from palio.errors import InvalidConfiguration
 
-__all__ = ["DEFAULT_PORT", "Address", "parse_address"]
+__all__ = ["DEFAULT_PORT", "Address", "bracketed", "parse_address"]
 
 DEFAULT_PORT: Final = 7400
 
@@ -20,8 +20,16 @@ class Address(NamedTuple):
     is_secure: bool
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"palio{'s' if self.is_secure else ''}://{host}:{self.port}"
+        return f"palio{'s' if self.is_secure else ''}://{bracketed(self.host)}:{self.port}"
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands in an address, before the port.
+
+    >>> bracketed("::1"), bracketed("localhost")
+    ('[::1]', 'localhost')
+    """
+    return f"[{host}]" if ":" in host else host
 
 
 def parse_address(url: str) -> Address:

@@ -27,6 +27,7 @@ from palio.node.effects import Moment
 from palio.node.identity import NOBODY, Identity
 from palio.node.node import Node
 from palio.node.settings import Settings
+from palio.protocol.addresses import Address
 from palio.routing import kernels
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
@@ -60,13 +61,13 @@ class Running(NamedTuple):
     server: Server
     host: str
     port: int
+    is_secure: bool
     fronts: dict[str, Front]
 
     @property
     def addresses(self) -> dict[str, str]:
         """Where it can be reached."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        own = {"palio": f"palio://{host}:{self.port}"}
+        own = {"palio": str(Address(self.host, self.port, self.is_secure))}
         return own | {name: front.address for name, front in self.fronts.items()}
 
 
@@ -119,7 +120,7 @@ async def running(configuration: Configuration) -> AsyncIterator[Running]:
         await _open_fronts(fronts, server, configuration, authority, journal)
         for url in configuration.peers.urls:
             server.dial(url, dialling)
-        yield Running(server, host, port, fronts)
+        yield Running(server, host, port, accepting is not None, fronts)
     finally:
         try:
             for front in fronts.values():

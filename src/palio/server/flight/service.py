@@ -33,6 +33,7 @@ import pyarrow.flight as pf
 
 from palio.errors import InvalidConfiguration, InvalidInput, Unreachable
 from palio.model.events import conform
+from palio.protocol.addresses import bracketed
 from palio.protocol.batches import check_chunk, decoded_bytes
 from palio.protocol.messages import Deliver, Gaps, unpack_mask
 from palio.server.flight.access import Callers, FlightCall
@@ -241,7 +242,7 @@ async def serve(server: Server, configuration: Configuration) -> FlightFront:
     loop = asyncio.get_running_loop()
     flights = await asyncio.to_thread(Flights, f"grpc+unix://{path}", server.connect_local, loop)
     gate = Gate(path, server.places, greeting_s=configuration.limits.greeting_s)
-    host = f"[{listen.host}]" if ":" in listen.host else listen.host
+    host = bracketed(listen.host)
     front = FlightFront(flights, gate, "")
     try:
         port = await gate.listen(listen.host, listen.flight_port or 0, context)

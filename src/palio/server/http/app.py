@@ -28,6 +28,7 @@ from starlette.websockets import WebSocket
 from palio.errors import InvalidConfiguration, PalioError
 from palio.node.authority import Authority
 from palio.node.limits import FEW_RECEIVERS
+from palio.protocol.addresses import bracketed
 from palio.server.hosts import Hosts
 from palio.server.http.access import MAX_BODY_BYTES, Access
 from palio.server.http.connection import FrontDoor, HttpConnection, SocketConnection
@@ -259,7 +260,7 @@ async def serve(
     listening = _bound(listen.host, listen.http_port or 0)
     host, port = listening.getsockname()[:2]
     scheme = "https" if tls.cert else "http"
-    address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    address = f"{scheme}://{bracketed(host)}:{port}"
     door = FrontDoor(
         server.places,
         server.traffic,
