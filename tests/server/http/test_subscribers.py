@@ -158,6 +158,18 @@ async def test_a_sink_that_is_gone_is_removed_in_the_end(
         assert (await client.get("/subscriptions")).json() == []
 
 
+async def test_a_failure_that_nobody_foresaw_does_not_end_a_webhook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscribers, "AGAIN_S", 0.01)
+    sink = Sink(RuntimeError("a bug"))
+    async with broker(tmp_path) as server, asked(server, sinks=sink.sinks) as client:
+        wanted = {"config": {"durable": True}, "sink": SINK}
+        assert (await client.post("/subscriptions", json=wanted)).status_code == 201
+        await publish(client, event(1), query="?durable=true")
+        assert await sink.heard(2) == [event(1), event(1)]
+
+
 async def test_a_change_that_the_node_does_not_take_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -295,6 +295,8 @@ class HttpSubscribers:
                     self._left(id, feed)
             except PalioError as error:
                 logger.warning("a webhook waits: %s", error)
+            except Exception:
+                logger.exception("a webhook failed; its events are sent again")
             await asyncio.sleep(AGAIN_S)
 
     async def _post(self, subscription: HttpSubscription, feed: CursorFeed) -> None:
