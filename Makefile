@@ -47,8 +47,9 @@ check: $(STAMP) ## format, lint, types and the layering of the rooms
 	@$(PYTHON) -m mypy $(CHECKED)
 	@$(PYTHON) -m pytest --quiet tests/test_layering.py
 
-bench: $(KERNELS) ## run every program of benchmarks/; each prints a table and JSON
-	@for file in $$(grep -ls '__main__' benchmarks/[a-z]*.py); do \
+# A program has a main(); the other files are what programs share, or the other ends of theirs.
+bench: $(KERNELS) ## run every program of benchmarks/; each prints tables
+	@for file in $$(grep -ls '^def main()' benchmarks/[a-z]*.py); do \
 	    name=$$(basename "$$file" .py); \
 	    printf '\n== benchmarks.%s\n' "$$name"; \
 	    $(PYTHON) -m "benchmarks.$$name" $(ARGS) || exit 1; \
