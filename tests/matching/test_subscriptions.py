@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import palio
 from palio.errors import InvalidBinding, InvalidInput
 from palio.matching.subscriptions import (
     FEW_TABLES,
@@ -16,15 +15,8 @@ from palio.matching.subscriptions import (
     is_number,
     recipe_of,
 )
-from palio.model import Filter
 from palio.model.operators import Op
-
-
-def parsed(text: str) -> Filter:
-    filter = palio.parse(text)
-    assert isinstance(filter, Filter)
-    return filter
-
+from tests.matching.test_index import parsed
 
 SKELETON = parsed("x > :low AND y = :y")
 

@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from palio.protocol.receipts import NO_RECEIPTS, Receipts
-
-
-def numbers(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.array(values, np.int64)
+from tests.protocol.test_seen_numbers import numbers
 
 
 def test_an_entry_is_acknowledged_when_all_of_it_and_all_before_was_dealt_with() -> None:
