@@ -7,6 +7,7 @@ import random
 import pytest
 
 from palio.language.parsing import parse_advertisement
+from palio.model.row_parcels import RowParcel
 from palio.routing.advertised import Advertised
 from palio.routing.messages import Advertise, Batch, Subscribe, Unadvertise, Withdraw
 from palio.routing.protocol import IllegalMessage, Peer
@@ -129,6 +130,27 @@ def test_exactly_what_the_texts_announce_is_delivered(seed: int) -> None:
     assert [each.event for each in alice.received] == [
         event for event in every_event() if any(announced(means, event) for _, means in offers)
     ]
+
+
+def test_many_events_are_held_against_what_is_advertised_now() -> None:
+    """Advertisements may come and go between two publications, and their publisher, too."""
+    broker = broker_with(ALICE, BOB)
+    ask(broker, BOB, Subscribe(0, parse("price > 0")))
+    events = RowParcel("alice", [{"price": at % 7} for at in range(70)])
+
+    def sent() -> int:
+        return int(sum(mask.sum() for mask in broker.route(ALICE, events).values()))
+
+    assert sent() == 0
+    ask(broker, ALICE, Advertise(0, parse_advertisement("price < 3")))
+    assert sent() == 20
+    ask(broker, ALICE, Advertise(1, parse_advertisement("price > 5")))
+    assert sent() == 30
+    ask(broker, ALICE, Unadvertise(0))
+    assert sent() == 10
+    broker.detach(ALICE)
+    broker.attach(ALICE)
+    assert sent() == 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)

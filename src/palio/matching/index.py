@@ -106,7 +106,10 @@ class Index:
         is_plain = given.keys() == numeric.keys() == filter.variables
         if not is_plain or not all(map(is_number, given.values())):
             filter.bind(values)  # refuses a missing or unusable value before anything changes
-        self._put(key, Subscription(filter, given, destination))
+        subscription = Subscription(filter, given, destination)
+        self._admit(scans_of(subscription))
+        self._subscriptions[key] = subscription
+        self._store.note(key, subscription)
 
     def add_many(
         self,
@@ -179,11 +182,6 @@ class Index:
             table.gone.add(key)
         self._subscriptions.single[key] = changed
         self._store.note(key, changed)
-
-    def _put(self, key: int, subscription: Subscription) -> None:
-        self._admit(scans_of(subscription))
-        self._subscriptions[key] = subscription
-        self._store.note(key, subscription)
 
     def admission(self, filter: Filter, values: Bindings = NO_VALUES) -> Admission:
         """What a filter would add to the work of matching, without adding it.

@@ -378,10 +378,13 @@ class Segment:
     def scans_without(self, tombstones: Words) -> Iterator[tuple[str, TextTest]]:
         """The text tests tried on every text that a rank without a tombstone asks for."""
         scans, rows = self.texts.scans, self.compiled
+        if not scans:
+            return iter(())
         asks = np.isin(rows.predicate_slots, list(scans))
         entries = np.flatnonzero(asks[rows.row_predicates])
-        owners = np.searchsorted(rows.row_offsets, entries, "right") - 1
-        entries = entries[self._rows_without(tombstones)[owners]]
+        ranks = self.row_ranks[np.searchsorted(rows.row_offsets, entries, "right") - 1]
+        marks = tombstones[ranks >> 6] >> (ranks & 63).astype(np.uint64)
+        entries = entries[marks & np.uint64(1) == 0]
         slots = np.unique(rows.predicate_slots[rows.row_predicates[entries]])
         return (scans[slot] for slot in slots.tolist())
 
