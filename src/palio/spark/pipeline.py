@@ -26,6 +26,7 @@ from palio.spark.normalizing import normalized
 from palio.spark.plan import Plan, SinkPlan, duration
 from palio.spark.report import DRAWN_SUBSCRIPTIONS, RankedCount, RunReport, StageTime
 from palio.spark.sequencing import sequences
+from palio.spark.sessions import option_text
 from palio.spark.sets import SubscriptionSet, subscriptions
 from palio.spark.versions import Version
 
@@ -411,8 +412,4 @@ def _interval(text: str) -> str:
 
 
 def _options(given: dict[str, Any]) -> dict[str, str]:
-    """Options as Spark takes them, which are texts."""
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in given.items()
-    }
+    return {name: option_text(value) for name, value in given.items()}

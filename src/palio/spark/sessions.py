@@ -16,7 +16,7 @@ from palio.spark.java import MissingDependency, cache_directory, java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["running_session", "session", "stop"]
+__all__ = ["option_text", "running_session", "session", "stop"]
 
 SETTINGS: Final = {
     "spark.app.name": "palio",
@@ -69,7 +69,7 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     >>> spark = session("local[2]", spark_sql_shuffle_partitions=8)  # doctest: +SKIP
     """
     spark_session = _spark_session()
-    given = {_setting(name): _shown(value) for name, value in conf.items()}
+    given = {_setting(name): option_text(value) for name, value in conf.items()}
     running = spark_session.getActiveSession()
     if running is not None:
         return _with_source(_adjusted(running, master, given))
@@ -193,7 +193,8 @@ def _setting(name: str) -> str:
     return name if "." in name else name.replace("_", ".")
 
 
-def _shown(value: Any) -> str:
+def option_text(value: Any) -> str:
+    """A value as Spark takes settings and options, which are texts."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
