@@ -7,6 +7,8 @@ from typing import Final
 
 import pytest
 
+from palio.node import telling
+from palio.protocol import portions
 from tests.node.tempests import Tempest
 
 NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
@@ -20,3 +22,13 @@ AT_ONCE: Final = 5
 def test_what_is_owed_is_heard(first: int, disks: bool) -> None:
     for seed in range(first, first + AT_ONCE):
         Tempest(seed, disks=disks).run()
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS // 4, AT_ONCE))
+def test_also_where_every_table_is_told_and_learned_in_many_pieces(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portions, "PORTION_BYTES", 40)
+    monkeypatch.setattr(telling, "PORTION", 1)
+    for seed in range(first, first + AT_ONCE):
+        Tempest(seed, disks=True).run()
