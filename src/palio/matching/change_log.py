@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import struct
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from palio.errors import InvalidInput
+from palio.matching.layers import Longs
 from palio.matching.subscriptions import Subscription, Use
 from palio.model.operators import Op
 
 __all__ = ["ChangeLog", "is_recent"]
 
-Longs: TypeAlias = npt.NDArray[np.int64]
 
 FIRST_WORDS: Final = 256
 """Words of the first buffer; each next one is twice as long."""

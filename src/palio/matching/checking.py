@@ -17,6 +17,7 @@ import numpy.typing as npt
 from palio.matching.compile.cuts import Universe, coded_sizes, table_codes, tables_of
 from palio.matching.compile.rows import PREFIX_DEPTH, CompiledRows, runs
 from palio.matching.kernels.records import BITMAP_ROWS
+from palio.matching.layers import Longs
 from palio.model.values import Kind
 
 __all__ = [
@@ -31,7 +32,6 @@ __all__ = [
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
-Longs: TypeAlias = npt.NDArray[np.int64]
 
 MAX_SHIFT: Final = 62
 """A code's distance is an int64: it cannot be shifted further."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 from palio.matching.compiled import CompiledLayer
 from palio.matching.kernels.records import ARROW_WORDS, EVENTS
 from palio.matching.kernels.registry import Kernels
-from palio.matching.layers import CodedBatch, Counts, Found, Layer, Longs, by_event, in_room
+from palio.matching.layers import CodedBatch, Counts, Found, Layer, Longs, Words, by_event, in_room
 from palio.matching.protocol import Matches, RowMask
 from palio.matching.recent import NOTHING_RECENT, RecentLayer
 from palio.matching.segment import Segment
@@ -29,7 +29,6 @@ from palio.model.events import to_batch
 __all__ = ["Combiner", "coded", "match_event", "route", "route_event"]
 
 Integers: TypeAlias = npt.NDArray[np.int32]
-Words: TypeAlias = npt.NDArray[np.uint64]
 Coded: TypeAlias = tuple[Layer, CodedBatch]
 
 MAX_JOINT_ROWS: Final = 65_536

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from palio.matching.compile.rows import CompiledRows
 from palio.matching.destinations import Destinations
 from palio.matching.kernels.registry import Kernels
-from palio.matching.layers import CodedBatch, Codes, Counts, Found, Longs, Routed
+from palio.matching.layers import CodedBatch, Codes, Counts, Found, Longs, Routed, Words
 from palio.matching.segment import Segment
 
 __all__ = ["CompiledLayer"]
-
-Words: TypeAlias = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from palio.matching.compile.rows import CompiledRows
 from palio.matching.kernels.records import CHUNK, Pivots
 from palio.matching.kernels.registry import Kernels
+from palio.matching.layers import Longs
 
 __all__ = ["Counting"]
 
-Longs = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 

@@ -17,13 +17,12 @@ import numpy.typing as npt
 from palio.matching.compile.rows import CompiledRows
 from palio.matching.kernels.records import EVENTS
 from palio.matching.kernels.registry import Kernels
-from palio.matching.layers import Codes, Found, Longs, Routed
+from palio.matching.layers import Codes, Found, Longs, Routed, Words
 from palio.matching.segment import Segment
 
 __all__ = ["LEAST_ROWS", "Destinations", "in_pieces"]
 
 Masks: TypeAlias = npt.NDArray[np.bool_]
-Words: TypeAlias = npt.NDArray[np.uint64]
 
 LEAST_ROWS: Final = 16
 """With fewer rows a destination, on average, programs take longer than matching does."""

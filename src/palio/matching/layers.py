@@ -23,6 +23,7 @@ __all__ = [
     "Layer",
     "Longs",
     "Routed",
+    "Words",
     "by_event",
     "in_room",
 ]
@@ -31,6 +32,9 @@ Codes: TypeAlias = npt.NDArray[np.int32]
 """A code for each slot of a layer and each event."""
 
 Longs: TypeAlias = npt.NDArray[np.int64]
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+"""Bits: of events in a vector, of ranks among tombstones."""
 
 Found: TypeAlias = tuple[Longs, Longs]
 """`(offsets, keys)`: event e matches `keys[offsets[e] : offsets[e + 1]]`, ascending."""

@@ -29,13 +29,12 @@ from palio.matching.kernels.records import (
     addresses_of,
 )
 from palio.matching.kernels.registry import Kernels
-from palio.matching.layers import Codes, Found, Longs, in_room
+from palio.matching.layers import Codes, Found, Longs, Words, in_room
 from palio.matching.texts import TextTests
 from palio.model.texts import TextTest
 
 __all__ = ["LAYOUT", "Segment"]
 
-Words: TypeAlias = npt.NDArray[np.uint64]
 
 BUCKETS: Final = 32
 UPPER_BUCKETS: Final = 64

@@ -9,7 +9,7 @@ docs/reference/model.md.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -130,9 +130,6 @@ def _like_frame(pattern: str) -> tuple[bool, bool, int]:
     parts = like_parts(pattern)
     least = sum(1 if part is None else len(part) for part in parts)
     return parts[0] == "", parts[-1] == "", least
-
-
-_COMPLETE: Final = frozenset({Op.EQ, Op.IN})
 
 
 def _choices(test: TextTest) -> tuple[str, ...] | None:

@@ -26,6 +26,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from palio.matching.layers import Longs
 from palio.model.texts import TextTest
 from palio.model.values import INT64_MAX, INT64_MIN, TOP, Kind, coordinate, is_nan, kind_of, lowest
 
@@ -44,7 +45,6 @@ __all__ = [
 ]
 
 Integers: TypeAlias = npt.NDArray[np.int32]
-Longs: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 ABSENT_CODE: Final = 0

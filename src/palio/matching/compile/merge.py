@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from palio.matching.compile.cuts import CutCollector, Numbers, Universe
 from palio.matching.compile.rows import CompiledRows, IntervalTable, assembled
+from palio.matching.layers import Longs
 from palio.model.values import Kind
 
 __all__ = ["merged"]
 
-Longs: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +26,13 @@ from palio.matching.compile.cuts import (
     past_numbers,
 )
 from palio.matching.compile.rows import CompiledRows, IntervalTable, Span, assembled
+from palio.matching.layers import Longs
 from palio.model.domains import Domain
 from palio.model.operators import Op
 from palio.model.texts import TextTest
 from palio.model.values import TOP, Kind, lowest
 
 __all__ = ["DomainChoice", "Range", "RowTemplate", "compile_templates", "ranges_of"]
-
-Longs: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

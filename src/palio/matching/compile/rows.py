@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.matching.compile.cuts import Universe
+from palio.matching.layers import Longs
 
 __all__ = [
     "PREFIX_DEPTH",
@@ -29,7 +30,6 @@ __all__ = [
 ]
 
 Integers: TypeAlias = npt.NDArray[np.int32]
-Longs: TypeAlias = npt.NDArray[np.int64]
 Intervals: TypeAlias = tuple[Longs, Longs, Longs]
 """Slots, lows and highs."""
 Span: TypeAlias = tuple[int, int]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidBinding, InvalidInput
@@ -24,6 +23,7 @@ from palio.matching.compile.ranges import (
     RowTemplate,
     ranges_of,
 )
+from palio.matching.layers import Longs
 from palio.matching.subscriptions import (
     RANGES,
     Column,
@@ -39,8 +39,6 @@ from palio.model.filters import Conjunction
 from palio.model.values import Bindings
 
 __all__ = ["Guard", "bound_residuals", "single_templates", "table_templates"]
-
-Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from heapq import heappop, heappush
-from typing import Final
 
 from palio.model.limits import MAX_PATTERN_PENDING
 from palio.model.patterns import Monitor, Occurrence, Pattern
@@ -21,8 +20,6 @@ from palio.routing.patterns.messages import AssemblyProgress, Place
 __all__ = ["Assembly", "Parts", "follows", "is_occurrence", "place_of"]
 
 Parts = tuple[Occurrence, ...]
-
-NOTHING: Final = AssemblyProgress()
 
 
 def place_of(occurrence: Occurrence) -> Place:
