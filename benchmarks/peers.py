@@ -39,6 +39,9 @@ BEGIN: Final = "<!-- measured: python -m benchmarks.peers --docs docs/measured -
 
 ROUNDS: Final = 3
 
+LONGEST_S: Final = 900.0
+"""More than the rows of any system take."""
+
 ROWS: Final[dict[str, tuple[str, ...]]] = {
     "quiet": ("quiet",),
     "turn": ("turn",),
@@ -60,7 +63,7 @@ class Options(msgspec.Struct):
     """How much is measured."""
 
     seconds: float = 0.5
-    warm_s: float = 1.5
+    warm_s: float = 2.5
     filters: int = 10_000
     clients: int = 100
     rows: tuple[str, ...] = tuple(ROWS)
@@ -127,6 +130,7 @@ def _clients(
     ended = subprocess.run(
         [sys.executable, "-m", "benchmarks.peer_systems.worker"],
         input=msgspec.json.encode(job),
+        timeout=LONGEST_S,
         capture_output=True,
         check=False,
     )
@@ -152,9 +156,10 @@ def compare(only: Sequence[str], options: Options) -> Report:
             continue
         try:
             report.figures[name] = measure(name, options)
-        except RuntimeError as error:
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
             report.problems[name] = str(error)
             continue
+        report.versions[name] = system.versions()
         report.cannot[name] = dict(system.cannot)
         report.notes[name] = system.notes
     return report
@@ -173,7 +178,7 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="rounds of two seconds")
     parser.add_argument("--docs", type=Path, help="renew peers.md and peers.json in a folder")
     parser.add_argument("--seconds", type=float, default=0.5, help="of each round")
-    parser.add_argument("--warm", type=float, default=1.5, help="seconds that do not count")
+    parser.add_argument("--warm", type=float, default=2.5, help="seconds that do not count")
     parser.add_argument("--filters", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=100)
     systems, rows = list(SYSTEMS), list(ROWS)

@@ -91,6 +91,8 @@ def _subject(a: int, b: int) -> str:
 
 class Nats(System):
     name = "NATS"
+    distribution = "nats-py"
+    package = "nats-server"
     module = "nats"
     program = "nats-server"
     notes = (

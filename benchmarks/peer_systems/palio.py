@@ -58,6 +58,7 @@ class PalioClient(Client):
 
 class Palio(System):
     name = "Palio"
+    distribution = "palio"
     notes = (
         "The whole filter is tested by the broker, and again by the client, which gives each "
         "subscription its events. Each of the 10,000 filters is a text of its own"

@@ -7,6 +7,7 @@ calls `hear` with what passes the whole filter, and with nothing else.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -119,8 +120,12 @@ class System(ABC):
     name: ClassVar[str]
     module: ClassVar[str] = ""
     """What its client is imported from; nothing where frames are written here."""
+    distribution: ClassVar[str] = ""
+    """Which package brings that."""
     program: ClassVar[str] = ""
     """The command of its broker."""
+    package: ClassVar[str] = ""
+    """Debian's package of that."""
     cannot: ClassVar[Mapping[str, str]] = {}
     """Rows that it has no figure for, and why."""
     notes: ClassVar[str] = ""
@@ -134,6 +139,18 @@ class System(ABC):
         if cls.module and importlib.util.find_spec(cls.module) is None:
             return f"the Python package {cls.module} is not installed"
         return ""
+
+    @classmethod
+    def versions(cls) -> str:
+        """Those of broker and client, as far as the system knows them."""
+        found = []
+        if cls.package and shutil.which("dpkg-query"):
+            asked = ["dpkg-query", "-W", "-f", "${Version}", cls.package]
+            said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+            found += [f"{cls.package} {said}"] if said else []
+        if cls.distribution:
+            found.append(f"{cls.distribution} {importlib.metadata.version(cls.distribution)}")
+        return ", ".join(found)
 
     @abstractmethod
     def start(self, directory: Path, *, durable: bool) -> AbstractContextManager[Running]:

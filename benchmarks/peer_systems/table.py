@@ -27,6 +27,7 @@ class Report(msgspec.Struct):
     cannot: dict[str, dict[str, str]] = {}
     """Rows that a system has no figure for, and why."""
     notes: dict[str, str] = {}
+    versions: dict[str, str] = {}
     left_out: dict[str, str] = {}
     """Systems that are not installed here."""
     problems: dict[str, str] = {}
@@ -106,15 +107,16 @@ def _words(report: Report) -> Iterator[str]:
     }
     if compared:
         yield (
-            "Every system delivered exactly the right pairs of event and client in the fan-out; "
-            f"of the fewest events these were {min(compared):,}"
+            "Every system delivered exactly the right pairs of event and client in the fan-out, "
+            f"{min(compared):,} or more of them"
         )
     for name, note in report.notes.items():
-        yield f"{report.names[name]}: {note[:1].lower()}{note[1:]}"
+        versions = f" ({report.versions[name]})" if report.versions[name] else ""
+        yield f"{report.names[name]}{versions}: {note[:1].lower()}{note[1:]}"
     for name, rows in report.cannot.items():
-        yield from (
-            f"{report.names[name]}, no figure for {_row(row)}: {why}" for row, why in rows.items()
-        )
+        for why in dict.fromkeys(rows.values()):
+            without = ", ".join(_row(row) for row, reason in rows.items() if reason == why)
+            yield f"{report.names[name]}, no figure for {without}: {why}"
     for name, why in report.left_out.items():
         yield f"{report.names[name]} is left out: {why}"
     for name, why in report.problems.items():
