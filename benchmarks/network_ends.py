@@ -39,7 +39,16 @@ from palio.protocol.messages import (
 from palio.protocol.streams import Stream
 from palio.protocol.wire import Decoder, Encoder
 
-__all__ = ["BrokerProcess", "EchoClient", "Frames", "Wire", "broker", "echo", "echo_process"]
+__all__ = [
+    "BrokerProcess",
+    "EchoClient",
+    "Frames",
+    "Wire",
+    "broker",
+    "echo",
+    "echo_process",
+    "warm",
+]
 
 _COMMAND: Final = "from palio.cli.main import run; run()"
 
@@ -94,6 +103,12 @@ def _process(*arguments: str) -> Iterator[tuple[str, int]]:
     finally:
         process.kill()
         process.communicate()
+
+
+def warm() -> None:
+    """Have kernels compiled, as an installation has them."""
+    command = [sys.executable, "-c", _COMMAND, "warm"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
 @contextmanager

@@ -77,6 +77,7 @@ def row_of(part: str) -> str:
 def measure(name: str, options: Options) -> dict[str, Figures]:
     """All rows of one system; each group of them with a broker of its own."""
     system = SYSTEMS[name]()
+    system.prepare()
     wanted = {part for row in options.rows for part in ROWS[row]}
     wanted -= {part for part in wanted if row_of(part) in system.cannot}
     found: dict[str, Figures] = {}

@@ -132,7 +132,9 @@ class StompClient(Client):
         self._last += 1
         self._stomp.hears[str(self._last).encode()] = hear
         where = f"id:{self._last}\ndestination:{EVENTS}"
-        return f"SUBSCRIBE\n{where}\nack:auto\nselector:{wanted.text}"
+        # Properties are texts in STOMP, and equalities of texts need no conversion.
+        selector = f"a = '{wanted.a}' AND b = '{wanted.b}' AND c < {wanted.x}"
+        return f"SUBSCRIBE\n{where}\nack:auto\nselector:{selector}"
 
     async def subscribe(self, wanted: Sequence[Wanted], hear: Hear) -> None:
         *others, last = (self._subscribe(each, hear) for each in wanted)

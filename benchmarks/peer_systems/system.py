@@ -152,6 +152,9 @@ class System(ABC):
             found.append(f"{cls.distribution} {importlib.metadata.version(cls.distribution)}")
         return ", ".join(found)
 
+    def prepare(self) -> None:  # noqa: B027  # most have nothing to do
+        """What is done once after an installation, and not by every start."""
+
     @abstractmethod
     def start(self, directory: Path, *, durable: bool) -> AbstractContextManager[Running]:
         """A broker for the time of the block, on loopback, with its data in a directory."""
