@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palio
+from palio.client.dispatcher import FEW_EVENTS
 from palio.client.events import Event, Published
 from palio.client.subscription import Subscription
 from palio.errors import (
@@ -186,7 +187,7 @@ async def test_an_engine_that_fails_publishes_nothing() -> None:
     async with palio.Bus(matcher=Faulty()) as bus:
         sub = await bus.subscribe("x >= 0")
         with pytest.raises(MemoryError):
-            await bus.publish([{"x": 1}, {"x": "a"}])
+            await bus.publish([{"x": 1}, *({"x": "a"} for _ in range(FEW_EVENTS + 1))])
         assert sub.waiting == 0
         assert (await bus.publish({"x": 1})).first_seq == 1
 

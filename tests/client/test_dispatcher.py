@@ -1,21 +1,28 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
 
 import palio
+from palio.client.arrivals import ROWS_A_TAKE
 from palio.client.delivery_queue import DeliveryQueue
-from palio.client.dispatcher import FEW_SUBSCRIPTIONS, Dispatcher
+from palio.client.dispatcher import FEW_EVENTS, FEW_SUBSCRIPTIONS, Dispatcher
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.errors import InvalidBinding
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.model.events import stamped, to_batch, to_batches
-from palio.model.parcels import Parcel, Shape
+from palio.model.filters import Filter
+from palio.model.parcels import ONE_ROW, Parcel, Shape
 from tests.client.recording import Recording
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def lone(seq: int, event: dict[str, Any]) -> Parcel:
@@ -60,8 +67,8 @@ async def test_an_event_by_itself_is_queued_for_those_who_want_it(
     wanting = [place.hear("x > 0") for _ in range(1 + others)]
     durable = place.hear("x > 0", options=SubscriptionOptions(durable="mine"))
     not_wanting = place.hear("x < 0")
-    place.dispatcher.deliver_event(lone(1, {"x": 1}))
-    place.dispatcher.deliver_event(lone(2, {"x": 0}))
+    place.dispatcher.deliver(lone(1, {"x": 1}), ONE_ROW)
+    place.dispatcher.deliver(lone(2, {"x": 0}), ONE_ROW)
     assert [each.queue.waiting for each in wanting] == [1] * len(wanting)
     assert durable.queue.waiting == not_wanting.queue.waiting == 0
     assert place.dispatcher.spurious == 1
@@ -80,12 +87,45 @@ async def test_of_a_batch_only_what_is_meant_is_queued() -> None:
     assert event.seq == 2
 
 
+@pytest.mark.parametrize("by_batch", [False, True])
+@pytest.mark.parametrize("count", [1, FEW_EVENTS, FEW_EVENTS + 1, 3 * ROWS_A_TAKE])
+@pytest.mark.parametrize("subscriptions", [1, FEW_SUBSCRIPTIONS + 1])
+async def test_each_hears_what_its_filter_says(
+    subscriptions: int, count: int, by_batch: bool, rng: random.Random
+) -> None:
+    place = Place()
+    texts = [f"x >= {rng.randrange(10)} AND x < {rng.randrange(11)}" for _ in range(subscriptions)]
+    heard = [place.hear(text, DeliveryQueue(1_000)) for text in texts]
+    events = [{"x": rng.randrange(10), "s": rng.choice("ab")} for _ in range(count)]
+    mask = np.array([rng.random() < 0.8 for _ in events])
+    place.dispatcher.deliver(several(events), mask)
+    for text, each in zip(texts, heard, strict=True):
+        filter_ = palio.parse(text)
+        assert isinstance(filter_, Filter)
+        expected = [
+            (number, event)
+            for number, (event, meant) in enumerate(zip(events, mask, strict=True), start=1)
+            if meant and filter_.matches(event)
+        ]
+        assert each.queue.waiting == len(expected)
+        if by_batch and expected:
+            _, batch = await each.queue.take_batch()
+            assert [(row["$seq"], row) for row in batch.to_pylist()] == [
+                (number, {**event, "$seq": number, "$time": EPOCH}) for number, event in expected
+            ]
+        elif expected:
+            taken = [(await each.queue.take_event())[1] for _ in expected]
+            assert [(event.seq, dict(event), event.time) for event in taken] == [
+                (number, event, EPOCH) for number, event in expected
+            ]
+
+
 async def test_who_shares_a_queue_hears_in_the_order_of_publication() -> None:
     place, queue = Place(), DeliveryQueue(100)
     small, large = place.hear("x < 3", queue), place.hear("x > 1", queue)
     parcel = several([{"x": x} for x in range(4)])
     place.dispatcher.deliver(parcel, everything(parcel))
-    place.dispatcher.deliver_event(lone(5, {"x": 2}))
+    place.dispatcher.deliver(lone(5, {"x": 2}), ONE_ROW)
     taken = [await queue.take_event() for _ in range(queue.waiting)]
     assert [(who is large, event.seq) for who, event in taken] == [
         *((False, 1), (False, 2), (False, 3), (True, 3), (True, 4), (False, 5), (True, 5))
@@ -111,7 +151,7 @@ async def test_patterns_that_are_not_complete_queue_nothing() -> None:
     place = Place()
     pair, other = place.hear("x = 1 THEN x = 2"), place.hear("x = 1 THEN x = 3")
     for number, x in enumerate((1, 2), start=1):
-        place.dispatcher.deliver_event(lone(number, {"x": x}))
+        place.dispatcher.deliver(lone(number, {"x": x}), ONE_ROW)
         await asyncio.sleep(0)
     assert (pair.queue.waiting, other.queue.waiting) == (1, 0)
 

@@ -317,9 +317,6 @@ class BrokerUpstream:
     def deliver(self, message: Deliver, fresh: RowMask | None) -> None:
         """Events for whoever wants them."""
         parcel = message.parcel
-        if parcel.event is not None and message.rows is None and fresh is None:
-            self.dispatcher.deliver_event(parcel)
-            return
         mask = unpack_mask(message.rows, len(parcel)) if fresh is None else fresh
         self.dispatcher.deliver(parcel, mask)
 

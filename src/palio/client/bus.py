@@ -7,25 +7,27 @@ subscription that it matches. It belongs to one event loop; other threads use `p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
 
+from palio.client.arrivals import Arrival
 from palio.client.delivery_queue import DEFAULT_CAPACITY
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import Gap, Published
 from palio.client.hub import Hub
 from palio.client.outgoing import Publishable, batches
 from palio.client.registration import SubscriptionOptions
+from palio.client.rows import Forms
 from palio.client.subscribing import given_values, understood
 from palio.client.subscription import Subscription
 from palio.client.upstream import LocalUpstream
 from palio.errors import InvalidInput
-from palio.matching.protocol import Matcher, Matches
-from palio.model.events import SEQ, TIME, stamped
+from palio.matching.protocol import Matcher
 from palio.model.filters import Filter
+from palio.model.parcels import Parcel
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.names import check_name
@@ -67,6 +69,7 @@ class Bus(Hub[LocalUpstream]):
         self._clock = clock
         self._last_time: datetime | None = None
         self._seqs: dict[str, int] = {}
+        self._forms = Forms()
 
     async def subscribe(
         self,
@@ -107,34 +110,28 @@ class Bus(Hub[LocalUpstream]):
             check_name(publisher, "a publisher")
         time = self._next_time()
         before = last = self._seqs.get(publisher, 0)
-        matched = []
-        alone = self._matched_alone(events, last + 1, time)
-        if alone is not None and not len(alone.keys):
-            last += 1
-        else:
-            for batch in batches(events):
-                whole = stamped(batch, last + 1, (time - _EPOCH) // _TICK)
-                last += batch.num_rows
-                matched.append((whole, alone or self._dispatcher.match(whole)))
+        found = []
+        for parcel in self._parcels(events):
+            whole = parcel.stamped(publisher, last + 1, (time - _EPOCH) // _TICK)
+            last += len(parcel)
+            everything = np.ones(len(parcel), np.bool_)
+            found.append(self._dispatcher.wanted(Arrival(whole), everything))
         self._seqs[publisher] = last
         self._last_time = time
         deliveries, is_crowded = 0, False
-        for whole, matches in matched:
-            count, crowded = self._dispatcher.queue(publisher, whole, matches)
+        for wanted in found:
+            count, crowded = self._dispatcher.queue(wanted)
             deliveries += count
             is_crowded |= crowded
         if is_crowded:
             await asyncio.sleep(0)  # let consumers run before more is published
         return Published(before + 1, last, deliveries)
 
-    def _matched_alone(self, events: Publishable, seq: int, time: datetime) -> Matches | None:
-        """What a single event matches; None for anything else. Names that belong to the system are
-        refused with the batch.
-        """
-        if not isinstance(events, Mapping) or any(str(name)[:1] == "$" for name in events):
-            return None
-        keys = self._dispatcher.match_event({**events, SEQ: seq, TIME: time})
-        return Matches(np.zeros(len(keys), np.int64), keys)
+    def _parcels(self, events: Publishable) -> list[Parcel]:
+        """What is published; a single event is not made a batch, which costs more than all else."""
+        known = self._forms.of(events) if type(events) is dict else None
+        lone = None if known is None else known[0].lone(known[1])
+        return [Parcel("", batch) for batch in batches(events)] if lone is None else [lone]
 
     def _next_time(self) -> datetime:
         """Now, or just after the last publication if the clock has not moved on since.

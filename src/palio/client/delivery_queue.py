@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from palio.client.arrivals import Arrival
 from palio.client.events import Event, Gap
 from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded, PalioError
-from palio.model.events import SEQ, TIME, rows
-from palio.model.parcels import Parcel
+from palio.model.events import SEQ, TIME
 from palio.protocol.receipts import Entry, Receipt, Receipts
 
 __all__ = [
@@ -38,11 +39,6 @@ DEFAULT_CAPACITY: Final = 10_000
 
 MAX_CAPACITY: Final = 10_000_000
 """The most a consumer may ask for: beyond this a queue is an archive."""
-
-
-_FIRST_ROW: Final = np.zeros(1, np.int64)
-"""The selection of an event that is by itself."""
-_FIRST_ROW.flags.writeable = False
 
 
 def check_capacity(capacity: int) -> None:
@@ -71,12 +67,11 @@ class Consumer(Protocol):
 
 
 class QueuedEvents:
-    """Some rows of one batch for one subscription, or events made one by one (no batch)."""
+    """Some events of an arrival for one subscription, or events made one by one (no arrival)."""
 
     __slots__ = (
-        "_batch",
+        "_arrival",
         "_decoded",
-        "_lone",
         "_selected",
         "_start",
         "consumer",
@@ -88,52 +83,44 @@ class QueuedEvents:
     def __init__(
         self,
         consumer: Consumer,
-        publisher: str,
-        batch: pa.RecordBatch | None,
+        arrival: Arrival,
         selected: npt.NDArray[np.int64],
-        composites: list[Event] | None = None,
         entry: Entry | None = None,
     ) -> None:
         self.consumer = consumer
-        self.publisher = publisher
-        self._batch = batch
-        self._lone: Parcel | None = None
+        self.publisher = arrival.publisher
         self.version = consumer.version
         self.entry = entry
         """What is acknowledged to the broker when these were dealt with, if anything."""
+        self._arrival: Arrival | None = arrival
         self._selected = selected
-        self._decoded = composites
+        self._decoded: list[Event] | None = None
         self._start = 0
-
-    @classmethod
-    def lone(cls, consumer: Consumer, parcel: Parcel) -> QueuedEvents:
-        """An event that came by itself."""
-        queued = cls(consumer, parcel.publisher, None, _FIRST_ROW)
-        queued._lone = parcel
-        return queued
 
     @classmethod
     def made(cls, consumer: Consumer, publisher: str, events: list[Event]) -> QueuedEvents:
         """Composites of a pattern, whose last events are of one publisher."""
-        return cls(consumer, publisher, None, np.arange(len(events)), events)
-
-    @property
-    def batch(self) -> pa.RecordBatch | None:
-        """The batch whose rows these are."""
-        return self._batch if self._lone is None else self._lone.batch
+        queued = cls.__new__(cls)
+        queued.consumer, queued.publisher, queued.version = consumer, publisher, consumer.version
+        queued.entry, queued._arrival = None, None
+        queued._selected, queued._start = np.arange(len(events)), 0
+        queued._decoded = events
+        return queued
 
     def __len__(self) -> int:
         return len(self._selected) - self._start
 
     def drop(self, count: int) -> Gap:
         """Let go of the next events; the gap that this leaves."""
-        gone = self._selected[self._start : self._start + count]
-        if self._batch is None:
-            numbers = [self._events()[place].seq for place in gone]
-        else:
-            numbers = self._batch.column(SEQ).take(gone).to_pylist()
-        self._start += count
-        return Gap(self.publisher, numbers[0], numbers[-1], len(numbers))
+        start, self._start = self._start, self._start + count
+        first, last = (self._number(place) for place in (start, start + count - 1))
+        return Gap(self.publisher, first, last, count)
+
+    def _number(self, place: int) -> int:
+        """The number of one of its events."""
+        if self._arrival is None:
+            return self._events()[place].seq
+        return self._arrival.number(int(self._selected[place]))
 
     def next_event(self) -> Event:
         """The next event; all are decoded when the first is asked for."""
@@ -144,7 +131,7 @@ class QueuedEvents:
     def rest(self) -> pa.RecordBatch | None:
         """What is left and still matches, with the system columns; None if that is nothing."""
         current = self.version == self.consumer.version
-        if self.batch is None:
+        if self._arrival is None:
             self._refuse_composites(current=current)
             return None
         start, self._start = self._start, len(self._selected)
@@ -155,9 +142,8 @@ class QueuedEvents:
         self._account(len(self._selected) - start, len(selected))
         if not len(selected):
             return None
-        if len(selected) == self.batch.num_rows:
-            return self.batch
-        return self.batch.take(selected)
+        batch = self._arrival.batch
+        return batch if len(selected) == batch.num_rows else batch.take(selected)
 
     def _refuse_composites(self, *, current: bool) -> None:
         """Let go of composites up to the first that still matches, which no batch can hold."""
@@ -182,8 +168,7 @@ class QueuedEvents:
     def singles(self) -> list[QueuedEvents]:
         """The same, one event each."""
         return [
-            QueuedEvents(self.consumer, self.publisher, None, _FIRST_ROW, [event])
-            for event in self._events()
+            QueuedEvents.made(self.consumer, self.publisher, [event]) for event in self._events()
         ]
 
     @property
@@ -193,17 +178,14 @@ class QueuedEvents:
 
     def _events(self) -> list[Event]:
         if self._decoded is None:
-            if self._lone is not None and self._lone.event is not None:
-                self._decoded = [self._event(dict(self._lone.event))]
-            else:
-                assert self._batch is not None
-                chosen = rows(self._batch, self._selected.tolist())
-                self._decoded = [self._event(row) for row in chosen]
+            assert self._arrival is not None, "what was made is decoded"
+            self._decoded = [self._event(row) for row in self._arrival.rows_at(self._selected)]
         return self._decoded
 
-    def _event(self, row: dict[str, Any]) -> Event:
-        seq, time = row.pop(SEQ), row.pop(TIME)
-        return Event(row, self.publisher, seq, time, receipt=self._receipt())
+    def _event(self, row: Mapping[str, Any]) -> Event:
+        attributes = dict(row)  # subscriptions share the row
+        seq, time = attributes.pop(SEQ), attributes.pop(TIME)
+        return Event(attributes, self.publisher, seq, time, receipt=self._receipt())
 
 
 class DeliveryQueue:

@@ -8,21 +8,20 @@ broker delivers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from palio.client.arrivals import Arrival
 from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.upstream import Upstream
 from palio.errors import PalioError
 from palio.matching.index import Index
 from palio.matching.protocol import Matcher, Matches, RowMask
-from palio.model.events import rows
 from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.parcels import Parcel, worth_copying
@@ -30,10 +29,22 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.receipts import Entry
 
-__all__ = ["Dispatcher"]
+__all__ = ["Dispatcher", "Wanted"]
 
 FEW_SUBSCRIPTIONS: Final = 8
 """So few are asked one by one whether they want an event: the engine begins at a higher price."""
+
+FEW_EVENTS: Final = 8
+"""So few are matched one by one, 10 to 25 us each: a batch costs 130 us before its first event."""
+
+Places: TypeAlias = npt.NDArray[np.int64]
+"""Rows of what came."""
+
+FIRST_ROW: Final = np.zeros(1, np.int64)
+"""The place of an event that is by itself."""
+FIRST_ROW.flags.writeable = False
+
+_FIRST: Final = [0]
 
 
 def _new_matcher() -> Matcher:
@@ -43,6 +54,15 @@ def _new_matcher() -> Matcher:
 
 def _in_thread(job: Callable[[], Any]) -> None:
     threading.Thread(target=job, name="palio-engine", daemon=True).start()
+
+
+class Wanted(NamedTuple):
+    """Some of the events that came together, by who wants them."""
+
+    arrival: Arrival
+    by_subscription: list[tuple[Registration, Places]]
+    events: int
+    """How many events somebody wants."""
 
 
 class Dispatcher:
@@ -95,44 +115,45 @@ class Dispatcher:
 
     # --- events ---
 
-    def match(self, batch: pa.RecordBatch) -> Matches:
-        """What matches among stamped events, by the engine's keys."""
-        return self._matcher.match(batch)
-
     def match_event(self, event: Mapping[str, Any]) -> npt.NDArray[np.int64]:
         """The keys of what an event matches, found without making a batch of it."""
         return self._matcher.match_event(event)
 
     def deliver(self, parcel: Parcel, mask: RowMask) -> None:
         """Queue some of the events that came for whoever wants them."""
-        matches = _within(mask, self._matcher.match(parcel.batch))
-        self.spurious += int(mask.sum()) - _rows_of(matches, len(parcel))
-        self.queue(parcel.publisher, parcel.batch, matches)
+        wanted = self.wanted(Arrival(parcel), mask)
+        self.spurious += int(np.count_nonzero(mask)) - wanted.events
+        self.queue(wanted)
 
-    def deliver_event(self, parcel: Parcel) -> None:
-        """Queue an event that came by itself for whoever wants it."""
-        wanting = self._wanting(parcel)
-        if not wanting:
-            self.spurious += 1
-        elif len(wanting) == 1:
-            (only,) = wanting
-            queued = _lone(only, parcel)
-            if queued is not None:
-                only.queue.offer(queued)
-        else:
-            _offer((each.queue, _lone(each, parcel)) for each in wanting)
+    def wanted(self, arrival: Arrival, mask: RowMask) -> Wanted:
+        """Who wants which of some events, but for durable subscriptions."""
+        if len(arrival) > FEW_EVENTS:
+            return self._by_number(arrival, _within(mask, self._matcher.match(arrival.batch)))
+        found: dict[Registration, list[int]] = {}
+        events = 0
+        for place in np.flatnonzero(mask).tolist():
+            wanting = self._wanting(arrival.rows[place])
+            events += bool(wanting)
+            for each in wanting:
+                found.setdefault(each, []).append(place)
+        return Wanted(arrival, [(each, _places(of)) for each, of in found.items()], events)
 
-    def _wanting(self, parcel: Parcel) -> list[Registration]:
-        """The subscriptions that want an event that came by itself, but for durable ones."""
-        event, registered = parcel.event, self._registered
-        assert event is not None
+    def _wanting(self, event: Mapping[str, Any]) -> list[Registration]:
+        """The subscriptions that want an event, but for durable ones."""
+        registered = self._registered
         if len(registered) <= FEW_SUBSCRIPTIONS:
             return [
                 each for each in registered.values() if not each.durable and each.concerns(event)
             ]
-        keys = self.match_event(event)
-        numbers: list[int] = np.unique(keys // MAX_PATTERN_STEPS).tolist()
+        keys: list[int] = self.match_event(event).tolist()
+        numbers = dict.fromkeys([key // MAX_PATTERN_STEPS for key in keys])
         return [registered[each] for each in numbers]
+
+    def _by_number(self, arrival: Arrival, matches: Matches) -> Wanted:
+        """Matches by subscription."""
+        registered = self._registered
+        found = [(registered[number], places) for number, places in _by_subscription(matches)]
+        return Wanted(arrival, found, _rows_of(matches, len(arrival)))
 
     def deliver_durable(
         self, registration: Registration, parcel: Parcel, mask: RowMask, entry: int
@@ -144,53 +165,60 @@ class Dispatcher:
         if entry:
             if receipts.again(entry, parcel.publisher, numbers[mask]):
                 return
-            mask &= receipts.fresh(parcel.publisher, numbers)
+            mask = mask & receipts.fresh(parcel.publisher, numbers)
         matches = _within(mask, registration.matcher.match(parcel.batch))
-        wanted = _rows_of(matches, len(parcel))
-        registration.spurious += int(mask.sum()) - wanted
+        wanted = self._by_number(Arrival(parcel), matches)
+        registration.spurious += int(mask.sum()) - wanted.events
         expected = None
         if entry:
-            expected = receipts.expect(entry, parcel.publisher, numbers[mask], wanted)
-        self.queue(parcel.publisher, parcel.batch, matches, expected)
+            expected = receipts.expect(entry, parcel.publisher, numbers[mask], wanted.events)
+        self.queue(wanted, expected)
 
-    def queue(
-        self, publisher: str, batch: pa.RecordBatch, matches: Matches, entry: Entry | None = None
-    ) -> tuple[int, bool]:
-        """Queue the stamped events of a batch that match: how many deliveries, and whether a queue
-        fills up.
+    def queue(self, wanted: Wanted, entry: Entry | None = None) -> tuple[int, bool]:
+        """Queue events for those who want them: how many deliveries, and whether a queue fills
+        up.
         """
+        arrival, by_subscription, _ = wanted
+        count = len(arrival)
+        arrival.share(sum([worth_copying(len(places), count) for _, places in by_subscription]))
         found = []
-        for number, selected in _by_subscription(matches):
-            registration = self._registered[number]
-            if registration.sequences is None:
-                kept, places = _kept(batch, selected)
-                queued = QueuedEvents(registration, publisher, kept, places, entry=entry)
-                found.append((registration.queue, queued))
-            else:
-                chosen = rows(batch, selected.tolist())
-                composites = registration.assemble(chosen, publisher)
-                if composites is not None:
-                    found.append((registration.queue, composites))
         deliveries = 0
-        for _, queued in found:
-            deliveries += len(queued)
+        for registration, places in by_subscription:
+            if registration.sequences is None:
+                queued: QueuedEvents | None = _queued(registration, arrival, places, entry)
+            else:
+                queued = registration.assemble(arrival.rows_at(places), arrival.publisher)
+            if queued is not None:
+                found.append((registration.queue, queued))
+                deliveries += len(queued)
         _offer(found)
         return deliveries, any(queue.waiting * 2 > queue.capacity for queue, _ in found)
 
 
-def _lone(registration: Registration, parcel: Parcel) -> QueuedEvents | None:
-    if registration.sequences is None:
-        return QueuedEvents.lone(registration, parcel)
-    assert parcel.event is not None
-    return registration.assemble([parcel.event], parcel.publisher)
+def _queued(
+    registration: Registration, arrival: Arrival, places: Places, entry: Entry | None
+) -> QueuedEvents:
+    """Events as a queue keeps them: by themselves where they are few of those that came."""
+    few = arrival.picked(places)
+    if few is None:
+        return QueuedEvents(registration, arrival, places, entry)
+    return QueuedEvents(registration, few, np.arange(len(places)), entry)
 
 
-def _offer(found: Iterable[tuple[DeliveryQueue, QueuedEvents | None]]) -> None:
+def _places(listed: list[int]) -> Places:
+    """Rows of an arrival as an array."""
+    return FIRST_ROW if listed == _FIRST else np.array(listed, np.int64)
+
+
+def _offer(found: Sequence[tuple[DeliveryQueue, QueuedEvents]]) -> None:
     """Queue events; where subscriptions share a queue, one by one in the order of publication."""
+    if len(found) == 1:
+        ((queue, queued),) = found
+        queue.offer(queued)
+        return
     by_queue: dict[DeliveryQueue, list[QueuedEvents]] = {}
     for queue, queued in found:
-        if queued is not None:
-            by_queue.setdefault(queue, []).append(queued)
+        by_queue.setdefault(queue, []).append(queued)
     for queue, own in by_queue.items():
         if len(own) > 1:
             singles = [single for queued in own for single in queued.singles()]
@@ -199,7 +227,7 @@ def _offer(found: Iterable[tuple[DeliveryQueue, QueuedEvents | None]]) -> None:
             queue.offer(queued)
 
 
-def _by_subscription(matches: Matches) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+def _by_subscription(matches: Matches) -> Iterator[tuple[int, Places]]:
     """Matches by the number of the subscription, with the rows that match, each once."""
     numbers = matches.keys // MAX_PATTERN_STEPS
     order = np.argsort(numbers, kind="stable")
@@ -211,15 +239,6 @@ def _by_subscription(matches: Matches) -> Iterator[tuple[int, npt.NDArray[np.int
             if (np.diff(selected) <= 0).any():  # several steps of a pattern want the same event
                 selected = np.unique(selected)
             yield int(numbers[start]), selected
-
-
-def _kept(
-    batch: pa.RecordBatch, selected: npt.NDArray[np.int64]
-) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
-    """The rows that a queue keeps: a copy where few match, so that it does not hold all others."""
-    if not worth_copying(len(selected), batch.num_rows):
-        return batch, selected
-    return batch.take(selected), np.arange(len(selected))
 
 
 def _within(mask: RowMask, matches: Matches) -> Matches:

@@ -13,24 +13,25 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.errors import LimitExceeded
+from palio.errors import InvalidEvent, LimitExceeded
 from palio.matching.compile.cuts import NAN_CODE, Universe
 from palio.model.events import attribute, width
 from palio.model.limits import MAX_ATTRIBUTES
-from palio.model.values import INT64_MAX, INT64_MIN, Kind
+from palio.model.values import INT64_MAX, INT64_MIN, Kind, check_name
 
-__all__ = ["Coder", "Columns"]
+__all__ = ["Coder", "Columns", "check_event"]
 
 Codes: TypeAlias = npt.NDArray[np.int32]
 
 MAX_KNOWN_NAMES: Final = 10_000
-"""Names that no filter uses are checked once, but no more of them are remembered."""
+"""Names are checked once, but no more of them are remembered."""
 
 MAX_SEEN: Final = 2048
 """So many values of an attribute are remembered with their codes: one step instead of a search
@@ -109,7 +110,6 @@ class Coder:
     def __init__(self, universe: Universe) -> None:
         self.universe = universe
         self._slots = {name: _slot_of(universe, name) for name in universe.names}
-        self._known: set[str] = set()
         self._width = len(universe.code_counts)
 
     def code(self, event: Mapping[str, Any], codes: Codes) -> None:
@@ -118,33 +118,20 @@ class Coder:
         What is no event is refused as `to_batch` refuses it.
         """
         if len(event) > MAX_ATTRIBUTES:
-            present = width([name for name, value in event.items() if value is not None])
-            if present > MAX_ATTRIBUTES:
-                raise LimitExceeded(
-                    "an event's number of attributes",
-                    limit="MAX_ATTRIBUTES",
-                    maximum=MAX_ATTRIBUTES,
-                    actual=present,
-                )
+            _check_width(event)
         row = [0] * self._width
-        slots, known = self._slots, self._known
+        slots = self._slots
         for name, value in event.items():
             if value is None:
                 continue
             slot = slots.get(name)
             if slot is None:
-                if name not in known or not _is_plainly_sound(value):
-                    self._check(name, value)
+                if not (_is_plainly_sound(value) and _is_name(name)):
+                    attribute(name, value)
                 continue
             seen = slot.seen.get(value) if type(value) in _SEEN_AGAIN else None
             row[slot.slot] = self._code_of(slot, name, value) if seen is None else seen
         codes[:, 0] = row
-
-    def _check(self, name: str, value: Any) -> None:
-        """Refuse what is no attribute; no filter uses this one."""
-        attribute(name, value)
-        if len(self._known) < MAX_KNOWN_NAMES:
-            self._known.add(name)
 
     def _code_of(self, slot: _Slot, name: str, value: Any) -> int:
         kind = type(value)
@@ -168,6 +155,34 @@ _SEEN_AGAIN: Final = frozenset({int, float, str})
 
 _ANY_VALUE_WILL_DO: Final = frozenset({float, bool, bytes})
 """Types that have no value which is not an attribute's."""
+
+
+def check_event(event: Mapping[str, Any]) -> None:
+    """Refuse what is no event, as `to_batch` refuses it."""
+    if len(event) > MAX_ATTRIBUTES:
+        _check_width(event)
+    for name, value in event.items():
+        if value is None or (_is_plainly_sound(value) and _is_name(name)):
+            continue
+        attribute(name, value)
+
+
+@lru_cache(MAX_KNOWN_NAMES)
+def _is_name(name: str) -> bool:
+    """Always true: what is no name is refused, each time."""
+    check_name(name, InvalidEvent)
+    return True
+
+
+def _check_width(event: Mapping[str, Any]) -> None:
+    present = width([name for name, value in event.items() if value is not None])
+    if present > MAX_ATTRIBUTES:
+        raise LimitExceeded(
+            "an event's number of attributes",
+            limit="MAX_ATTRIBUTES",
+            maximum=MAX_ATTRIBUTES,
+            actual=present,
+        )
 
 
 def _is_plainly_sound(value: Any) -> bool:

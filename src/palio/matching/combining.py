@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from palio.matching.coding import check_event
 from palio.matching.compiled import CompiledLayer
 from palio.matching.kernels.records import ARROW_WORDS, EVENTS
 from palio.matching.kernels.registry import Kernels
@@ -24,7 +25,6 @@ from palio.matching.protocol import Matches, RowMask
 from palio.matching.recent import NOTHING_RECENT, RecentLayer
 from palio.matching.segment import Segment
 from palio.matching.snapshots import Snapshot
-from palio.model.events import to_batch
 
 __all__ = ["Combiner", "coded", "match_event", "route", "route_event"]
 
@@ -45,7 +45,7 @@ _NO_LONGS: Final = np.zeros(0, np.int64)
 def match_event(snapshot: Snapshot, event: Mapping[str, Any]) -> Longs:
     """The keys that one event matches, ascending. What is no event is refused."""
     if not snapshot.compiled:
-        to_batch(event)  # refuses it, as coding it does for a compiled layer
+        check_event(event)  # a compiled layer does so as it codes it
     found = [layer.match_event(event) for layer in snapshot.layers]
     if len(found) == 1:
         return found[0]

@@ -36,6 +36,19 @@ REST_PAIRS: Final = 100_000_000
 """Rows that changed lately are compiled once this many pairs of them and an event were matched, and
 nothing changed meanwhile: a set that stands still becomes one layer."""
 
+SMALL_SET: Final = 4_096
+"""A set of so many rows or fewer is merged in the time of some hundred single events, so it is
+merged once these have cost about as much..."""
+
+LONE_PAIRS: Final = 20_000
+"""...what a single event costs with a recent layer beyond the compiled ones: 20 us, as pairs..."""
+
+MERGED_PAIRS: Final = 40_000
+"""...what merging costs for each row, as pairs..."""
+
+SMALL_MERGE: Final = 100
+"""...and as rows, however few there are."""
+
 CATCH_UP: Final = 256
 """With a thread to spare, a writer takes in what it noted whenever that is this many changes:
 whoever matches next is not held up by all that was added since the last match..."""
@@ -172,16 +185,18 @@ class LayerStore:
         if kernels is not None:
             snapshot.lay_out(kernels)
             if snapshot.recent is not None and len(snapshot.recent):
-                self._rest(state, snapshot, events * len(snapshot.recent))
+                self._rest(state, snapshot, events, len(snapshot.recent))
         return snapshot
 
-    def _rest(self, state: State, snapshot: Snapshot, pairs: int) -> None:
+    def _rest(self, state: State, snapshot: Snapshot, events: int, recent: int) -> None:
         """Have a snapshot merged if it stays the latest for long enough."""
         if self._resting is not snapshot:
             self._resting, self._rested_pairs = snapshot, 0
         before = self._rested_pairs
-        self._rested_pairs = before + pairs
-        if before <= REST_PAIRS < self._rested_pairs:
+        self._rested_pairs = before + events * recent + (LONE_PAIRS if events == 1 else 0)
+        rows = state.rows + recent
+        patience = REST_PAIRS if rows > SMALL_SET else MERGED_PAIRS * (SMALL_MERGE + rows)
+        if before <= patience < self._rested_pairs:
             job = partial(state.merge, snapshot, ready())
             if self._submit is None:
                 job()

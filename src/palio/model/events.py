@@ -8,7 +8,7 @@ object into attributes with dotted names.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from typing import Any, Final, TypeAlias
 
@@ -39,6 +39,7 @@ __all__ = [
     "to_batch",
     "to_batches",
     "width",
+    "without_nulls",
 ]
 
 SYSTEM_PREFIX: Final = "$"
@@ -60,7 +61,7 @@ RowMask: TypeAlias = npt.NDArray[np.bool_]
 """One flag for each row of a batch."""
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-_PLAIN_TIMESTAMP: Final = pa.timestamp("us")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 SPARSE_SHARE: Final = 4
 """A batch that is made of rows has a value in at least one of this number of cells."""
@@ -248,21 +249,40 @@ def rows(batch: pa.RecordBatch, indices: Sequence[int] | None = None) -> Iterato
     names = chosen.schema.names
     columns = [in_python(column) for column in chosen.columns]
     for values in zip(*columns, strict=True) if columns else repeat((), chosen.num_rows):
-        yield {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        yield without_nulls(names, values)
+
+
+def without_nulls(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    """Values by name, but for the absent ones.
+
+    >>> without_nulls(("x", "y"), (1, None))
+    {'x': 1}
+    """
+    pairs = zip(names, values, strict=True)
+    if None in values:
+        return {name: value for name, value in pairs if value is not None}
+    return dict(pairs)
 
 
 def in_python(column: pa.Array[Any]) -> list[Any]:
     """A column of one of the model's types as Python's values, times with `datetime.UTC`.
 
-    Arrow gives times another zone of that name, looked up for each.
+    Arrow takes a microsecond for a time, and gives it another zone of that name. Events that were
+    published together have one time, which is made once.
 
     >>> in_python(pa.array([0], TIMESTAMP))
     [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)]
     """
     if column.type != TIMESTAMP:
         return column.to_pylist()
-    plain: list[Any] = column.view(_PLAIN_TIMESTAMP).to_pylist()  # the stubs take it for integers
-    return [None if time is None else time.replace(tzinfo=UTC) for time in plain]
+    ticks: list[Any] = column.view(pa.int64()).to_pylist()  # the stubs take it for something else
+    times: list[datetime | None] = []
+    tick, time = None, None
+    for each in ticks:
+        if each != tick:
+            tick, time = each, None if each is None else _EPOCH + timedelta(microseconds=each)
+        times.append(time)
+    return times
 
 
 def stamped(batch: pa.RecordBatch, first_seq: int, time_us: int) -> pa.RecordBatch:

@@ -16,7 +16,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.model.events import SEQ, STAMP_BYTES, TIME, TIMESTAMP, RowMask, in_python, stamped
+from palio.model.events import (
+    SEQ,
+    STAMP_BYTES,
+    TIME,
+    TIMESTAMP,
+    RowMask,
+    in_python,
+    stamped,
+    without_nulls,
+)
 from palio.model.events import rows as rows_of
 from palio.model.limits import MAX_LONE_BYTES
 from palio.model.values import INT64_MAX, INT64_MIN
@@ -228,11 +237,7 @@ class Parcel:
     def event(self) -> dict[str, Any] | None:
         """A lone event as a mapping without its nulls, not to be changed; None for a batch."""
         if self._event is None and self.values is not None:
-            pairs = zip(self.shape.names, self.values, strict=True)
-            if None in self.values:
-                self._event = {name: value for name, value in pairs if value is not None}
-            else:
-                self._event = dict(pairs)
+            self._event = without_nulls(self.shape.names, self.values)
         return self._event
 
     @property
@@ -330,7 +335,7 @@ def unpack_mask(packed: bytes | None, rows: int) -> RowMask:
     [True, False, True]
     """
     if packed is None:
-        return np.ones(rows, np.bool_)
+        return ONE_ROW if rows == 1 else np.ones(rows, np.bool_)
     bits: npt.NDArray[np.uint8] = np.frombuffer(packed, np.uint8)
     return np.unpackbits(bits, count=rows, bitorder="little").astype(np.bool_)
 
