@@ -14,7 +14,9 @@ from palio.model.parcels import Parcel
 
 
 def arrived(count: int) -> Arrival:
-    rows: list[dict[str, Any]] = [{"x": n, **({"s": "even"} if n % 2 == 0 else {})} for n in range(count)]
+    rows: list[dict[str, Any]] = [
+        {"x": n, **({"s": "even"} if n % 2 == 0 else {})} for n in range(count)
+    ]
     (batch,) = to_batches(rows)
     return Arrival(Parcel("p", stamped(batch, 100, 0)))
 
