@@ -21,7 +21,6 @@ from palio.model.filters import Filter
 from palio.model.parcels import ONE_ROW, Parcel, Shape
 from tests.client.recording import Recording
 
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

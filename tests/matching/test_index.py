@@ -287,6 +287,7 @@ def test_a_set_that_stands_still_becomes_one_part(monkeypatch: pytest.MonkeyPatc
             engine.bind(key, {"v": 7})
     batch = pa.record_batch({"x": range(10)})
     monkeypatch.setattr(store, "REST_PAIRS", 2_500)
+    monkeypatch.setattr(store, "SMALL_SET", 0)
 
     def recent_rows() -> int:
         return index.explain_plan(10).recent
@@ -315,11 +316,33 @@ def test_a_set_that_stands_still_becomes_one_part(monkeypatch: pytest.MonkeyPatc
     assert pairs(index, batch) == pairs(reference, batch)
 
 
+@pytest.mark.parametrize("filters", [1, 50, 4_000])
+def test_a_small_set_becomes_one_part_once_single_events_cost_as_much(filters: int) -> None:
+    warming.warm()
+    jobs: list[Any] = []
+    index = Index(jobs.append)
+    for key in range(filters):
+        index.add(key, parsed("x = :v"), {"v": key % 50})
+    index.merge()
+    index.bind(0, {"v": 7})
+    enough = store.MERGED_PAIRS * (store.SMALL_MERGE + filters + 1) // store.LONE_PAIRS
+    for _ in range(enough // 2):
+        index.match_event({"x": 7})
+    assert not jobs
+    for _ in range(enough // 2 + 2):
+        index.match_event({"x": 7})
+    (job,) = jobs
+    job()
+    assert index.explain_plan(1).recent == 0
+    assert 0 in index.match_event({"x": 7}).tolist()
+
+
 def test_readers_never_see_half_a_change(
     rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every filter matches exactly one row under any value, so that a torn read would show."""
     monkeypatch.setattr(store, "REST_PAIRS", 2_000)
+    monkeypatch.setattr(store, "SMALL_SET", 0)
     warming.warm()
     values, filters = 20, 300
     with ThreadPoolExecutor(3) as pool:

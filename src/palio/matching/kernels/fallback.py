@@ -1,13 +1,12 @@
-"""The plans in plain Python: what the kernels must agree with, and what serves until they are
+"""The plans in numpy: what the kernels must agree with, and what serves until they are
 compiled.
 
-A set of events is an `int` with a bit for each; a predicate's set is worked out once, a row is the
-AND of the sets of its predicates.
+A predicate is worked out once for some events, a row is the AND of its predicates.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,9 @@ from palio.matching.compile.cuts import Universe
 from palio.matching.compile.rows import CompiledRows
 
 __all__ = ["code_batch", "match_rows"]
+
+CELLS: Final = 1 << 20
+"""Predicates, or mentions of them in rows, times events that are worked out at once: 5 MB."""
 
 
 def code_batch(universe: Universe, events: pa.RecordBatch) -> npt.NDArray[np.int32]:
@@ -33,26 +35,35 @@ def match_rows(
     compiled: CompiledRows, ranks: npt.NDArray[Any], codes: npt.NDArray[np.int32], rows_wanted: Any
 ) -> list[tuple[int, int]]:
     """Sorted pairs (event, rank of the row) over the wanted rows, without duplicates."""
-    every = (1 << codes.shape[1]) - 1
-    sets = [
-        _events_of(compiled, predicate, codes) for predicate in range(len(compiled.predicate_slots))
-    ]
-    pairs = set()
-    for row in np.flatnonzero(rows_wanted).tolist():
-        events = every
-        for at in range(compiled.row_offsets[row], compiled.row_offsets[row + 1]):
-            events &= sets[compiled.row_predicates[at]]
-        while events:
-            lowest = events & -events
-            pairs.add((lowest.bit_length() - 1, int(ranks[row])))
-            events ^= lowest
+    pairs: set[tuple[int, int]] = set()
+    wanted = np.asarray(rows_wanted, np.bool_)[:, None]
+    step = max(1, CELLS // max(1, len(compiled.lows), len(compiled.row_predicates)))
+    for first in range(0, codes.shape[1], step):
+        some = codes[:, first : first + step]
+        satisfied = _satisfied(compiled, some)[compiled.row_predicates]
+        matching = _reduced(np.logical_and, satisfied, compiled.row_offsets) & wanted
+        rows, events = np.nonzero(matching)
+        pairs.update(zip((events + first).tolist(), ranks[rows].tolist(), strict=True))
     return sorted(pairs)
 
 
-def _events_of(compiled: CompiledRows, predicate: int, codes: npt.NDArray[np.int32]) -> int:
-    """The events that satisfy a predicate, as bits."""
-    column = codes[compiled.predicate_slots[predicate]]
-    satisfied = np.zeros(len(column), np.bool_)
-    for span in range(compiled.span_offsets[predicate], compiled.span_offsets[predicate + 1]):
-        satisfied |= (column >= compiled.lows[span]) & (column < compiled.highs[span])
-    return int.from_bytes(np.packbits(satisfied, bitorder="little").tobytes(), "little")
+def _satisfied(compiled: CompiledRows, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """Which predicates, each a union of spans of codes, which events satisfy."""
+    spans = np.diff(compiled.span_offsets)
+    columns = codes[np.repeat(compiled.predicate_slots, spans)]
+    within = (columns >= compiled.lows[:, None]) & (columns < compiled.highs[:, None])
+    return _reduced(np.logical_or, within, compiled.span_offsets)
+
+
+def _reduced(
+    ufunc: np.ufunc, cells: npt.NDArray[np.bool_], offsets: npt.NDArray[Any]
+) -> npt.NDArray[np.bool_]:
+    """Each group of lines as one; an empty group, where `reduceat` would take the next line, is
+    what the operation begins with.
+    """
+    starts, ends = offsets[:-1], offsets[1:]
+    reduced = np.full((len(starts), cells.shape[1]), ufunc.identity, np.bool_)
+    filled = starts < ends
+    if filled.any():
+        reduced[filled] = ufunc.reduceat(cells, starts[filled], axis=0)
+    return reduced
