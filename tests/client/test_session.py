@@ -205,6 +205,27 @@ async def test_who_is_cancelled_as_the_broker_answers_leaves_the_connection_to_o
 
 
 @in_virtual_time
+async def test_who_is_cancelled_before_the_block_begins_leaves_no_session_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Network() as net:
+        client = palio.connect("palio://b1", name="a", dial=net.dial("a"), matcher=Reference())
+        entering = asyncio.ensure_future(client.__aenter__())
+        right = client._upstream.flow
+
+        def flow() -> None:  # called in the turn in which the broker's welcome came
+            right()
+            entering.cancel()
+
+        monkeypatch.setattr(client._upstream, "flow", flow)
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        await asyncio.sleep(QUIET_S)
+        assert not client.is_connected
+        assert net.node("b1").status()["sessions"] == 0
+
+
+@in_virtual_time
 async def test_a_connection_that_does_not_close_is_waited_for_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -119,12 +119,10 @@ def test_width(width: int) -> None:
         coder.code(event, codes)
 
 
-@pytest.mark.parametrize("limit", ["MAX_SEEN", "MAX_KNOWN_NAMES"])
-def test_what_is_remembered_is_bounded(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coding, limit, 3)
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coding, "MAX_SEEN", 3)
     coder, codes = Coder(some_segment().compiled.universe), np.zeros((1, 1), np.int32)
     for at in range(5):
         coder.code({"x": at, f"n{at}": 1.0}, codes)
-        remembered = {"MAX_SEEN": coder._slots["x"].seen, "MAX_KNOWN_NAMES": coder._known}[limit]
-        assert len(remembered) == min(at + 1, 3)
+        assert len(coder._slots["x"].seen) == min(at + 1, 3)
         assert codes[0, 0] == coder.universe.code_of("x", at)

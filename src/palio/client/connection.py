@@ -167,7 +167,11 @@ class Client(Hub[BrokerUpstream]):
         return self
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        try:
+            await self.open()
+        except asyncio.CancelledError:
+            await self._upstream.close(CANCELLED_S)  # it may stand by now, and nobody has it
+            raise
         return self
 
     async def suspend(self) -> None:
