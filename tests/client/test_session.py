@@ -210,7 +210,12 @@ async def test_who_is_cancelled_before_the_block_begins_leaves_no_session_behind
 ) -> None:
     async with Network() as net:
         client = palio.connect("palio://b1", name="a", dial=net.dial("a"), matcher=Reference())
-        entering = asyncio.ensure_future(client.__aenter__())
+
+        async def enter() -> None:
+            async with client:
+                pytest.fail("it was cancelled before")
+
+        entering = asyncio.create_task(enter())
         right = client._upstream.flow
 
         def flow() -> None:  # called in the turn in which the broker's welcome came
