@@ -29,7 +29,7 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.receipts import Entry
 
-__all__ = ["Dispatcher", "Wanted"]
+__all__ = ["Dispatcher", "Recipients"]
 
 FEW_SUBSCRIPTIONS: Final = 8
 """So few are asked one by one whether they want an event: the engine begins at a higher price."""
@@ -56,7 +56,7 @@ def _in_thread(job: Callable[[], Any]) -> None:
     threading.Thread(target=job, name="palio-engine", daemon=True).start()
 
 
-class Wanted(NamedTuple):
+class Recipients(NamedTuple):
     """Some of the events that came together, by who wants them."""
 
     arrival: Arrival
@@ -125,7 +125,7 @@ class Dispatcher:
         self.spurious += int(np.count_nonzero(mask)) - wanted.events
         self.queue(wanted)
 
-    def wanted(self, arrival: Arrival, mask: RowMask) -> Wanted:
+    def wanted(self, arrival: Arrival, mask: RowMask) -> Recipients:
         """Who wants which of some events, but for durable subscriptions."""
         if len(arrival) > FEW_EVENTS:
             return self._by_number(arrival, _within(mask, self._matcher.match(arrival.batch)))
@@ -136,7 +136,7 @@ class Dispatcher:
             events += bool(wanting)
             for each in wanting:
                 found.setdefault(each, []).append(place)
-        return Wanted(arrival, [(each, _places(of)) for each, of in found.items()], events)
+        return Recipients(arrival, [(each, _places(of)) for each, of in found.items()], events)
 
     def _wanting(self, event: Mapping[str, Any]) -> list[Registration]:
         """The subscriptions that want an event, but for durable ones."""
@@ -149,11 +149,11 @@ class Dispatcher:
         numbers = dict.fromkeys([key // MAX_PATTERN_STEPS for key in keys])
         return [registered[each] for each in numbers]
 
-    def _by_number(self, arrival: Arrival, matches: Matches) -> Wanted:
+    def _by_number(self, arrival: Arrival, matches: Matches) -> Recipients:
         """Matches by subscription."""
         registered = self._registered
         found = [(registered[number], places) for number, places in _by_subscription(matches)]
-        return Wanted(arrival, found, _rows_of(matches, len(arrival)))
+        return Recipients(arrival, found, _rows_of(matches, len(arrival)))
 
     def deliver_durable(
         self, registration: Registration, parcel: Parcel, mask: RowMask, entry: int
@@ -174,7 +174,7 @@ class Dispatcher:
             expected = receipts.expect(entry, parcel.publisher, numbers[mask], wanted.events)
         self.queue(wanted, expected)
 
-    def queue(self, wanted: Wanted, entry: Entry | None = None) -> tuple[int, bool]:
+    def queue(self, wanted: Recipients, entry: Entry | None = None) -> tuple[int, bool]:
         """Queue events for those who want them: how many deliveries, and whether a queue fills
         up.
         """

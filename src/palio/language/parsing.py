@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded
 from palio.language import hints
 from palio.language.lexer import Token, error_at, tokens
-from palio.language.templates import learn, lift, template_of
+from palio.language.templates import (
+    learn,
+    lift,
+    remember,
+    split,
+    template_of,
+    template_of_split,
+)
 from palio.model.advertisements import Advertisement, advertisement_of, checked_advertisement
 from palio.model.expressions import Boolean
 from palio.model.filters import Filter, reduce
@@ -39,16 +46,21 @@ def parse(text: str) -> Filter | Pattern:
     """
     if not isinstance(text, str):
         raise InvalidFilter(f"a filter's text is a str, not {type(text).__name__}")
+    parts = split(text)
+    template = None if parts is None else template_of_split(parts)
+    if template is not None and parts is not None:
+        with suppress(InvalidInput):  # a constant that does not fit: parsing says where it stands
+            return template.fill(parts.values)
     found = tokens(text)
     lifted = lift(found)
     if lifted is None:
         return parse_tokens(text, found)
     template = template_of(lifted)
     if template is not None:
-        try:
+        if parts is not None:
+            remember(parts, lifted, template)
+        with suppress(InvalidInput):
             return template.fill(lifted.values)
-        except InvalidInput:
-            pass  # a constant that does not fit: parsing says where it stands
     meaning = parse_tokens(text, found)
     learn(lifted, meaning, conditions_of)
     return meaning

@@ -8,12 +8,19 @@ takes them in.
 
 A template is trusted only when filling it gave exactly what parsing gave for the text it came from;
 otherwise its texts are parsed one by one.
+
+Most texts are not even read as tokens twice. `split` takes the plain literals out of a text, and
+what is left is the key of a template if a text with the same rest was read and had these literals
+and no others. Then the tokens of both differ in their literals only, for a plain literal is one
+token wherever another one is: it has neither quotes nor signs of its own that a token before or
+after it could take.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -34,7 +41,18 @@ from palio.model.operators import Op, like_shape
 from palio.model.patterns import Pattern
 from palio.model.values import Kind, Value, kind_of
 
-__all__ = ["LiftedText", "Template", "learn", "lift", "make_template", "template_of"]
+__all__ = [
+    "LiftedText",
+    "SplitText",
+    "Template",
+    "learn",
+    "lift",
+    "make_template",
+    "remember",
+    "split",
+    "template_of",
+    "template_of_split",
+]
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -68,6 +86,43 @@ class LiftedText(msgspec.Struct, frozen=True):
     values: tuple[Value, ...]
 
 
+class SplitText(NamedTuple):
+    """A text without its plain literals, and these."""
+
+    key: Key
+    values: tuple[Value, ...]
+
+
+_PLAIN: Final = re.compile(
+    r"""(?<![\w.$:'"`-])(-?\d{1,18}+(?:\.\d{1,18}+)?)(?![\w.])|'([^']*+)'(?!')"""
+)
+"""A number that stands by itself, or a text without quotes in it."""
+
+MAX_SPLIT_CHARS: Final = 2_048
+"""Longer texts are read as tokens: those that are kept as keys stay below 10 MB."""
+
+
+def split(text: str) -> SplitText | None:
+    """Take the plain literals out of a text; None for a long one.
+
+    >>> split("price < 9.5 AND symbol = 'IBM'")
+    SplitText(key=('price < ', 1, ' AND symbol = ', 2, ''), values=(9.5, 'IBM'))
+    """
+    if len(text) > MAX_SPLIT_CHARS:
+        return None
+    key: list[Any] = _PLAIN.split(text)
+    values: list[Value] = []
+    for place in range(1, len(key), 3):
+        number, string = key[place : place + 2]
+        if number is None:
+            key[place], key[place + 1] = 2, None
+            values.append(string)
+        else:
+            key[place], key[place + 1] = 1, None
+            values.append(float(number) if "." in number else int(number))
+    return SplitText(tuple([part for part in key if part is not None]), tuple(values))
+
+
 def lift(found: Sequence[Token]) -> LiftedText | None:
     """Lift the literals out of a text's tokens; None for a text too long to keep a template of.
 
@@ -97,10 +152,11 @@ def lift(found: Sequence[Token]) -> LiftedText | None:
                 continue
             word, value = simpler
             ignore_case = before == "ILIKE"
-            kept[-1] = kept[-1]._replace(type=word)
+            changed = kept[-1]
+            kept[-1] = Token(word, *changed[1:])
             key[-1] = word
         kind = kind_of(value)
-        kept.append(token._replace(value=Slot(str(len(values)), kind)))
+        kept.append(Token(token.type, Slot(str(len(values)), kind), token.start, token.end))
         key.append(kind)
         values.append(value)
         if ignore_case:
@@ -132,11 +188,29 @@ def _simpler(word: str, pattern: Value) -> tuple[str, Value] | None:
 _known: dict[Key, Template | None] = {}
 """Templates by key; None for one seen once, or not to be trusted."""
 _seen_once: set[Key] = set()
+_by_rest: dict[Key, Template] = {}
+"""Templates by what texts are without their plain literals."""
 
 
 def template_of(lifted: LiftedText) -> Template | None:
     """The template of a text, if it is known and to be trusted."""
     return _known.get(lifted.key)
+
+
+def template_of_split(parts: SplitText) -> Template | None:
+    """The template of a text by what it is without its literals."""
+    return _by_rest.get(parts.key)
+
+
+def remember(parts: SplitText, lifted: LiftedText, template: Template) -> None:
+    """A text's template is known: texts with the same rest have it too, if the literals are those
+    that its tokens have.
+    """
+    kinds = list(map(type, parts.values))
+    if parts.values == lifted.values and kinds == list(map(type, lifted.values)):
+        if len(_by_rest) >= MAX_TEMPLATES:
+            _by_rest.clear()
+        _by_rest[parts.key] = template
 
 
 def learn(lifted: LiftedText, meaning: Filter | Pattern, conditions_of: ConditionsOf) -> None:
