@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final
 
 from palio.model.canonical import Leaf, constraint_key, gathered
@@ -16,6 +17,9 @@ from palio.model.values import NO_VALUES, Bindings
 __all__ = ["Conjunction"]
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
+
+
+_name: Final = attrgetter("name")
 
 
 class Conjunction:
@@ -45,7 +49,9 @@ class Conjunction:
                 residuals.append(part)
             else:
                 constraints.append(part)
-        if len(constraints) > 1:
+        if len({each.name for each in constraints}) == len(constraints):
+            constraints.sort(key=_name)  # nothing to gather, and nothing else decides the order
+        else:
             constraints = gathered(constraints, Op.NE, Op.NOT_IN)
             constraints.sort(key=constraint_key)
         if len(residuals) > 1:

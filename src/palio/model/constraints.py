@@ -25,11 +25,23 @@ from palio.model.expressions import (
     test,
     variables_of,
 )
+from palio.model.limits import MAX_STRING_CHARS
 from palio.model.operators import MEMBERSHIP, Op
 from palio.model.printing import show_comparison, show_name, show_test
-from palio.model.values import NO_VALUES, Bindings, check_name, checked
+from palio.model.values import (
+    INT64_MAX,
+    INT64_MIN,
+    NO_VALUES,
+    Bindings,
+    Kind,
+    check_name,
+    checked,
+)
 
 __all__ = ["Constraint", "Residual", "domain_of"]
+
+COMPARISONS: Final = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
+"""Operators that take a number or a text as it is."""
 
 Operand: TypeAlias = "Literal | Variable | tuple[Literal | Variable, ...] | None"
 """A constant, a variable, a list of them after IN, or nothing after IS NULL."""
@@ -97,10 +109,28 @@ class Constraint(msgspec.Struct, frozen=True, cache_hash=True):
 
     def substitute(self, values: Bindings) -> Constraint:
         """With those variables that have a value replaced by it."""
+        plain = self._plainly_substituted(values)
+        if plain is not None:
+            return plain
         operand: Any = substitute_operand(self.op, self.operand, self.ignore_case, values)
         if operand is self.operand:
             return self
         return Constraint.from_test(test(Attribute(self.name), self.op, operand, self.ignore_case))
+
+    def _plainly_substituted(self, values: Bindings) -> Constraint | None:
+        """The same for what most filters are: a comparison with a number or a text that every
+        comparison can use as it is; None for anything else.
+        """
+        operand = self.operand
+        if not isinstance(operand, Variable) or self.ignore_case or self.op not in COMPARISONS:
+            return None
+        value: Any = values.get(operand.name)
+        kind = type(value)
+        if kind is int and INT64_MIN <= value <= INT64_MAX:
+            return Constraint(self.name, self.op, Literal(Kind.NUMBER, value), False)
+        if kind is str and len(value) <= MAX_STRING_CHARS and value.isascii():
+            return Constraint(self.name, self.op, Literal(Kind.STRING, value), False)
+        return None
 
     def __str__(self) -> str:
         return show_comparison(show_name(self.name), self.op, self.operand, self.ignore_case)
