@@ -202,7 +202,12 @@ def _queued(
     few = arrival.picked(places)
     if few is None:
         return QueuedEvents(registration, arrival, places, entry)
-    return QueuedEvents(registration, few, np.arange(len(places)), entry)
+    return QueuedEvents(registration, few, _all(len(places)), entry)
+
+
+def _all(count: int) -> Places:
+    """All rows of an arrival."""
+    return FIRST_ROW if count == 1 else np.arange(count)
 
 
 def _places(listed: list[int]) -> Places:
@@ -232,11 +237,14 @@ def _by_subscription(matches: Matches) -> Iterator[tuple[int, Places]]:
     numbers = matches.keys // MAX_PATTERN_STEPS
     order = np.argsort(numbers, kind="stable")
     numbers, found = numbers[order], matches.rows[order]
-    bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    begins = numbers[1:] != numbers[:-1]
+    is_again = ~begins & (found[1:] <= found[:-1])
+    is_any_again = bool(is_again.any())  # several steps of a pattern want one event
+    bounds = [0, *(np.flatnonzero(begins) + 1).tolist(), len(numbers)]
     for start, end in pairwise(bounds):
         if start < end:
             selected = found[start:end]
-            if (np.diff(selected) <= 0).any():  # several steps of a pattern want the same event
+            if is_any_again and is_again[start : end - 1].any():
                 selected = np.unique(selected)
             yield int(numbers[start]), selected
 

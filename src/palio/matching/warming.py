@@ -17,7 +17,7 @@ from palio.matching.combining import Combiner, coded
 from palio.matching.compile.ranges import RowTemplate, compile_templates, ranges_of
 from palio.matching.compiled import CompiledLayer
 from palio.matching.destinations import LEAST_ROWS
-from palio.matching.kernels.registry import Kernels, Tell, load, ready
+from palio.matching.kernels.registry import Kernels, Tell, is_due, load, ready
 from palio.matching.layers import CodedBatch
 from palio.matching.recent import RecentLayer
 from palio.matching.snapshots import Snapshot
@@ -39,7 +39,8 @@ BULK_FILTERS: Final = 4096
 """Without `submit`, kernels are loaded when more filters than this are added at once."""
 
 WARM_PAIRS: Final = 100_000
-"""With `submit`, it is asked to load them after this many pairs: a small script never does."""
+"""With `submit`, it is asked to load them after this many pairs, those of all indexes of a process
+together, and again after as many: a small script never does."""
 
 
 def warm(tell: Tell | None = None) -> Kernels:
@@ -63,23 +64,21 @@ class WarmUp:
     def __init__(self, submit: Submit | None) -> None:
         self._submit = submit
         self._pairs = 0
-        self._has_asked = False
 
     def kernels(self, pairs: int) -> Kernels | None:
         """The kernels, if they are there or worth waiting for when these pairs are matched."""
         kernels = ready()
         if kernels is not None:
             return kernels
+        if self._submit is not None:
+            if is_due(pairs, WARM_PAIRS):
+                self._submit(warm)
+            return None
         self._pairs += pairs
-        if self._submit is None:
-            if self._pairs <= FALLBACK_PAIRS:
-                return None
-            self._pairs = 0
-            return warm_unless_busy()
-        if self._pairs > WARM_PAIRS and not self._has_asked:
-            self._has_asked = True
-            self._submit(warm)
-        return None
+        if self._pairs <= FALLBACK_PAIRS:
+            return None
+        self._pairs = 0
+        return warm_unless_busy()
 
     def kernels_for_bulk(self, filters: int) -> Kernels | None:
         """The kernels to lay out filters that are added at once, if they are there or worth

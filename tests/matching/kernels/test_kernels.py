@@ -84,6 +84,7 @@ def test_a_spare_thread_compiles_and_merges(monkeypatch: pytest.MonkeyPatch) -> 
     loaded = warming.warm()
     monkeypatch.setattr(registry, "_loaded", [])
     monkeypatch.setattr(warming, "WARM_PAIRS", 7)
+    monkeypatch.setattr(registry, "_missed", [0])
     monkeypatch.setattr(store, "MERGE_ROWS", 4)
     jobs: list[Callable[[], Any]] = []
     index = Index(jobs.append)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from palio.matching.kernels.cache import KernelCache
 
-__all__ = ["Kernels", "Tell", "are_on_disk", "load", "ready"]
+__all__ = ["Kernels", "Tell", "are_on_disk", "is_due", "load", "ready"]
 
 Tell: TypeAlias = Callable[[int, int], None]
 """Is called with the number of kernels that are compiled or loaded, and the number of all."""
@@ -91,6 +91,19 @@ _loaded: list[Kernels] = []
 def ready() -> Kernels | None:
     """The kernels if they are loaded, else None."""
     return _loaded[0] if _loaded else None
+
+
+_missed: list[int] = [0]
+"""Pairs of event and filter that were matched without kernels since they were last asked for."""
+
+
+def is_due(pairs: int, maximum: int) -> bool:
+    """Whether so many more pairs, matched without kernels, are reason to load them."""
+    _missed[0] += pairs
+    if _missed[0] <= maximum:
+        return False
+    _missed[0] = 0
+    return True
 
 
 def are_on_disk() -> bool:
