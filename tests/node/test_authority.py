@@ -63,8 +63,8 @@ def test_nothing_is_granted_by_default() -> None:
     with pytest.raises(NotPermitted, match="'nobody' may hear nothing that matches x > 1"):
         narrow(parse_filter("x > 1"), {}, nobody)
     (batch,) = to_batches([{"x": 1}])
-    assert not publishable(nobody, batch).any()
-    assert not hearable(nobody, batch).any()
+    assert not publishable(nobody, Parcel("p", batch)).any()
+    assert not hearable(nobody, Parcel("p", batch)).any()
 
 
 def test_who_was_not_granted_to_monitor_is_told_so() -> None:
@@ -254,16 +254,16 @@ def test_rows_are_admitted_one_by_one() -> None:
     (batch,) = to_batches(
         [{"price": 1}, {"price": 1, "symbol": "X"}, {"price": 0}, {"price": 2, "symbol": "Y"}]
     )
-    assert publishable(ticker, batch).tolist() == [True, False, False, True]
-    assert not hearable(ticker, batch).any()
+    assert publishable(ticker, Parcel("p", batch)).tolist() == [True, False, False, True]
+    assert not hearable(ticker, Parcel("p", batch)).any()
 
 
 def test_a_grant_of_everything_looks_at_nothing() -> None:
     (batch,) = to_batches([{"price": 1}, {}])
-    assert publishable(Principal("root", TRUE), batch).all()
-    assert hearable(Principal("root", FALSE, TRUE), batch).all()
+    assert publishable(Principal("root", TRUE), Parcel("p", batch)).all()
+    assert hearable(Principal("root", FALSE, TRUE), Parcel("p", batch)).all()
     denied = Principal("root", TRUE, deny_publish=parse_filter("price = 1"))
-    assert publishable(denied, batch).tolist() == [False, True]
+    assert publishable(denied, Parcel("p", batch)).tolist() == [False, True]
 
 
 # --- no event beyond a grant ---
@@ -323,8 +323,11 @@ def test_no_event_is_published_or_forwarded_beyond_a_grant(
     principal = Principal("p", may, may, denied, denied)
     for batch in to_batches(nearby(may, denied, seed=seed, count=CASES)):
         expected = [may.matches(event) and not denied.matches(event) for event in rows(batch)]
-        np.testing.assert_array_equal(publishable(principal, batch), expected)
-        np.testing.assert_array_equal(hearable(principal, batch), expected)
+        np.testing.assert_array_equal(publishable(principal, Parcel("p", batch)), expected)
+        np.testing.assert_array_equal(hearable(principal, Parcel("p", batch)), expected)
+        for row, is_granted in enumerate(expected):
+            alone = Parcel.of("p", batch.slice(row, 1))
+            assert publishable(principal, alone).tolist() == [is_granted]
 
 
 # --- limits ---

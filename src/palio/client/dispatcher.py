@@ -149,6 +149,18 @@ class Dispatcher:
         numbers = dict.fromkeys([key // MAX_PATTERN_STEPS for key in keys])
         return [registered[each] for each in numbers]
 
+    def _wanted_by(self, registration: Registration, arrival: Arrival, mask: RowMask) -> Recipients:
+        """What a durable subscription wants of some events."""
+        if len(arrival) > FEW_EVENTS:
+            matches = registration.matcher.match(arrival.batch)
+            return self._by_number(arrival, _within(mask, matches))
+        rows = arrival.rows
+        places = [
+            each for each in np.flatnonzero(mask).tolist() if registration.concerns(rows[each])
+        ]
+        found = [(registration, _places(places))] if places else []
+        return Recipients(arrival, found, len(places))
+
     def _by_number(self, arrival: Arrival, matches: Matches) -> Recipients:
         """Matches by subscription."""
         registered = self._registered
@@ -166,8 +178,7 @@ class Dispatcher:
             if receipts.again(entry, parcel.publisher, numbers[mask]):
                 return
             mask = mask & receipts.fresh(parcel.publisher, numbers)
-        matches = _within(mask, registration.matcher.match(parcel.batch))
-        wanted = self._by_number(Arrival(parcel), matches)
+        wanted = self._wanted_by(registration, Arrival(parcel), mask)
         registration.spurious += int(mask.sum()) - wanted.events
         expected = None
         if entry:

@@ -24,7 +24,6 @@ from math import inf
 from typing import Final, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from palio.errors import InvalidFilter, InvalidInput, NotAuthenticated, NotPermitted
 from palio.language.twovalued import not_true
@@ -34,11 +33,13 @@ from palio.model.advertisements import Advertisement
 from palio.model.constraints import Constraint
 from palio.model.expressions import All, AnyOf, Boolean, Not
 from palio.model.filters import FALSE, TRUE, Conjunction, Filter, reduce
+from palio.model.parcels import Parcel
 from palio.model.relations import overlaps
 from palio.model.sizes import Meter
 from palio.model.values import Bindings
 from palio.node.effects import Moment
 from palio.protocol.names import check_name
+from palio.routing.protocol import routed
 
 __all__ = [
     "ANYONE",
@@ -378,22 +379,22 @@ def _shown(filter: Filter | Advertisement) -> str:
 # --- events ---
 
 
-def publishable(principal: Principal, batch: pa.RecordBatch) -> RowMask:
-    """The rows that a principal may publish.
+def publishable(principal: Principal, parcel: Parcel) -> RowMask:
+    """The events that a principal may publish.
 
     >>> import palio
     >>> from palio.model import to_batches
     >>> ticker = Principal("ticker", may_publish=palio.parse("price > 0"))
     >>> (batch,) = to_batches([{"price": 5}, {"price": -5}, {"volume": 1}])
-    >>> publishable(ticker, batch)
+    >>> publishable(ticker, Parcel("ticker", batch))
     array([ True, False, False])
     """
-    return principal._publishing.admitted(batch)
+    return principal._publishing.admitted(parcel)
 
 
-def hearable(principal: Principal, batch: pa.RecordBatch) -> RowMask:
-    """The rows that a principal may hear: for neighbours, whose filters are not narrowed."""
-    return principal._hearing.admitted(batch)
+def hearable(principal: Principal, parcel: Parcel) -> RowMask:
+    """The events that a principal may hear: for neighbours, whose filters are not narrowed."""
+    return principal._hearing.admitted(parcel)
 
 
 def _leave_it(_job: object) -> None:
@@ -401,7 +402,7 @@ def _leave_it(_job: object) -> None:
 
 
 class _Rows:
-    """A grant and its denial, compiled for batches."""
+    """A grant and its denial, compiled."""
 
     _MAY: Final = 0
     _DENIED: Final = 1
@@ -414,13 +415,13 @@ class _Rows:
             self._index.add(self._MAY, may)
             self._index.add(self._DENIED, denied)
 
-    def admitted(self, batch: pa.RecordBatch) -> RowMask:
+    def admitted(self, parcel: Parcel) -> RowMask:
         if self._index is None:
-            return np.ones(batch.num_rows, np.bool_)
-        found = self._index.route(batch)
+            return np.ones(len(parcel), np.bool_)
+        found = routed(self._index, parcel)
         admitted = found.get(self._MAY)
         if admitted is None:
-            return np.zeros(batch.num_rows, np.bool_)
+            return np.zeros(len(parcel), np.bool_)
         denied = found.get(self._DENIED)
         return admitted if denied is None else admitted & ~denied
 

@@ -393,7 +393,7 @@ class Core:
         """
         if neighbour.principal.hears_all:
             return carry
-        mask = hearable(neighbour.principal, carry.parcel.batch)
+        mask = hearable(neighbour.principal, carry.parcel)
         withheld = len(mask) - int(mask.sum())
         if not withheld:
             return carry
@@ -450,7 +450,7 @@ def _permitted(session: Session, delivery: Deliver) -> Deliver:
     if session.principal.hears_all:
         return delivery
     parcel = delivery.parcel
-    mask = unpack_mask(delivery.rows, len(parcel)) & hearable(session.principal, parcel.batch)
+    mask = unpack_mask(delivery.rows, len(parcel)) & hearable(session.principal, parcel)
     return Deliver(parcel.select(mask), None, delivery.key, delivery.entry)
 
 

@@ -30,6 +30,7 @@ from palio.node.sessions import Durable
 from palio.node.vouching import RETIRED, Vouching, is_subscription
 from palio.protocol.messages import Fact, Parcel, unpack_mask
 from palio.protocol.seen_numbers import SeenNumbers
+from palio.routing.protocol import routed
 
 __all__ = ["Durability", "MatcherFactory", "lives"]
 
@@ -136,7 +137,7 @@ class Durability:
 
     def homes(self, parcel: Parcel) -> dict[str, RowMask]:
         """The brokers whose durable subscriptions some of these events match, with the rows."""
-        found = self._everywhere.route(parcel.batch)
+        found = routed(self._everywhere, parcel)
         return {self._homes[number]: mask for number, mask in sorted(found.items())}
 
     def wanted_by(self, parcel: Parcel) -> list[Fact]:
@@ -181,7 +182,7 @@ class Durability:
         operations: list[Operation] = []
         assigned: dict[str, RowMask] = {}
         followed: dict[str, None] = {}
-        for number, mask in sorted(self._local.route(parcel.batch).items()):
+        for number, mask in sorted(routed(self._local, parcel).items()):
             subject = self._subjects[number]
             line = f"{subject}\n{parcel.publisher}"
             wanted = mask & self._windows.fresh(line, numbers)

@@ -289,7 +289,7 @@ class Publishing:
         principal = neighbour.principal
         if principal.publishes_all:
             return parcel
-        mask = publishable(principal, parcel.batch)
+        mask = publishable(principal, parcel)
         if not mask.all():
             denied = int((~mask).sum())
             self._core.complain("beyond_grant", neighbour.name, denied, publisher=parcel.publisher)
@@ -365,7 +365,7 @@ class Publishing:
     ) -> None:
         principal = neighbour.principal
         if not principal.hears_all:
-            mask = mask & hearable(principal, parcel.batch)
+            mask = mask & hearable(principal, parcel)
             if not mask.any():
                 return
         sent, rows = _part(neighbour, parcel, mask)
@@ -408,5 +408,5 @@ def _part(party: PeerSession, parcel: Parcel, mask: RowMask) -> tuple[Parcel, by
 
 def _permitted(session: Session, parcel: Parcel) -> tuple[Parcel, list[tuple[int, int]]]:
     """What a session's principal may publish, and the numbers of the rest."""
-    mask = publishable(session.principal, parcel.batch)
+    mask = publishable(session.principal, parcel)
     return parcel.select(mask), list(runs(parcel.numbers[~mask]))

@@ -347,7 +347,7 @@ class Questions:
 def _may_hear(neighbour: Neighbour, parcel: Parcel) -> bool:
     """Whether an event would go to a neighbour, which is sent only what it may hear."""
     principal = neighbour.principal
-    return principal.hears_all or bool(hearable(principal, parcel.batch).any())
+    return principal.hears_all or bool(hearable(principal, parcel).any())
 
 
 def _check_path(neighbour: Neighbour, path: tuple[str, ...]) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "SelectorFactory",
     "Send",
     "narrowed",
+    "routed",
 ]
 
 
@@ -162,16 +163,23 @@ class Matching:
 
     def route(self, parcel: Parcel) -> dict[int, RowMask]:
         """See `Selector`."""
-        if parcel.event is not None:
-            return dict.fromkeys(self._matcher.route_event(parcel.event), ONE_ROW)
-        batches = parcel.batches
-        if len(batches) == 1:
-            return self._matcher.route(batches[0])
-        found: dict[int, RowMask] = {}
-        start = 0
-        for batch in batches:
-            for destination, mask in self._matcher.route(batch).items():
-                whole = found.setdefault(destination, np.zeros(len(parcel), np.bool_))
-                whole[start : start + batch.num_rows] = mask
-            start += batch.num_rows
-        return found
+        return routed(self._matcher, parcel)
+
+
+def routed(matcher: Matcher, parcel: Parcel) -> dict[int, RowMask]:
+    """For each destination with any match, which events of a parcel go there. An event by itself is
+    matched as it is: to make a batch of it costs more than all else.
+    """
+    if parcel.event is not None:
+        return dict.fromkeys(matcher.route_event(parcel.event), ONE_ROW)
+    batches = parcel.batches
+    if len(batches) == 1:
+        return matcher.route(batches[0])
+    found: dict[int, RowMask] = {}
+    start = 0
+    for batch in batches:
+        for destination, mask in matcher.route(batch).items():
+            whole = found.setdefault(destination, np.zeros(len(parcel), np.bool_))
+            whole[start : start + batch.num_rows] = mask
+        start += batch.num_rows
+    return found
