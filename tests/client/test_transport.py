@@ -106,8 +106,8 @@ async def test_a_refused_greeting_is_an_error_of_its_kind() -> None:
 
 
 async def test_a_greeting_that_is_none() -> None:
-    async with broker(lambda _message: [Pong()]) as (url, _):
-        with pytest.raises(IllegalMessage, match="Pong"):
+    async with broker(lambda _message: [Done(7)]) as (url, _):
+        with pytest.raises(IllegalMessage, match="Done"):
             _client = await palio.connect(url)
 
 

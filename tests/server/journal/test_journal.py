@@ -7,13 +7,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+import pyarrow as pa
 import pytest
 
 from palio.errors import InvalidConfiguration, JournalDamaged, UnsafeFile
+from palio.model.events import stamped, to_batches
+from palio.model.parcels import Parcel, Shape
 from palio.node.effects import (
     Append,
     Assign,
@@ -21,6 +25,7 @@ from palio.node.effects import (
     DropSubscription,
     Forget,
     Heading,
+    PutEntry,
     PutFacts,
     PutSubscription,
     PutTime,
@@ -28,6 +33,7 @@ from palio.node.effects import (
 )
 from palio.node.memory import MemoryStore
 from palio.protocol.messages import Fact
+from palio.server.journal.format import payload_checksum
 from palio.server.journal.journal import FILE, Diskless, Journal
 from tests.conftest import NIGHTLY
 from tests.modes import modes_below, umask
@@ -105,6 +111,42 @@ def test_what_was_written_is_read_as_the_store_in_memory_has_it(tmp_path: Path) 
         assert found.assigned("alice/all", [3, 2]) == [None, b"\x05"]
 
 
+PAIR: Final = Shape(pa.record_batch({"x": [1], "s": ["a"]}).schema)
+
+
+def lone(seq: int, **values: Any) -> Parcel:
+    """An event that was published by itself."""
+    (whole,) = to_batches([{"x": 1, **values}])
+    found = Parcel.of("alice", stamped(whole, seq, 1_700_000_000_000_001))
+    assert found.event is not None
+    return found
+
+
+def test_an_event_by_itself_comes_back_as_its_values(tmp_path: Path) -> None:
+    values = {"s": "a'ẞ", "b": b"\xff\xff", "f": float("inf"), "t": True, "i": -(2**63)}
+    with_null = Parcel.lone("p", PAIR, (1, None))
+    parcels = [lone(1, **values), lone(2), with_null]
+    puts = [PutEntry(entry, each, (), 0) for entry, each in enumerate(parcels, start=1)]
+    written(tmp_path, append(1, *puts))
+    with journal(tmp_path) as found:
+        for before, entry in zip(parcels, found.entries([1, 2, 3]), strict=True):
+            assert entry.parcel.values == before.values
+            assert entry.parcel.batch.equals(before.batch)
+        assert found.heading(2) == Heading("alice", 2, 2)
+
+
+@pytest.mark.parametrize("values", [(1,), (1, 2, 3), ("a", "b"), 7])
+def test_values_of_another_shape_are_told(tmp_path: Path, values: Any) -> None:
+    written(tmp_path, append(1, PutEntry(1, Parcel.lone("p", PAIR, (1, "a")), (), 0)))
+    payload = msgspec.msgpack.encode(values)
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        (schema,) = connection.execute("SELECT schema FROM shapes").fetchone()
+        sums = payload_checksum(1, schema, payload)
+        connection.execute("UPDATE entries SET payload = ?, payload_sum = ?", (payload, sums))
+    with journal(tmp_path) as found, pytest.raises(JournalDamaged):
+        found.entries([1])
+
+
 def test_events_come_back_as_they_were(tmp_path: Path) -> None:
     written(tmp_path, append(1, put(4, "b2", rows=2), put(5, rows=1)))
     with journal(tmp_path) as found:
@@ -158,12 +200,23 @@ def test_a_journal_belongs_to_one_broker(tmp_path: Path) -> None:
         Journal(tmp_path, "b2")
 
 
+def test_a_journal_of_the_version_before_is_read_and_becomes_one_of_this(tmp_path: Path) -> None:
+    written(tmp_path, append(1, put(4, "b2", rows=1)))  # a batch of one row, as all were then
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    written(tmp_path, append(2, PutEntry(5, lone(1), ("b2",), 0)))
+    with journal(tmp_path) as found:
+        assert [each.parcel.batch.num_rows for each in found.entries([4, 5])] == [1, 1]
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+
+
 def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     written(tmp_path)
     connection = sqlite3.connect(tmp_path / FILE)
-    connection.execute("PRAGMA user_version = 2")
+    connection.execute("PRAGMA user_version = 3")
     connection.close()
-    with pytest.raises(InvalidConfiguration, match="newer Palio \\(format 2; this one reads 1\\)"):
+    with pytest.raises(InvalidConfiguration, match="newer Palio \\(format 3; this one reads 2\\)"):
         Journal(tmp_path, "b1")
 
 

@@ -10,8 +10,12 @@
 | `windows` | numbers of a publisher that have come | everything |
 | `facts` | what is known of brokers, as JSON | everything |
 
-`PRAGMA user_version` is the version of this format. SQLite itself notices a file whose structure is
-broken; the checksums notice content that changed.
+Events are an Arrow message, or, where one was published by itself, its values as MessagePack: to
+make a batch of it takes as long as to write it.
+
+`PRAGMA user_version` is the version of this format; a file of an older one becomes one of this when
+it is opened. SQLite itself notices a file whose structure is broken; the checksums notice content
+that changed.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ import pyarrow as pa
 
 from palio.errors import InvalidConfiguration, JournalDamaged
 from palio.model.events import SEQ
+from palio.model.parcels import Parcel, Shape
 from palio.node.effects import (
     Assign,
     DropEntries,
@@ -49,11 +54,16 @@ __all__ = [
     "checksum",
     "connect",
     "create_or_check",
+    "parcel_of",
     "payload_checksum",
+    "payload_of",
     "put_about",
 ]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+
+OLDER: Final = frozenset({1})
+"""Formats that are read, too: before 2 an event by itself was a batch of one row."""
 
 _TABLES: Final = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value, sum INTEGER NOT NULL) WITHOUT ROWID;
@@ -94,6 +104,26 @@ def payload_checksum(entry: int, schema: Any, payload: Any) -> int:
     return zlib.crc32(payload, zlib.crc32(schema, entry & 0xFFFFFFFF))
 
 
+def payload_of(parcel: Parcel) -> Any:
+    """Events as they are written."""
+    return parcel.payload if parcel.values is None else msgspec.msgpack.encode(parcel.values)
+
+
+def parcel_of(publisher: str, shape: Shape, payload: bytes) -> Parcel:
+    """`payload_of` undone; `ValueError` if it is of another shape."""
+    if payload.startswith(_ARROW):
+        buffer = pa.py_buffer(payload)
+        return Parcel(publisher, pa.ipc.read_record_batch(buffer, shape.schema), buffer, shape)
+    values = msgspec.msgpack.decode(payload, type=tuple)
+    if not shape.fits(values):
+        raise ValueError("an event whose values are not those of its shape")
+    return Parcel.lone(publisher, shape, values)
+
+
+_ARROW: Final = b"\xff\xff\xff\xff"
+"""What an Arrow message begins with, and MessagePack never does."""
+
+
 def connect(path: Path) -> sqlite3.Connection:
     """Open the file as every connection to it is opened; transactions are begun by hand."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -120,7 +150,7 @@ def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> No
             "use that one, or another data directory"
         )
     problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if version != FORMAT or problem != "ok":
+    if version not in OLDER | {FORMAT} or problem != "ok":
         raise JournalDamaged(f"{path} is no journal, or its structure is broken: {problem}")
     owner = about(connection, "name")
     if owner != name:
@@ -128,6 +158,8 @@ def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> No
             f"{path} is the journal of the broker {owner!r}, not of {name!r}: other brokers "
             "keep events for it by its name; set broker.name, or another broker.data_dir"
         )
+    if version != FORMAT:
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def about(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
@@ -156,7 +188,7 @@ class Scribe:
         self._connection = connection
         self._execute = connection.execute
         self._many = connection.executemany
-        self._shapes: dict[pa.Schema, tuple[int, pa.Buffer]] = {}
+        self._shapes: dict[Shape, tuple[int, pa.Buffer]] = {}
         self._name, self._epochs = str(about(connection, "name")), int(about(connection, "epoch"))
         self._last_entry = self._time_us = 0
         self._spans: dict[str, Span] = {}
@@ -231,13 +263,11 @@ class Scribe:
         self._note = Note(self._name, self._epochs, commits, self._last_entry, self._time_us)
 
     def _put_entry(self, put: PutEntry) -> None:
-        batch = put.parcel.batch
-        shape, schema = self._shape(batch.schema)
+        shape, schema = self._shape(put.parcel.shape)
         first = last = None
-        if batch.num_rows and SEQ in batch.schema.names:
-            numbers = batch.column(SEQ)
-            first, last = numbers[0].as_py(), numbers[-1].as_py()
-        payload = put.parcel.payload
+        if len(put.parcel) and SEQ in put.parcel.shape.names:
+            first, last = put.parcel.seqs[0], put.parcel.seqs[-1]
+        payload = payload_of(put.parcel)
         homes = json.dumps(put.homes)
         head = (put.entry, homes, put.parcel.publisher, first, last, put.wall_us, shape)
         self._execute(
@@ -252,14 +282,14 @@ class Scribe:
         else:
             span.last_entry, span.last_seq = put.entry, last
 
-    def _shape(self, schema: pa.Schema) -> tuple[int, pa.Buffer]:
-        found = self._shapes.get(schema)
+    def _shape(self, shape: Shape) -> tuple[int, pa.Buffer]:
+        found = self._shapes.get(shape)
         if found is None:
-            described = schema.serialize()
+            described = shape.schema.serialize()
             self._execute(
                 "INSERT OR IGNORE INTO shapes (schema, sum) VALUES (?, ?)",
                 (described, zlib.crc32(described)),
             )
             cursor = self._execute("SELECT shape FROM shapes WHERE schema = ?", (described,))
-            found = self._shapes[schema] = cursor.fetchone()[0], described
+            found = self._shapes[shape] = cursor.fetchone()[0], described
         return found

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from palio import files
 from palio.errors import InvalidConfiguration, JournalDamaged, UnsafeFile
+from palio.model.parcels import Shape
 from palio.node.effects import (
     Append,
     Assign,
@@ -37,7 +38,7 @@ from palio.node.effects import (
     PutWindow,
     Stored,
 )
-from palio.protocol.messages import Fact, Parcel
+from palio.protocol.messages import Fact
 from palio.server.counters import JournalCounters
 from palio.server.journal.disk_space import DiskSpace
 from palio.server.journal.format import (
@@ -45,6 +46,7 @@ from palio.server.journal.format import (
     checksum,
     connect,
     create_or_check,
+    parcel_of,
     payload_checksum,
 )
 from palio.server.journal.losses import begin_epoch
@@ -82,7 +84,7 @@ class Journal:
     ) -> None:
         self.path = directory / FILE
         self.counters = JournalCounters()
-        self._shapes: dict[int, tuple[pa.Schema, bytes]] = {}
+        self._shapes: dict[int, tuple[Shape, bytes]] = {}
         self._lock = _lock(directory)
         with _damage_told(self.path), ExitStack() as undo:
             undo.callback(self._lock.close)
@@ -232,25 +234,24 @@ class Journal:
         *head, found, payload_sum, payload = row
         entry, homes, publisher, first_seq, last_seq, wall_us, shape = head
         self._expect(found, checksum(*head), "entries", entry)
-        schema, described = self._shape(shape)
+        known, described = self._shape(shape)
         if payload_sum != payload_checksum(entry, described, payload):
             self.counters.damaged += 1
             raise JournalDamaged(
                 f"{self.path}: entry {entry} is not what was written; lost are the events "
                 f"{first_seq} to {last_seq} of {publisher!r}"
             )
-        buffer = pa.py_buffer(payload)
-        batch = pa.ipc.read_record_batch(buffer, schema)
-        return Entry(entry, Parcel(publisher, batch, buffer), tuple(json.loads(homes)), wall_us)
+        parcel = parcel_of(publisher, known, payload)
+        return Entry(entry, parcel, tuple(json.loads(homes)), wall_us)
 
-    def _shape(self, number: int) -> tuple[pa.Schema, bytes]:
+    def _shape(self, number: int) -> tuple[Shape, bytes]:
         known = self._shapes.get(number)
         if known is None:
             found = self._rows("SELECT schema, sum FROM shapes WHERE shape = ?", number)
             if not found or zlib.crc32(found[0][0]) != found[0][1]:
                 raise JournalDamaged(f"{self.path}: shape {number} is not what was written")
-            schema = pa.ipc.read_schema(pa.py_buffer(found[0][0]))
-            known = self._shapes[number] = schema, found[0][0]
+            shape = Shape(pa.ipc.read_schema(pa.py_buffer(found[0][0])))
+            known = self._shapes[number] = shape, found[0][0]
         return known
 
     def _expect(self, found: object, expected: int, table: str, which: object) -> None:
