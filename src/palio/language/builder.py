@@ -11,8 +11,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final, TypeAlias, TypeVar
 
-from lark import Transformer
-
 from palio.errors import InvalidFilter, InvalidInput
 from palio.language import hints
 from palio.language.lexer import Token
@@ -78,7 +76,7 @@ class Misuse(Exception):
         super().__init__(problem)
 
 
-class Builder(Transformer[Token, Any]):
+class Builder:
     """One method a rule of grammar.lark, under the rule's alias."""
 
     def whole(self, children: list[Any]) -> Whole:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded
 from palio.language import hints
+from palio.language.builder import Builder, Misuse, Whole
+from palio.language.descent import NotUnderstood, understood
 from palio.language.lexer import Token, error_at, tokens
 from palio.language.templates import (
     learn,
@@ -28,9 +30,16 @@ from palio.model.values import NO_VALUES, Bindings
 if TYPE_CHECKING:
     from lark import Lark
 
-    from palio.language.builder import Whole
+__all__ = [
+    "parse",
+    "parse_advertisement",
+    "parse_filter",
+    "parse_pattern",
+    "read_advertisement",
+    "read_by_grammar",
+]
 
-__all__ = ["parse", "parse_advertisement", "parse_filter", "parse_pattern", "read_advertisement"]
+_BUILDER: Final = Builder()
 
 
 def parse(text: str) -> Filter | Pattern:
@@ -148,9 +157,15 @@ def conditions_of(found: Sequence[Token]) -> Sequence[Boolean]:
 
 def syntax_tree(text: str, found: Sequence[Token]) -> Whole:
     """The conditions of a text as written, before any reduction."""
-    from lark.exceptions import UnexpectedToken
+    try:
+        return understood(found, _BUILDER)
+    except (NotUnderstood, Misuse):
+        return read_by_grammar(text, found)  # which says what is wrong, and where
 
-    from palio.language.builder import Misuse
+
+def read_by_grammar(text: str, found: Sequence[Token]) -> Whole:
+    """The same by the grammar, which is the definition."""
+    from lark.exceptions import UnexpectedToken
 
     feed = _parser().parse_interactive()
     try:
@@ -172,8 +187,6 @@ def _parser() -> Lark:
     from lark import Lark
     from lark.lexer import Lexer
 
-    from palio.language.builder import Builder
-
     class Fed(Lexer):
         """Tokens are fed one by one; lark never lexes."""
 
@@ -183,7 +196,7 @@ def _parser() -> Lark:
             raise NotImplementedError
 
     grammar = files("palio.language").joinpath("grammar.lark").read_text(encoding="utf-8")
-    return Lark(grammar, parser="lalr", lexer=Fed, transformer=Builder())
+    return Lark(grammar, parser="lalr", lexer=Fed, transformer=_BUILDER)
 
 
 def _unexpected(text: str, found: Sequence[Token], error: Any) -> InvalidInput:

@@ -414,7 +414,7 @@ class Member:
             return
         if receipts.again(message.entry, parcel.publisher, parcel.numbers[mask]):
             return
-        mask &= receipts.fresh(parcel.publisher, parcel.numbers)
+        mask = mask & receipts.fresh(parcel.publisher, parcel.numbers)
         self.hear(message, mask)
         count = int(mask.sum())
         entry = receipts.expect(message.entry, parcel.publisher, parcel.numbers[mask], count)
