@@ -41,7 +41,16 @@ from palio.server.limits import GC_THRESHOLDS, LOADING_S
 from palio.server.server import Server
 from palio.server.settings import Configuration, Grant
 
-__all__ = ["Front", "Running", "new_authority", "new_identity", "new_router", "run", "running"]
+__all__ = [
+    "Front",
+    "Running",
+    "new_authority",
+    "new_identity",
+    "new_journal",
+    "new_router",
+    "run",
+    "running",
+]
 
 logger: Final = logging.getLogger("palio.server")
 
@@ -83,16 +92,7 @@ async def running(configuration: Configuration) -> AsyncIterator[Running]:
     authority, identity = new_authority(configuration), new_identity(configuration)
     _check_identity(authority, identity)
     settings = _node_settings(configuration)
-    journal = (
-        Journal(
-            Path(broker.data_dir),
-            broker.name,
-            max_bytes=broker.journal_bytes,
-            reserve_bytes=RESERVE_BYTES,
-        )
-        if broker.data_dir
-        else Diskless()
-    )
+    journal = new_journal(configuration)
     try:
         node = Node(
             broker.name,
@@ -204,6 +204,19 @@ def new_router(configuration: Configuration, submit: Callable[..., Any] | None =
             return Flooded(name, selector)
         case "general":
             return General(name, lambda inner: Acyclic(inner, selector))
+
+
+def new_journal(configuration: Configuration) -> Journal | Diskless:
+    """What durable events are written to, opened; nothing without a data directory."""
+    broker = configuration.broker
+    if not broker.data_dir:
+        return Diskless()
+    return Journal(
+        Path(broker.data_dir),
+        broker.name,
+        max_bytes=broker.journal_bytes,
+        reserve_bytes=RESERVE_BYTES,
+    )
 
 
 def new_authority(configuration: Configuration) -> Authority:
