@@ -1,6 +1,6 @@
 """A layer of an index: filters that never change, and answer for themselves.
 
-`compiled.py` has rows laid out for both plans, `guarded.py` rows whose matches residual conditions
+`compiled.py` has rows laid out for all plans, `guarded.py` rows whose matches residual conditions
 must confirm, `recent.py` rows that changed lately. `combining.py` makes one answer of several.
 """
 

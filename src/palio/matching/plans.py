@@ -1,4 +1,7 @@
-"""What `explain_plan` says: the plan of each compiled layer of an index for a batch, and why."""
+"""What `explain_plan` says: the plan of each compiled layer of an index for a batch, and why.
+
+`Segment` chooses the plan; here it is only told.
+"""
 
 from __future__ import annotations
 

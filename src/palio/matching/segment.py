@@ -1,5 +1,4 @@
-"""A segment: an immutable set of rows, laid out for both plans, with the arrays that matching
-needs.
+"""A segment: an immutable set of rows, laid out for all plans; it chooses the cheapest one.
 
 A compiled layer is a segment and what changes about it: tombstones are no part of a segment but
 handed in, as one bit for each rank.
@@ -86,7 +85,10 @@ class _Single:
 
 
 class Segment:
-    """Rows of filters, each filter known by its rank in the ascending list of keys."""
+    """Rows of filters, each filter known by its rank in the ascending list of keys.
+
+    Plans are chosen here: `match` by `costs`, and `count`.
+    """
 
     lower: Level
     upper: Level
