@@ -1,4 +1,4 @@
-"""`MemoryStore`: a journal in memory, for brokers that need none and for tests and simulations.
+"""`MemoryStore`: what a node reads of a journal, kept in memory, for tests and simulations.
 
 Operations are applied as they are handed over; what that is worth when a broker stops is up to
 whoever keeps the store.

@@ -97,7 +97,10 @@ class Send(NamedTuple):
 
 
 class Router(Protocol):
-    """One routing algorithm at one broker."""
+    """One routing algorithm at one broker: all that nodes and simulations ask of it.
+
+    A `Batch` with a `wave` is answered by `Settled` once it is in force (`palio.routing.waves`).
+    """
 
     name: str
 
