@@ -99,6 +99,14 @@ def test_every_file_on_the_way_of_an_event_exists() -> None:
     assert not {file for file in files if not (ROOT / "src" / "palio" / file).exists()}
 
 
+def test_every_file_that_an_addition_changes_exists() -> None:
+    _, _, additions = prose_of(ROOT / "CONTRIBUTING.md").partition("## How to add ...")
+    files = set(re.findall(r"`(\w+/[\w/]+\.(?:py|lark))`", additions))
+    assert len(files) > 40
+    homes = (ROOT / "src" / "palio", ROOT)
+    assert not {file for file in files if not any((home / file).exists() for home in homes)}
+
+
 def rows_of(page: str, columns: int) -> list[list[str]]:
     """The rows of all tables of a page that have so many columns, without their heads."""
     lines = [line for line in page.splitlines() if line.startswith("| ") and "`" in line]
