@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 import palio
 from palio.cli.domain_words import in_words, phrase
 from palio.model import Filter
+from palio.model.operators import Op
+from tests.strategies import some_constraint
 
 
 def words(text: str) -> str:
@@ -53,6 +57,11 @@ def words(text: str) -> str:
 )
 def test_words(text: str, expected: str) -> None:
     assert words(text) == expected
+
+
+@pytest.mark.parametrize("op", Op)
+def test_there_are_words_for_every_operator(op: Op, rng: random.Random) -> None:
+    assert all(phrase([some_constraint(rng, ops=[op])]) for _ in range(20))
 
 
 def test_long_lists_are_counted() -> None:

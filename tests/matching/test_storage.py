@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from palio.language.parsing import parse_filter
 from palio.matching.index import Index
+from palio.model.filters import Conjunction, Filter
+from palio.model.operators import Op
 from tests.matching.damage import saved
 from tests.modes import modes_below, umask
+from tests.strategies import some_constraint
 
 
 def test_an_index_is_for_its_owner_only(tmp_path: Path) -> None:
@@ -43,3 +48,16 @@ def test_filters_that_were_loaded_and_removed_are_not_saved_again(tmp_path: Path
     assert (len(again), 3 in again) == (4, False)
     assert again.route_event({"x": 0, "s": "ab"}) == [-4, 0]
     assert again.subscription(4).values == {"x": 0}
+
+
+@pytest.mark.parametrize("op", Op)
+def test_filters_of_every_operator_are_loaded_as_they_were_saved(
+    op: Op, rng: random.Random, tmp_path: Path
+) -> None:
+    some = [Filter.of([Conjunction.of([some_constraint(rng, ops=[op])])]) for _ in range(20)]
+    index = Index()
+    for key, filter in enumerate(some):
+        index.add(key, filter)
+    index.save(tmp_path)
+    loaded = Index.load(tmp_path)
+    assert [loaded.subscription(key).filter for key in range(len(some))] == some
