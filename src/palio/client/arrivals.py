@@ -28,12 +28,12 @@ attributes, 33 us, and 0.5 us a row."""
 class Arrival:
     """Stamped events of one publisher and shape: a batch, mappings, or both.
 
-    >>> import palio.model
-    >>> arrival = Arrival(Parcel("p", palio.model.to_batch({"x": 1})))
-    >>> arrival.rows
-    [{'x': 1}]
-    >>> arrival.picked(np.array([0])).batch.to_pylist()
-    [{'x': 1}]
+    >>> from palio.model.events import to_batches
+    >>> arrival = Arrival(Parcel("p", next(to_batches({"x": x} for x in range(4)))))
+    >>> arrival.rows[2]
+    {'x': 2}
+    >>> arrival.picked(np.array([3])).rows
+    [{'x': 3}]
     """
 
     __slots__ = ("_batch", "_parcel", "_rows", "_shape", "publisher")
