@@ -233,6 +233,29 @@ async def test_a_client_that_is_told_to_go_and_takes_nothing_is_cut(
     inner.close()
 
 
+async def test_who_does_not_close_is_cut_when_the_gate_stops(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(gate_module, "CLOSE_S", 0.2)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            pass
+        writer.close()
+
+    inner = await asyncio.start_unix_server(talk, tmp_path / "s")
+    places = Places(9)
+    gate = Gate(str(tmp_path / "s"), places, greeting_s=9.0)
+    port = await gate.listen("127.0.0.1", 0, None)
+    with socket.create_connection(("127.0.0.1", port)) as calling:
+        calling.sendall(GREETING + frame(HEADERS, b"\x82", stream=1))
+        await until(lambda: gate.connections == 1)
+        gate.stop()
+        await gate.gone()
+        assert (gate.connections, places.taken) == (0, 0)
+    inner.close()
+
+
 async def test_noise_harms_nobody(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     draw = random.Random(seed)
     script = called(*put_frames(None)[:1])

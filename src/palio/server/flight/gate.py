@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from palio.errors import LimitExceeded
@@ -52,6 +53,9 @@ class Gate:
         self.places = places
         self.greeting_s = greeting_s
         self._clients: set[_Client] = set()
+        self.is_stopped = False
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
         self._unfinished = 0
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -77,7 +81,8 @@ class Gate:
         return found
 
     def stop(self) -> None:
-        """Take no more connections, and cut those that are open."""
+        """Take no more connections, and tell those that are open why they end (`gone`)."""
+        self.is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
         if self._listener is not None:
@@ -85,14 +90,26 @@ class Gate:
         for client in list(self._clients):
             client.end("the server is stopping", _AWAY)
 
+    async def gone(self) -> None:
+        """Wait until all have read why they end; who takes longer than `CLOSE_S` is cut."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._is_empty.wait()
+        for client in list(self._clients):
+            client.cut()
+        await asyncio.sleep(0)  # in which the loop lets go of them
+
     def opened(self, client: _Client) -> None:
         """There is one more."""
         self._clients.add(client)
+        self._is_empty.clear()
 
     def closed(self, client: _Client) -> None:
         """One is gone."""
         self._clients.discard(client)
         self._unfinished -= client.unfinished
+        if not self._clients:
+            self._is_empty.set()
 
     def has_room_for(self, more: int) -> bool:
         """Whether the unfinished messages of all connections are still within their limit."""
@@ -138,6 +155,9 @@ class _Client(asyncio.Protocol):
         self._place.hold()
         if self._place.is_beyond:
             self.end("the most connections are open (limits.connections)", _TOO_MUCH)
+            return
+        if self._gate.is_stopped:  # it had been accepted before
+            self.cut()
             return
         self._transport.pause_reading()
         self._connecting = self._loop.create_task(self._connect(), name="flight gate")
@@ -236,7 +256,7 @@ class _Client(asyncio.Protocol):
         elif now - self._inspector.waiting_since > MESSAGE_S:
             self.end(f"a message took longer than {MESSAGE_S:g} s", _TOO_MUCH)
         elif self._stalled_since is not None and now - self._stalled_since > STALL_S:
-            self._abort()
+            self.cut()
 
     def end(self, reason: str, status: int) -> None:
         """Say why, and close. Nothing more goes on to gRPC.
@@ -248,7 +268,7 @@ class _Client(asyncio.Protocol):
         self._is_over = True
         if self._inside is not None:
             self._inside.abort()
-        self._closing = self._loop.call_later(CLOSE_S, self._abort)
+        self._closing = self._loop.call_later(CLOSE_S, self.cut)
         if not self._inspector.has_greeted or not self._answers.is_between:
             self._transport.close()
             return
@@ -258,7 +278,8 @@ class _Client(asyncio.Protocol):
         else:
             self._transport.close()
 
-    def _abort(self) -> None:
+    def cut(self) -> None:
+        """Close at once, whatever was not sent."""
         self._is_over = True
         if self._transport is not None:
             self._transport.abort()

@@ -231,6 +231,7 @@ class FlightFront:
         """End all streams and take no more calls."""
         self.gate.stop()
         await asyncio.to_thread(self._flights.stop)
+        await self.gate.gone()
         await asyncio.to_thread(shutil.rmtree, Path(self.gate.path).parent, ignore_errors=True)
 
 
