@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.flight as pf
@@ -185,6 +186,34 @@ async def test_connections_have_a_limit() -> None:
         await serves(address)
 
 
+Talk: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def inside(talk: Talk, path: Path) -> AsyncIterator[None]:
+    """What stands for gRPC behind a gate; nothing of it is left afterwards."""
+    talks: list[asyncio.Task[None]] = []
+
+    async def held(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await talk(reader, writer)
+        finally:
+            writer.close()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.append(asyncio.create_task(held(reader, writer)))
+
+    server = await asyncio.start_unix_server(begin, path)
+    try:
+        yield
+    finally:
+        server.close()
+        for each in talks:
+            each.cancel()
+        await asyncio.gather(*talks, return_exceptions=True)
+        await asyncio.sleep(0)  # in which the loop lets go of the connections
+
+
 async def test_a_client_that_takes_nothing_is_cut(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -197,15 +226,14 @@ async def test_a_client_that_takes_nothing_is_cut(
                 writer.write(frame(6, bytes(8)) * 4_000)
                 await writer.drain()
 
-    inner = await asyncio.start_unix_server(talk, tmp_path / "s")
-    gate = Gate(str(tmp_path / "s"), Places(9), greeting_s=9.0)
-    port = await gate.listen("127.0.0.1", 0, None)
-    with socket.create_connection(("127.0.0.1", port)) as deaf:
-        deaf.sendall(GREETING)
-        await until(lambda: gate.connections == 1)
-        await until(lambda: gate.connections == 0)
-    gate.stop()
-    inner.close()
+    async with inside(talk, tmp_path / "s"):
+        gate = Gate(str(tmp_path / "s"), Places(9), greeting_s=9.0)
+        port = await gate.listen("127.0.0.1", 0, None)
+        with socket.create_connection(("127.0.0.1", port)) as deaf:
+            deaf.sendall(GREETING)
+            await until(lambda: gate.connections == 1)
+            await until(lambda: gate.connections == 0)
+        gate.stop()
 
 
 async def test_a_client_that_is_told_to_go_and_takes_nothing_is_cut(
@@ -220,17 +248,16 @@ async def test_a_client_that_is_told_to_go_and_takes_nothing_is_cut(
             writer.write(frame(6, bytes((1 << 24) - 1)))
             await writer.drain()
 
-    inner = await asyncio.start_unix_server(talk, tmp_path / "s")
-    places = Places(9)
-    gate = Gate(str(tmp_path / "s"), places, greeting_s=9.0)
-    port = await gate.listen("127.0.0.1", 0, None)
-    with socket.create_connection(("127.0.0.1", port)) as deaf:
-        deaf.sendall(GREETING)
-        await until(lambda: gate.connections == 1)
-        await until(lambda: gate.connections == 0)
-        assert places.taken == 0
-    gate.stop()
-    inner.close()
+    async with inside(talk, tmp_path / "s"):
+        places = Places(9)
+        gate = Gate(str(tmp_path / "s"), places, greeting_s=9.0)
+        port = await gate.listen("127.0.0.1", 0, None)
+        with socket.create_connection(("127.0.0.1", port)) as deaf:
+            deaf.sendall(GREETING)
+            await until(lambda: gate.connections == 1)
+            await until(lambda: gate.connections == 0)
+            assert places.taken == 0
+        gate.stop()
 
 
 async def test_who_does_not_close_is_cut_when_the_gate_stops(
@@ -238,22 +265,20 @@ async def test_who_does_not_close_is_cut_when_the_gate_stops(
 ) -> None:
     monkeypatch.setattr(gate_module, "CLOSE_S", 0.2)
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def talk(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         while await reader.read(1 << 16):
             pass
-        writer.close()
 
-    inner = await asyncio.start_unix_server(talk, tmp_path / "s")
-    places = Places(9)
-    gate = Gate(str(tmp_path / "s"), places, greeting_s=9.0)
-    port = await gate.listen("127.0.0.1", 0, None)
-    with socket.create_connection(("127.0.0.1", port)) as calling:
-        calling.sendall(GREETING + frame(HEADERS, b"\x82", stream=1))
-        await until(lambda: gate.connections == 1)
-        gate.stop()
-        await gate.gone()
-        assert (gate.connections, places.taken) == (0, 0)
-    inner.close()
+    async with inside(talk, tmp_path / "s"):
+        places = Places(9)
+        gate = Gate(str(tmp_path / "s"), places, greeting_s=9.0)
+        port = await gate.listen("127.0.0.1", 0, None)
+        with socket.create_connection(("127.0.0.1", port)) as calling:
+            calling.sendall(GREETING + frame(HEADERS, b"\x82", stream=1))
+            await until(lambda: gate.connections == 1)
+            gate.stop()
+            await gate.gone()
+            assert (gate.connections, places.taken) == (0, 0)
 
 
 async def test_noise_harms_nobody(seed: int, caplog: pytest.LogCaptureFixture) -> None:
