@@ -132,6 +132,16 @@ async def test_who_shares_a_queue_hears_in_the_order_of_publication() -> None:
     assert small.queue is large.queue
 
 
+@pytest.mark.parametrize("more", [0, FEW_EVENTS])
+async def test_of_those_who_share_a_queue_the_elder_hears_an_event_first(more: int) -> None:
+    place, queue = Place(), DeliveryQueue(100)
+    large, every = place.hear("x > 0", queue), place.hear("x >= 0", queue)
+    parcel = several([{"x": 0}, {"x": 1}, *({"x": -1} for _ in range(more))])
+    place.dispatcher.deliver(parcel, everything(parcel))
+    taken = [await queue.take_event() for _ in range(queue.waiting)]
+    assert [(who, event.seq) for who, event in taken] == [(every, 1), (large, 2), (every, 2)]
+
+
 async def test_an_entry_of_custody_is_acknowledged_when_all_of_it_is_dealt_with() -> None:
     place = Place()
     heard = place.hear("x > 0", options=SubscriptionOptions(durable="mine"))

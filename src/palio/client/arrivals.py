@@ -84,8 +84,8 @@ class Arrival:
         """So many subscriptions want few events each: decode all, if that costs less than to take
         each's.
         """
-        if self._rows is None and self._is_small(subscriptions):
-            self._rows = list(decoded(self.batch))
+        if self._is_small(subscriptions):
+            self._rows = self.rows
 
     def picked(self, places: npt.NDArray[np.int64]) -> Arrival | None:
         """A few of the events by themselves, so that who keeps them does not keep all; None where

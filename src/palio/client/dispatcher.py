@@ -136,7 +136,8 @@ class Dispatcher:
             events += bool(wanting)
             for each in wanting:
                 found.setdefault(each, []).append(place)
-        return Recipients(arrival, [(each, _places(of)) for each, of in found.items()], events)
+        ordered = sorted(found.items(), key=_number)  # who shares a queue hears in this order
+        return Recipients(arrival, [(each, _places(of)) for each, of in ordered], events)
 
     def _wanting(self, event: Mapping[str, Any]) -> list[Registration]:
         """The subscriptions that want an event, but for durable ones."""
@@ -214,6 +215,11 @@ def _queued(
     if few is None:
         return QueuedEvents(registration, arrival, places, entry)
     return QueuedEvents(registration, few, _all(len(places)), entry)
+
+
+def _number(wanted: tuple[Registration, list[int]]) -> int:
+    """By which subscriptions are ordered."""
+    return wanted[0].number
 
 
 def _all(count: int) -> Places:
