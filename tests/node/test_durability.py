@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from palio.language.parsing import parse_filter
 from palio.matching.index import Index
-from palio.node.authority import OpenAuthority
+from palio.node.authority import OpenAuthority, Principal
 from palio.node.durability import Durability, lives
-from palio.node.effects import Operation
+from palio.node.effects import Moment, Operation
 from palio.node.identity import NOBODY
 from palio.node.memory import MemoryStore
+from palio.node.sessions import Budget, Durable, Session
 from palio.node.vouching import Vouching
-from palio.protocol.messages import Fact, Parcel
+from palio.protocol.limits import WINDOW_BYTES
+from palio.protocol.messages import NO_VISIT, Fact, Facts, Parcel, Visit
+from palio.protocol.streams import Stream
+from palio.routing.protocol import Peer
 from tests.node.events import parcel
 
 
@@ -40,12 +46,20 @@ class Place:
             moved += gone
         return moved
 
-    def put(self, subject: str, text: str, wall_us: int = 1, **values: Any) -> None:
-        _, operations = self.durability.put(
-            subject, subject.partition("/")[0], parse_filter(text), values, 60.0, wall_us
+    def put(
+        self, subject: str, text: str, wall_us: int = 1, visit: Visit = NO_VISIT, **values: Any
+    ) -> Durable:
+        durable, operations = self.durability.put(
+            subject, parse_filter(text), values, 60.0, wall_us, visit
         )
         self.write(operations)
         self.learn()
+        return durable
+
+    def hear(self, fact: Fact) -> list[tuple[str, str]]:
+        """A neighbour tells something: what has moved."""
+        self.durability.registry.receive("b2", Facts((fact,)), Moment(0.0, 1_000))
+        return self.learn()
 
     def drop(self, subject: str, *, moved_to: str = "") -> None:
         self.write(self.durability.drop(subject, moved_to=moved_to))
@@ -153,6 +167,44 @@ def test_what_a_retired_broker_was_to_have_is_given_up() -> None:
     place.learn()
     assert place.homes(parcel(*EVENTS)) == {}
     assert not place.durability.custody.awaits("b2")
+
+
+def session() -> Session:
+    """Of the owner of a subscription, who is here."""
+    peer, stream = Peer.session("s1"), Stream(WINDOW_BYTES)
+    return Session(
+        "s1", peer, Principal("p"), 1, stream, Budget(1 << 20), owner="alice", publisher="alice/1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("claimed_us", "visit", "is_over"),
+    [
+        (4, Visit("alice/1", 1), False),
+        (6, Visit("alice/1", 1), False),
+        (4, Visit("alice/1", 3), True),
+        (6, Visit("alice/1", 3), True),
+        (4, Visit("alice/1", 2), False),
+        (5, Visit("alice/1", 2), True),
+        (4, Visit("alice/2", 9), False),
+        (6, Visit("alice/2", 1), True),
+        (4, NO_VISIT, False),
+        (6, NO_VISIT, True),
+    ],
+)
+def test_of_two_homes_that_of_the_later_visit_counts_or_else_of_the_later_time(
+    claimed_us: int, visit: Visit, *, is_over: bool
+) -> None:
+    place = Place()
+    place.durability.registry.join("b2", Moment(0.0, 1))
+    durable = place.put("alice/d", "x > 3", 1, Visit("alice/1", 1))
+    durable.session = session()
+    place.put("alice/d", "x > 3", 5, Visit("alice/1", 2))
+    claim = Fact("b2", 1, "alice/d", (), "x > 3", claimed_us, visit)
+    assert place.hear(claim) == ([("alice/d", "b2")] if is_over else [])
+    mine = place.durability.registry.fact("b1", "alice/d")
+    assert mine is not None
+    assert (mine.claimed_us > claimed_us, mine.visit.number == 2) == (not is_over,) * 2
 
 
 def test_a_fact_says_whether_a_subscription_lives_at_its_origin() -> None:

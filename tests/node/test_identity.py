@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from palio.node.identity import NOBODY, fact_text, introduction_text
-from palio.protocol.messages import Fact
+from palio.protocol.messages import NO_VISIT, Fact, Visit
 
 
 @pytest.mark.parametrize(
@@ -18,10 +18,13 @@ from palio.protocol.messages import Fact
         {"links": ("x",)},
         {"filter": "x = 1"},
         {"claimed_us": 1},
+        {"visit": Visit("o/1", 1)},
+        {"visit": Visit("o/2", 2)},
+        {"visit": NO_VISIT},
     ],
 )
 def test_every_part_of_a_fact_is_signed(change: dict[str, object]) -> None:
-    fact = Fact("a", 1, "o/d", ("n",), "x = 2", 5)
+    fact = Fact("a", 1, "o/d", ("n",), "x = 2", 5, Visit("o/1", 2))
     assert fact_text(msgspec.structs.replace(fact, **change)) != fact_text(fact)
     assert fact_text(msgspec.structs.replace(fact, signature=b"x")) == fact_text(fact)
 

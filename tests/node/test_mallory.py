@@ -30,6 +30,7 @@ from palio.protocol.messages import (
     Probed,
     Route,
     Took,
+    Visit,
     Welcome,
 )
 from palio.protocol.streams import Stream
@@ -151,6 +152,7 @@ class Mallory:
                 {"origin": "mallory"},
                 {"subject": "bob/d"},
                 {"claimed_us": fact.claimed_us + 10**9},
+                {"visit": Visit("bob/1", 10**9)},
             ]
             return Facts((msgspec.structs.replace(fact, **random.choice(changes)),))
         origin = random.choice((*BROKERS, "b9", "mallory"))

@@ -130,6 +130,26 @@ def test_a_client_that_moves_and_is_turned_away_ends_in_both_sessions() -> None:
     assert {type(each) for each in member.errors} == {NotPermitted}
 
 
+def test_a_move_that_is_taken_back_takes_its_durable_subscription_back() -> None:
+    """Though the other broker hears last of it: what was said there is slow."""
+    world = world_of(2)
+    member, publisher = world.client("a", "b1"), world.client("p", "b1")
+    member.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    world.delay("a", "b2", 0.2)
+    member.move("b2")
+    while member.core.session.broker != "b2":
+        world.run(0.01)
+    member.move("b1")
+    world.run(2.0)
+    publisher.publish({"x": 1}, durable=True)
+    world.run(1.0)
+    assert member.core.session.broker == "b1"
+    assert heard(member) == [1]
+    homes = [node.status()["durable_subscriptions"] for node in world.nodes.values()]
+    assert homes == [1, 0]
+
+
 def test_a_second_move_knows_what_came_before_the_first() -> None:
     world = world_of(2)
     member = world.client("a", "b1")

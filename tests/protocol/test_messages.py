@@ -21,9 +21,10 @@ from palio.protocol.messages import (
     Parcel,
     Seen,
     Subscribe,
+    Visit,
 )
 
-PARTS = {Fact, Failure, Gap, Parcel}
+PARTS = {Fact, Failure, Gap, Parcel, Visit}
 """What messages are made of, and are none themselves."""
 
 BEYOND: Final = {

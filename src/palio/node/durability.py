@@ -28,7 +28,7 @@ from palio.node.effects import (
 from palio.node.registry import Registry
 from palio.node.sessions import Durable
 from palio.node.vouching import RETIRED, Vouching, is_subscription
-from palio.protocol.messages import Fact, Parcel, unpack_mask
+from palio.protocol.messages import Fact, Parcel, Visit, unpack_mask
 from palio.protocol.seen_numbers import SeenNumbers
 from palio.routing.protocol import routed
 
@@ -79,17 +79,18 @@ class Durability:
     def put(
         self,
         subject: str,
-        owner: str,
         filter: Filter,
         values: Mapping[str, Any],
         lease_s: float,
         wall_us: int,
+        visit: Visit,
     ) -> tuple[Durable, list[Operation]]:
         """Register a durable subscription here, or change one, and tell the network.
 
-        `wall_us` is when its owner did that: of two brokers that claim it, the later one has it.
+        `wall_us` and `visit` are when its owner did that: of two brokers that claim it, the later
+        one has it.
         """
-        durable = self.here.get(subject)
+        durable, owner = self.here.get(subject), subject.partition("/")[0]
         operations: list[Operation] = []
         if durable is None:
             durable = Durable(subject, owner, filter, values, lease_s)
@@ -98,7 +99,7 @@ class Durability:
         else:
             durable.filter, durable.values, durable.lease_s = filter, dict(values), lease_s
         self._enter(durable)
-        durable.taken_us = wall_us
+        durable.taken_us, durable.visit = wall_us, visit
         known = self.registry.fact(self.name, subject)
         latest = self._latest_claim(subject)
         if known is None or latest is not known or known.filter != str(durable.bound):
@@ -236,7 +237,7 @@ class Durability:
             latest = self._latest_claim(subject)
             if durable is None or latest is None or latest.origin == self.name:
                 continue
-            if durable.session is not None and durable.taken_us > latest.claimed_us:
+            if durable.session is not None and _is_later(durable, latest):
                 self._claim(durable)  # its owner came here after that; nobody here knew of it
             else:
                 found.append((subject, latest.origin))
@@ -246,7 +247,9 @@ class Durability:
         """Tell the network that a durable subscription lives here."""
         claims = (fact.claimed_us for fact in self.registry.about(durable.subject))
         claim = max(durable.taken_us, 1 + max(claims, default=0))
-        self.registry.announce(durable.subject, filter=str(durable.bound), claimed_us=claim)
+        self.registry.announce(
+            durable.subject, filter=str(durable.bound), claimed_us=claim, visit=durable.visit
+        )
 
     def _latest_claim(self, subject: str) -> Fact | None:
         claims = filter(lives, self.registry.about(subject))
@@ -325,6 +328,15 @@ class Durability:
             self._home_numbers[home] = len(self._homes)
             self._homes.append(home)
         return self._home_numbers[home]
+
+
+def _is_later(durable: Durable, claim: Fact) -> bool:
+    """Whether the owner of a durable subscription came here after a broker had made this claim.
+
+    Where both are visits of one client that is known, whatever the clocks say; else they decide.
+    """
+    follows = durable.visit.follows(claim.visit)
+    return durable.taken_us > claim.claimed_us if follows is None else follows
 
 
 def lives(fact: Fact) -> bool:

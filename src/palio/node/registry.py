@@ -36,6 +36,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
+import msgspec
+
 from palio.errors import IllegalMessage
 from palio.node.echoes import Echoes, KnownNeighbour, PendingEcho
 from palio.node.effects import Moment
@@ -45,7 +47,7 @@ from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS
 from palio.node.vouching import LAPSE, LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
 from palio.node.ways import next_hops
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
-from palio.protocol.messages import Echo, Fact, Facts, Known, Message
+from palio.protocol.messages import NO_VISIT, Echo, Fact, Facts, Known, Message, Visit
 
 __all__ = ["Registry"]
 
@@ -173,7 +175,13 @@ class Registry:
     # --- what this broker says ---
 
     def announce(
-        self, subject: str, *, filter: str = "", claimed_us: int = 0, moved_to: str = ""
+        self,
+        subject: str,
+        *,
+        filter: str = "",
+        claimed_us: int = 0,
+        visit: Visit = NO_VISIT,
+        moved_to: str = "",
     ) -> None:
         """Tell all brokers of a durable subscription here, of where it has gone, or (without a
         filter) of its end.
@@ -181,7 +189,7 @@ class Registry:
         known = self.fact(self.name, subject)
         claim = claimed_us or (known.claimed_us if known is not None else 0)
         links = (moved_to,) if moved_to else ()
-        self._announce(subject, links, filter, claim)
+        self._say(Fact(self.name, 0, subject, links, filter, claim, visit))
 
     def retire(self, broker: str, wall_us: int) -> None:
         """Tell all brokers that one of them is gone for good."""
@@ -215,11 +223,13 @@ class Registry:
         if told:
             self._flood(told, None)
 
-    def _announce(
-        self, subject: str, links: tuple[str, ...] = (), filter: str = "", claimed_us: int = 0
-    ) -> None:
-        said = Fact(self.name, self._next_version(), subject, links, filter, claimed_us)
-        fact = self.vouching.sign(said)
+    def _announce(self, subject: str, links: tuple[str, ...] = (), claimed_us: int = 0) -> None:
+        self._say(Fact(self.name, 0, subject, links, claimed_us=claimed_us))
+
+    def _say(self, said: Fact) -> None:
+        """Say something under a new version."""
+        version = self._next_version()
+        fact = self.vouching.sign(msgspec.structs.replace(said, version=version, signature=b""))
         self._keep(fact)
         self.news.append(fact)
         self._untold[fact.version] = fact
@@ -233,8 +243,7 @@ class Registry:
 
     def _repeat(self, most: int) -> None:
         for _ in range(min(most, len(self._repeating))):
-            fact = self._facts[self.name, self._repeating.popleft()]
-            self._announce(fact.subject, fact.links, fact.filter, fact.claimed_us)
+            self._say(self._facts[self.name, self._repeating.popleft()])
 
     def again(self, at: Moment) -> None:
         """Time has passed: say again what was outdone, ask again for what was not believed."""
@@ -420,7 +429,7 @@ class Registry:
         if (self.name, fact.subject) in self._facts:
             return
         if fact.subject.startswith(RETIRED):  # which cannot be taken back
-            self._announce(fact.subject, fact.links, fact.filter, fact.claimed_us)
+            self._say(fact)
         else:
             self._announce(fact.subject, claimed_us=fact.claimed_us)
 

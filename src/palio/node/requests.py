@@ -42,6 +42,7 @@ from palio.protocol.messages import (
     Unadvertise,
     Unsubscribe,
     Update,
+    Visit,
 )
 from palio.protocol.names import check_name
 from palio.routing import messages as routing
@@ -195,7 +196,8 @@ class RequestHandler:
         known = core.durability.here.get(subject)
         if known is not None:
             core.release(known)  # whoever had it before has it no longer
-        durable, operations = self._put(subject, session, narrowed, request.values, lease_s)
+        visit = Visit(session.publisher, request.visit)
+        durable, operations = self._put(subject, visit, narrowed, request.values, lease_s)
         core.durability.custody.rewind(subject)
         durable.session, durable.key = session, request.key
         session.durables[request.key] = durable
@@ -229,10 +231,10 @@ class RequestHandler:
         session.say(core.out, Failed(pending.request.id, _not_stored(reason)))
 
     def _put(
-        self, subject: str, session: Session, filter: Filter, values: Bindings, lease_s: float
+        self, subject: str, visit: Visit, filter: Filter, values: Bindings, lease_s: float
     ) -> tuple[Durable, list[Operation]]:
         wall_us = self._core.at.wall_us
-        return self._core.durability.put(subject, session.owner, filter, values, lease_s, wall_us)
+        return self._core.durability.put(subject, filter, values, lease_s, wall_us, visit)
 
     def _update(
         self, session: Session, id: int, key: int, filter: Filter, values: Bindings
@@ -267,7 +269,7 @@ class RequestHandler:
         subject, before = known.durable, (known.filter, known.values)
         durable = core.durability.here[subject]
         was = (durable.filter, durable.values)
-        _, operations = self._put(subject, session, narrowed, values, durable.lease_s)
+        _, operations = self._put(subject, durable.visit, narrowed, values, durable.lease_s)
 
         pending = _PendingUpdate(
             session, id, key, known, before, durable, was, (narrowed, dict(values))
@@ -290,7 +292,7 @@ class RequestHandler:
         if is_ours and durable.filter is narrowed and durable.values == values:
             known.filter, known.values = pending.before
             was = pending.was
-            _, operations = self._put(durable.subject, session, *was, durable.lease_s)
+            _, operations = self._put(durable.subject, durable.visit, *was, durable.lease_s)
             core.append(operations)
             self._tell_router(durable.peer, routing.Subscribe(0, *was))
             known.version = 0

@@ -17,7 +17,16 @@ from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import FEW_RECEIVERS, MAX_GAPS
 from palio.node.missing import Missing
-from palio.protocol.messages import Deliver, Forward, Gap, Gaps, Message, Seen, unpack_mask
+from palio.protocol.messages import (
+    NO_VISIT,
+    Deliver,
+    Forward,
+    Gap,
+    Gaps,
+    Message,
+    Seen,
+    unpack_mask,
+)
 from palio.protocol.streams import Stream, size_of
 from palio.protocol.transitions import ALLOWED, Speaker, State
 from palio.routing.messages import Control, Join, Leave
@@ -322,7 +331,9 @@ class Durable:
         self.key = -1
         self.away_since = 0.0
         self.taken_us = 0
-        """When its owner last spoke of it here."""
+        """When its owner last spoke of it here..."""
+        self.visit = NO_VISIT
+        """...and in which session."""
 
     @property
     def peer(self) -> Peer:

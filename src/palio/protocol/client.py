@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from palio.errors import IllegalMessage, PalioError
 from palio.matching.protocol import RowMask
 from palio.model.events import SEQ, TIME
@@ -105,6 +107,8 @@ class ClientCore:
         """...or the one that will be left."""
         self._crossing: Crossing | None = None
         self._crossed_at: float | None = None
+        self._visit = 0
+        """How many sessions have begun: a later one counts, whichever broker heard of it first."""
         self._error: PalioError | None = None
         """Why there will be no further connection, if that is so."""
         self._hearers: Final[dict[type, Callable[[ClientSession, Any], None]]] = {
@@ -187,6 +191,8 @@ class ClientCore:
             self.session.send(Acknowledge(key, entry))
 
     def _say(self, request: Request, waiters: list[Waiter]) -> None:
+        if isinstance(request, Subscribe) and request.durable:
+            request = msgspec.structs.replace(request, visit=self._visit)
         if self._error is None:
             self.session.send(self._requests.enter(request, waiters))
         else:
@@ -226,6 +232,7 @@ class ClientCore:
             self._left, self.session, self._arriving = self.session, session, None
         elif session is not self.session:
             return
+        self._visit += 1
         self._declare()
         self._application.renewed(may_have_missed=not (is_first or moves))
         if is_first and not moves:

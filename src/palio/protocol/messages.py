@@ -12,7 +12,7 @@ next greeting says so (`refused`), and whoever sent it takes it out of the sessi
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,7 @@ from palio.protocol.limits import MAX_NUMBER, MAX_SECONDS
 from palio.routing.messages import PORTION, Control, Values
 
 __all__ = [
+    "NO_VISIT",
     "UNCOUNTED",
     "Accepted",
     "Acknowledge",
@@ -63,6 +64,7 @@ __all__ = [
     "Unadvertise",
     "Unsubscribe",
     "Update",
+    "Visit",
     "Welcome",
     "pack_mask",
     "unpack_mask",
@@ -170,6 +172,8 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True):
     durable: str = ""
     lease_s: float = 0.0
     """How long it waits for its owner; 0 for as long as the broker likes."""
+    visit: Number = 0
+    """The how many-th session of its client this is said in, if it is durable; see `Visit`."""
 
 
 class Replace(msgspec.Struct, frozen=True, tag=True):
@@ -361,6 +365,29 @@ class Took(msgspec.Struct, frozen=True, tag=True):
     flights: tuple[Number, ...]
 
 
+class Visit(NamedTuple):
+    """In which session a client has spoken of a durable subscription: with it, of two brokers that
+    the client has been at, each knows whether it came there after it had been at the other.
+    """
+
+    publisher: str = ""
+    """The name that what it publishes bears: no other client has it, and no later life of it."""
+    number: Number = 0
+
+    def follows(self, other: Visit) -> bool | None:
+        """Whether it is the later one; None if that is not known.
+
+        >>> Visit("ann/1", 3).follows(Visit("ann/1", 2)), Visit("ann/1", 3).follows(Visit("bob/1"))
+        (True, None)
+        """
+        if self.publisher != other.publisher or self.number == other.number:
+            return None
+        return self.number > other.number
+
+
+NO_VISIT: Final = Visit()
+
+
 class Fact(msgspec.Struct, frozen=True):
     """One thing that a broker tells all others about itself; the newest version counts."""
 
@@ -376,13 +403,15 @@ class Fact(msgspec.Struct, frozen=True):
     claimed_us: Number = 0
     """When it came to live here: of two homes that claim it the later one has it. Or, of a broker
     that is gone, up to which version what it had said is over."""
+    visit: Visit = NO_VISIT
+    """By which session of its owner it came to live here."""
     signature: bytes = b""
     """Of all that, by the key of its origin (`palio.node.vouching`)."""
 
     @property
     def chars(self) -> int:
         """What it says, in characters."""
-        return len(self.subject) + len(self.filter) + sum(map(len, self.links))
+        return sum(map(len, (self.subject, self.filter, self.visit.publisher, *self.links)))
 
 
 class Facts(msgspec.Struct, frozen=True, tag=True):
