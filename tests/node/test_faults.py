@@ -238,6 +238,8 @@ def test_what_was_on_its_way_to_the_disk_is_none_of_a_successor() -> None:
     alone.tell(1, Unsubscribe(2, 1, forget=True))
     alone.tell(1, Subscribe(3, 2, "x = 7", durable="d"))
     alone.sync()
+    alone.tick()
+    alone.sync()
     assert not alone.heard(Deliver)
     assert not alone.disk.held()
 
@@ -266,6 +268,8 @@ def test_a_damaged_entry_on_its_way_is_told_of_and_written_off() -> None:
             "homes": ["b3"],
         }
     ]
+    again.tick()
+    again.sync()
     assert not again.disk.held()
     assert again.node.status()["custody_entries"] == 0
 

@@ -10,7 +10,8 @@ import palio
 from palio.model.events import to_batches
 from palio.model.filters import FALSE, TRUE
 from palio.node.authority import NamedAuthority, Principal
-from palio.node.effects import Append, Effect, Moment, Send
+from palio.node.effects import Append, DropEntries, Effect, Forget, Moment, PutEntry, Send
+from palio.node.limits import MAX_RELEASES, RELEASE_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
@@ -249,20 +250,64 @@ def test_one_that_is_let_go_and_not_forgotten_waits() -> None:
     assert [each.subscription for each in house.store.load().subscriptions] == ["alice/d"]
 
 
-def test_what_was_acknowledged_is_not_sent_again_and_leaves_the_disk() -> None:
-    house = House()
+def delivered(house: House, *xs: int) -> list[Deliver]:
+    """What a durable subscription of Alice's is sent of some events."""
     house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
     house.write()
-    for x in (1, 2):
+    for x in xs:
         house.publish(x, durable=True)
-    first, second = (each for each in house.write() if isinstance(each, Deliver))
+    return [each for each in house.write() if isinstance(each, Deliver)]
+
+
+def test_what_was_acknowledged_is_not_sent_again_and_leaves_the_disk() -> None:
+    house = House()
+    first, second = delivered(house, 1, 2)
     assert len(house.store.held()) == 2
     house.say(ALICE, Acknowledge(1, first.entry))
+    assert house.node.wake_at == AT.now + RELEASE_S
+    assert not house.appends, "nobody waits for it"
+    house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
+    assert house.node.wake_at > AT.now + 2 * RELEASE_S
     house.write()
     assert [each.entry for each in house.store.held()] == [second.entry]
     house.say(ALICE, Subscribe(2, 9, "x > 0", durable="d"))  # taken up anew
     again = [each.entry for each in house.write() if isinstance(each, Deliver)]
     assert again == [second.entry]
+
+
+def test_an_acknowledgement_is_written_with_what_comes_next() -> None:
+    house = House()
+    first, second, _ = delivered(house, 1, 2, 3)
+    house.say(ALICE, Acknowledge(1, first.entry))
+    house.publish(4, durable=True)
+    (append,) = house.appends
+    assert {type(each) for each in append.operations} >= {PutEntry, Forget, DropEntries}
+    house.write()
+    house.say(ALICE, Acknowledge(1, second.entry))
+    house.say(ALICE, Settle(2))
+    (append,) = house.appends
+    assert append.operations == (Forget("alice/d", second.entry), DropEntries((second.entry,)))
+    assert house.write() == [Done(2)], "settled is who is on the disk"
+
+
+def test_many_acknowledgements_are_written_at_once() -> None:
+    house = House()
+    sent = delivered(house, *range(1, MAX_RELEASES + 1))
+    house.say(ALICE, Acknowledge(1, sent[-2].entry))
+    assert not house.appends
+    house.say(ALICE, Acknowledge(1, sent[-1].entry))
+    assert len(house.appends) == 1
+    house.write()
+    assert not house.store.held()
+
+
+def test_a_broker_that_is_drained_writes_what_was_acknowledged() -> None:
+    house = House()
+    (only,) = delivered(house, 1)
+    house.say(ALICE, Acknowledge(1, only.entry))
+    house.note(house.node.drain(AT))
+    house.write()
+    assert not house.store.held()
 
 
 # --- grants ---

@@ -16,9 +16,10 @@ from palio.node.authority import Authority, hearable
 from palio.node.complaints import Complaints
 from palio.node.custody import Lost
 from palio.node.durability import Durability, MatcherFactory
-from palio.node.effects import Append, Effect, Entry, Moment, Operation, Report, Store
+from palio.node.effects import Append, Effect, Entry, Forget, Moment, Operation, Report, Store
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
+from palio.node.releases import Releases
 from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
 from palio.node.telling import Telling
@@ -85,6 +86,7 @@ class Core:
         """The place in the routing table from which this broker itself sends waves."""
         self.lapses = Lapses(self._sound)
         self.telling = Telling(self._say, self.flow)
+        self.releases = Releases()
         self._next_ticket = 1
         self._promises: dict[int, list[_Promise]] = {}
         self.failures = 0
@@ -124,10 +126,10 @@ class Core:
     ) -> None:
         """Write, and do something once it is on the disk, or if it cannot be written.
 
-        Where nothing is to be written it waits for what is being written: what it depends on may
-        be among that.
+        What the journal may forget is written with it. Where nothing is to be written it waits for
+        what is being written: what it depends on may be among that.
         """
-        written = tuple(operations)
+        written = (*operations, *self.releases.take())
         promise = (then or _nothing, otherwise or _never_mind)
         if written:
             self._promises[self._next_ticket] = [promise]
@@ -427,9 +429,13 @@ class Core:
                 del party.stalled[durable]
                 self.pump(durable)
 
-    def dismiss(self, entries: Iterable[int]) -> None:
-        """Write off entries that nobody needs any longer."""
-        self.append(self.durability.custody.drop(entries))
+    def dismiss(self, entries: Iterable[int], acknowledged: Iterable[Forget] = ()) -> None:
+        """Write off acknowledgements, and those entries that nobody needs any longer: soon, as
+        nobody waits for that.
+        """
+        self.releases.add(self.at.now, (*acknowledged, *self.durability.custody.drop(entries)))
+        if self.releases.are_many:
+            self.append(())
 
 
 class _Wave:

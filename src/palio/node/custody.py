@@ -344,7 +344,7 @@ class Custody:
         count = last - first + 1 if rows is None else int.from_bytes(rows).bit_count()
         return Gap(publisher, first, last, count, key)
 
-    def acknowledge(self, subscription: str, entry: int) -> list[Operation]:
+    def acknowledge(self, subscription: str, entry: int) -> list[Forget]:
         """It has dealt with everything up to an entry."""
         line = self._lines[subscription]
         done = False
@@ -415,7 +415,7 @@ class Custody:
         """Whether some home or some subscription has not got an entry."""
         return entry in self._homes or entry in self._claims
 
-    def drop(self, entries: Iterable[int]) -> list[Operation]:
+    def drop(self, entries: Iterable[int]) -> list[DropEntries]:
         """Write off those entries that nobody needs any longer."""
         over = tuple(entry for entry in entries if not self.is_needed(entry))
         for entry in over:

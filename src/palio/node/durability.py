@@ -227,7 +227,7 @@ class Durability:
         for fact in self.registry.facts():
             if fact.links and is_subscription(fact.subject):  # it may have moved there
                 self._index(fact)
-        return self.custody.drop(self.custody.give_up(broker))
+        return [*self.custody.drop(self.custody.give_up(broker))]
 
     def moved(self, subjects: Iterable[str]) -> list[tuple[str, str]]:
         """Those durable subscriptions of this broker that a later claim has taken elsewhere."""

@@ -48,6 +48,13 @@ LEASE_S: Final = 7 * 86_400.0
 MAX_ALLOWANCES: Final = 100_000
 """Principals whose rates are remembered; beyond, the one met first begins a second anew."""
 
+RELEASE_S: Final = 0.05
+"""Seconds after which the journal forgets what it may, though nothing else is written: what was
+acknowledged in the last of them before a crash is sent again."""
+
+MAX_RELEASES: Final = 1_024
+"""Entries that the journal may forget, and that are worth a commit of their own."""
+
 MAX_BROKERS: Final = 10_000
 """Brokers of one network: who names more of them has made some up."""
 

@@ -212,13 +212,17 @@ class Node:
         """Time has passed: look round, in pieces with other inputs between them."""
         core = self._core
         core.at = at
+        is_due = core.releases.are_due(at.now)
+        if is_due:
+            core.append(())
         if any(self._unfinished):
+            is_due = True
             self._peers.let_go()
             core.telling.go_on()
             core.durability.registry.go_on(at)
-            if at.now < self._round_at:
-                self.wake_at = at.now if self._round else self._round_at
-                return self._effects()
+        if is_due and at.now < self._round_at:
+            self.wake_at = at.now if self._round else self._round_at
+            return self._effects()
         if self._round is None:
             self._round = self._rounds(late=max(0.0, at.now - self._round_at))
         self.wake_at = at.now
@@ -290,7 +294,7 @@ class Node:
             if state.party is not None:
                 state.party.send_ack(self._core.out, now=True)
             self._links.close(link, Bye("closed", "the broker is going down"))
-        self._publishing.times.keep(now=True)
+        self._core.append(self._publishing.times.to_keep())
         return self._effects()
 
     # --- connections ---
@@ -436,6 +440,7 @@ class Node:
         self._core.settle_up()
         if any(self._unfinished):
             self.wake_at = self._core.at.now
+        self.wake_at = min(self.wake_at, self._core.releases.due_at)
         out, self._core.out = self._core.out, []
         return out
 

@@ -323,8 +323,7 @@ class RequestHandler:
             return  # it was unsubscribed or moved meanwhile
         custody = core.durability.custody
         before = custody.lined_up(known.durable, request.entry)
-        operations = custody.acknowledge(known.durable, request.entry)
-        core.append([*operations, *custody.drop(before)])
+        core.dismiss(before, custody.acknowledge(known.durable, request.entry))
         core.pump(core.durability.here[known.durable])
 
     def _tell_router(self, peer: Peer, request: routing.Request) -> None:

@@ -49,7 +49,7 @@ class Times:
         self._kept_us, self._kept_at = self._last_us, self._core.at.now
         return [PutTime(self._last_us)]
 
-    def keep(self, *, now: bool = False) -> None:
+    def keep(self) -> None:
         """Have the journal remember the last time, if that is due."""
-        if now or self._core.at.now - self._kept_at >= TIME_KEPT_S:
+        if self._core.at.now - self._kept_at >= TIME_KEPT_S:
             self._core.append(self.to_keep())

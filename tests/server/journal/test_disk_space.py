@@ -131,6 +131,24 @@ def test_what_makes_room_is_written_and_what_grows_is_refused(
     journal.close()
 
 
+def test_what_makes_room_is_written_though_what_comes_with_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    disk = Disk(monkeypatch, 1 << 30)
+    journal = Journal(tmp_path, "b1", reserve_bytes=1 << 20)
+    failed: list[int] = []
+    journal.start(lambda _: None, lambda ticket, _why: failed.append(ticket))
+    journal.append(Append(1, (put(1), Assign("s", 1, None))))
+    journal.flush()
+    disk.free = 0
+    journal.append(Append(2, (put(2), Assign("s", 2, None), Forget("s", 1), DropEntries((1,)))))
+    journal.flush()
+    assert failed == [2]
+    assert journal.load().waiting == {}
+    assert journal.entries([1, 2]) == []
+    journal.close()
+
+
 def test_the_reserve_is_for_its_owner_and_not_made_through_a_link(tmp_path: Path) -> None:
     elsewhere, name = tmp_path / "elsewhere", tmp_path / FILE
     name.symlink_to(elsewhere)

@@ -163,17 +163,30 @@ class Writer:
 
     def _alone(self, append: Append, problem: str | None) -> None:
         """An append was tried by itself: answer it; what releases room has the reserve too."""
-        room = self._room
-        if problem is not None and room is not None and _releases(append):
-            room.release()
-            problem = self._attempt([append])
-            if problem is None:
-                self._empty_log()
-            room.reserve()
+        if problem is not None:
+            releasing = [each for each in append.operations if isinstance(each, _RELEASING)]
+            self._owed += releasing
+            is_paid = bool(releasing) and self._pay()
+            if is_paid and len(releasing) == len(append.operations):
+                problem = None
         if problem is None:
             self._stored([append.ticket])
         else:
-            self._refuse(append, problem)
+            self._counters.failures += 1
+            logger.error("the journal cannot be written", extra={"details": {"reason": problem}})
+            self._failed(append.ticket, problem)
+
+    def _pay(self) -> bool:
+        """Write what is owed, with the reserve as room; whether that could be done."""
+        room = self._room
+        if room is None:
+            return False
+        room.release()
+        is_paid = self._attempt([]) is None
+        if is_paid:
+            self._empty_log()
+        room.reserve()
+        return is_paid
 
     def _is_too_much(self, group: Sequence[Append]) -> bool:
         """Whether the disk has no room for some appends and for what must be written after them."""
@@ -220,12 +233,6 @@ class Writer:
         self._counters.appends += len(group)
         return None
 
-    def _refuse(self, append: Append, problem: str) -> None:
-        self._owed += [each for each in append.operations if isinstance(each, _RELEASING)]
-        self._counters.failures += 1
-        logger.error("the journal cannot be written", extra={"details": {"reason": problem}})
-        self._failed(append.ticket, problem)
-
     def _refuse_all(self, group: Sequence[Append], gone: str) -> None:
         if not self._is_gone:
             logger.error("the journal is gone", extra={"details": {"reason": gone}})
@@ -253,11 +260,6 @@ class Writer:
             logger.warning(
                 "the journal stays as large as it is", extra={"details": {"reason": str(error)}}
             )
-
-
-def _releases(append: Append) -> bool:
-    """Whether an append does nothing but make room."""
-    return all(isinstance(each, _RELEASING) for each in append.operations)
 
 
 def _size(operation: Operation) -> int:

@@ -1,0 +1,64 @@
+"""`Releases`: what a journal may forget, held back until something is written anyway.
+
+Nobody waits until an acknowledgement is on the disk: an event whose acknowledgement was lost in a
+crash comes again, as it does where the acknowledgement itself was lost. A commit of its own would
+make the next publication wait for its sync. So acknowledgements and entries that are over go with
+the next append, after `RELEASE_S` at the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+from palio.node.effects import DropEntries, Forget, Operation
+from palio.node.limits import MAX_RELEASES, RELEASE_S
+
+__all__ = ["Releases"]
+
+
+class Releases:
+    """Acknowledgements and entries that are over, together.
+
+    >>> releases = Releases()
+    >>> releases.add(0.0, [Forget("d", 1), DropEntries((1,))])
+    >>> releases.add(0.0, [Forget("d", 2), DropEntries((2,))])
+    >>> releases.take()
+    [Forget(subscription='d', entry=2), DropEntries(entries=(1, 2))]
+    """
+
+    def __init__(self) -> None:
+        self._forgotten: dict[str, Forget] = {}
+        self._over: list[int] = []
+        self.due_at = inf
+        """When they are to be written though nothing else is."""
+
+    def add(self, now: float, operations: Iterable[Forget | DropEntries]) -> None:
+        """These may be written later. The last of a subscription stands for those before it."""
+        for each in operations:
+            if isinstance(each, Forget):
+                self._forgotten[each.subscription] = each
+            else:
+                self._over += each.entries
+            self.due_at = min(self.due_at, now + RELEASE_S)
+
+    @property
+    def are_many(self) -> bool:
+        """Whether they are enough for a commit of their own."""
+        return len(self._over) >= MAX_RELEASES
+
+    def are_due(self, now: float) -> bool:
+        """Whether it is time to write what is held; said once."""
+        if now < self.due_at:
+            return False
+        self.due_at = inf
+        return True
+
+    def take(self) -> list[Operation]:
+        """What to write now. The time that is due stays: there is one look in `RELEASE_S`."""
+        operations: list[Operation] = list(self._forgotten.values())
+        if self._over:
+            operations.append(DropEntries(tuple(self._over)))
+        self._forgotten.clear()
+        self._over.clear()
+        return operations
