@@ -76,6 +76,22 @@ async def test_an_event_by_itself_is_queued_for_those_who_want_it(
     place.dispatcher.end()
 
 
+async def test_an_event_is_queued_for_those_whom_the_broker_names() -> None:
+    place = Place()
+    first, second, third = (place.hear(text) for text in ("x > 0", "x > 5", "x > 0"))
+    durable = place.hear("x > 0", options=SubscriptionOptions(durable="mine"))
+    deliver = place.dispatcher.deliver_named
+    deliver(lone(1, {"x": 1}), [0, 9], ())
+    deliver(lone(2, {"x": 9}), [1, 0], ())
+    deliver(lone(3, {"x": 9}), [0], {0: 1, 1: 2, 3: 3, 8: 4})
+    deliver(lone(4, {"x": 1}), [1], {1: 2})
+    third.end()
+    deliver(lone(5, {"x": 9}), [2], ())
+    assert place.dispatcher.spurious == 2
+    heard = [each.queue.waiting for each in (first, second, third, durable)]
+    assert heard == [3, 2, 0, 0]
+
+
 async def test_of_a_batch_only_what_is_meant_is_queued() -> None:
     place = Place()
     heard = place.hear("x > 0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection, Sequence
 
 import pytest
 
@@ -13,7 +14,6 @@ from palio.client.session import CLOSE_S
 from palio.client.subscription import Subscription
 from palio.client.transport import Ear, Wire
 from palio.errors import IllegalMessage
-from palio.matching.protocol import RowMask
 from palio.matching.reference import Reference
 from palio.node.settings import Settings
 from palio.protocol.limits import FRAME_TRIES
@@ -85,14 +85,14 @@ async def test_what_no_broker_may_say_is_told_to_it(monkeypatch: pytest.MonkeyPa
     async with Network("line:1") as net:
         client, publisher = await net.connect("b1"), await net.connect("b1")
         heard = await client.subscribe("x > 0")
-        right = client._upstream.deliver
+        right = client._upstream.deliver_named
 
-        def refuses(message: Deliver, fresh: RowMask | None) -> None:
+        def refuses(message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]) -> None:
             if _is_bad(message):
                 raise IllegalMessage("the broker", "no")
-            right(message, fresh)
+            right(message, keys, unconfirmed)
 
-        monkeypatch.setattr(client._upstream, "deliver", refuses)
+        monkeypatch.setattr(client._upstream, "deliver_named", refuses)
         await publisher.publish({"x": 666})
         await publisher.publish({"x": 1})
         assert dict(await heard.receive()) == {"x": 1}

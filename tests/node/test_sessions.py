@@ -102,6 +102,19 @@ def test_a_gap_names_the_durable_subscription_that_lost_live_events() -> None:
     assert told(out) == [Gap(name, 2, 4, 2, 7), Gap(name, 3, 3, 1, -1), Gap(name, 5, 5, 1, 8)]
 
 
+def test_what_waits_does_not_say_for_which_subscriptions_it_is() -> None:
+    """An answer to a change of one of them may go before it."""
+    one, out = session(Budget(100 * SIZE)), list[Effect]()
+    named = msgspec.structs.replace(some(), subscriptions=(3,))
+    for _ in range(100):
+        one.offer(out, named, MANY)
+    one.seen(one.stream.sent)
+    one.drain(out)
+    said = [each.subscriptions for each in sent(out) if isinstance(each, Deliver)]
+    assert said == sorted(said, key=lambda each: each is None)
+    assert {*said} == {(3,), None}
+
+
 def test_a_lapse_is_told_at_once_where_there_is_room() -> None:
     one, out = session(Budget(100 * SIZE)), list[Effect]()
     one.lapse(out)

@@ -7,12 +7,13 @@ break, frames are damaged, brokers restart and clients stall or stay away. What 
 2. every publication is answered once; what is called durable is heard by every durable subscription
    that wants it, and what is said to be refused or unknown is not said to be accepted;
 3. nothing is heard twice under one durable subscription, nor live within one session or a move;
-4. once all is calm, what is subscribed is in force, with the newest values, and nothing else is.
+4. an event by itself is said to be for the subscriptions that want it, as they are at its client;
+5. once all is calm, what is subscribed is in force, with the newest values, and nothing else is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -78,6 +79,8 @@ class Client(Member):
         self.durably: dict[int, list[tuple[str, int]]] = {}
         self.live: list[tuple[str, int]] = []
         """What came since the session began, or since before a move."""
+        self.misnamed: list[str] = []
+        """Events that were said to be for others than want them."""
         self.heard_now: Message | None = None
         """What its broker is saying."""
         self.is_stalled = False
@@ -91,6 +94,22 @@ class Client(Member):
             self.durably.setdefault(message.key, []).extend(heard)
         elif message.key < 0:
             self.live += heard
+
+    def deliver_named(
+        self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
+    ) -> None:
+        super().deliver_named(message, keys, unconfirmed)
+        event = message.parcel.rows[0]
+        live = {key: each for key, each in self.standing.items() if not each.durable}
+        wanted = {
+            key
+            for key, each in live.items()
+            if parse_filter(each.filter).matches(event, each.values)
+        }
+        named = {key for key in keys if key in live and key not in unconfirmed}
+        found = named | wanted & set(unconfirmed)
+        if found != wanted:
+            self.misnamed.append(f"{event} was for {found}, not {wanted}")
 
     def renewed(self, *, may_have_missed: bool) -> None:
         super().renewed(may_have_missed=may_have_missed)
@@ -274,6 +293,8 @@ class Storm:
             light = [each for each in client.live if each not in self.durable]
             self._check_once(f"{client.name} live", light)
             self._check_first(client)
+            if client.misnamed:
+                self._fail(f"{client.name}: {client.misnamed[0]}")
         self._check_in_force()
         sessions = sum(node.status()["sessions"] for node in self.world.nodes.values())
         if sessions != len(self.clients):

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
-from palio.errors import Closed, NotPermitted
+from collections.abc import Collection, Sequence
+
+import pytest
+
+from palio.errors import Closed, IllegalMessage, NotPermitted
 from palio.model.events import stamped, to_batches
 from palio.node.settings import Settings
 from palio.protocol.limits import BACKOFF_MAX_S
-from palio.protocol.messages import UNCOUNTED, Ask, Deliver, Done, Parcel
+from palio.protocol.messages import UNCOUNTED, Ask, Deliver, Done, Parcel, Update
 from palio.protocol.requests import Outcome
 from palio.protocol.transitions import ALLOWED, Speaker, State
-from palio.simulation.member import Member
+from palio.simulation.member import Member, Surroundings
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 from tests.node.events import heard
@@ -175,3 +179,100 @@ def test_after_the_end_only_the_last_part_of_a_publication_is_answered() -> None
         member.core.publish(Parcel.of("", batch), [publication], durable=False, is_last=is_last)
         assert publication.levels == [""] * is_last
     assert isinstance(publication.error, Closed)
+
+
+class Named(Member):
+    """A client that notes for whom its broker says that an event is."""
+
+    def __init__(self, world: Surroundings, name: str, broker: str) -> None:
+        super().__init__(world, name, broker)
+        self.named: list[tuple[list[int], list[int]]] = []
+
+    def deliver_named(
+        self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
+    ) -> None:
+        super().deliver_named(message, keys, unconfirmed)
+        self.named.append((list(keys), sorted(unconfirmed)))
+
+
+def named_member(world: World) -> Named:
+    member = world.clients["a"] = Named(world, "a", "b1")
+    member.connect()
+    return member
+
+
+def test_of_an_event_by_itself_the_broker_says_for_which_subscriptions_it_is() -> None:
+    world = world_of(2)
+    member, publisher = named_member(world), world.client("p", "b2")
+    low, high = member.subscribe("x > 0"), member.subscribe("x > 5")
+    member.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    for x in (1, 6):
+        publisher.publish({"x": x})
+        world.run(1.0)
+    publisher.publish({"x": 6}, {"x": 7})
+    world.run(1.0)
+    assert member.named == [([low], []), ([low, high], [])]
+    assert heard(member).count(7) == 2, "of several it is not said, nor to a durable subscription"
+
+
+def test_what_is_changed_is_unconfirmed_until_the_broker_has_answered() -> None:
+    world = world_of(1)
+    member, publisher = named_member(world), world.client("p", "b1")
+    first, other = member.subscribe("x > :low", {"low": 0}), member.subscribe("x > 0")
+    publisher.publish({"x": 1})
+    world.run(1.0)
+    publisher.publish({"x": 2})
+    member.update(first, low=1)
+    member.update(first, low=5)
+    world.run(1.0)
+    publisher.publish({"x": 3})
+    world.run(1.0)
+    lose_session(world, member)
+    member.connect()
+    world.run(1.0)
+    publisher.publish({"x": 4})
+    world.run(1.0)
+    assert member.named[-3:] == [([first, other], [first]), ([other], []), ([other], [])]
+
+
+def test_a_change_that_was_refused_is_never_confirmed_until_all_is_said_again() -> None:
+    world = world_of(1)
+    member, publisher = named_member(world), world.client("p", "b1")
+    key = member.subscribe("x > :low", {"low": 0})
+    world.run(1.0)
+    member.ask(lambda id: Update(id, key, {"high": 1}))
+    member.update(key, low=0)
+    world.run(1.0)
+    publisher.publish({"x": 1})
+    world.run(1.0)
+    lose_session(world, member)
+    member.connect()
+    world.run(1.0)
+    publisher.publish({"x": 2})
+    world.run(1.0)
+    assert member.named == [([key], [key]), ([key], [])]
+    member.unsubscribe(key)
+    assert not member.core.unconfirmed
+
+
+def test_of_several_events_nobody_may_say_for_whom_they_are() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    (batch,) = to_batches([{"x": 1}, {"x": 2}])
+    with pytest.raises(IllegalMessage, match="several events"):
+        member.core.hear(
+            member.core.session, Deliver(Parcel("p", stamped(batch, 1, 0)), subscriptions=(1,))
+        )
+
+
+def test_while_a_client_moves_it_finds_out_itself() -> None:
+    world = world_of(2)
+    member, publisher = named_member(world), world.client("p", "b1")
+    member.subscribe("x > 0")
+    world.run(1.0)
+    member.core.move(member.core.session)
+    publisher.publish({"x": 1})
+    world.run(1.0)
+    assert (heard(member), member.named) == ([1], [])

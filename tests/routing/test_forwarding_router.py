@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from palio.matching.index import Index
+from palio.model.events import to_batch
+from palio.model.parcels import Parcel
 from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
-from palio.routing.messages import Batch, LinkState, Settled, Subscribe, Unsubscribe
-from palio.routing.protocol import IllegalMessage, Peer, Send
+from palio.routing.messages import Batch, LinkState, Settled, Subscribe, Unsubscribe, Update
+from palio.routing.protocol import (
+    IllegalMessage,
+    Matching,
+    Peer,
+    SelectorFactory,
+    Send,
+    wanting,
+)
+from palio.routing.reference_selector import ReferenceSelector
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, ask, attached, filters, parse, said
 
 
@@ -64,6 +75,28 @@ def test_events_go_to_all_who_asked_but_never_back() -> None:
         ALICE: [False, True],
         BOB: [False, True],
     }
+
+
+@pytest.mark.parametrize("selector", [ReferenceSelector, lambda: Matching(Index())])
+def test_of_an_event_by_itself_it_is_said_which_subscriptions_of_a_session_match(
+    selector: SelectorFactory,
+) -> None:
+    session = Peer.session("s")
+    broker = attached(Acyclic("b1", selector), ALICE, session, ONE)
+    for peer in (ALICE, session, ONE):
+        ask(broker, peer, *(Subscribe(key, parse(f"a > {key}")) for key in range(3)))
+    ask(broker, session, Subscribe(9, parse("a > :low"), {"low": 1}))
+    ask(broker, session, Update(9, {"low": 3}, 1), Unsubscribe(0))
+    batch = to_batch({"a": 2})
+    for sender, others in ((ONE, [ALICE, session]), (session, [ALICE, ONE])):
+        routes = broker.route(sender, Parcel.of("p", batch))
+        assert sorted(routes) == sorted(others)
+        assert routes.keys() == broker.route(sender, Parcel("p", batch)).keys()
+    routes = broker.route(ONE, Parcel.of("p", batch))
+    assert [wanting(routes, each) for each in (ALICE, session)] == [None, (1,)]
+    assert wanting(broker.route(ONE, Parcel("p", batch)), session) is None
+    broker.detach(session)
+    assert list(broker.route(ONE, Parcel.of("p", batch))) == [ALICE]
 
 
 @pytest.mark.parametrize(

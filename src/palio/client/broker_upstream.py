@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -319,6 +319,12 @@ class BrokerUpstream:
         parcel = message.parcel
         mask = unpack_mask(message.rows, len(parcel)) if fresh is None else fresh
         self.dispatcher.deliver(parcel, mask)
+
+    def deliver_named(
+        self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
+    ) -> None:
+        """An event by itself for these subscriptions, and perhaps for unconfirmed ones."""
+        self.dispatcher.deliver_named(message.parcel, keys, unconfirmed)
 
     def deliver_durable(self, message: Deliver) -> None:
         """Events for one durable subscription."""

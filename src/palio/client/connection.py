@@ -7,8 +7,9 @@
 ```
 
 The broker sends each batch once, whatever it matches; the client's own engine, which always has the
-newest parameters, finds out for whom it is. What no longer matches goes no further (strictness:
-parametric 3.3); it is counted as spurious.
+newest parameters, finds out for whom it is. Of an event by itself the broker says that, and the
+client asks only subscriptions that changed since. What no longer matches goes no further
+(strictness: parametric 3.3); it is counted as spurious.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ broker delivers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -125,6 +125,27 @@ class Dispatcher:
         self.spurious += int(np.count_nonzero(mask)) - wanted.events
         self.queue(wanted)
 
+    def deliver_named(
+        self, parcel: Parcel, numbers: Sequence[int], unconfirmed: Collection[int]
+    ) -> None:
+        """Queue an event by itself for the subscriptions that the broker says want it. Those with
+        changes that it has not confirmed are asked here.
+        """
+        registered = self._registered
+        wanting = [
+            registered[each] for each in numbers if each in registered and each not in unconfirmed
+        ]
+        if unconfirmed:
+            event = parcel.rows[0]
+            changed = [registered[each] for each in unconfirmed if each in registered]
+            wanting += [each for each in changed if not each.durable and each.concerns(event)]
+        if not wanting:
+            self.spurious += 1
+            return
+        if len(wanting) > 1:
+            wanting.sort(key=_number)  # who shares a queue hears in this order
+        self.queue(Recipients(Arrival(parcel), [(each, FIRST_ROW) for each in wanting], 1))
+
     def wanted(self, arrival: Arrival, mask: RowMask) -> Recipients:
         """Who wants which of some events, but for durable subscriptions."""
         if len(arrival) > FEW_EVENTS:
@@ -136,7 +157,7 @@ class Dispatcher:
             events += bool(wanting)
             for each in wanting:
                 found.setdefault(each, []).append(place)
-        ordered = sorted(found.items(), key=_number)  # who shares a queue hears in this order
+        ordered = sorted(found.items(), key=_number_of)  # who shares a queue hears in this order
         return Recipients(arrival, [(each, _places(of)) for each, of in ordered], events)
 
     def _wanting(self, event: Mapping[str, Any]) -> list[Registration]:
@@ -217,8 +238,12 @@ def _queued(
     return QueuedEvents(registration, few, _all(len(places)), entry)
 
 
-def _number(wanted: tuple[Registration, list[int]]) -> int:
+def _number(registration: Registration) -> int:
     """By which subscriptions are ordered."""
+    return registration.number
+
+
+def _number_of(wanted: tuple[Registration, list[int]]) -> int:
     return wanted[0].number
 
 

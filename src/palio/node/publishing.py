@@ -34,7 +34,7 @@ from palio.protocol.messages import (
     pack_mask,
     unpack_mask,
 )
-from palio.routing.protocol import Peer
+from palio.routing.protocol import Peer, wanting
 
 __all__ = ["Publishing", "check_numbered"]
 
@@ -345,20 +345,30 @@ class Publishing:
         self.routed += len(parcel)
         for peer, mask in ways.items():
             if peer.is_client:
-                self._deliver(peer, parcel, mask, durable=durable)
+                self._deliver(peer, parcel, mask, wanting(ways, peer), durable=durable)
             else:
                 neighbour = self._core.neighbours.get(peer.name)
                 if neighbour is not None:
                     self._pass_on(neighbour, parcel, mask, durable=durable)
 
-    def _deliver(self, peer: Peer, parcel: Parcel, mask: RowMask, *, durable: bool) -> None:
+    def _deliver(
+        self,
+        peer: Peer,
+        parcel: Parcel,
+        mask: RowMask,
+        keys: tuple[int, ...] | None,
+        *,
+        durable: bool,
+    ) -> None:
         place = self._core.by_peer.get(peer)
         if place is None or (durable and place[1] >= 0):
             return
         session, key = place
         sent, rows = _part(session, parcel, mask)
         self.delivered += 1 if len(parcel) == 1 else int(mask.sum())
-        session.offer(self._core.out, Deliver(sent, rows, key), self._core.settings.queue_bytes)
+        named = keys if key < 0 else None
+        message = Deliver(sent, rows, key, subscriptions=named)
+        session.offer(self._core.out, message, self._core.settings.queue_bytes)
 
     def _pass_on(
         self, neighbour: Neighbour, parcel: Parcel, mask: RowMask, *, durable: bool

@@ -117,6 +117,9 @@ class PeerSession:
         if self.has_room and not self._queue:
             self.say(out, message)
             return
+        if isinstance(message, Deliver) and message.subscriptions is not None:
+            # Answers overtake what waits: by then the receiver may have changed them.
+            message = Deliver(message.parcel, message.rows, message.key, message.entry)
         size = size_of(message)
         self._queue.append((message, size))
         self._account(size)

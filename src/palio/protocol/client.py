@@ -12,7 +12,7 @@ While a client moves it has two sessions: what both brokers deliver is given on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -52,6 +52,9 @@ from palio.protocol.requests import DONE, Outcome, Request, Requests, Waiter, te
 __all__ = ["Application", "ClientCore"]
 
 
+_REFUSED: Final = 0
+
+
 class Application(Protocol):
     """Whom a client serves: the shell's side of `ClientCore`."""
 
@@ -60,6 +63,13 @@ class Application(Protocol):
 
     def deliver(self, message: Deliver, fresh: RowMask | None) -> None:
         """Events for whoever wants them; `fresh`: only these rows, as others came before."""
+
+    def deliver_named(
+        self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
+    ) -> None:
+        """An event by itself for the subscriptions of these keys, but for those that are
+        `unconfirmed`: it is for them if they want it, named or not.
+        """
 
     def deliver_durable(self, message: Deliver) -> None:
         """Events for one durable subscription, which may have come before: see `Receipts`."""
@@ -98,6 +108,10 @@ class ClientCore:
         self._requests = Requests()
         self._subscribed: dict[int, None] = {}
         """The keys of what the broker is to have subscribed."""
+        self.unconfirmed: dict[int, int] = {}
+        """The keys of subscriptions that the broker may know otherwise than they are here, and the
+        number of the change that it has yet to confirm; `_REFUSED` if it refused one."""
+        self._changes = 0
         self._advertised: dict[int, Advertise] = {}
         self._leaving: dict[int, Subscribe] = {}
         """Durable subscriptions whose end the broker has not confirmed."""
@@ -141,7 +155,26 @@ class ClientCore:
             self._subscribed[request.key] = None
         elif isinstance(request, Advertise):
             self._advertised[request.key] = request
-        self._say(request, [waiter])
+        waiters = [waiter]
+        if isinstance(request, Subscribe | Replace | Update):
+            waiters.insert(0, self._unconfirmed_change(request))
+        self._say(request, waiters)
+
+    def _unconfirmed_change(self, request: Subscribe | Replace | Update) -> Waiter:
+        """Until this is confirmed, what the broker delivers may be for what was before. A refused
+        change is in force here until the subscription is described anew.
+        """
+        key = request.key
+        self._changes += 1
+        if not isinstance(request, Update) or self.unconfirmed.get(key) != _REFUSED:
+            self.unconfirmed[key] = self._changes
+        return partial(self._confirmed, key, self._changes)
+
+    def _confirmed(self, key: int, change: int, outcome: Outcome) -> None:
+        if isinstance(outcome, Failed) and key in self._subscribed:
+            self.unconfirmed[key] = _REFUSED
+        elif self.unconfirmed.get(key) == change:
+            del self.unconfirmed[key]
 
     def take_up(self, key: int) -> None:
         """The session was begun by another program, which has subscribed under this key."""
@@ -156,6 +189,7 @@ class ClientCore:
         if described is not None and described.durable:
             self._leaving[key] = described
         del self._subscribed[key]
+        self.unconfirmed.pop(key, None)
         self._say(request, [partial(self._has_left, key), waiter])
         return True
 
@@ -283,6 +317,10 @@ class ClientCore:
         if message.key != -1:
             if session is self.session:  # another that is being left has its own numbers
                 self._application.deliver_durable(message)
+        elif self._crossing is None and message.subscriptions is not None:
+            if len(parcel) != 1:
+                raise IllegalMessage("the broker", "several events, and for whom they are")
+            self._application.deliver_named(message, message.subscriptions, self.unconfirmed)
         elif self._crossing is None:
             self._application.deliver(message, None)
         else:
@@ -341,7 +379,9 @@ class ClientCore:
             if described is None:
                 del self._subscribed[key]
             else:
-                self._say(described, [*waiting.pop(key, []), partial(self._declared, key)])
+                waiters = waiting.pop(key, [])
+                waiters += [self._unconfirmed_change(described), partial(self._declared, key)]
+                self._say(described, waiters)
 
     def _declared(self, key: int, outcome: Outcome) -> None:
         """End a subscription that the broker refuses although it was in force before."""

@@ -302,8 +302,9 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     failure: Failure
 
 
-class Deliver(msgspec.Struct, frozen=True, tag=True):
-    """Events for a session: the receiver finds out by its own filters for which subscriptions.
+class Deliver(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Events for a session. An event by itself names the `subscriptions` that it is for, as the
+    broker knows them; of others the receiver finds that out by its own filters.
 
     With a `key` they are for that durable subscription alone. With an `entry` they come out of
     custody, and it is what to acknowledge; without, they were published for those who are here.
@@ -313,6 +314,9 @@ class Deliver(msgspec.Struct, frozen=True, tag=True):
     rows: bytes | None = None
     key: int = -1
     entry: Number = 0
+    subscriptions: tuple[Number, ...] | None = None
+    """Their keys; None if the broker has not found out, or an answer to a change of one of them
+    may have come before. What the receiver has changed and has no answer for it looks at itself."""
 
 
 class Gap(msgspec.Struct, frozen=True):

@@ -111,11 +111,17 @@ class ForwardingRouter:
         return self._flush(sender, message.wave)
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """See `Router`."""
-        found = {
-            self.subscriptions.peer_of(destination): mask
-            for destination, mask in self.selector.route(parcel).items()
-        }
+        """See `Router`. An event by itself is matched for sessions' subscriptions, and not only
+        for sessions: a client then need not find out again for which of them it is.
+        """
+        found: dict[Peer, RowMask]
+        if parcel.values is not None and parcel.event is not None:
+            found = self.subscriptions.routes(self.selector.match_event(parcel.event))
+        else:
+            found = {
+                self.subscriptions.peer_of(destination): mask
+                for destination, mask in self.selector.route(parcel).items()
+            }
         found.pop(sender, None)
         return found
 

@@ -33,7 +33,7 @@ from palio.routing.messages import (
 from palio.routing.normalized import Stated
 from palio.routing.parameters import bound, changes, lift
 from palio.routing.poset import ADVERTISEMENTS, SUBSCRIPTIONS, Poset
-from palio.routing.protocol import IllegalMessage, Peer, Role, Selector
+from palio.routing.protocol import IllegalMessage, Peer, Role, Routes, Selector
 
 __all__ = ["Ledger", "PeerRequest"]
 
@@ -44,9 +44,13 @@ class PeerRequest:
     Of an advertisement, which has no variables, `filter` and `bound` are the advertisement.
     """
 
-    __slots__ = ("bound", "filter", "handle", "is_lifted", "values", "version")
+    __slots__ = ("bound", "filter", "handle", "is_lifted", "key", "peer", "values", "version")
 
-    def __init__(self, filter: Stated, values: Bindings, bound: Stated) -> None:
+    def __init__(
+        self, peer: Peer, key: int, filter: Stated, values: Bindings, bound: Stated
+    ) -> None:
+        self.peer = peer
+        self.key = key
         self.filter = filter
         self.values = dict(values)
         self.bound = bound
@@ -123,6 +127,8 @@ class Ledger:
         self._own: dict[Peer, tuple[Poset, dict[Stated, int]]] = {}
         self._numbers: dict[Peer, int] = {}
         self._peers: dict[int, Peer] = {}
+        self._by_handle: dict[int, PeerRequest] = {}
+        """What the selector has, by its keys for them."""
         self._next_handle = 0
         self._next_number = 0
         self._told: dict[Peer, dict[Stated, int]] = {}
@@ -163,6 +169,14 @@ class Ledger:
     def peer_of(self, destination: int) -> Peer:
         """The peer behind a destination of the selector."""
         return self._peers[destination]
+
+    def routes(self, handles: Iterable[int]) -> Routes:
+        """Where an event goes that matches so in the selector."""
+        found, by_handle = Routes(), self._by_handle
+        for handle in handles:
+            entry = by_handle[handle]
+            found.add(entry.peer, entry.key)
+        return found
 
     # --- reading requests ---
 
@@ -272,12 +286,13 @@ class Ledger:
                 self._drop(peer, keys[narrower])
             poset.add(step.bound)
             keys[step.bound] = step.key
-        entry = PeerRequest(step.filter, step.values, step.bound)
+        entry = PeerRequest(peer, step.key, step.filter, step.values, step.bound)
         self.entries[peer][step.key] = entry
         self.table.add(peer, step.bound)
         if self._selector is not None:
             entry.handle = self._next_handle
             self._next_handle += 1
+            self._by_handle[entry.handle] = entry
             destination = self._numbers[peer]
             self._selector.add(entry.handle, step.filter, step.values, destination)
 
@@ -327,6 +342,7 @@ class Ledger:
         self.table.remove(peer, entry.bound)
         if self._selector is not None:
             self._selector.remove(entry.handle)
+            del self._by_handle[entry.handle]
 
     def _drop_covered(self, peer: Peer, bound: Stated) -> None:
         for key, entry in list(self.entries[peer].items()):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -27,11 +27,13 @@ __all__ = [
     "Peer",
     "Role",
     "Router",
+    "Routes",
     "Selector",
     "SelectorFactory",
     "Send",
     "narrowed",
     "routed",
+    "wanting",
 ]
 
 
@@ -89,6 +91,29 @@ class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         return f"{self.role.name.lower()} {self.name}"
 
 
+class Routes(dict[Peer, RowMask]):
+    """Where an event by itself goes, and for which subscriptions of each session, by their keys.
+
+    Whoever routes many events, or has matched them elsewhere, answers with a plain dictionary.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.named: dict[Peer, list[int]] = {}
+
+    def add(self, peer: Peer, key: int) -> None:
+        """A subscription of a peer matches."""
+        self[peer] = ONE_ROW
+        if peer.role is Role.SESSION:
+            self.named.setdefault(peer, []).append(key)
+
+
+def wanting(routes: Mapping[Peer, RowMask], peer: Peer) -> tuple[int, ...] | None:
+    """The keys of a session's subscriptions that match, if it was found out which."""
+    keys = routes.named.get(peer) if isinstance(routes, Routes) else None
+    return None if keys is None else tuple(keys)
+
+
 class Send(NamedTuple):
     """An instruction to the shell: deliver a message to a peer, in order with its others."""
 
@@ -138,6 +163,9 @@ class Selector(Protocol):
     def route(self, parcel: Parcel) -> dict[int, RowMask]:
         """For each destination with any match, which rows go there."""
 
+    def match_event(self, event: Mapping[str, Any]) -> list[int]:
+        """The keys of the filters that one event matches."""
+
 
 SelectorFactory: TypeAlias = Callable[[], Selector]
 
@@ -167,6 +195,11 @@ class Matching:
     def route(self, parcel: Parcel) -> dict[int, RowMask]:
         """See `Selector`."""
         return routed(self._matcher, parcel)
+
+    def match_event(self, event: Mapping[str, Any]) -> list[int]:
+        """See `Selector`."""
+        keys: list[int] = self._matcher.match_event(event).tolist()
+        return keys
 
 
 def routed(matcher: Matcher, parcel: Parcel) -> dict[int, RowMask]:

@@ -77,18 +77,29 @@ class ReferenceSelector:
                 found[destination][place] = True
         return found
 
+    def match_event(self, event: Mapping[str, Any]) -> list[int]:
+        """See `Selector`."""
+        if self._stale:
+            self._refresh()
+        buckets = self._tried(event)
+        return [key for each in buckets for key, (_, test) in each.items() if test(event)]
+
     def _destinations(self, row: Mapping[str, Any]) -> dict[int, None]:
         hit: dict[int, None] = {}
+        for bucket in self._tried(row):
+            for destination, test in bucket.values():
+                if destination not in hit and test(row):
+                    hit[destination] = None
+        return hit
+
+    def _tried(self, row: Mapping[str, Any]) -> list[_Bucket]:
+        """The filters that an event may match."""
         buckets = [self._others]
         for name, by_value in self._by_point.items():
             value = row.get(name)
             if value is not None:
                 buckets.append(by_value.get((kind_of(value), coordinate(value)), _NOTHING))
-        for bucket in buckets:
-            for destination, test in bucket.values():
-                if destination not in hit and test(row):
-                    hit[destination] = None
-        return hit
+        return buckets
 
     def _refresh(self) -> None:
         """File what changed since events last came: updates may be many more than events."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -388,6 +388,13 @@ class Guest:
     def deliver(self, message: Deliver, fresh: RowMask | None) -> None:
         """See `Application`."""
         del fresh
+        self._hear(message)
+
+    def deliver_named(
+        self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
+    ) -> None:
+        """See `Application`: there is one subscription."""
+        del keys, unconfirmed
         self._hear(message)
 
     def deliver_durable(self, message: Deliver) -> None:

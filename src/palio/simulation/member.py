@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Final, Protocol
@@ -12,6 +12,7 @@ import msgspec
 from palio.errors import IllegalMessage, PalioError, Unreachable
 from palio.matching.protocol import RowMask
 from palio.model.events import rows, to_batches
+from palio.model.parcels import ONE_ROW
 from palio.protocol.client import ClientCore
 from palio.protocol.client_session import ClientSession
 from palio.protocol.limits import PROTOCOL_VERSION
@@ -401,6 +402,13 @@ class Member:
         """Events for whoever wants them."""
         parcel = message.parcel
         self.hear(message, unpack_mask(message.rows, len(parcel)) if fresh is None else fresh)
+
+    def deliver_named(
+        self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
+    ) -> None:
+        """An event by itself, for these subscriptions."""
+        del keys, unconfirmed
+        self.hear(message, ONE_ROW)
 
     def deliver_durable(self, message: Deliver) -> None:
         """Events for one durable subscription."""
