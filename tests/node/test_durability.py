@@ -188,6 +188,7 @@ def session() -> Session:
         (5, Visit("alice/1", 2), True),
         (4, Visit("alice/2", 9), False),
         (6, Visit("alice/2", 1), True),
+        (6, Visit("alice/1", 0), True),
         (4, NO_VISIT, False),
         (6, NO_VISIT, True),
     ],

@@ -154,6 +154,22 @@ def test_a_move_that_is_taken_back_takes_its_durable_subscription_back() -> None
     assert homes == [1, 0]
 
 
+def test_what_the_session_that_is_left_says_late_takes_no_durable_subscription() -> None:
+    """Both are at one broker, which hears last what was said first."""
+    world = world_of(2)
+    member, publisher = world.client("a", "b1"), world.client("p", "b1")
+    world.run(1.0)
+    world.delay("b1", "b2", 0.5)  # so long it takes until the one session is left
+    member.cut()
+    member.subscribe("x > 0", durable="d")
+    member.move_over("b1")
+    world.run(5.0)
+    publisher.publish({"x": 1}, durable=True)
+    world.run(2.0)
+    assert world.nodes["b1"].status()["sessions"] == 2, "the member's and the publisher's"
+    assert heard(member) == [1]
+
+
 def test_a_second_move_knows_what_came_before_the_first() -> None:
     world = world_of(2)
     member = world.client("a", "b1")

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from palio.errors import (
+    Closed,
     IllegalMessage,
     InvalidBinding,
     InvalidInput,
@@ -193,10 +194,11 @@ class RequestHandler:
         lease_s = check_seconds(request.lease_s, "lease_s") or core.settings.lease_s
         subject = f"{session.owner}/{name}"
         had_ended = subject not in core.durability.here and core.durability.was_here(subject)
-        known = core.durability.here.get(subject)
+        known, visit = core.durability.here.get(subject), Visit(session.publisher, request.visit)
         if known is not None:
+            if known.visit.follows(visit):  # said in a session that is left, and late
+                raise Closed(f"{subject} is heard in a later session of the same client")
             core.release(known)  # whoever had it before has it no longer
-        visit = Visit(session.publisher, request.visit)
         durable, operations = self._put(subject, visit, narrowed, request.values, lease_s)
         core.durability.custody.rewind(subject)
         durable.session, durable.key = session, request.key

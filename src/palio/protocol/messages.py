@@ -377,6 +377,7 @@ class Visit(NamedTuple):
     publisher: str = ""
     """The name that what it publishes bears: no other client has it, and no later life of it."""
     number: Number = 0
+    """From 1 on; 0 of a client that does not count."""
 
     def follows(self, other: Visit) -> bool | None:
         """Whether it is the later one; None if that is not known.
@@ -384,7 +385,8 @@ class Visit(NamedTuple):
         >>> Visit("ann/1", 3).follows(Visit("ann/1", 2)), Visit("ann/1", 3).follows(Visit("bob/1"))
         (True, None)
         """
-        if self.publisher != other.publisher or self.number == other.number:
+        numbers = {self.number, other.number}
+        if self.publisher != other.publisher or len(numbers - {0}) < 2:
             return None
         return self.number > other.number
 
