@@ -212,7 +212,7 @@ def test_text_tests_that_wait_for_a_merge_are_limited(
     index = Index(jobs.append)
     for number in range(8):
         index.add(number, scanning(number))
-    index.match_event({"s": "a"})
+    assert index.explain_plan(1).layers, "all are compiled"
 
     def replace(number: int) -> None:
         index.add(number, parsed("s = 'a'"))

@@ -8,14 +8,14 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from palio.matching import building, snapshots, store, warming
+from palio.matching import building, held, snapshots, store, warming
 from palio.matching.building import merged_layers
 from palio.matching.compiled import CompiledLayer
 from palio.matching.index import Index
 from palio.matching.reference import Reference
 from palio.matching.snapshots import MergeJob, State
 from palio.matching.subscriptions import Subscription
-from palio.model import Filter, to_batches
+from palio.model import Filter, to_batch, to_batches
 from tests.matching.test_index import check_equal, pairs, parsed
 
 
@@ -110,8 +110,8 @@ def shaped(key: int) -> Filter:
 def test_with_a_spare_thread_filters_of_any_shape_are_compiled_in_slices(
     rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever was added, nobody compiles or joins more at once than a slice; the rest is left to
-    jobs, whenever these are done.
+    """Whatever was added, nobody compiles or joins much at once; the rest is left to jobs, whenever
+    these are done.
     """
     warming.warm()
     compiled: list[int] = []
@@ -119,7 +119,7 @@ def test_with_a_spare_thread_filters_of_any_shape_are_compiled_in_slices(
     compile_, join = snapshots._compiled, building.joined
 
     def compiling(added: Any, *others: Any) -> Any:
-        compiled.append(sum(map(snapshots.work_of, added.values())))
+        compiled.append(sum(map(held.work_of, added.values())))
         return compile_(added, *others)
 
     def joining(layers: Any, *others: Any) -> Any:
@@ -128,7 +128,8 @@ def test_with_a_spare_thread_filters_of_any_shape_are_compiled_in_slices(
 
     monkeypatch.setattr(snapshots, "_compiled", compiling)
     monkeypatch.setattr(building, "joined", joining)
-    monkeypatch.setattr(store, "SLICE_WORK", 60)
+    monkeypatch.setattr(store, "CATCH_UP_WORK", 30)
+    monkeypatch.setattr(store, "MOST_WORK", 60)
     monkeypatch.setattr(store, "MERGE_LAYERS", 12)
     monkeypatch.setattr(store, "SLICE_JOINED", 300)
     monkeypatch.setattr(snapshots, "CHASE_WORK", 30)
@@ -143,7 +144,7 @@ def test_with_a_spare_thread_filters_of_any_shape_are_compiled_in_slices(
             reference.remove(key - 3)
         for engine in (index, reference):
             engine.add(key, shaped(key), destination=key % 11)
-        most_work = max(most_work, snapshots.work_of(Subscription(shaped(key), {}, 0)))
+        most_work = max(most_work, held.work_of(Subscription(shaped(key), {}, 0)))
         assert max(compiled, default=0) <= 60 + most_work
         assert max(sizes, default=0) <= 300
         if rng.random() < 0.02:
@@ -158,32 +159,20 @@ def test_with_a_spare_thread_filters_of_any_shape_are_compiled_in_slices(
     check_equal(index, reference, events)
 
 
-def test_without_one_a_reader_compiles_what_was_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "SLICE_WORK", 1)
-    index = Index()
+def test_without_one_a_batch_compiles_what_was_noted_and_a_single_event_does_not() -> None:
+    index, event = Index(), {"x": 1, "s": "a1"}
     for key in range(20):
         index.add(key, shaped(key))
-    assert index._store._state.latest.count == 0
-    assert index.match_event({"x": 1, "s": "a1"}).tolist() == matched(20, {"x": 1, "s": "a1"})
+    latest = index._store._state.latest
+    assert index.match_event(event).tolist() == matched(20, event)
+    assert index._store._state.latest is latest
+    assert latest.count == 0
+    assert index.match(to_batch(event)).keys.tolist() == matched(20, event)
+    assert index._store._state.latest.count == 20
 
 
 def matched(count: int, event: dict[str, Any]) -> list[int]:
     return [key for key in range(count) if shaped(key).matches(event)]
-
-
-@pytest.mark.parametrize(
-    ("text", "values", "work"),
-    [
-        ("x IN (1, 2, 3)", {}, 5),
-        ("x IN :many AND y = 1", {"many": [1, 2, 3]}, 6),
-        ("x = 1 OR s LIKE '%a'", {}, 3),
-        ("x = 1 AND LENGTH(s) > 2", {}, 3),
-    ],
-)
-def test_work_counts_constraints_and_constants(
-    text: str, values: dict[str, Any], work: int
-) -> None:
-    assert snapshots.work_of(Subscription(parsed(text), values, 0)) == work
 
 
 def test_constants_are_not_checked_again_when_they_are_compiled(

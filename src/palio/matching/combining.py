@@ -24,7 +24,7 @@ from palio.matching.layers import CodedBatch, Counts, Found, Layer, Longs, Words
 from palio.matching.protocol import Matches, RowMask
 from palio.matching.recent import NOTHING_RECENT, RecentLayer
 from palio.matching.segment import Segment
-from palio.matching.snapshots import Snapshot
+from palio.matching.snapshots import Lone, Snapshot
 
 __all__ = ["Combiner", "coded", "match_event", "route", "route_event"]
 
@@ -42,22 +42,32 @@ MAX_CODES: Final = 1 << 24
 _NO_LONGS: Final = np.zeros(0, np.int64)
 
 
-def match_event(snapshot: Snapshot, event: Mapping[str, Any]) -> Longs:
+def match_event(lone: Lone, event: Mapping[str, Any]) -> Longs:
     """The keys that one event matches, ascending. What is no event is refused."""
-    if not snapshot.compiled:
+    base, held = lone.base, lone.held
+    if not base.compiled:
         check_event(event)  # a compiled layer does so as it codes it
-    found = [layer.match_event(event) for layer in snapshot.layers]
+    found = [layer.match_event(event) for layer in base.layers]
+    if len(held):
+        found = [held.left(keys) for keys in found]
+        found.append(np.array(held.match(event), np.int64))
     if len(found) == 1:
         return found[0]
     keys = np.concatenate([_NO_LONGS, *found])
-    return np.unique(keys) if snapshot.is_guarded else np.sort(keys)
+    return np.unique(keys) if base.is_guarded else np.sort(keys)
 
 
-def route_event(snapshot: Snapshot, event: Mapping[str, Any]) -> list[int]:
+def route_event(lone: Lone, event: Mapping[str, Any]) -> list[int]:
     """The destinations that one event goes to, ascending."""
+    base, held = lone.base, lone.held
     hit: set[int] = set()
-    for layer in snapshot.layers:
-        hit.update(layer.route_event(event).tolist())
+    for layer in base.layers:
+        keys = layer.match_event(event)
+        if len(held):
+            keys = held.left(keys)
+        hit.update(layer.destinations_of(keys).tolist())
+    if len(held):
+        hit.update(map(held.destination, held.match(event)))
     return sorted(hit)
 
 

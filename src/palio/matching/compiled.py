@@ -138,9 +138,9 @@ class CompiledLayer:
         """See `Layer`."""
         return self.destinations.route(self.segment, batch.codes, self.tombstones)
 
-    def route_event(self, event: Mapping[str, Any]) -> Longs:
+    def destinations_of(self, keys: Longs) -> Longs:
         """See `Layer`."""
-        return self.destinations.of(self.match_event(event))
+        return self.destinations.of(keys)
 
     def memory(self) -> dict[str, int]:
         """Bytes by part."""

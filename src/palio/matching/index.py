@@ -40,11 +40,11 @@ from palio.matching.combining import Combiner
 from palio.matching.compile.ranges import RowTemplate
 from palio.matching.compile.terms import Guard, table_templates
 from palio.matching.compiled import CompiledLayer
-from palio.matching.kernels.registry import ready
+from palio.matching.kernels.registry import Kernels, ready
 from palio.matching.layers import Longs
 from palio.matching.plans import LayerPlan, Plan
 from palio.matching.protocol import Matches, RowMask
-from palio.matching.snapshots import Snapshot
+from palio.matching.snapshots import Lone, Snapshot
 from palio.matching.store import LayerStore
 from palio.matching.subscriptions import (
     Subscription,
@@ -233,7 +233,7 @@ class Index:
         >>> index.match_event({"price": 9.5}).tolist()
         [7]
         """
-        return combining.match_event(self._snapshot(1), event)
+        return combining.match_event(self._lone(), event)
 
     def route(self, events: pa.RecordBatch) -> dict[int, RowMask]:
         """For each destination with any match, which rows go there."""
@@ -249,7 +249,7 @@ class Index:
         >>> index.route_event({"price": 9.5})
         [1]
         """
-        return combining.route_event(self._snapshot(1), event)
+        return combining.route_event(self._lone(), event)
 
     def counts(self, events: pa.RecordBatch) -> tuple[Longs, Longs]:
         """The keys that any event of a batch matches, ascending, and how many do.
@@ -284,8 +284,15 @@ class Index:
 
     def _snapshot(self, events: int) -> Snapshot:
         """All changes made before, for this many events."""
-        kernels = ready() or self._warm_up.kernels(self._store.rows * events)
-        return self._store.snapshot(kernels, events)
+        return self._store.snapshot(self._kernels(events), events)
+
+    def _lone(self) -> Lone:
+        """All changes made before, for a single event."""
+        return self._store.lone(self._kernels(1))
+
+    def _kernels(self, events: int) -> Kernels | None:
+        """The kernels, if this many events are worth them."""
+        return ready() or self._warm_up.kernels(self._store.rows * events)
 
     # --- files ---
 

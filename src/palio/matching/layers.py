@@ -75,8 +75,8 @@ class Layer(Protocol):
     def route(self, batch: CodedBatch) -> Routed:
         """The events that go to each destination."""
 
-    def route_event(self, event: Mapping[str, Any]) -> Longs:
-        """The destinations that one event goes to, some of them repeatedly."""
+    def destinations_of(self, keys: Longs) -> Longs:
+        """The destinations of some keys that it has."""
 
 
 def in_room(events: int, room: int, fill: Callable[[Longs, Longs, int], int]) -> Found:

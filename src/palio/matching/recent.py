@@ -9,6 +9,7 @@ changed; the compiled layers only get tombstones. A recent layer never changes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from math import isnan
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from palio.matching.change_log import ChangeLog
 from palio.matching.coding import Columns
-from palio.matching.compile.cuts import Numbers, SlotCuts, Universe, ordered
+from palio.matching.compile.cuts import Numbers, SlotCuts, Universe
 from palio.matching.compile.rows import IntervalTable, assembled
 from palio.matching.compiled import CompiledLayer
 from palio.matching.destinations import in_pieces
@@ -118,9 +119,7 @@ class RecentLayer:
 
     def match(self, batch: CodedBatch) -> Found:
         """See `Layer`."""
-        return self._match(batch.codes)
-
-    def _match(self, codes: Codes) -> Found:
+        codes = batch.codes
         events = codes.shape[1]
         if events <= FEW_EVENTS:
             offsets = np.zeros(events + 1, np.int64)
@@ -138,8 +137,8 @@ class RecentLayer:
     def match_event(self, event: Mapping[str, Any]) -> Longs:
         """See `Layer`; values of attributes that no filter names are not checked."""
         slot_of = self.columns.slot_of
-        ints, floats, kinds = ([0] * len(slot_of) for _ in range(3))
-        values: list[float] = list(map(float, floats))
+        kinds, ints = [0] * len(slot_of), [0] * len(slot_of)
+        floats = [0.0] * len(slot_of)
         for name, value in event.items():
             slot = slot_of.get(name)
             if slot is None or value is None:
@@ -148,11 +147,17 @@ class RecentLayer:
             if type(number) is int:
                 ints[slot], kinds[slot] = number, 1
             elif type(number) is float and not isnan(number):
-                values[slot], kinds[slot] = number, 2
-        codes = self.kernels.code_numbers(
-            self.cuts, np.array(kinds, np.int8), np.array(ints, np.int64), ordered(np.array(values))
-        )
-        return self._match(codes)[1]
+                floats[slot], kinds[slot] = number, 2
+        ranks = np.empty(max(1, len(self)), np.int32)
+        total = self.kernels.match_recent_event(
+            self._single_addresses, np.array(kinds, np.int8), np.array(ints, np.int64),
+            np.array(floats, np.float64).view(np.int64), ranks,
+        )  # fmt: skip
+        return self.rows.keys.take(ranks[:total])
+
+    @cached_property
+    def _single_addresses(self) -> Longs:
+        return addresses_of((*self.rows, *self.cuts))
 
     def count(self, batch: CodedBatch) -> Counts:
         """See `Layer`."""
@@ -168,10 +173,9 @@ class RecentLayer:
 
         return in_pieces(names, codes.shape[1], fill)
 
-    def route_event(self, event: Mapping[str, Any]) -> Longs:
+    def destinations_of(self, keys: Longs) -> Longs:
         """See `Layer`."""
-        places = np.searchsorted(self.rows.keys, self.match_event(event))
-        return self.rows.destinations.take(places)
+        return self.rows.destinations.take(np.searchsorted(self.rows.keys, keys))
 
     # --- as a compiled layer ---
 

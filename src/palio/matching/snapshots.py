@@ -3,14 +3,15 @@
 A writer only notes a change. The next reader takes in what was noted since the last one looked:
 comparisons with numbers go into the recent layer (`recent.py`), other filters are compiled into a
 small layer. Small layers are joined by size. Where another thread joins them too, `SLICE_JOINED`
-bounds what is joined here.
+bounds what is joined here. For a single event that is too much: it is matched with a snapshot that
+there is, and with what changed since as it is (`held.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import inf
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,24 +19,20 @@ from palio.matching.building import layer_of, merged_layers, tiered
 from palio.matching.change_log import ChangeLog, is_recent
 from palio.matching.compile.terms import Guard, single_templates
 from palio.matching.compiled import CompiledLayer
+from palio.matching.held import Change, Held, work_of
 from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Layer
 from palio.matching.recent import RecentLayer
 from palio.matching.subscriptions import Subscription
-from palio.model.constraints import Constraint
 
 __all__ = [
     "SLICE_JOINED",
-    "Change",
+    "Lone",
     "MergeJob",
     "Snapshot",
     "State",
-    "work_of",
 ]
 
-
-Change: TypeAlias = tuple[int, Subscription | None]
-"""A key, and what it has from now on; None if nothing."""
 
 MAX_RECENT_ROWS: Final = 32_768
 """A recent layer with more rows is compiled: each row is tried, one by one, on single events."""
@@ -54,8 +51,6 @@ CHASE_WORK: Final = 256
 
 CHASE_CHANGES: Final = 512
 """...and no more changes, of any sort, than it notes again in a millisecond."""
-
-LISTS: Final = (tuple, list, set, frozenset)
 
 SLICE_JOINED: Final = 4_096
 """What a reader or writer joins into one small layer if there is a thread for more, 20 ms of work:
@@ -102,6 +97,15 @@ class Snapshot:
         return self.compiled if recent is None else (*self.compiled, recent)
 
 
+class Lone(NamedTuple):
+    """What single events are matched with: a snapshot, and what changed since, as it is."""
+
+    base: Snapshot
+    held: Held
+    seen: int
+    """The number of changes that are in both."""
+
+
 class State:
     """Compiled layers, and the changes to them since, in order.
 
@@ -110,7 +114,9 @@ class State:
     what it made of them for the next one.
     """
 
-    __slots__ = ("changes", "largest", "latest", "layers", "log", "most_joined", "rows", "work")
+    __slots__ = (
+        "_lone", "changes", "largest", "latest", "layers", "log", "most_joined", "rows", "work",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -128,6 +134,7 @@ class State:
         """What there is to compile in all changes: their constraints and constants."""
         self.latest = Snapshot(0, layers)
         """The snapshot with most changes that any reader has made."""
+        self._lone = Lone(self.latest, Held(), 0)
         sizes = [layer.rows for layer in layers]
         self.rows, self.largest = sum(sizes), max(sizes, default=0)
         for key, subscription in changes:
@@ -149,6 +156,17 @@ class State:
             layers, recent = self._caught_up(latest, count, kernels)
             latest = self.latest = Snapshot(count, layers, recent, work)
         return latest
+
+    def lone(self) -> Lone:
+        """The same for single events, without compiling anything."""
+        base, lone = self.latest, self._lone
+        count = len(self.changes)
+        if lone.base is not base:
+            lone = Lone(base, Held(), base.count)
+        if lone.seen < count:
+            held = lone.held.after(self.changes[lone.seen : count])
+            lone = self._lone = Lone(base, held, count)
+        return lone
 
     def _caught_up(
         self, latest: Snapshot, count: int, kernels: Kernels | None
@@ -202,6 +220,7 @@ class State:
         state.changes, state.log, state.work = self.changes[:count], self.log, self.work
         state.most_joined = inf
         state.latest = self.latest if self.latest.count <= count else Snapshot(0, self.layers)
+        state._lone = Lone(state.latest, Held(), state.latest.count)
         return state
 
 
@@ -231,19 +250,6 @@ def _compiled(
         layer_of(guarded, None, kernels, guards) if guarded else None,
     )
     return tuple(layer for layer in found if layer is not None)
-
-
-def work_of(subscription: Subscription) -> int:
-    """What there is to compile in a subscription: its constraints and constants, about 10 us each.
-
-    >>> import palio
-    >>> work_of(Subscription(palio.parse("x IN (1, 2, 5) OR s LIKE '%a'"), {}, 0))
-    6
-    """
-    parts = [part for each in subscription.filter.conjunctions for part in each.parts]
-    operands = [part.operand for part in parts if isinstance(part, Constraint)]
-    lists = [each for each in (*operands, *subscription.values.values()) if isinstance(each, LISTS)]
-    return 1 + len(parts) + sum(map(len, lists))
 
 
 class MergeJob:

@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 from palio.matching.building import merged_layers
 from palio.matching.compiled import CompiledLayer
+from palio.matching.held import MAX_HELD, Change
 from palio.matching.kernels.registry import Kernels, ready
 from palio.matching.layers import Longs
-from palio.matching.snapshots import SLICE_JOINED, Change, MergeJob, Snapshot, State
+from palio.matching.snapshots import SLICE_JOINED, Lone, MergeJob, Snapshot, State
 from palio.matching.subscriptions import Subscription
 from palio.matching.warming import Submit
 
@@ -50,11 +51,14 @@ SMALL_MERGE: Final = 100
 """...and as rows, however few there are."""
 
 CATCH_UP: Final = 256
-"""With a thread to spare, a writer takes in what it noted whenever that is this many changes:
-whoever matches next is not held up by all that was added since the last match..."""
+"""With a thread to spare, that thread is asked to compile what was noted whenever it is this many
+changes: whoever matches next is not held up by all that was added since the last match..."""
 
-SLICE_WORK: Final = 512
-"""...or this many constraints and constants to compile, for 10 ms."""
+CATCH_UP_WORK: Final = 512
+"""...or this many constraints and constants, which take 10 ms..."""
+
+MOST_WORK: Final = 2_048
+"""...and if it does not keep up with the writer, the writer compiles so many itself."""
 
 
 class _Added(NamedTuple):
@@ -77,6 +81,7 @@ class LayerStore:
         """What was added in bulk since the job began."""
         self._patience = 0
         """After a job that failed: with how many changes the next one is asked for."""
+        self._compiling: CompileJob | None = None
         self._resting: Snapshot | None = None
         self._rested_pairs = 0
 
@@ -104,7 +109,7 @@ class LayerStore:
         self._state.note(key, subscription)
         self._merge_if_due()
         if self._submit is not None:
-            self._catch_up()
+            self._catch_up(self._submit)
 
     def add(self, keys: Longs, layers: tuple[CompiledLayer, ...]) -> None:
         """Put new layers in place of whatever had their keys, which ascend."""
@@ -140,14 +145,24 @@ class LayerStore:
         """Put a state in place that makes any job for the one before useless."""
         self._state, self._job, self._added_meanwhile, self._patience = state, None, [], 0
 
-    def _catch_up(self) -> None:
-        """Take in what was noted, if it is much."""
+    def _catch_up(self, submit: Submit) -> None:
+        """Have what was noted compiled, if it is much."""
         state, kernels = self._state, ready()
         if kernels is None:
             return
-        latest = state.latest
-        if len(state.changes) - latest.count >= CATCH_UP or state.work - latest.work >= SLICE_WORK:
+        changes, work = len(state.changes) - state.latest.count, state.work - state.latest.work
+        if changes >= MAX_HELD or work >= MOST_WORK:
             state.snapshot(kernels)
+        elif changes >= CATCH_UP or work >= CATCH_UP_WORK:
+            self._compile_soon(state, submit)
+
+    def _compile_soon(self, state: State, submit: Submit) -> None:
+        """Have the other thread make a snapshot, unless it is at it."""
+        compiling = self._compiling
+        if compiling is None or compiling.has_ended or compiling.state is not state:
+            compiling = CompileJob(state)
+            submit(compiling)
+            self._compiling = compiling
 
     def _merge_if_due(self) -> None:
         state, small = self._state, self._state.small_rows
@@ -181,7 +196,28 @@ class LayerStore:
     def snapshot(self, kernels: Kernels | None, events: int = 0) -> Snapshot:
         """All changes made before; `events` will be matched with it."""
         state = self._state
-        snapshot = state.snapshot(kernels)
+        return self._laid_out(state, state.snapshot(kernels), kernels, events)
+
+    def lone(self, kernels: Kernels | None) -> Lone:
+        """All changes made before, for a single event."""
+        state = self._state
+        if len(state.changes) - state.latest.count > MAX_HELD:
+            state.snapshot(kernels)
+        lone = state.lone()
+        work = state.work - lone.base.work
+        if lone.held.is_spent(work):
+            if work and kernels is not None and self._submit is not None:
+                self._compile_soon(state, self._submit)
+            else:
+                state.snapshot(kernels)
+                lone = state.lone()
+        self._laid_out(state, lone.base, kernels, 1)
+        return lone
+
+    def _laid_out(
+        self, state: State, snapshot: Snapshot, kernels: Kernels | None, events: int
+    ) -> Snapshot:
+        """A snapshot for some events, laid out for the kernels if there are any."""
         if kernels is not None:
             snapshot.lay_out(kernels)
             if snapshot.recent is not None and len(snapshot.recent):
@@ -211,6 +247,21 @@ class LayerStore:
             for name, size in layer.memory().items():
                 total[name] = total.get(name, 0) + size
         return total
+
+
+class CompileJob:
+    """Makes a snapshot of a state."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.has_ended = False
+
+    def __call__(self) -> None:
+        """Do it."""
+        try:
+            self.state.snapshot(ready())
+        finally:
+            self.has_ended = True
 
 
 def _note_all(state: State, changes: Iterable[Change]) -> None:

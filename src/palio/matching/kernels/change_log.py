@@ -394,8 +394,8 @@ def _tables_of(cuts: NumberCuts) -> NumberTables:
 def code_numbers(
     cuts: NumberCuts, kinds: npt.NDArray[np.int8], ints: Longs, floats: Longs
 ) -> Integers:
-    """The codes of one event: a slot has an integer (kind 1), a float (as an ordered integer; kind
-    2), or no number.
+    """The codes of one event: a slot has an integer (kind 1), a float (its bits; kind 2), or no
+    number.
     """
     codes = np.zeros((len(kinds), 1), np.int32)
     for slot in range(len(kinds)):
@@ -405,7 +405,7 @@ def code_numbers(
                 last -= 1
             rank = np.searchsorted(cuts.ints[first:last], ints[slot], "right")
         else:
-            rank = np.searchsorted(cuts.floats[first:last], floats[slot], "right")
+            rank = np.searchsorted(cuts.floats[first:last], _ordered(floats[slot]), "right")
         codes[slot, 0] = FIRST_NUMBER + rank if kinds[slot] else 0
     return codes
 

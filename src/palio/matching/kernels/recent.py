@@ -16,12 +16,14 @@ import numpy.typing as npt
 from numba import uint64 as word
 
 from palio.matching.kernels.bits import FEW_CODES, all_events, run_by_code, run_by_event
+from palio.matching.kernels.change_log import code_numbers
 from palio.matching.kernels.emit import write_block
 from palio.matching.kernels.jit import compiled, inlined
-from palio.matching.kernels.records import EVENTS, FIRST_NUMBER, RecentRows
+from palio.matching.kernels.records import EVENTS, FIRST_NUMBER, NumberCuts, RecentRows
 from palio.matching.kernels.simd import (
     and_differences_into,
     and_into,
+    array_at,
     ones_in,
     or_into,
     vector_at,
@@ -30,6 +32,7 @@ from palio.matching.kernels.simd import (
 __all__ = [
     "count_recent",
     "match_recent",
+    "match_recent_event",
     "note_recent",
     "padded_rows_of",
     "prefix_vectors_of",
@@ -295,3 +298,30 @@ def scan_recent(
             total += passes
         offsets[event + _ONE] = total
     return total
+
+
+@compiled
+def match_recent_event(
+    tables: Longs, kinds: npt.NDArray[np.int8], ints: Longs, floats: Longs, found: Integers
+) -> int:
+    """The rows that one event matches, like `scan_recent`; returns how many there are.
+
+    `tables` are the addresses of the arrays of `RecentRows` and of `NumberCuts`; the event is given
+    as `code_numbers` takes it.
+    """
+    rows = RecentRows(
+        array_at(tables, 0, np.int64),
+        array_at(tables, 1, np.int64),
+        array_at(tables, 2, np.int32),
+        array_at(tables, 3, np.int32),
+        array_at(tables, 4, np.int32),
+        array_at(tables, 5, np.int32),
+    )
+    cuts = NumberCuts(
+        array_at(tables, 6, np.int32),
+        array_at(tables, 7, np.int64),
+        array_at(tables, 8, np.int64),
+        array_at(tables, 9, np.bool_),
+    )
+    codes = code_numbers(cuts, kinds, ints, floats)
+    return scan_recent(codes, rows, cuts.offsets, np.zeros(2, np.int64), found)

@@ -56,13 +56,13 @@ class Kernels:
         self.rows_of = emit.rows_of
         self.merge_found = emit.merge_found
         self.advance = change_log.advance
-        self.code_numbers = change_log.code_numbers
         self.common_ranks = change_log.common_ranks
         self.mark_tombstones = change_log.mark_tombstones
         self.match_recent = recent.match_recent
         self.count_recent = recent.count_recent
         self.route_recent = recent.route_recent
         self.scan_recent = recent.scan_recent
+        self.match_recent_event = recent.match_recent_event
 
     def telling(self, tell: Tell) -> Kernels:
         """The same functions; `tell` is called when one returns that never did before."""

@@ -1,0 +1,211 @@
+"""What changed since a snapshot, held as it is: single events are tried on it directly.
+
+To compile one filter takes a millisecond, and to bring the recent layer up to date a tenth of one;
+to try one filter on one event takes microseconds. So a change is not compiled for the next event,
+but for the next batch, or when trying it on events has cost as much.
+
+A filter is tried only on events that have its *anchor*, a value or an attribute without which it is
+never true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from palio.matching.layers import Longs
+from palio.matching.subscriptions import Subscription, Use
+from palio.model.binding import scalar_value
+from palio.model.constraints import Constraint
+from palio.model.expressions import Literal
+from palio.model.filters import Conjunction
+from palio.model.operators import Op
+from palio.model.values import Bindings, Value, checked
+
+__all__ = ["MAX_HELD", "Change", "Held", "work_of"]
+
+Change: TypeAlias = tuple[int, Subscription | None]
+"""A key, and what it has from now on; None if nothing."""
+
+Anchor: TypeAlias = tuple[str, Value] | str | None
+"""A value that an event must have, an attribute that it must have, or neither."""
+
+MAX_HELD: Final = 1_024
+"""So many changes are held: each new one copies the directory of those before, 10 us by then."""
+
+MOST_ANCHORS: Final = 8
+"""A list of more values has their attribute for an anchor."""
+
+COMPARING: Final = 1
+"""Microseconds to try a filter of comparisons with numbers..."""
+
+TRYING: Final = 4
+"""...and any other, for each unit of its work."""
+
+ADVANCING: Final = 100
+"""Microseconds to bring the recent layer up to date..."""
+
+COMPILING: Final = 1_000
+"""...to compile any layer..."""
+
+COMPILING_WORK: Final = 15
+"""...and a unit of work in it."""
+
+LISTS: Final = (tuple, list, set, frozenset)
+
+
+class _Entry(NamedTuple):
+    """One filter: how it is tried, by which anchors it is found, and what trying it costs."""
+
+    subscription: Subscription
+    comparisons: tuple[tuple[Use, int | float], ...] | None
+    anchors: frozenset[Anchor]
+    cost: int
+
+    @classmethod
+    def of(cls, subscription: Subscription) -> _Entry:
+        filter, comparisons = subscription.filter, subscription.comparisons
+        found: set[Anchor] = set()
+        for conjunction in filter.conjunctions:
+            found.update(_anchors(conjunction, subscription.values))
+        if comparisons is None:
+            cost = TRYING * work_of(subscription)
+            return cls(subscription, None, frozenset(found), cost)
+        pairs = tuple(zip(*comparisons, strict=True))
+        return cls(subscription, pairs, frozenset(found), COMPARING)
+
+    def matches(self, event: Mapping[str, Value]) -> bool:
+        """Whether an event of canonical values satisfies the filter."""
+        if self.comparisons is None:
+            return self.subscription.filter.matches(event, self.subscription.values)
+        for (name, op), number in self.comparisons:
+            value: Any = event.get(name)
+            if type(value) not in _NUMBERS or not _passes(op, value, number):
+                return False
+        return True
+
+
+_NUMBERS: Final = (int, float)
+
+
+def _passes(op: Op, value: float, number: float) -> bool:
+    if op is Op.EQ:
+        return value == number
+    if op is Op.LT:
+        return value < number
+    if op is Op.LE:
+        return value <= number
+    return value > number if op is Op.GT else value >= number
+
+
+class Held:
+    """Changes in order, the last one of each key; it never changes.
+
+    >>> import palio
+    >>> held = Held().after([(7, Subscription(palio.parse("s = 'a'"), {}, 1)), (8, None)])
+    >>> held.match({"s": "a"}), held.left(np.array([7, 8, 9])).tolist()
+    ([7], [9])
+    """
+
+    __slots__ = ("_entries", "_keys", "_spent")
+
+    def __init__(self, known: Held | None = None) -> None:
+        self._entries: dict[int, _Entry | None] = {} if known is None else known._entries.copy()
+        self._keys: dict[Anchor, tuple[int, ...]] = {} if known is None else known._keys.copy()
+        self._spent: list[int] = [0] if known is None else known._spent
+        """Microseconds that were spent on events so far, of all that come after another."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def after(self, changes: Iterable[Change]) -> Held:
+        """The same after some more changes."""
+        held = Held(self)
+        for key, subscription in changes:
+            held._put(key, None if subscription is None else _Entry.of(subscription))
+        return held
+
+    def _put(self, key: int, entry: _Entry | None) -> None:
+        before = self._entries.get(key)
+        old = frozenset() if before is None else before.anchors
+        new = frozenset() if entry is None else entry.anchors
+        for anchor in old - new:
+            self._keys[anchor] = tuple([each for each in self._keys[anchor] if each != key])
+        for anchor in new - old:
+            self._keys[anchor] = (*self._keys.get(anchor, ()), key)
+        self._entries[key] = entry
+
+    def match(self, event: Mapping[str, Any]) -> list[int]:
+        """The keys whose filters one event matches, in no order."""
+        present = {name: checked(value) for name, value in event.items() if value is not None}
+        keys_of = self._keys
+        candidates = set(keys_of.get(None, ()))
+        for pair in present.items():
+            candidates.update(keys_of.get(pair[0], ()), keys_of.get(pair, ()))
+        found, spent = [], 0
+        for key in candidates:
+            entry = self._entries[key]
+            if entry is not None:
+                spent += entry.cost
+                if entry.matches(present):
+                    found.append(key)
+        self._spent[0] += spent
+        return found
+
+    def destination(self, key: int) -> int:
+        """Where the events of a filter go that is held."""
+        entry = self._entries[key]
+        assert entry is not None
+        return entry.subscription.destination
+
+    def left(self, keys: Longs) -> Longs:
+        """Those of some keys, ascending, that did not change."""
+        changed = self._entries.keys() & keys.tolist()
+        return np.delete(keys, np.searchsorted(keys, sorted(changed))) if changed else keys
+
+    def is_spent(self, work: int) -> bool:
+        """Whether events cost as much by now as it would have to compile this work."""
+        return self._spent[0] >= ADVANCING + (COMPILING + COMPILING_WORK * work if work else 0)
+
+
+def _anchors(conjunction: Conjunction, values: Bindings) -> Iterable[Anchor]:
+    """What finds a conjunction: the values of an equality, or else an attribute that it needs."""
+    needed: str | None = None
+    for constraint in conjunction.constraints:
+        if constraint.op in _EQUALITIES and not constraint.ignore_case:
+            found = list(_values(constraint, values))
+            if len(found) <= MOST_ANCHORS:
+                return [(constraint.name, value) for value in found]
+        if constraint.op is not Op.ABSENT:
+            needed = constraint.name
+    return [needed]
+
+
+_EQUALITIES: Final = frozenset({Op.EQ, Op.IN})
+
+
+def _values(constraint: Constraint, values: Bindings) -> Iterator[Value]:
+    """The values that satisfy an equality or a list."""
+    operand: Any = constraint.operand
+    for each in operand if isinstance(operand, tuple) else (operand,):
+        if isinstance(each, Literal):
+            yield each.value
+        elif isinstance(given := values[each.name], LISTS):
+            yield from map(checked, given)
+        else:
+            yield scalar_value(each.name, values)
+
+
+def work_of(subscription: Subscription) -> int:
+    """What there is to compile in a subscription: its constraints and constants, about 10 us each.
+
+    >>> import palio
+    >>> work_of(Subscription(palio.parse("x IN (1, 2, 5) OR s LIKE '%a'"), {}, 0))
+    6
+    """
+    parts = [part for each in subscription.filter.conjunctions for part in each.parts]
+    operands = [part.operand for part in parts if isinstance(part, Constraint)]
+    lists = [each for each in (*operands, *subscription.values.values()) if isinstance(each, LISTS)]
+    return 1 + len(parts) + sum(map(len, lists))
