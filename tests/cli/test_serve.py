@@ -27,10 +27,12 @@ PATIENCE_S: Final = 60
 
 
 @contextmanager
-def serve(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+def serve(
+    *arguments: str, program: str = PROGRAM, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
     """A broker as a process, which ends with the block whatever happens there."""
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "serve", "--listen", "127.0.0.1:0", *arguments],
+        [sys.executable, "-c", program, "serve", "--listen", "127.0.0.1:0", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -67,6 +69,32 @@ def rest(connection: socket.socket) -> list[Message]:
         heard += decoder.feed(data)
     connection.close()
     return heard
+
+
+HEAVY: Final = {
+    "cryptography", "h11", "httpx", "lark", "llvmlite", "numba", "pandas", "prometheus_client",
+    "starlette", "uvicorn", "websockets",
+}  # fmt: skip
+"""What takes a broker time and memory, and what it does without until it is asked for it."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "imported"),
+    [
+        ((), set[str]()),
+        (("--http", "0"), {"cryptography", "h11", "httpx", "prometheus_client", "starlette"}),
+    ],
+)
+def test_a_broker_imports_what_it_needs(settings: tuple[str, ...], imported: set[str]) -> None:
+    found = "{each.partition('.')[0] for each in sys.modules}"
+    told = f"atexit.register(lambda: print(*{found}, flush=True))"
+    with serve(*settings, program=f"import atexit, sys; {told}; {PROGRAM}") as process:
+        first_line(process)
+        process.send_signal(signal.SIGTERM)
+        modules = set(process.communicate(timeout=PATIENCE_S)[0].split())
+    assert {"numpy", "palio", "pyarrow"} <= modules
+    assert modules & HEAVY >= imported
+    assert imported or not modules & HEAVY
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -916,3 +918,30 @@ async def test_handlers_that_share_a_queue_hear_an_event_by_itself_each() -> Non
             await alice.publish({"x": number})
         await quiet()
         assert both.heard == [("wide", 1), ("wide", 2), ("narrow", 2)]
+
+
+# --- what a client imports ---
+
+SMALL_PROGRAM = """
+import asyncio, sys
+import palio
+
+async def main():
+    palio.connect
+    async with palio.Bus() as bus:
+        heard = await bus.subscribe("price < 10 AND symbol IN ('IBM', 'HAL')")
+        await bus.publish({"price": 9.5, "symbol": "IBM"})
+        await heard.receive()
+
+asyncio.run(main())
+print(*sys.modules)
+"""
+
+
+def test_a_client_of_single_events_imports_neither_kernels_nor_pandas() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL_PROGRAM], capture_output=True, text=True, check=True
+    )
+    modules = set(done.stdout.split())
+    assert {"pyarrow", "palio.matching.index"} <= modules
+    assert not modules & {"lark", "numba", "pandas", "pyarrow.compute", "pyarrow.parquet", "typer"}

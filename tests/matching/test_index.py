@@ -404,7 +404,7 @@ def test_a_small_script_never_starts_a_compiler(monkeypatch: pytest.MonkeyPatch)
     index = Index(jobs.append)
     index.add(1, parsed("x = 1"))
     batch = pa.record_batch({"x": range(100)})
-    monkeypatch.setattr(warming, "WARM_PAIRS", 300)
+    monkeypatch.setattr(warming, "WARM_PAIRS", 3 * 100 * (1 + warming.EVENT_PAIRS))
     monkeypatch.setattr(registry, "_missed", [0])
     for _ in range(3):
         index.match(batch)
@@ -412,6 +412,28 @@ def test_a_small_script_never_starts_a_compiler(monkeypatch: pytest.MonkeyPatch)
     index.match(batch)
     index.match(batch)
     assert jobs == [warming.warm]
+
+
+def test_many_filters_load_the_kernels_before_any_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_loaded", [])
+    monkeypatch.setattr(registry, "_missed", [0])
+    jobs: list[Any] = []
+    index = Index(jobs.append, int)
+    enough = warming.WARM_PAIRS // warming.ADDED_PAIRS
+    for key in range(enough):
+        index.add(key, parsed("x = 1"))
+    assert int not in jobs
+    for key in range(enough):
+        index.add(key, parsed("x = 2"))
+    assert jobs.count(int) == 1, "loading takes a while"
+
+
+def test_an_index_without_a_thread_does_not_count_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_loaded", [])
+    monkeypatch.setattr(registry, "_missed", [0])
+    monkeypatch.setattr(warming, "ADDED_PAIRS", 1 << 62)
+    Index().add(1, parsed("x = 1"))
+    assert registry.ready() is None
 
 
 def test_empty_batches_and_empty_indexes(plan: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import ssl
 import threading
 from collections.abc import AsyncIterator
@@ -18,6 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from palio.errors import InvalidConfiguration, InvalidInput
+from palio.matching import warming
+from palio.matching.kernels import registry
 from palio.node.authority import Authority, OpenAuthority
 from palio.node.effects import Moment
 from palio.protocol.messages import (
@@ -40,7 +43,14 @@ from palio.routing import kernels
 from palio.server import run as run_module
 from palio.server import tokens
 from palio.server.limits import GC_THRESHOLDS
-from palio.server.run import Running, new_authority, new_router, run, running
+from palio.server.run import (
+    Running,
+    load_kernels,
+    new_authority,
+    new_router,
+    run,
+    running,
+)
 from palio.server.settings import Auth, Broker, Configuration, Grant, Limits, Listen, Peers, Tls
 from tests.server.helpers import PATIENCE_S, Peer, hello, publish
 
@@ -404,23 +414,10 @@ def test_the_routing_that_a_configuration_names(routing: Any, name: str) -> None
 # --- starting ---
 
 
-async def started(monkeypatch: pytest.MonkeyPatch, patience_s: float, load: Any) -> list[str]:
-    """What happens when a broker starts, as far as being ready: `load` is what loads kernels."""
-    order: list[str] = []
+async def test_a_process_that_is_a_broker_seldom_looks_for_garbage() -> None:
     ready = asyncio.Event()
-
-    def announce(_found: Running) -> None:
-        order.append("ready")
-        ready.set()
-
-    def warm() -> None:
-        load()
-        order.append("loaded")
-
     before = gc.get_threshold()
-    monkeypatch.setattr(run_module, "LOADING_S", patience_s)
-    monkeypatch.setattr(kernels, "warm", warm)
-    task = asyncio.create_task(run(configured(), announce))
+    task = asyncio.create_task(run(configured(), lambda _found: ready.set()))
     async with asyncio.timeout(PATIENCE_S):
         await ready.wait()
     assert gc.get_threshold() == GC_THRESHOLDS
@@ -428,29 +425,44 @@ async def started(monkeypatch: pytest.MonkeyPatch, patience_s: float, load: Any)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    return order
 
 
-async def test_a_broker_is_ready_once_its_kernels_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await started(monkeypatch, PATIENCE_S, lambda: None) == ["loaded", "ready"]
-
-
-async def test_a_broker_does_not_wait_long_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = threading.Event()
-    try:
-        order = await started(monkeypatch, 0.01, lambda: compiled.wait(PATIENCE_S))
-    finally:
-        compiled.set()
-    assert order[0] == "ready"
-
-
-async def test_a_broker_does_not_wait_for_kernels_to_be_compiled(
+async def test_a_broker_loads_its_kernels_once_it_has_filters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    compiled = threading.Event()
-    monkeypatch.setattr(kernels, "are_on_disk", lambda: False)
-    try:
-        order = await started(monkeypatch, PATIENCE_S, lambda: compiled.wait(PATIENCE_S))
-    finally:
-        compiled.set()
-    assert order[0] == "ready"
+    """Those of routing, too; what is subscribed meanwhile is matched in Python."""
+    asked, may_end = threading.Event(), threading.Event()
+
+    def warm() -> None:
+        asked.set()
+        may_end.wait(PATIENCE_S)
+
+    monkeypatch.setattr(registry, "_loaded", [])
+    monkeypatch.setattr(registry, "_missed", [0])
+    monkeypatch.setattr(warming, "WARM_PAIRS", warming.ADDED_PAIRS)
+    monkeypatch.setattr(kernels, "warm", warm)
+    async with broker() as (_, address):
+        alice = await Peer.client(address)
+        assert not asked.is_set()
+        for low in range(3):
+            await alice.subscribe(f"x > {low}", key=1 + low)
+        assert await asyncio.to_thread(asked.wait, PATIENCE_S)
+        alice.send(publish(1, 0, 1, 2))
+        assert xs(await alice.next(Deliver)) == [1, 2]
+        may_end.set()
+        alice.close()
+
+
+def test_kernels_that_must_be_compiled_are_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kernels, "warm", lambda: None)
+    with caplog.at_level(logging.INFO):
+        monkeypatch.setattr(kernels, "are_on_disk", lambda: True)
+        load_kernels()
+        assert not caplog.records
+        monkeypatch.setattr(kernels, "are_on_disk", lambda: False)
+        load_kernels()
+    assert [each.message for each in caplog.records] == [
+        "compiling the engine's kernels takes a minute; plain Python until then"
+    ]

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from palio.client.outgoing import batches
+from palio.model.events import refuse_system_names, schema_of
 from palio.model.limits import MAX_LONE_BYTES
 from palio.model.parcels import Parcel, Shape
 
@@ -88,8 +88,9 @@ class Forms:
         if len(self._forms) >= MAX_FORMS:
             self._forms.clear()
         is_plain = bool(values) and all(type(value) in PLAIN for value in values)
-        form = Form(batches(event)[0].schema) if is_plain else None
-        self._forms[key] = form
+        if is_plain:
+            refuse_system_names(event)
+        form = self._forms[key] = Form(schema_of(event)) if is_plain else None
         return form
 
 

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from palio import files
 from palio.errors import FileDamaged, InvalidInput
@@ -102,6 +101,8 @@ def _sum_of(columns: Sequence[Any], settings: bytes) -> int:
         if pa.types.is_int64(column.type):
             found = zlib.crc32(column.to_numpy(), found)
             continue
+        import pyarrow.compute as pc
+
         lengths: Any = pc.binary_length(column)
         found = zlib.crc32(lengths.to_numpy(), found)
         _, offsets, data = column.buffers()

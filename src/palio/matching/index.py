@@ -53,7 +53,7 @@ from palio.matching.subscriptions import (
     is_number,
     recipe_of,
 )
-from palio.matching.warming import Submit, WarmUp
+from palio.matching.warming import EVENT_PAIRS, Load, Submit, WarmUp, warm
 from palio.model.events import conform
 from palio.model.explaining import Explanation
 from palio.model.filters import Filter
@@ -76,13 +76,14 @@ class Index:
     []
 
     `submit` runs compilation of kernels and merging in another thread; without it they happen,
-    when they are worth it, in the call that needs them.
+    when they are worth it, in the call that needs them. `load` is the job that loads the kernels
+    there: theirs who compile more than this room does load that, too.
     """
 
-    def __init__(self, submit: Submit | None = None) -> None:
+    def __init__(self, submit: Submit | None = None, load: Load = warm) -> None:
         self._subscriptions = Subscriptions()
         self._store = LayerStore(submit)
-        self._warm_up = WarmUp(submit)
+        self._warm_up = WarmUp(submit, load)
         self._combiner = Combiner()
         self._scans = Scans()
         self._conforming: pa.Schema | None = None
@@ -110,6 +111,7 @@ class Index:
         self._admit(scans_of(subscription))
         self._subscriptions[key] = subscription
         self._store.note(key, subscription)
+        self._warm_up.note_added()
 
     def add_many(
         self,
@@ -292,7 +294,7 @@ class Index:
 
     def _kernels(self, events: int) -> Kernels | None:
         """The kernels, if this many events are worth them."""
-        return ready() or self._warm_up.kernels(self._store.rows * events)
+        return ready() or self._warm_up.kernels((self._store.rows + EVENT_PAIRS) * events)
 
     # --- files ---
 

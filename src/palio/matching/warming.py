@@ -26,10 +26,13 @@ from palio.model.constraints import Constraint
 from palio.model.filters import Conjunction, Filter
 from palio.model.operators import Op
 
-__all__ = ["Submit", "WarmUp", "warm", "warm_unless_busy"]
+__all__ = ["EVENT_PAIRS", "Load", "Submit", "WarmUp", "warm", "warm_unless_busy"]
 
 Submit: TypeAlias = Callable[[Callable[[], Any]], Any]
 """Runs a job in another thread, such as the `submit` of an executor."""
+
+Load: TypeAlias = Callable[[], Any]
+"""Such a job: it loads the kernels."""
 
 FALLBACK_PAIRS: Final = 1_000_000
 """Without `submit`, this many pairs of event and filter are matched in Python before kernels are
@@ -40,7 +43,13 @@ BULK_FILTERS: Final = 4096
 
 WARM_PAIRS: Final = 100_000
 """With `submit`, it is asked to load them after this many pairs, those of all indexes of a process
-together, and again after as many: a small script never does."""
+together: a small script never does."""
+
+EVENT_PAIRS: Final = 5
+"""An event costs as much beside its pairs..."""
+
+ADDED_PAIRS: Final = 400
+"""...and a filter that is added: after 250 of them the first batch finds the kernels there."""
 
 
 def warm(tell: Tell | None = None) -> Kernels:
@@ -61,8 +70,9 @@ def warm_unless_busy(tell: Tell | None = None) -> Kernels | None:
 class WarmUp:
     """When one index loads the kernels: after as much matching in Python as makes it worth it."""
 
-    def __init__(self, submit: Submit | None) -> None:
+    def __init__(self, submit: Submit | None, load: Load) -> None:
         self._submit = submit
+        self._load = load
         self._pairs = 0
 
     def kernels(self, pairs: int) -> Kernels | None:
@@ -72,13 +82,18 @@ class WarmUp:
             return kernels
         if self._submit is not None:
             if is_due(pairs, WARM_PAIRS):
-                self._submit(warm)
+                self._submit(self._load)
             return None
         self._pairs += pairs
         if self._pairs <= FALLBACK_PAIRS:
             return None
         self._pairs = 0
         return warm_unless_busy()
+
+    def note_added(self) -> None:
+        """A filter was added: with `submit` that counts towards loading the kernels."""
+        if self._submit is not None:
+            self.kernels(ADDED_PAIRS)
 
     def kernels_for_bulk(self, filters: int) -> Kernels | None:
         """The kernels to lay out filters that are added at once, if they are there or worth

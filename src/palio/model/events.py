@@ -35,6 +35,7 @@ __all__ = [
     "is_system_name",
     "refuse_system_names",
     "rows",
+    "schema_of",
     "stamped",
     "to_batch",
     "to_batches",
@@ -205,6 +206,22 @@ def to_batch(event: Mapping[str, Any]) -> pa.RecordBatch:
     return next(to_batches([event]))
 
 
+def schema_of(event: Mapping[str, Any]) -> pa.Schema:
+    """The schema of one event as a batch, which is not made.
+
+    >>> schema_of({"symbol": "IBM", "price": None}).names
+    ['symbol']
+    """
+    row = {name: attribute(name, value) for name, value in event.items() if value is not None}
+    _check_absent(event)
+    _check_width(row)
+    return _schema({name: type(value) for name, value in row.items()})
+
+
+def _schema(types: Mapping[str, type]) -> pa.Schema:
+    return pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in types.items()])
+
+
 def width(names: Collection[str]) -> int:
     """The number of attributes of an event, without the system columns that its broker adds.
 
@@ -228,10 +245,9 @@ def _batch(
     columns: dict[str, list[Value | None]], types: dict[str, type], count: int
 ) -> pa.RecordBatch:
     arrays = [pa.array(columns[name], _ARROW_TYPES[types[name]]) for name in columns]
-    schema = pa.schema([(name, _ARROW_TYPES[types[name]]) for name in columns])
     if not columns:  # events without attributes are events all the same
         return _without_columns(count)
-    return pa.record_batch(arrays, schema=schema)
+    return pa.record_batch(arrays, schema=_schema(types))
 
 
 def _without_columns(count: int) -> pa.RecordBatch:

@@ -55,10 +55,6 @@ HELD_S: Final = 0.05
 HELD_EVERY_S: Final = 10.0
 """...once in so long."""
 
-LOADING_S: Final = 1.5
-"""How long a broker that starts waits for compiled code before it says that it is ready: to load it
-takes about a second."""
-
 GC_THRESHOLDS: Final = (20_000, 2, 1_250)
 """How often Python looks for garbage that refers to itself, of which a broker makes next to none:
 by default it spends a quarter of the time that many subscriptions take on that. A look holds the

@@ -10,12 +10,13 @@ import signal
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
+import pyarrow.compute as pc  # noqa: F401  # Arrow imports it itself, 60 ms that no event shall wait
 
 from palio import files
 from palio.errors import InvalidConfiguration, NotAuthenticated, PalioError, UnsafeFile
@@ -37,15 +38,17 @@ from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Matching, Router
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Diskless, Journal
-from palio.server.limits import GC_THRESHOLDS, LOADING_S
+from palio.server.limits import GC_THRESHOLDS
 from palio.server.server import Server
 from palio.server.settings import Configuration, Grant
 
 __all__ = [
     "Front",
     "Running",
+    "load_kernels",
     "new_authority",
     "new_identity",
+    "new_index",
     "new_journal",
     "new_router",
     "run",
@@ -96,13 +99,13 @@ async def running(configuration: Configuration) -> AsyncIterator[Running]:
     try:
         node = Node(
             broker.name,
-            new_router(configuration, in_background),
+            new_router(configuration),
             journal,
             settings=settings,
             authority=authority,
             identity=identity,
             new_id=partial(secrets.token_urlsafe, 16),
-            matcher=partial(Index, in_background),
+            matcher=new_index,
         )
         server = Server(
             node,
@@ -147,35 +150,9 @@ async def run(configuration: Configuration, announce: Callable[[Running], None])
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     async with running(configuration) as found:
-        await _load_kernels()
         announce(found)
         await asked.wait()
         logger.info("draining", extra={"details": {"connections": found.server.connections}})
-
-
-async def _load_kernels() -> None:
-    """Load compiled code beside the loop, and wait for it a while: until it is there, a batch
-    against many filters keeps the broker busy for seconds. Where it must be compiled first, by this
-    process or another, which takes a minute, the broker begins without.
-    """
-    loop = asyncio.get_running_loop()
-    begin = asyncio.Event()
-
-    def load() -> None:
-        if not kernels.are_on_disk():
-            logger.info("compiling the engine's kernels takes a minute; plain Python until then")
-            let_begin()
-        kernels.warm()
-        let_begin()
-
-    def let_begin() -> None:
-        with suppress(RuntimeError):  # the broker has ended meanwhile
-            loop.call_soon_threadsafe(begin.set)
-
-    in_background(load)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(LOADING_S):
-            await begin.wait()
 
 
 def in_background(job: Callable[[], Any]) -> None:
@@ -186,12 +163,26 @@ def in_background(job: Callable[[], Any]) -> None:
 # --- parts ---
 
 
-def new_router(configuration: Configuration, submit: Callable[..., Any] | None = None) -> Router:
+def new_index() -> Index:
+    """The compiled engine: it merges beside the loop, and loads its kernels there once it has had
+    some work. A broker that has none is a third the size without them.
+    """
+    return Index(in_background, load_kernels)
+
+
+def load_kernels() -> None:
+    """Load the compiled code of matching and of routing; until then both are plain Python."""
+    if not kernels.are_on_disk():
+        logger.info("compiling the engine's kernels takes a minute; plain Python until then")
+    kernels.warm()
+
+
+def new_router(configuration: Configuration) -> Router:
     """The routing algorithm that a configuration names, over the compiled engine."""
     name = configuration.broker.name
 
     def selector() -> Matching:
-        return Matching(Index(submit))
+        return Matching(new_index())
 
     match configuration.broker.routing:
         case "acyclic":

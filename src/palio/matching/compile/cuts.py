@@ -364,17 +364,23 @@ class Universe:
         if kind is Kind.BOOL:
             return base + int(bool(place) and cuts.true)
         if kind is Kind.NUMBER:
-            if isinstance(place, float):
-                key = ordered(np.array([place]))[0]
-                return base + int(np.searchsorted(cuts.numbers.floats, key, "right"))
-            reach = int(self.reachable[slot])
-            return base + int(np.searchsorted(cuts.numbers.ints[:reach], place, "right"))
+            return int(self.codes_of_numbers(name, np.array([place]))[0])
         if kind is Kind.TIME:
             return base + int(np.searchsorted(cuts.times, place, "right"))
         if isinstance(place, str):
             return base + bisect_right(cuts.strings, place.encode())
         assert isinstance(place, bytes)
         return base + bisect_right(cuts.binaries, place)
+
+    def codes_of_numbers(self, name: str, values: npt.NDArray[Any]) -> Integers:
+        """The codes of int64 or float64 values of an attribute."""
+        slot, numbers = self.slot_of[name], self.cuts[name].numbers
+        if values.dtype == np.int64:
+            ranks = np.searchsorted(numbers.ints[: self.reachable[slot]], values, "right")
+        else:
+            ranks = np.searchsorted(numbers.floats, ordered(values), "right")
+        codes = ranks.astype(np.int32) + self.bases[slot, Kind.NUMBER]
+        return np.where(np.isnan(values), np.int32(NAN_CODE), codes)
 
     def arrays(self) -> tuple[Any, ...]:
         """What `kernels.arrow.code_batch` reads, in the order of its parameters."""

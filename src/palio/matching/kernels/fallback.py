@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.matching.compile.cuts import Universe
+from palio.matching.compile.cuts import ABSENT_CODE, Universe
 from palio.matching.compile.rows import CompiledRows
 
 __all__ = ["code_batch", "match_rows"]
+
+_NUMBERS: Final = (pa.int64(), pa.float64())
 
 CELLS: Final = 1 << 20
 """Predicates, or mentions of them in rows, times events that are worked out at once: 5 MB."""
@@ -27,8 +29,18 @@ def code_batch(universe: Universe, events: pa.RecordBatch) -> npt.NDArray[np.int
     for name, column in zip(events.schema.names, events.columns, strict=True):
         slot = universe.slot_of.get(name)
         if slot is not None:
-            codes[slot] = [universe.code_of(name, value) for value in column.to_pylist()]
+            codes[slot] = _codes_of(universe, name, column)
     return codes
+
+
+def _codes_of(universe: Universe, name: str, column: Any) -> Any:
+    """The codes of one column: of numbers by their order, of others once for each that differs."""
+    if column.type in _NUMBERS and not column.null_count:
+        return universe.codes_of_numbers(name, column.to_numpy())
+    encoded = column.dictionary_encode()
+    distinct = [universe.code_of(name, value) for value in encoded.dictionary.to_pylist()]
+    places = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
+    return np.array([*distinct, ABSENT_CODE], np.int32)[places]
 
 
 def match_rows(

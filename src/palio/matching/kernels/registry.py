@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from palio.matching.kernels.cache import KernelCache
 
@@ -97,12 +97,16 @@ _missed: list[int] = [0]
 """Pairs of event and filter that were matched without kernels since they were last asked for."""
 
 
+PATIENCE: Final = 100
+"""Who was asked to load them is asked again after so many times as many pairs: it takes time."""
+
+
 def is_due(pairs: int, maximum: int) -> bool:
     """Whether so many more pairs, matched without kernels, are reason to load them."""
     _missed[0] += pairs
     if _missed[0] <= maximum:
         return False
-    _missed[0] = 0
+    _missed[0] = -PATIENCE * maximum
     return True
 
 
