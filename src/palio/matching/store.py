@@ -50,14 +50,14 @@ MERGED_PAIRS: Final = 40_000
 SMALL_MERGE: Final = 100
 """...and as rows, however few there are."""
 
-CATCH_UP: Final = 256
+CATCH_UP: Final = 512
 """With a thread to spare, that thread is asked to compile what was noted whenever it is this many
 changes: whoever matches next is not held up by all that was added since the last match..."""
 
-CATCH_UP_WORK: Final = 512
+CATCH_UP_WORK: Final = 1_024
 """...or this many constraints and constants, which take 10 ms..."""
 
-MOST_WORK: Final = 2_048
+MOST_WORK: Final = 4_096
 """...and if it does not keep up with the writer, the writer compiles so many itself."""
 
 

@@ -22,7 +22,7 @@ from palio.matching.compile.cuts import (
     ordered,
     past_numbers,
 )
-from palio.model.values import INT64_MAX, INT64_MIN, TOP, Kind, lowest, successor
+from palio.model.values import INT64_MAX, INT64_MIN, TOP, Kind, successor
 from tests.strategies import NUMBERS, POOLS, neighbours
 
 WHOLE = [number for number in NUMBERS if isinstance(number, int)]
@@ -47,16 +47,6 @@ def test_columns_of_cuts_are_the_cuts_one_by_one(values: list[int | float]) -> N
 @given(st.lists(st.integers(-(2**65), 2**65) | st.floats(allow_nan=False), max_size=60))
 def test_many_coordinates_have_the_cuts_that_each_has(places: list[int | float]) -> None:
     assert cuts_of(cuts_at(places)) == [number_cut(place) for place in places]
-
-
-@pytest.mark.parametrize("kind", list(Kind))
-def test_many_coordinates_have_the_ranks_that_each_has(kind: Kind, rng: random.Random) -> None:
-    pool = [coordinate_of(value) for value in POOLS[kind]]
-    places = [rng.choice(pool) for _ in range(100)]
-    universe = universe_of(cuttable(kind, [(kind, place) for place in places]))
-    asked = [*places, TOP, lowest(kind)]
-    expected = [universe.rank_of("x", kind, place) for place in asked]
-    assert universe.ranks_of("x", kind, asked) == expected
 
 
 def test_ordered_floats() -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -196,23 +196,29 @@ _FLOAT: Final = struct.Struct("<d")
 _INT: Final = struct.Struct("<q")
 
 
+_NO_LONGS: Final = np.zeros(0, np.int64)
+
+
 @dataclass
 class SlotCuts:
     """The cuts of one attribute, gathered kind by kind before they are ranked."""
 
     numbers: Numbers = field(default_factory=lambda: Numbers.joined([]))
     true: bool = False
-    times: Longs = field(default_factory=lambda: np.zeros(0, np.int64))
+    times: Longs = field(default_factory=lambda: _NO_LONGS)
     strings: list[bytes] = field(default_factory=list)
     binaries: list[bytes] = field(default_factory=list)
 
-    def of_kind(self, kind: Kind) -> Sequence[Any]:
-        """The cuts of a kind that is not numbers."""
-        if kind is Kind.BOOL:
-            return (True,) if self.true else ()
-        if kind is Kind.TIME:
-            return list(self.times.tolist())
-        return self.strings if kind is Kind.STRING else self.binaries
+    def others(self) -> list[tuple[Kind, Sequence[Any]]]:
+        """The kinds but numbers of which there are cuts, and these."""
+        found: list[tuple[Kind, Sequence[Any]]] = [(Kind.BOOL, (True,))] if self.true else []
+        if self.strings:
+            found.append((Kind.STRING, self.strings))
+        if self.binaries:
+            found.append((Kind.BYTES, self.binaries))
+        if len(self.times):
+            found.append((Kind.TIME, self.times.tolist()))
+        return found
 
     def sizes(self) -> list[int]:
         """How many cuts there are of each kind, in the order of `Kind`."""
@@ -310,13 +316,17 @@ class Universe:
         heads = b"".join(text[:8].ljust(8, b"\0") for text in texts)
         self.text_heads: npt.NDArray[np.uint64] = np.frombuffer(heads, ">u8").astype(np.uint64)
 
+    def edges_of(self, name: str) -> list[int]:
+        """The code at which each kind of an attribute begins, and where the last one ends."""
+        slot = self.slot_of[name]
+        return [*self.bases[slot].tolist(), int(self.code_counts[slot])]
+
     def rank_of(self, name: str, kind: Kind, place: Any) -> int:
         """The code at which an interval that begins (or ends) at a coordinate begins (or ends)."""
-        slot = self.slot_of[name]
-        base = int(self.bases[slot, kind])
-        cuts = self.cuts[name]
+        base, top = self.edges_of(name)[kind : kind + 2]
         if place is TOP:
-            return base + cuts.sizes()[kind] + 1
+            return top
+        cuts = self.cuts[name]
         if kind is Kind.BOOL:
             return base + int(place)
         if place == lowest(kind):
@@ -324,23 +334,6 @@ class Universe:
         if kind is Kind.NUMBER:
             return base + int(_number_ranks(cuts.numbers, cuts_at([place]))[0])
         return self.code_at_cut(name, kind, place.encode() if kind is Kind.STRING else place)
-
-    def ranks_of(self, name: str, kind: Kind, places: Sequence[Any]) -> list[int]:
-        """`rank_of` of many coordinates of one kind."""
-        if kind not in (Kind.NUMBER, Kind.STRING):
-            return [self.rank_of(name, kind, place) for place in places]
-        first, cuts = lowest(kind), self.cuts[name]
-        base = int(self.bases[self.slot_of[name], kind])
-        inner = [place for place in places if place is not TOP and place != first]
-        ranks: Iterator[int]
-        if kind is Kind.NUMBER:
-            ranks = iter((base + _number_ranks(cuts.numbers, cuts_at(inner))).tolist())
-        else:
-            ranks = (base + bisect_right(cuts.strings, place.encode()) for place in inner)
-        top = base + cuts.sizes()[kind] + 1
-        return [
-            top if place is TOP else base if place == first else next(ranks) for place in places
-        ]
 
     def code_at_cut(self, name: str, kind: Kind, cut: Any) -> int:
         """The code that begins at a cut the slot has, one of no number; texts as bytes."""
@@ -505,10 +498,7 @@ class CutCollector:
     def _slot_cuts(self, slot: int, numbers: Numbers) -> SlotCuts:
         kinds = (Kind.BOOL, Kind.TIME, Kind.STRING, Kind.BYTES)
         true, times, strings, binaries = (self._others.get((slot, kind), ()) for kind in kinds)
-        return SlotCuts(
-            numbers,
-            bool(true),
-            np.array(sorted(times), np.int64),
-            sorted(strings),
-            sorted(binaries),
-        )
+        cuts = SlotCuts(numbers, bool(true), strings=sorted(strings), binaries=sorted(binaries))
+        if times:
+            cuts.times = np.array(sorted(times), np.int64)
+        return cuts

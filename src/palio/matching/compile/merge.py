@@ -89,10 +89,9 @@ class _Kept:
         self.others = [
             (slot, kind, place, cut)
             for slot in self.slots
-            for kind in (Kind.BOOL, Kind.STRING, Kind.BYTES, Kind.TIME)
+            for kind, cuts in universe.cuts[universe.names[slot]].others()
             for place, cut in enumerate(
-                universe.cuts[universe.names[slot]].of_kind(kind),
-                int(self.starts[slot] + universe.bases[slot, kind]) + 1,
+                cuts, int(self.starts[slot] + universe.bases[slot, kind]) + 1
             )
             if self.is_end[place]
         ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -121,8 +121,8 @@ def _distinct(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Longs]:
 
 def compile_templates(templates: Sequence[RowTemplate]) -> CompiledRows:
     """All templates as one set of rows."""
-    universe, ranks = _universe_of(templates)
-    entries, coder = IntervalTable(), _Coder(universe)
+    universe, ranks, coded = _universe_of(templates)
+    entries = IntervalTable()
     first_row = 0
     for template in templates:
         every = np.arange(first_row, first_row + len(template.owners))
@@ -132,17 +132,33 @@ def compile_templates(templates: Sequence[RowTemplate]) -> CompiledRows:
             if isinstance(term, Range):
                 _add_ranges(entries, universe, rows, term, ranks)
             else:
-                _add_choice(entries, coder, rows, term)
+                found = [coded[term.name, id(domain)] for domain in term.domains]
+                _add_choice(entries, universe.slot_of[term.name], rows, term, found)
         first_row += len(template.owners)
     owners = np.concatenate([np.zeros(0, np.int64), *(template.owners for template in templates)])
     return assembled(universe, entries, owners)
 
 
-def _universe_of(templates: Sequence[RowTemplate]) -> tuple[Universe, Iterator[Longs]]:
-    """The universe of some templates, and the ranks of the cuts of their ranges, in turn."""
+Domains: TypeAlias = dict[tuple[str, int], Domain]
+"""Domains by attribute and identity."""
+
+
+class _Coded(NamedTuple):
+    """A domain as intervals of codes, and the slots of its text tests."""
+
+    spans: tuple[Span, ...]
+    tests: tuple[int, ...]
+
+
+def _universe_of(
+    templates: Sequence[RowTemplate],
+) -> tuple[Universe, Iterator[Longs], dict[tuple[str, int], _Coded]]:
+    """The universe of some templates, the ranks of the cuts of their ranges, in turn, and their
+    domains.
+    """
     terms = [term for template in templates for term in template.terms]
     gathered = CutCollector(sorted({name for term in terms for name in term.names}))
-    domains: dict[tuple[str, int], Domain] = {}
+    domains: Domains = {}
     for term in terms:
         if isinstance(term, DomainChoice):
             domains.update(((term.name, id(domain)), domain) for domain in term.domains)
@@ -152,22 +168,29 @@ def _universe_of(templates: Sequence[RowTemplate]) -> tuple[Universe, Iterator[L
             if end is not None:
                 gathered.add_numbers(slots, end)
     tests = _gather_domains(gathered, domains)
-    universe, ranks = gathered.universe(tests)
-    return universe, iter(ranks)
+    universe, (*ranks, last) = gathered.universe(tests)
+    numbers = iter(last.tolist())
+    edges = {name: universe.edges_of(name) for name in universe.names}
+    coded = {
+        (name, place): _coded(universe, name, edges[name], domain, numbers)
+        for (name, place), domain in domains.items()
+    }
+    return universe, iter(ranks), coded
 
 
-def _gather_domains(
-    gathered: CutCollector, domains: dict[tuple[str, int], Domain]
-) -> set[tuple[str, TextTest]]:
-    """The cuts of domains, and their tests of texts."""
+def _gather_domains(gathered: CutCollector, domains: Domains) -> set[tuple[str, TextTest]]:
+    """The cuts of domains, and their tests of texts. Their numbers come in one piece."""
     tests: set[tuple[str, TextTest]] = set()
     slots: list[int] = []
     numbers: list[Any] = []
     for (name, _), domain in domains.items():
         slot = gathered.slot_of[name]
         for kind, values in domain.kinds.items():
-            tests.update((name, test) for test in values.tests)
-            places = [end for span in values.spans for end in span if _is_cut(kind, end)]
+            if values.tests:
+                tests.update((name, test) for test in values.tests)
+            first = lowest(kind)
+            ends = [end for span in values.spans for end in span]
+            places = [end for end in ends if end is not TOP and end != first]
             if kind is Kind.NUMBER:
                 slots += [slot] * len(places)
                 numbers += places
@@ -179,8 +202,31 @@ def _gather_domains(
     return tests
 
 
-def _is_cut(kind: Kind, place: Any) -> bool:
-    return place is not TOP and place != lowest(kind)
+def _coded(
+    universe: Universe, name: str, edges: Sequence[int], domain: Domain, numbers: Iterator[int]
+) -> _Coded:
+    """A domain coded; `numbers` are the ranks of the numeric cuts of this one and those behind."""
+    spans: list[Span] = [(ABSENT_CODE, ABSENT_CODE + 1)] if domain.absent else []
+    tests: set[int] = set()
+    for kind, values in domain.kinds.items():
+        if values.nan:
+            spans.append((NAN_CODE, NAN_CODE + 1))
+        first, base, top = lowest(kind), edges[kind], edges[kind + 1]
+        codes = [
+            top
+            if end is TOP
+            else base
+            if end == first
+            else base + 1 + next(numbers)
+            if kind is Kind.NUMBER
+            else universe.rank_of(name, kind, end)
+            for span in values.spans
+            for end in span
+        ]
+        spans += zip(codes[::2], codes[1::2], strict=True)
+        if values.tests:
+            tests.update(universe.test_slots[name, test] for test in values.tests)
+    return _Coded(_joined(spans), tuple(sorted(tests)))
 
 
 def _add_ranges(
@@ -195,39 +241,6 @@ def _add_ranges(
     entries.add(rows, slots, lows, highs, term.choice)
 
 
-class _Coder:
-    """Domains as intervals of codes, each distinct one worked out once."""
-
-    def __init__(self, universe: Universe) -> None:
-        self.universe = universe
-        self._known: dict[tuple[str, int], tuple[tuple[Span, ...], tuple[int, ...]]] = {}
-        self._kept: list[Domain] = []  # so that no id is given to another domain
-
-    def spans_and_tests(
-        self, name: str, domain: Domain
-    ) -> tuple[tuple[Span, ...], tuple[int, ...]]:
-        """The intervals of codes of a domain, and the slots of its text tests."""
-        known = self._known.get((name, id(domain)))
-        if known is None:
-            self._kept.append(domain)
-            known = self._work_out(name, domain)
-            self._known[name, id(domain)] = known
-        return known
-
-    def _work_out(self, name: str, domain: Domain) -> tuple[tuple[Span, ...], tuple[int, ...]]:
-        universe = self.universe
-        spans: list[Span] = [(ABSENT_CODE, ABSENT_CODE + 1)] if domain.absent else []
-        tests: set[int] = set()
-        for kind in sorted(domain.kinds):
-            values = domain.kinds[kind]
-            if values.nan:
-                spans.append((NAN_CODE, NAN_CODE + 1))
-            ranks = universe.ranks_of(name, kind, [end for span in values.spans for end in span])
-            spans += zip(ranks[::2], ranks[1::2], strict=True)
-            tests.update(universe.test_slots[name, test] for test in values.tests)
-        return _joined(spans), tuple(sorted(tests))
-
-
 def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Ascending, and those that touch made one."""
     whole: list[Span] = []
@@ -239,19 +252,19 @@ def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(whole)
 
 
-def _add_choice(entries: IntervalTable, coder: _Coder, rows: Longs, term: DomainChoice) -> None:
+def _add_choice(
+    entries: IntervalTable, slot: int, rows: Longs, term: DomainChoice, coded: Sequence[_Coded]
+) -> None:
     """Domains: one interval, or a union, and text tests, whose slots have codes 0 and 1."""
-    slot = coder.universe.slot_of[term.name]
-    worked_out = [coder.spans_and_tests(term.name, domain) for domain in term.domains]
-    bounds = [spans[0] if len(spans) == 1 else (0, 0) for spans, _ in worked_out]
+    bounds = [spans[0] if len(spans) == 1 else (0, 0) for spans, _ in coded]
     lows, highs = np.array(bounds, np.int64).reshape(-1, 2).T
-    several = np.array([len(spans) > 1 for spans, _ in worked_out])
+    several = np.array([len(spans) > 1 for spans, _ in coded])
     plain = ~several[term.choice]
-    slots = np.full(len(worked_out), slot)
+    slots = np.full(len(coded), slot)
     entries.add(rows[plain], slots, lows, highs, term.choice[plain])
     by_domain = np.argsort(term.choice, kind="stable")
-    ends = np.cumsum(np.bincount(term.choice, minlength=len(worked_out)))
-    for place, (spans, tests) in enumerate(worked_out):
+    ends = np.cumsum(np.bincount(term.choice, minlength=len(coded)))
+    for place, (spans, tests) in enumerate(coded):
         if len(spans) < 2 and not tests:
             continue
         here = rows[by_domain[ends[place - 1] if place else 0 : ends[place]]]

@@ -120,7 +120,8 @@ class _Gathered:
                 continue
             rows, choice, distinct = self.others.setdefault(constraint.name, ([], [], {}))
             rows.append(row)
-            choice.append(distinct.setdefault(constraint.substitute(values), len(distinct)))
+            bound = constraint.substitute(values) if values else constraint
+            choice.append(distinct.setdefault(bound, len(distinct)))
         self.counts.append(len(self.uses) - known)
 
     def templates(self) -> list[RowTemplate]:
