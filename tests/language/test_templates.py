@@ -171,12 +171,12 @@ def test_texts_of_one_shape_have_one_key(one: str, other: str, same: bool) -> No
 def test_the_templates_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(templates, "MAX_TEMPLATES", 8)
     monkeypatch.setattr(templates, "_known", {})
-    monkeypatch.setattr(templates, "_seen_once", set())
+    monkeypatch.setattr(templates, "_seen", set())
     for place in range(50):
         for value in range(3):
             assert str(parse(f"kept{place} = {value}")) == f"kept{place} = {value}"
         assert len(templates._known) <= 8
-        assert len(templates._seen_once) <= 8
+        assert len(templates._seen) <= 8
 
 
 def test_patterns_have_no_templates() -> None:

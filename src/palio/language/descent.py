@@ -35,6 +35,7 @@ _BINARY: Final = {
 }
 _TEXT: Final = frozenset({"LIKE", "ILIKE", "STARTS_WITH", "ENDS_WITH", "CONTAINS", "IN_CIDR"})
 _COMPARING: Final = _TEXT | {"COMPARISON", "BETWEEN", "IN", "IS", "NOT"}
+_PLAIN: Final = LITERALS | {"NAME"}
 _END: Final = Token("$END", "", 0, 0)
 
 
@@ -111,6 +112,8 @@ class _Pass:
     def _first(self, least: int) -> tuple[Node, int]:
         """What stands before the first operator, and the tightest that may follow it."""
         kind = self._next.type
+        if kind in _PLAIN:
+            return self._atom(), _PRODUCT
         if kind == "NOT" and least <= _NOT:
             signs = []
             while self._next.type == "NOT":

@@ -110,6 +110,9 @@ def tokens(text: str) -> list[Token]:
     place, depth, constants, foreign = 0, 0, 0, 0
     is_listing = False  # whether IN stands before
     while place < len(text):
+        if text[place] == " ":
+            place += 1
+            continue
         listed = _listed(text, place, constants) if is_listing else None
         is_listing = False
         if listed is not None:

@@ -14,6 +14,7 @@ from palio.language.builder import Builder, Misuse, Whole
 from palio.language.descent import NotUnderstood, understood
 from palio.language.lexer import Token, error_at, tokens
 from palio.language.templates import (
+    is_seen,
     learn,
     lift,
     remember,
@@ -61,13 +62,12 @@ def parse(text: str) -> Filter | Pattern:
         with suppress(InvalidInput):  # a constant that does not fit: parsing says where it stands
             return template.fill(parts.values)
     found = tokens(text)
-    lifted = lift(found)
-    if lifted is None:
+    lifted = lift(found) if parts is not None and is_seen(parts) else None
+    if lifted is None or parts is None:
         return parse_tokens(text, found)
     template = template_of(lifted)
     if template is not None:
-        if parts is not None:
-            remember(parts, lifted, template)
+        remember(parts, lifted, template)
         with suppress(InvalidInput):
             return template.fill(lifted.values)
     meaning = parse_tokens(text, found)

@@ -45,6 +45,7 @@ __all__ = [
     "LiftedText",
     "SplitText",
     "Template",
+    "is_seen",
     "learn",
     "lift",
     "make_template",
@@ -99,7 +100,7 @@ _PLAIN: Final = re.compile(
 """A number that stands by itself, or a text without quotes in it."""
 
 MAX_SPLIT_CHARS: Final = 2_048
-"""Longer texts are read as tokens: those that are kept as keys stay below 10 MB."""
+"""Longer texts are parsed one by one: those that are kept as keys stay below 10 MB."""
 
 
 def split(text: str) -> SplitText | None:
@@ -186,8 +187,9 @@ def _simpler(word: str, pattern: Value) -> tuple[str, Value] | None:
 
 
 _known: dict[Key, Template | None] = {}
-"""Templates by key; None for one seen once, or not to be trusted."""
-_seen_once: set[Key] = set()
+"""Templates by key; None for one that is not to be trusted."""
+_seen: set[Key] = set()
+"""What texts were without their plain literals."""
 _by_rest: dict[Key, Template] = {}
 """Templates by what texts are without their plain literals."""
 
@@ -213,18 +215,22 @@ def remember(parts: SplitText, lifted: LiftedText, template: Template) -> None:
         _by_rest[parts.key] = template
 
 
-def learn(lifted: LiftedText, meaning: Filter | Pattern, conditions_of: ConditionsOf) -> None:
-    """Note a text that was parsed; at the second of a shape, make the template.
-
-    Making one costs another parse (`conditions_of`), which shapes that occur once are spared.
+def is_seen(parts: SplitText) -> bool:
+    """Whether a text with the same rest was asked about before: shapes that occur once are spared
+    everything else here.
     """
+    if parts.key in _seen:
+        return True
+    if len(_seen) >= MAX_TEMPLATES:
+        _seen.clear()
+    _seen.add(parts.key)
+    return False
+
+
+def learn(lifted: LiftedText, meaning: Filter | Pattern, conditions_of: ConditionsOf) -> None:
+    """Make the template of a text that was parsed, which costs another parse (`conditions_of`)."""
     key = lifted.key
     if key in _known or isinstance(meaning, Pattern):
-        return
-    if key not in _seen_once:
-        if len(_seen_once) >= MAX_TEMPLATES:
-            _seen_once.clear()
-        _seen_once.add(key)
         return
     if len(_known) >= MAX_TEMPLATES:
         _known.clear()

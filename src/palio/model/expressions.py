@@ -32,6 +32,8 @@ from palio.model.operators import (
     simplest,
 )
 from palio.model.values import (
+    INT64_MAX,
+    INT64_MIN,
     Kind,
     canonical,
     check_operand_size,
@@ -199,6 +201,8 @@ def literal(value: object) -> Literal:
     """
     if value is None:
         raise InvalidFilter("a comparison with null is never true; use IS NULL or IS NOT NULL")
+    if type(value) is int and INT64_MIN <= value <= INT64_MAX:
+        return Literal(Kind.NUMBER, value)
     try:
         safe = checked(value)
     except InvalidEvent as error:
@@ -220,7 +224,8 @@ def test(
     >>> test(Attribute("n"), Op.IN, (literal(1),)) == test(Attribute("n"), Op.EQ, literal(1))
     True
     """
-    check_depth(subject, *(operand if isinstance(operand, tuple) else (operand,)))
+    if type(subject) is not Attribute or type(operand) is not Literal:
+        check_depth(subject, *(operand if isinstance(operand, tuple) else (operand,)))
     if op in PRESENCE:
         return Test(subject, op)
     ignore_case = ignore_case and op not in CASELESS
@@ -294,16 +299,16 @@ def check_depth(*expressions: Boolean | Scalar | None) -> None:
 
     Conditions and the values in their tests are nested each for themselves.
     """
-    level = [each for each in expressions if isinstance(each, _NESTED)]
+    level = [each for each in expressions if each is not None and type(each) in _NESTED]
     depth = 0
     while level:
         depth += 1
         if depth > MAX_DEPTH:
             raise LimitExceeded("a filter's nesting", limit="MAX_DEPTH", maximum=MAX_DEPTH)
-        level = [child for each in level for child in _children(each) if isinstance(child, _NESTED)]
+        level = [child for each in level for child in _children(each) if type(child) in _NESTED]
 
 
-_NESTED: Final = (Not, All, AnyOf, Exclusive, Arithmetic, Call)
+_NESTED: Final = frozenset({Not, All, Between, AnyOf, Exclusive, Arithmetic, Call})
 
 
 def walk(expression: Boolean | Scalar) -> Iterator[Boolean | Scalar]:

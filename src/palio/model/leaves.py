@@ -64,11 +64,13 @@ def leaf_of(check: Test) -> Leaf | bool:
     >>> str(leaf_of(test(literal(5), Op.GT, Attribute("price"))))
     'price < 5'
     """
-    if not _is_reduced(check):
+    is_reduced = _is_reduced(check)
+    if not is_reduced:
         check = simplify(check)
         if _is_constant(check.subject) and _is_constant(check.operand):
             return _decided(check)
-    if _is_reduced(check):
+        is_reduced = _is_reduced(check)
+    if is_reduced:
         return Constraint.from_test(check)
     if isinstance(check.operand, tuple) and len(check.operand) > MAX_RESIDUAL_COST:
         raise LimitExceeded(
