@@ -89,7 +89,7 @@ def _any_level_will_do(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _all_new(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda _self, _parcel, mask: mask
+    return lambda _self, message: message
 
 
 MUTATIONS: Final = (

@@ -96,10 +96,12 @@ def test_after_the_end_every_request_is_answered_at_once() -> None:
     assert [type(each) for each in waiting] == [Closed, Closed]
 
 
-def test_a_move_gives_on_once_what_both_brokers_deliver() -> None:
+@pytest.mark.parametrize("durable", ["", "d"])
+@pytest.mark.parametrize("broker", ["b1", "b2"])
+def test_a_move_gives_on_once_what_both_brokers_deliver(broker: str, durable: str) -> None:
     world = world_of(2)
-    member, publisher = world.client("a", "b1"), world.client("p", "b1")
-    member.subscribe("x > 0")
+    member, publisher = world.client("a", "b1"), world.client("p", broker)
+    member.subscribe("x > 0", durable=durable)
     world.run(2.0)
     member.move_over("b2")
     for x in range(1, 40):
@@ -107,7 +109,9 @@ def test_a_move_gives_on_once_what_both_brokers_deliver() -> None:
         world.run(0.01)
     world.run(2.0)
     assert sorted(heard(member)) == list(range(1, 40))
-    assert world.nodes["b1"].status()["sessions"] == 1, "the old broker was left"
+    assert not member.gaps
+    sessions = {name: node.status()["sessions"] for name, node in world.nodes.items()}
+    assert sessions["b1"] == (broker == "b1"), "the old broker was left"
 
 
 def test_a_broker_that_is_gone_is_dialled_until_it_is_back() -> None:

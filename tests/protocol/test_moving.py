@@ -4,24 +4,39 @@ import numpy as np
 import pyarrow as pa
 
 from palio.model.events import stamped
-from palio.protocol.messages import Parcel
+from palio.protocol.messages import Deliver, Parcel, pack_mask, unpack_mask
 from palio.protocol.moving import Crossing
 
 
-def parcel(first: int, count: int, publisher: str = "p") -> Parcel:
-    batch = pa.record_batch({"x": pa.array(range(count), pa.int64())})
-    return Parcel(publisher, stamped(batch, first, 0))
+def delivered(first: int, *rows: bool, publisher: str = "p", key: int = -1) -> Deliver:
+    batch = pa.record_batch({"x": pa.array(range(len(rows)), pa.int64())})
+    parcel = Parcel(publisher, stamped(batch, first, 0))
+    return Deliver(parcel, pack_mask(np.array(rows)), key)
+
+
+def first_time(crossing: Crossing, message: Deliver) -> list[bool]:
+    fresh = crossing.first_time(message)
+    if fresh is None:
+        return [False] * len(message.parcel)
+    return [bool(each) for each in unpack_mask(fresh.rows, len(fresh.parcel))]
 
 
 def test_what_comes_on_both_ways_is_given_on_once() -> None:
+    crossing, every = Crossing(), (True, True, True)
+    assert first_time(crossing, delivered(1, *every)) == [True, True, True]
+    assert first_time(crossing, delivered(3, *every)) == [False, True, True]
+    assert first_time(crossing, delivered(3, *every)) == [False, False, False]
+    assert first_time(crossing, delivered(1, *every, publisher="q")) == [True, True, True]
+
+
+def test_what_comes_for_two_subscriptions_is_given_on_to_each() -> None:
     crossing = Crossing()
-    every = np.ones(3, np.bool_)
-    assert crossing.first_time(parcel(1, 3), every).tolist() == [True, True, True]
-    assert crossing.first_time(parcel(3, 3), every).tolist() == [False, True, True]
-    assert crossing.first_time(parcel(1, 3, "q"), every).tolist() == [True, True, True]
+    for key in (-1, 1, 2):
+        assert first_time(crossing, delivered(1, True, key=key)) == [True]
+        assert first_time(crossing, delivered(1, True, key=key)) == [False]
 
 
 def test_a_row_that_was_not_for_us_may_come_later() -> None:
     crossing = Crossing()
-    assert crossing.first_time(parcel(1, 2), np.array([True, False])).tolist() == [True, False]
-    assert crossing.first_time(parcel(1, 2), np.ones(2, np.bool_)).tolist() == [False, True]
+    assert first_time(crossing, delivered(1, True, False)) == [True, False]
+    assert first_time(crossing, delivered(1, True, True)) == [False, True]

@@ -24,7 +24,7 @@ from palio.client.session import CLOSE_S, Session
 from palio.client.transport import Dial
 from palio.client.upstream import Announced, Told
 from palio.errors import Closed, PalioError, Unreachable, Unsettled
-from palio.matching.protocol import Matcher, RowMask
+from palio.matching.protocol import Matcher
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
@@ -314,11 +314,9 @@ class BrokerUpstream:
         self.outbox.end(error)
         self.dispatcher.end(error)
 
-    def deliver(self, message: Deliver, fresh: RowMask | None) -> None:
+    def deliver(self, message: Deliver) -> None:
         """Events for whoever wants them."""
-        parcel = message.parcel
-        mask = unpack_mask(message.rows, len(parcel)) if fresh is None else fresh
-        self.dispatcher.deliver(parcel, mask)
+        self.dispatcher.deliver(message.parcel, unpack_mask(message.rows, len(message.parcel)))
 
     def deliver_named(
         self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]

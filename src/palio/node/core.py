@@ -328,8 +328,9 @@ class Core:
 
     def _move(self, subject: str, home: str) -> None:
         """A durable subscription of ours lives elsewhere now: hand over what waits for it."""
-        durable = self.durability.here[subject]
-        if durable.session is not None:  # its owner will hear of it where it is now
+        durable, claim = self.durability.here[subject], self.durability.registry.fact(home, subject)
+        is_same_client = claim is not None and claim.visit.follows(durable.visit)
+        if durable.session is not None and not is_same_client:  # who had it hears it no more
             durable.session.say(self.out, Gaps((Gap("*", 0, 0, 0, durable.key),)))
         self.release(durable)
         self.report("info", "durable_moved", subscription=subject, to=home)

@@ -19,7 +19,6 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from palio.errors import IllegalMessage, PalioError
-from palio.matching.protocol import RowMask
 from palio.model.events import SEQ, TIME
 from palio.protocol.client_session import ClientSession
 from palio.protocol.failures import error_of, failure
@@ -43,7 +42,6 @@ from palio.protocol.messages import (
     Unadvertise,
     Unsubscribe,
     Update,
-    unpack_mask,
 )
 from palio.protocol.moving import Crossing
 from palio.protocol.publications import Publications, Receipt
@@ -61,8 +59,8 @@ class Application(Protocol):
     def described(self, key: int) -> Subscribe | None:
         """A subscription as it is now, if there is one; its `id` does not matter."""
 
-    def deliver(self, message: Deliver, fresh: RowMask | None) -> None:
-        """Events for whoever wants them; `fresh`: only these rows, as others came before."""
+    def deliver(self, message: Deliver) -> None:
+        """Events for whoever wants them."""
 
     def deliver_named(
         self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
@@ -314,20 +312,27 @@ class ClientCore:
         named = parcel.shape.names if parcel.event is None else parcel.event
         if SEQ not in named or TIME not in named:
             raise IllegalMessage("the broker", f"events without {SEQ} and {TIME}")
-        if message.key != -1:
+        if message.subscriptions is not None and len(parcel) != 1:
+            raise IllegalMessage("the broker", "several events, and for whom they are")
+        if message.entry:
             if session is self.session:  # another that is being left has its own numbers
                 self._application.deliver_durable(message)
-        elif self._crossing is None and message.subscriptions is not None:
-            if len(parcel) != 1:
-                raise IllegalMessage("the broker", "several events, and for whom they are")
-            self._application.deliver_named(message, message.subscriptions, self.unconfirmed)
         elif self._crossing is None:
-            self._application.deliver(message, None)
+            self._give_on(message)
         else:
-            mask = unpack_mask(message.rows, len(parcel))
-            self._application.deliver(message, self._crossing.first_time(parcel, mask))
+            fresh = self._crossing.first_time(message)
+            if fresh is not None:
+                self._give_on(fresh)
             if self._crossed_at is not None and session.heard_at >= self._crossed_at:
                 self._crossing = None
+
+    def _give_on(self, message: Deliver) -> None:
+        if message.key != -1:
+            self._application.deliver_durable(message)
+        elif message.subscriptions is not None:
+            self._application.deliver_named(message, message.subscriptions, self.unconfirmed)
+        else:
+            self._application.deliver(message)
 
     def _accepted(self, session: ClientSession, message: Accepted) -> None:
         if session is self.session:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from palio.matching.protocol import RowMask
-from palio.protocol.messages import Parcel
+import msgspec
+
+from palio.protocol.messages import Deliver, pack_mask, unpack_mask
 from palio.protocol.seen_numbers import SeenNumbers
 
 __all__ = ["Crossing"]
@@ -15,9 +16,14 @@ class Crossing:
     def __init__(self) -> None:
         self._seen = SeenNumbers()
 
-    def first_time(self, parcel: Parcel, mask: RowMask) -> RowMask:
-        """Which of some events had not come before; now they have."""
-        numbers = parcel.numbers
-        fresh = mask & self._seen.fresh(parcel.publisher, numbers)
-        self._seen.add(parcel.publisher, numbers[fresh])
-        return fresh
+    def first_time(self, message: Deliver) -> Deliver | None:
+        """Those events of a message that had not come before under its key, if any; now they
+        have. Whom they are for is to be found out: the two brokers may know different things.
+        """
+        parcel, numbers = message.parcel, message.parcel.numbers
+        line = f"{message.key}\n{parcel.publisher}"
+        fresh = unpack_mask(message.rows, len(parcel)) & self._seen.fresh(line, numbers)
+        if not fresh.any():
+            return None
+        self._seen.add(line, numbers[fresh])
+        return msgspec.structs.replace(message, rows=pack_mask(fresh), subscriptions=None)

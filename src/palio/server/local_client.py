@@ -22,7 +22,6 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from palio.errors import Closed, IllegalMessage, PalioError, Unreachable
-from palio.matching.protocol import RowMask
 from palio.protocol.batches import parts
 from palio.protocol.client import ClientCore
 from palio.protocol.client_session import ClientSession
@@ -385,9 +384,8 @@ class Guest:
     def described(self, key: int) -> Subscribe | None:
         """See `Application`: nothing is said again, as no session is renewed."""
 
-    def deliver(self, message: Deliver, fresh: RowMask | None) -> None:
+    def deliver(self, message: Deliver) -> None:
         """See `Application`."""
-        del fresh
         self._hear(message)
 
     def deliver_named(

@@ -398,10 +398,9 @@ class Member:
         """A subscription as it is now."""
         return self.standing.get(key)
 
-    def deliver(self, message: Deliver, fresh: RowMask | None) -> None:
+    def deliver(self, message: Deliver) -> None:
         """Events for whoever wants them."""
-        parcel = message.parcel
-        self.hear(message, unpack_mask(message.rows, len(parcel)) if fresh is None else fresh)
+        self.hear(message, unpack_mask(message.rows, len(message.parcel)))
 
     def deliver_named(
         self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
