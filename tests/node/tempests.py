@@ -163,7 +163,7 @@ class Listener(Member):
         if message.entry > self._newest.get(key, 0) and key in self.receipts:
             self._newest[key] = message.entry
             numbers = parcel.numbers[unpack_mask(message.rows, len(parcel))]
-            known = ~self.receipts[key].fresh(parcel.publisher, numbers)
+            known = ~self.receipts[key].came(parcel.publisher, numbers)
             self.doubled += [(key, parcel.publisher, seq) for seq in numbers[known].tolist()]
         super().deliver_durable(message)
 

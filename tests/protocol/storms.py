@@ -1,7 +1,8 @@
 """Storms over the client's end: what every client may rely on, whatever breaks.
 
 A few clients at one to three brokers subscribe, change, publish, ask and move, while connections
-break, frames are damaged, brokers restart and clients stall or stay away. What is promised:
+break, frames are damaged, brokers restart and clients stall, stay away or deal with events late.
+What is promised:
 
 1. every request is answered once, or fails once when its client has ended;
 2. every publication is answered once; what is called durable is heard by every durable subscription
@@ -77,8 +78,8 @@ class Client(Member):
     def __init__(self, world: Surroundings, name: str, broker: str) -> None:
         super().__init__(world, name, broker)
         self.durably: dict[int, list[tuple[str, int]]] = {}
-        self.live: list[tuple[str, int]] = []
-        """What came since the session began, or since before a move."""
+        self.live: dict[int, list[tuple[str, int]]] = {}
+        """By key, what came past custody since the session began, or since before a move."""
         self.misnamed: list[str] = []
         """Events that were said to be for others than want them."""
         self.heard_now: Message | None = None
@@ -90,10 +91,8 @@ class Client(Member):
         before = len(self.heard)
         super().hear(message, mask)
         heard = [(publisher, seq) for publisher, seq, _ in self.heard[before:]]
-        if message.entry:
-            self.durably.setdefault(message.key, []).extend(heard)
-        elif message.key < 0:
-            self.live += heard
+        found = self.durably if message.entry else self.live
+        found.setdefault(message.key, []).extend(heard)
 
     def deliver_named(
         self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
@@ -232,6 +231,8 @@ class Storm:
                 client.move_over(random.choice(self.brokers))
             case 8:
                 client.stall(random.uniform() * 3.0)
+                client.acknowledges = not client.acknowledges
+                client.deal()
             case 9:
                 client.vanish()
                 until = world.agenda.now_us + round(random.uniform() * 5 * US)
@@ -273,6 +274,9 @@ class Storm:
 
     def _calm(self) -> None:
         self.damage = 0.0
+        for client in self.clients:
+            client.acknowledges = True
+            client.deal()
         for broker in self.killed:
             self.world.start(broker)
         self.world.run(CALM_S)
@@ -290,8 +294,9 @@ class Storm:
             self._check_receipts(client)
             for key, heard in client.durably.items():
                 self._check_once(f"{client.name} under key {key}", heard)
-            light = [each for each in client.live if each not in self.durable]
-            self._check_once(f"{client.name} live", light)
+            for key, heard in client.live.items():
+                light = [each for each in heard if each not in self.durable]
+                self._check_once(f"{client.name} live under key {key}", light)
             self._check_first(client)
             if client.misnamed:
                 self._fail(f"{client.name}: {client.misnamed[0]}")

@@ -138,6 +138,22 @@ def test_a_client_that_moves_and_is_turned_away_ends_in_both_sessions() -> None:
     assert {type(each) for each in member.errors} == {NotPermitted}
 
 
+@pytest.mark.parametrize("over", [False, True])
+def test_what_waits_and_comes_again_by_another_filter_is_heard_once(*, over: bool) -> None:
+    world = world_of(2)
+    member, publisher = world.client("a", "b1"), world.client("p", "b1")
+    member.acknowledges = False
+    key = member.subscribe("x > :low", {"low": 0}, durable="d")
+    world.run(1.0)
+    publisher.publish({"x": 1}, {"x": 2}, {"x": 3}, durable=True)
+    world.run(1.0)
+    member.update(key, low=1)
+    world.run(1.0)
+    (member.move_over if over else member.move)("b2")
+    world.run(2.0)
+    assert heard(member) == [1, 2, 3]
+
+
 def test_a_move_that_is_taken_back_takes_its_durable_subscription_back() -> None:
     """Though the other broker hears last of it: what was said there is slow."""
     world = world_of(2)

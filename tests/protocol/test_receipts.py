@@ -44,7 +44,7 @@ def test_what_was_taken_is_given_back_together() -> None:
     assert said == [4]
 
 
-def test_after_a_loss_what_waits_takes_on_its_new_number() -> None:
+def test_after_a_loss_what_waits_is_acknowledged_under_its_new_number() -> None:
     said: list[int] = []
     receipts = Receipts(said.append)
     one = receipts.expect(1, "p", numbers(1), 1)
@@ -52,13 +52,49 @@ def test_after_a_loss_what_waits_takes_on_its_new_number() -> None:
     receipts.renew()
     receipts.make(one).give()  # dealt with, and nobody to tell
     assert said == []
-    assert not receipts.again(7, "p", numbers(1))
-    assert receipts.fresh("p", numbers(1, 2)).tolist() == [False, True]
+    assert receipts.came("p", numbers(1)).tolist() == [False]
     receipts.expect(7, "p", numbers(), 0)  # nothing of it is new: told again
     assert said == [7]
-    assert receipts.again(8, "p", numbers(2))
+    assert receipts.came("p", numbers(2)).tolist() == [False]
+    receipts.expect(8, "p", numbers(), 0)
+    assert said == [7]
     receipts.make(two).give()
     assert said == [7, 8]
+
+
+def test_what_comes_again_otherwise_divided_is_dealt_with_once() -> None:
+    said: list[int] = []
+    receipts = Receipts(said.append)
+    waiting = receipts.expect(1, "p", numbers(1, 2, 3), 3)
+    receipts.renew()
+    assert receipts.came("q", numbers(1)).tolist() == [True]
+    assert receipts.came("p", numbers(2)).tolist() == [False]
+    receipts.expect(5, "p", numbers(), 0)
+    assert receipts.came("p", numbers(3, 4)).tolist() == [False, True]
+    new = receipts.expect(6, "p", numbers(4), 1)
+    receipts.make(waiting, 3).give()
+    assert said == [5]
+    receipts.make(new).give()
+    assert said == [5, 6]
+    assert receipts.came("p", numbers(1, 2, 3, 4, 5)).tolist() == [False] * 4 + [True]
+
+
+def test_a_second_loss_finds_what_has_waited_since_before_the_first() -> None:
+    said: list[int] = []
+    receipts = Receipts(said.append)
+    one = receipts.expect(1, "p", numbers(1), 1)
+    other = receipts.expect(2, "p", numbers(2), 1)
+    receipts.renew()
+    receipts.came("p", numbers(1))
+    receipts.expect(5, "p", numbers(), 0)
+    receipts.renew()  # before the other came again
+    assert receipts.came("p", numbers(1, 2)).tolist() == [False, False]
+    receipts.expect(9, "p", numbers(), 0)
+    receipts.make(one).give()
+    assert said == []
+    receipts.make(other).give()
+    assert said == [9]
+    assert receipts.open == 0
 
 
 def test_what_is_not_durable_has_nothing_to_acknowledge() -> None:

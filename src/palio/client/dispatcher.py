@@ -197,9 +197,8 @@ class Dispatcher:
         """
         numbers, receipts = parcel.numbers, registration.receipts
         if entry:
-            if receipts.again(entry, parcel.publisher, numbers[mask]):
-                return
-            mask = mask & receipts.fresh(parcel.publisher, numbers)
+            mask = mask.copy()
+            mask[mask] = receipts.came(parcel.publisher, numbers[mask])
         wanted = self._wanted_by(registration, Arrival(parcel), mask)
         registration.spurious += int(mask.sum()) - wanted.events
         expected = None

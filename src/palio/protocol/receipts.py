@@ -4,8 +4,9 @@ A broker numbers what it delivers out of custody. An acknowledgement covers all 
 so it is said when every event of the oldest entry, and of those after it, has been dealt with.
 
 When a session is lost, the broker delivers again what it has no acknowledgement of, and after a
-move another broker does so under numbers of its own. What still waits here, or is being dealt with,
-is known by its publisher's numbers: it keeps its place in the queue and takes on the new number.
+move another broker does so under numbers of its own, perhaps less of it, as the filter is another.
+What still waits here, or is being dealt with, is known by its publisher's numbers: it keeps its
+place in the queue, and the entry that it comes in again is dealt with after it.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ class Entry:
 
     def __init__(self, number: int, publisher: str, seqs: Numbers, count: int) -> None:
         self.number = number
+        """What is acknowledged with it; 0 if that is the number of one behind it."""
         self.publisher = publisher
         self.seqs = seqs
         self.open = count
         self.is_here = True
-        """Whether the broker of now has delivered it."""
+        """Whether the broker of now has delivered some of it."""
 
-    @property
-    def identity(self) -> tuple[str, bytes]:
-        """What is the same under whatever number it comes."""
-        return self.publisher, self.seqs.tobytes()
+    def identities(self) -> list[tuple[str, int]]:
+        """What its events are known by, under whatever number they come."""
+        return [(self.publisher, seq) for seq in self.seqs.tolist()]
 
 
 class Receipt:
@@ -76,7 +77,8 @@ class Receipts:
     def __init__(self, say: Callable[[int], None]) -> None:
         self._say: Final = say
         self._entries: deque[Entry] = deque()
-        self._awaited: dict[tuple[str, bytes], Entry] = {}
+        self._awaited: dict[tuple[str, int], Entry] = {}
+        """By publisher and number, events that may come again before they were dealt with."""
         self._taken: list[Receipt] = []
         self._dealt_with = SeenNumbers()
 
@@ -85,21 +87,27 @@ class Receipts:
         """Entries that were not acknowledged."""
         return len(self._entries)
 
-    def again(self, number: int, publisher: str, seqs: Numbers) -> bool:
-        """Whether these events wait here already; then it is noted under which number they came."""
-        entry = self._awaited.pop((publisher, seqs.tobytes()), None)
-        if entry is None:
-            return False
-        entry.number, entry.is_here = number, True
-        self._entries.append(entry)
-        return True
+    def came(self, publisher: str, seqs: Numbers) -> npt.NDArray[np.bool_]:
+        """Which events of an entry are new: they do not wait here, and were not dealt with, under
+        whatever number. `expect` is to be called next.
+        """
+        fresh = self._dealt_with.fresh(publisher, seqs)
+        if self._awaited:
+            for place, seq in enumerate(seqs.tolist()):
+                known = self._awaited.get((publisher, seq))
+                if known is not None:
+                    fresh[place] = False
+                    self._go_before(known)
+        return fresh
 
-    def fresh(self, publisher: str, seqs: Numbers) -> npt.NDArray[np.bool_]:
-        """Which events were not dealt with before, under whatever number."""
-        return self._dealt_with.fresh(publisher, seqs)
+    def _go_before(self, entry: Entry) -> None:
+        """What waits here is to be dealt with before the entry that it came again in."""
+        if not entry.is_here:
+            entry.number, entry.is_here = 0, True
+            self._entries.append(entry)
 
     def expect(self, number: int, publisher: str, seqs: Numbers, count: int) -> Entry:
-        """An entry came, of which so many events go into the queue."""
+        """An entry came, of which so many events, those of `seqs` at most, go into the queue."""
         entry = Entry(number, publisher, seqs, count)
         self._entries.append(entry)
         if not count:
@@ -126,18 +134,18 @@ class Receipts:
         for entry in entries:
             entry.is_here = False
             if entry.open:
-                self._awaited[entry.identity] = entry
+                self._awaited.update(dict.fromkeys(entry.identities(), entry))
 
     def _closed(self, entry: Entry) -> None:
         """All of an entry has been dealt with."""
         if len(entry.seqs):
             self._dealt_with.add(entry.publisher, entry.seqs)
-        if not entry.is_here:
-            self._awaited.pop(entry.identity, None)
-            return
+        if self._awaited:
+            for each in entry.identities():
+                self._awaited.pop(each, None)
         last = 0
         while self._entries and not self._entries[0].open:
-            last = self._entries.popleft().number
+            last = self._entries.popleft().number or last
         if last:
             self._say(last)
 

@@ -185,6 +185,7 @@ class Member:
         self.publications: list[Publication] = []
         self.errors: list[PalioError] = []
         self.acknowledges = True
+        """Whether it has dealt with what it hears at once; else with `deal`."""
         self.standing: dict[int, Subscribe] = {}
         """What is subscribed, by key."""
         self.receipts: dict[int, Receipts] = {}
@@ -305,6 +306,11 @@ class Member:
         self.core.ask(request(id), partial(self.answered, id))
         return id
 
+    def deal(self) -> None:
+        """It has dealt with all it heard."""
+        for receipts in self.receipts.values():
+            receipts.finish()
+
     def answered(self, id: int, outcome: Outcome) -> None:
         """Note what became of a request."""
         self.outcomes.setdefault(id, []).append(outcome)
@@ -419,14 +425,14 @@ class Member:
         if not message.entry:
             self.hear(message, mask)
             return
-        if receipts.again(message.entry, parcel.publisher, parcel.numbers[mask]):
-            return
-        mask = mask & receipts.fresh(parcel.publisher, parcel.numbers)
+        mask = mask.copy()
+        mask[mask] = receipts.came(parcel.publisher, parcel.numbers[mask])
         self.hear(message, mask)
         count = int(mask.sum())
         entry = receipts.expect(message.entry, parcel.publisher, parcel.numbers[mask], count)
+        receipts.take(receipts.make(entry, count))
         if self.acknowledges:
-            receipts.make(entry, count).give()
+            receipts.finish()
 
     def hear(self, message: Deliver, mask: RowMask) -> None:
         """Note some of the events of a message."""
