@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -47,3 +48,15 @@ async def test_a_refusal_that_nobody_waits_for_is_logged(caplog: pytest.LogCaptu
     assert [record.getMessage() for record in caplog.records] == [
         "a change was not confirmed: not yours"
     ]
+
+
+async def test_what_is_refused_is_taken_back_and_what_nobody_answered_is_not() -> None:
+    taken_back: list[str] = []
+    confirmed, refused, unanswered = waiting(), waiting(), waiting()
+    for name, each in {"a": confirmed, "b": refused, "c": unanswered}.items():
+        log_refusal(each, partial(taken_back.append, name))
+    confirmed.set_result(Done(1))
+    refused.set_exception(NotPermitted("not yours"))
+    unanswered.set_exception(Unreachable("who knows"))
+    await asyncio.sleep(0)
+    assert taken_back == ["b"]

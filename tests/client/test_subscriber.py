@@ -3,14 +3,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
 import palio
 from palio.client.delivery_queue import MAX_CAPACITY
+from palio.client.dispatcher import Dispatcher
 from palio.client.events import Event
-from palio.client.registration import Registration
+from palio.client.registration import Registration, SubscriptionOptions
+from palio.client.subscriber import Attached
 from palio.client.upstream import Told
 from palio.errors import (
     HandlerFailed,
@@ -20,9 +23,11 @@ from palio.errors import (
     LimitExceeded,
     NotPermitted,
     PalioError,
+    Unreachable,
 )
 from palio.matching.reference import Reference
 from tests.client.helpers import seqs, turns
+from tests.client.recording import Recording
 from tests.client.test_registration import Choosy
 
 
@@ -339,6 +344,34 @@ async def test_an_assignment_that_one_filter_refuses_changes_none() -> None:
             assign_both()
         assert (range_.high, range_.prefix) == (10, "I")
         assert [(dict(sub.values), sub.version) for sub in heard_by(range_)] == before
+
+
+@pytest.mark.parametrize("error", [NotPermitted("not yours"), Unreachable("who knows")])
+async def test_an_assignment_that_the_broker_refuses_is_taken_back(error: PalioError) -> None:
+    upstream, range_ = Recording(), Range()
+    dispatcher = Dispatcher(upstream, Reference())
+    register = partial(dispatcher.register, options=SubscriptionOptions())
+    attached = range_._attached = Attached(range_, register)
+    answers = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    for answer, high in zip(answers, (20, 30), strict=True):
+        upstream.answer = answer
+        with range_.assigning():
+            range_.high, range_.prefix = high, f"P{high}"
+    upstream.answer = None
+    range_.prefix = "Q"
+    answers[0].set_exception(error)  # other values are in force by now
+    await turns(2)
+    assert (range_.high, range_.prefix) == (30, "Q")
+    upstream.told.clear()
+    answers[1].set_exception(error)
+    await turns(2)
+    stays = isinstance(error, Unreachable)
+    assert (range_.high, range_.prefix) == (30 if stays else 20, "Q")
+    assert [dict(each.values).get("high") for each in heard_by(range_)] == [range_.high] * 2 + [
+        None
+    ]
+    assert len(upstream.told) == (0 if stays else 2), "what is taken back is told too"
+    attached.task.cancel()
 
 
 async def test_an_assignment_that_the_engine_has_no_room_for_changes_no_handler() -> None:

@@ -488,8 +488,11 @@ async def test_a_refused_change_is_taken_back_and_one_that_nobody_answered_is_no
     with pytest.raises(type(error)):
         await sub.update(low=5)
     assert sub.values == {"low": 5 if stays else 0}
+    sub.assign({"low": 7})
+    await asyncio.sleep(0)
+    assert sub.values == {"low": 7 if stays else 0}
     with pytest.raises(type(error)):
         await sub.replace("y = 1")
     assert str(sub.filter) == ("y = 1" if stays else "x > :low")
-    assert len(upstream.told) == (2 if stays else 4), "what is taken back is told too"
+    assert len(upstream.told) == (3 if stays else 6), "what is taken back is told too"
     assert registration.concerns({"y": 1}) is stays

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from palio.errors import PalioError
+from palio.errors import Closed, PalioError, Unreachable
 from palio.protocol.failures import error_of
 from palio.protocol.messages import Failed
 from palio.protocol.requests import Outcome, Waiter
 
-__all__ = ["answers", "finish", "log_refusal"]
+__all__ = ["answers", "finish", "is_refusal", "log_refusal"]
 
 logger: Final = logging.getLogger("palio")
 
@@ -39,13 +40,22 @@ def finish(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def log_refusal(told: asyncio.Future[Any] | None) -> None:
-    """Nobody waits for the answer: what goes wrong is logged."""
+def is_refusal(error: BaseException) -> bool:
+    """Whether a broker has said no. One that could not be asked will be told of the change yet."""
+    return isinstance(error, PalioError) and not isinstance(error, Closed | Unreachable)
+
+
+def log_refusal(
+    told: asyncio.Future[Any] | None, take_back: Callable[[], None] | None = None
+) -> None:
+    """Nobody waits for the answer: what goes wrong is logged, and what is refused taken back."""
     if told is not None:
-        told.add_done_callback(_log_failure)
+        told.add_done_callback(partial(_log_failure, take_back))
 
 
-def _log_failure(done: asyncio.Future[Any]) -> None:
+def _log_failure(take_back: Callable[[], None] | None, done: asyncio.Future[Any]) -> None:
     error = None if done.cancelled() else done.exception()
     if error is not None:
         logger.warning("a change was not confirmed: %s", error)
+        if take_back is not None and is_refusal(error):
+            take_back()

@@ -21,6 +21,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast, overload
 
 from palio.client.answering import log_refusal
@@ -28,6 +29,7 @@ from palio.client.delivery_queue import DEFAULT_CAPACITY, Consumer, DeliveryQueu
 from palio.client.events import Event
 from palio.client.registration import Registration
 from palio.client.subscribing import understood
+from palio.client.upstream import Told
 from palio.errors import Closed, HandlerFailed, InvalidBinding, InvalidFilter, PalioError
 from palio.model.filters import Conjunction, Constraint, Filter
 from palio.model.operators import Op
@@ -247,24 +249,42 @@ class Attached:
         return getattr(self._subscriber, name)
 
     def update(self, values: dict[str, Any]) -> None:
-        """Change the handlers that use these parameters, or none if one of them refuses."""
+        """Change the handlers that use these parameters, or none if one of them refuses. If the
+        broker does, the values of before count again.
+        """
+        kind, now = type(self._subscriber), vars(self._subscriber)
+        before = {name: now.get(name, getattr(kind, name).default) for name in values}
+        for told in self._change(values):
+            log_refusal(told, partial(self._take_back, values, before))
+
+    def _take_back(self, refused: dict[str, Any], before: dict[str, Any]) -> None:
+        """As `Subscription` takes back what its broker refuses, in all handlers."""
+        now = vars(self._subscriber)
+        again = {name: before[name] for name, value in refused.items() if now[name] is value}
+        if again and not self.task.done():
+            for told in self._change(again):
+                log_refusal(told)
+
+    def _change(self, values: dict[str, Any]) -> list[Told]:
+        """Put values in force here: what the broker is told."""
         changes = []
         for registration in self.registrations:
             variables = registration.what.variables
             own = {name: value for name, value in values.items() if name in variables}
             if own:
                 changes.append((registration, registration.changed(own)))
-        done: list[tuple[Registration, dict[str, Any]]] = []
+        done: list[tuple[Registration, dict[str, Any], Told]] = []
         try:
             for registration, changed in changes:
                 before = registration.values
-                log_refusal(registration.update(changed))
-                done.append((registration, before))
+                done.append((registration, before, registration.update(changed)))
         except BaseException:  # the engine has no room for it
-            for registration, before in reversed(done):
+            for registration, before, told in reversed(done):
+                log_refusal(told)
                 log_refusal(registration.update(before))
             raise
         vars(self._subscriber).update(values)
+        return [told for _, _, told in done]
 
     async def update_there(self, values: dict[str, Any]) -> None:
         """`update` on the loop that the handlers run on."""

@@ -10,13 +10,13 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from palio.client.answering import log_refusal
+from palio.client.answering import is_refusal, log_refusal
 from palio.client.events import Event, Gap
 from palio.client.home import Home
 from palio.client.registration import Registration
 from palio.client.subscribing import check_values, frozen, given_values, understood
 from palio.client.upstream import Told, Upstream
-from palio.errors import Closed, PalioError, Unreachable
+from palio.errors import Closed, PalioError
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
@@ -153,7 +153,10 @@ class Subscription(SubscriptionView):
     def assign(self, values: Bindings) -> None:
         """`update` for callers that are not coroutines; it takes effect at once."""
         self._check_open()
-        log_refusal(self._registration.update(self._registration.changed(values)))
+        registration = self._registration
+        changed, before = registration.changed(values), registration.values
+        told = registration.update(changed)
+        log_refusal(told, partial(self._take_back, values, changed, before))
 
     async def replace(
         self, filter: str | Filter | Pattern, values: Bindings | None = None, /, **named: Any
@@ -277,8 +280,7 @@ async def _answered(told: Told, take_back: Callable[[], None]) -> None:
     try:
         if told is not None:
             await told
-    except (Closed, Unreachable):  # no refusal: the broker will be told of it yet
-        raise
-    except PalioError:
-        take_back()
+    except PalioError as error:
+        if is_refusal(error):
+            take_back()
         raise
