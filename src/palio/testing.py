@@ -299,6 +299,9 @@ class _Wire:
         """See `Wire`: what was sent before still arrives."""
         self._end.close()
 
+    def flush(self) -> None:
+        """See `Wire`: it is sent at once."""
+
     async def wait_closed(self) -> None:
         """See `Wire`."""
 

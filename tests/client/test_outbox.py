@@ -21,10 +21,13 @@ class Recorder:
     def __init__(self, window: int = WINDOW_BYTES, max_waiting: int = MAX_WAITING) -> None:
         self.is_open = True
         self.sent: list[Publish] = []
+        self.written: list[int] = []
+        """How many were sent, each time that they were to be written."""
         self.publications = Publications(self._send, window=window)
         self.outbox = Outbox(
             self.publications,
             lambda: self.is_open and self.publications.has_room,
+            lambda: self.written.append(len(self.sent)),
             max_waiting=max_waiting,
         )
 
@@ -54,6 +57,18 @@ async def test_one_turn_is_one_batch_per_form_in_order() -> None:
     await turn()
     assert line.shapes == [(1, 2, False), (3, 1, False), (4, 1, False), (5, 1, False)]
     assert line.sent[0].parcel.batch.to_pylist() == [{"x": 1}, {"x": 2}]
+
+
+async def test_what_a_turn_offered_is_written_once_it_is_gathered() -> None:
+    line = Recorder()
+    for event in ({"x": 1}, {"y": "a"}):
+        _ = line.outbox.offer(event)
+    assert line.written == []
+    await turn()
+    assert line.written == [2]
+    line.outbox.go_on()
+    await turn()
+    assert line.written == [2]
 
 
 async def test_durable_and_other_events_leave_in_the_order_of_the_calls() -> None:

@@ -170,5 +170,5 @@ async def test_a_connection_that_is_closing_is_not_written_to(
         monkeypatch.setattr(wire._transport, "write", lambda _: pytest.fail("written"))
         wire._transport.abort()
         wire.send(Pong())
-        wire._flush()
+        wire.flush()
         await client.close()

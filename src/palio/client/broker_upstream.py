@@ -71,7 +71,8 @@ class BrokerUpstream:
         self.dispatcher: Final = Dispatcher(self, matcher)
         self.name: Final = hello.name
         self.core: Final = ClientCore(self)
-        self.outbox: Final = Outbox(self.core.publications, self.core.may_publish)
+        publications, may_publish = self.core.publications, self.core.may_publish
+        self.outbox: Final = Outbox(publications, may_publish, self._write)
         self.deadlines: Final = Deadlines(timeout, self._state)
         self.is_ready = False
         """Whether it was connected once and has not ended."""
@@ -97,6 +98,9 @@ class BrokerUpstream:
     def session(self) -> ClientSession:
         """The session with the broker of now."""
         return self.core.session
+
+    def _write(self) -> None:
+        self._session.flush()
 
     def _new_session(self, urls: Sequence[str]) -> Session:
         return Session(self.core, self._dial, urls, self._hello, self._draw)

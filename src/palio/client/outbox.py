@@ -80,11 +80,13 @@ class Outbox:
         self,
         publications: Publications,
         may_leave: Callable[[], bool],
+        write: Callable[[], None] = lambda: None,
         *,
         max_waiting: int = MAX_WAITING,
     ) -> None:
         self._publications = publications
         self._may_leave = may_leave
+        self._write = write
         self._max_waiting = max_waiting
         self._forms = Forms()
         self._offers: deque[_Offer] = deque()
@@ -128,8 +130,13 @@ class Outbox:
         self._offers.append(offer)
         self._waiting += offer.count
         if self._flush is None:
-            self._flush = asyncio.get_running_loop().call_soon(self.flush)
+            self._flush = asyncio.get_running_loop().call_soon(self._gathered)
         return offer.future
+
+    def _gathered(self) -> None:
+        """The turn is over: what it offered leaves, and is written."""
+        self.flush()
+        self._write()
 
     def flush(self) -> None:
         """Send what waits, as far as there is room."""

@@ -153,6 +153,11 @@ class Session:
         assert self._wire is not None
         self._wire.send(message)
 
+    def flush(self) -> None:
+        """Write what was sent, if there is a connection."""
+        if self._wire is not None:
+            self._wire.flush()
+
     def close(self) -> None:
         """See `Connector`."""
         self.set_timer()

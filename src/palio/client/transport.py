@@ -40,6 +40,9 @@ class Wire(Protocol):
     def send(self, message: Message) -> None:
         """Write a message after those before it."""
 
+    def flush(self) -> None:
+        """Write what was sent now, and not at the end of this turn of the loop."""
+
     def close(self) -> None:
         """Close it once everything before is written. Nothing more arrives."""
 
@@ -101,13 +104,13 @@ class _Connection(asyncio.Protocol):
     def send(self, message: Message) -> None:
         """See `Wire`."""
         if not self._out:
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self.flush)
         self._out += self._encoder.encode(message)
 
     def close(self) -> None:
         """See `Wire`."""
         self._ear = None
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
 
@@ -115,7 +118,8 @@ class _Connection(asyncio.Protocol):
         """See `Wire`."""
         await asyncio.shield(self._closed)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """See `Wire`."""
         if self._out and self._transport is not None:
             buffers, self._out = self._out, []
             write(self._transport, buffers)

@@ -106,9 +106,7 @@ class PeerSession:
 
     def say(self, out: list[Effect], message: Message) -> None:
         """Send a counted message now, or when the party is back."""
-        before = self.stream.unseen_bytes
-        self.stream.send(message)
-        self._budget.under_way += self.stream.unseen_bytes - before
+        self._budget.under_way += self.stream.send(message)
         if self.link is not None:
             out.append(Send(self.link, message))
 

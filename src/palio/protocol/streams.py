@@ -85,12 +85,13 @@ class Stream:
         """Whether messages arrived that the other end was not told of."""
         return self._said < self.received
 
-    def send(self, message: Message) -> None:
-        """Count and keep a message that is about to be written."""
+    def send(self, message: Message) -> int:
+        """Count and keep a message that is about to be written; what it weighs."""
         size = size_of(message)
         self._unseen.append((message, size))
         self.unseen_bytes += size
         self.sent += 1
+        return size
 
     def arrive(self, message: Message) -> None:
         """Count a message that was read."""

@@ -45,6 +45,10 @@ SLICE_S: Final = 0.005
 """How long one connection may keep it while others wait: 50 ordinary requests, or several batches
 of a thousand events."""
 
+CALM_S: Final = 0.0001
+"""After a rest as long as this the next that comes is answered by itself: a loop that is busy rests
+for 10 us between two reads."""
+
 PULSE_S: Final = 0.02
 """How often it is measured whether the loop is on time: 50 short looks a second cost a two
 thousandth of a processor."""

@@ -175,7 +175,7 @@ class Server:
         while not self._answers.are_told:  # noqa: ASYNC110  # told in other turns of this loop
             await asyncio.sleep(0)
         self.host.drain("the server is stopping")
-        self._turn()
+        self.end_turn()
         try:
             async with asyncio.timeout(patience_s):
                 while self._open:
@@ -303,10 +303,19 @@ class Server:
     def _schedule_turn(self) -> None:
         if not self._turn_scheduled:
             self._turn_scheduled = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self.end_turn)
 
-    def _turn(self) -> None:
-        """The end of a turn: write what was sent, and go on with what waits."""
+    def begin_turn(self) -> bool:
+        """See `transport.Owner`."""
+        if self._turn_scheduled or not self.turns.are_calm:
+            return False
+        self._turn_scheduled = True
+        return True
+
+    def end_turn(self) -> None:
+        """See `transport.Owner`. The end of a turn: write what was sent, and go on with what
+        waits.
+        """
         self._turn_scheduled = False
         until = self.turns.begin()
         try:

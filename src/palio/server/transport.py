@@ -51,6 +51,12 @@ class Owner(Protocol):
     def ready(self, connection: Connection) -> None:
         """It has something to write: call `Connection.flush` in this turn of the loop."""
 
+    def begin_turn(self) -> bool:
+        """Whether what is read now is a turn of its own, for which `end_turn` is to be called."""
+
+    def end_turn(self) -> None:
+        """Write what was sent."""
+
     def behind(self, connection: Connection) -> None:
         """It has more messages: let it `go_on` in another turn of the loop."""
 
@@ -126,6 +132,11 @@ class Connection(asyncio.Protocol):
         self._owner.traffic.bytes_in += len(data)
         if self._behind:  # TLS may still have had something
             self._decoder.keep(data)
+        elif self._owner.begin_turn():
+            try:
+                self._hand_over(data)
+            finally:
+                self._owner.end_turn()
         else:
             self._hand_over(data)
 

@@ -9,6 +9,8 @@ The work of one turn of the loop is therefore bounded by time:
    has. The other half is for connections that were not waiting: who asks little is answered at once
    beside others that flood.
 3. When a turn's time is used up, whoever is read from goes to the end of the queue too.
+4. What is read when nothing else has happened for `CALM_S` is a turn of its own: it is answered
+   before the loop looks for more. Where much comes, what it leads to is written together.
 
 A message is never divided: a turn may be longer by one message.
 """
@@ -21,7 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from palio.server.limits import SLICE_S, TURN_S
+from palio.server.limits import CALM_S, SLICE_S, TURN_S
 
 __all__ = ["Pace", "Turns", "Waiting"]
 
@@ -47,6 +49,8 @@ class Turns:
         self._turn_s = turn_s
         self._slice_s = slice_s
         self._left = turn_s
+        self._rested = 0.0
+        """Since when nothing has been done."""
         self._queue: deque[Waiting] = deque()
 
     def slice(self) -> float:
@@ -55,7 +59,13 @@ class Turns:
 
     def spend(self, until: float) -> None:
         """Whoever might go on until then has stopped."""
-        self._left -= self.clock() - until + self._slice_s
+        self._rested = self.clock()
+        self._left -= self._rested - until + self._slice_s
+
+    @property
+    def are_calm(self) -> bool:
+        """Whether nothing has been done for some time."""
+        return self.clock() - self._rested > CALM_S
 
     @property
     def is_idle(self) -> bool:
@@ -80,6 +90,7 @@ class Turns:
                 break
             self._queue.popleft().go_on()
         self._left += half
+        self._rested = self.clock()
 
 
 class Pace:
