@@ -144,7 +144,11 @@ class Dispatcher:
             return
         if len(wanting) > 1:
             wanting.sort(key=_number)  # who shares a queue hears in this order
-        self.queue(Recipients(Arrival(parcel), [(each, FIRST_ROW) for each in wanting], 1))
+        arrival = Arrival(parcel)
+        for each in wanting:
+            queued = _lone(each, arrival)
+            if queued is not None:
+                each.queue.offer(queued)
 
     def wanted(self, arrival: Arrival, mask: RowMask) -> Recipients:
         """Who wants which of some events, but for durable subscriptions."""
@@ -235,6 +239,13 @@ def _queued(
     if few is None:
         return QueuedEvents(registration, arrival, places, entry)
     return QueuedEvents(registration, few, _all(len(places)), entry)
+
+
+def _lone(registration: Registration, arrival: Arrival) -> QueuedEvents | None:
+    """An event by itself as a queue keeps it; None if it is for a sequence that is not complete."""
+    if registration.sequences is None:
+        return QueuedEvents(registration, arrival, FIRST_ROW)
+    return registration.assemble(arrival.rows, arrival.publisher)
 
 
 def _number(registration: Registration) -> int:

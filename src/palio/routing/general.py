@@ -116,12 +116,11 @@ class General:
             if link is None or not link.up:
                 return {}
         new = self._numbers.news(parcel)
+        if new is ALL_NEW:
+            return self.inner.route(sender, parcel)
         if new is NONE_NEW or not new.any():
             return {}
-        found = self.inner.route(sender, parcel)
-        if new is ALL_NEW or new.all():
-            return found
-        return narrowed(found, new)
+        return narrowed(self.inner.route(sender, parcel), new)
 
     # --- link state ---
 
