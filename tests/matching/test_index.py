@@ -404,7 +404,7 @@ def test_a_small_script_never_starts_a_compiler(monkeypatch: pytest.MonkeyPatch)
     index = Index(jobs.append)
     index.add(1, parsed("x = 1"))
     batch = pa.record_batch({"x": range(100)})
-    monkeypatch.setattr(warming, "WARM_PAIRS", 3 * 100 * (1 + warming.EVENT_PAIRS))
+    monkeypatch.setattr(warming, "WARM_PAIRS", 300)
     monkeypatch.setattr(registry, "_missed", [0])
     for _ in range(3):
         index.match(batch)

@@ -53,7 +53,7 @@ from palio.matching.subscriptions import (
     is_number,
     recipe_of,
 )
-from palio.matching.warming import EVENT_PAIRS, Load, Submit, WarmUp, warm
+from palio.matching.warming import Load, Submit, WarmUp, warm
 from palio.model.events import conform
 from palio.model.explaining import Explanation
 from palio.model.filters import Filter
@@ -294,7 +294,7 @@ class Index:
 
     def _kernels(self, events: int) -> Kernels | None:
         """The kernels, if this many events are worth them."""
-        return ready() or self._warm_up.kernels((self._store.rows + EVENT_PAIRS) * events)
+        return ready() or self._warm_up.kernels(self._store.rows * events)
 
     # --- files ---
 

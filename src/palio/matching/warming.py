@@ -26,7 +26,7 @@ from palio.model.constraints import Constraint
 from palio.model.filters import Conjunction, Filter
 from palio.model.operators import Op
 
-__all__ = ["EVENT_PAIRS", "Load", "Submit", "WarmUp", "warm", "warm_unless_busy"]
+__all__ = ["Load", "Submit", "WarmUp", "warm", "warm_unless_busy"]
 
 Submit: TypeAlias = Callable[[Callable[[], Any]], Any]
 """Runs a job in another thread, such as the `submit` of an executor."""
@@ -43,10 +43,7 @@ BULK_FILTERS: Final = 4096
 
 WARM_PAIRS: Final = 100_000
 """With `submit`, it is asked to load them after this many pairs, those of all indexes of a process
-together: a small script never does."""
-
-EVENT_PAIRS: Final = 5
-"""An event costs as much beside its pairs..."""
+together: a small script never does..."""
 
 ADDED_PAIRS: Final = 400
 """...and a filter that is added: after 250 of them the first batch finds the kernels there."""
