@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -288,20 +288,30 @@ def test_a_file_that_is_mostly_empty_becomes_small(tmp_path: Path) -> None:
         assert [each.entry for each in found.entries(range(1, 41))] == [1]
 
 
-def test_the_log_is_emptied_when_nothing_is_to_be_written(tmp_path: Path) -> None:
+def test_the_log_is_moved_into_the_file_when_nothing_is_to_be_written(tmp_path: Path) -> None:
     found = Journal(tmp_path, "b1", idle_s=0.01)
     answers = Answers()
     found.start(answers.on_stored, answers.on_failed)
     found.append(append(1, put(1)))
-    log = tmp_path / f"{FILE}-wal"
     deadline = threading.Event()
-    for _ in range(2_000):  # it empties by itself; nothing tells when
+    moved: list[Any] = []
+    for _ in range(2_000):  # it moves by itself; nothing tells when
         found.flush()
-        if log.stat().st_size == 0:
+        with (
+            closing(sqlite3.connect(f"file:{tmp_path / FILE}?immutable=1", uri=True)) as alone,
+            suppress(sqlite3.OperationalError),  # the tables, too, are in the log at first
+        ):
+            moved = alone.execute("SELECT entry FROM entries").fetchall()
+        if moved:
             break
         deadline.wait(0.01)
-    assert answers.stored == [1]
-    assert log.stat().st_size == 0
+    assert (answers.stored, moved) == ([1], [(1,)])
+    log_bytes = (tmp_path / f"{FILE}-wal").stat().st_size
+    found.append(append(2, PutTime(1)))
+    found.flush()
+    assert (tmp_path / f"{FILE}-wal").stat().st_size == log_bytes, (
+        "it is written from its beginning"
+    )
     found.close()
 
 

@@ -177,8 +177,9 @@ def about(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
 
 def put_about(connection: sqlite3.Connection, values: Mapping[str, str | int]) -> None:
     """Set some of what the journal says about itself."""
-    rows = [(key, value, checksum(key, value)) for key, value in values.items()]
-    connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?, ?)", rows)
+    rows = [each for key, value in values.items() for each in (key, value, checksum(key, value))]
+    places = ", ".join(["(?, ?, ?)"] * len(values))
+    connection.execute(f"INSERT OR REPLACE INTO about VALUES {places}", rows)
 
 
 class Scribe:

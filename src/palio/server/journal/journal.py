@@ -99,6 +99,7 @@ class Journal:
             if self._room.reserve_bytes:
                 log_pages = min(LOG_PAGES, self._room.reserve_bytes // 2 // page_bytes)
             self._connection.execute(f"PRAGMA wal_autocheckpoint = {log_pages}")
+            self._connection.execute(f"PRAGMA journal_size_limit = {log_pages * page_bytes}")
             if max_bytes:
                 self._connection.execute(f"PRAGMA max_page_count = {max_bytes // page_bytes}")
             self._reading = undo.enter_context(closing(connect(self.path)))

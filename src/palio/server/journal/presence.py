@@ -1,39 +1,60 @@
 """`Presence`: whether the files that a journal is written to are still those with its names.
 
 A file that was removed, replaced or moved away is written to as before: whatever is acknowledged
-then is gone when the broker ends. So the writer looks before each transaction, which takes
-microseconds.
+then is gone when the broker ends. So the writer looks before each transaction. It looks at the
+directory, whose time changes with each name in it, and at the files once that has changed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-__all__ = ["Presence"]
+__all__ = ["STEP_NS", "Presence"]
+
+STEP_NS: Final = 2_000_000_000
+"""The longest step of a file system's clock: two changes within one may have the same time."""
 
 
 class Presence:
-    """Some files, as they were when they were opened."""
+    """Some files of one directory, as they were when they were opened."""
 
-    def __init__(self, paths: Iterable[Path]) -> None:
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._directory = paths[0].parent
         self._held = {os.fspath(path): os.stat(path) for path in paths}
+        self._seen: tuple[int, int, int] | None = None
+        """The directory, as it was when the files were looked at."""
         self._problem: str | None = None
 
     def problem(self) -> str | None:
         """Why nothing that is written can be relied on any more, or None. It is so for good."""
-        if self._problem is None:
-            for path, held in self._held.items():
-                try:
-                    found = os.stat(path)
-                except OSError:
-                    self._problem = _said(path, "was removed or moved away")
-                    break
-                if (found.st_ino, found.st_dev) != (held.st_ino, held.st_dev):
-                    self._problem = _said(path, "was replaced")
-                    break
+        if self._problem is None and self._may_have_changed():
+            self._problem = self._look()
         return self._problem
+
+    def _may_have_changed(self) -> bool:
+        try:
+            found = os.stat(self._directory)
+        except OSError:
+            return True
+        seen = found.st_ino, found.st_dev, found.st_mtime_ns
+        if seen == self._seen:
+            return False
+        self._seen = seen if time.time_ns() - found.st_mtime_ns > STEP_NS else None
+        return True
+
+    def _look(self) -> str | None:
+        for path, held in self._held.items():
+            try:
+                found = os.stat(path)
+            except OSError:
+                return _said(path, "was removed or moved away")
+            if (found.st_ino, found.st_dev) != (held.st_ino, held.st_dev):
+                return _said(path, "was replaced")
+        return None
 
 
 def _said(path: str, what: str) -> str:

@@ -243,7 +243,9 @@ class Writer:
             self._failed(each.ticket, gone)
 
     def _compact(self) -> None:
-        """Give back what the file no longer needs, and move the log into it."""
+        """Give back what the file no longer needs, and move the log into it. The log itself keeps
+        its length: to sync a file that grows takes longer.
+        """
         self._grown = False
         self._mark.sync()
         execute = self._connection.execute
@@ -253,7 +255,7 @@ class Writer:
             used = pages - free
             if free >= WORTHWHILE_PAGES and free > used and used <= MOVABLE_PAGES:
                 execute("VACUUM")
-            execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
             if self._room is not None:
                 self._room.reserve()
         except sqlite3.Error as error:
