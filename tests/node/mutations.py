@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from palio.node.core import Core
 from palio.node.custody import Custody
-from palio.node.durability import Durability
+from palio.node.durability import Addressees, Durability
 from palio.node.publishing import Publishing
 from palio.node.registry import Registry
 from palio.protocol.seen_numbers import SeenNumbers
@@ -66,8 +66,9 @@ def _resumes_all(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _one_home_only(right: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(self: Durability, parcel: Any) -> dict[str, Any]:
-        return dict(list(right(self, parcel).items())[:1])
+    def wrong(self: Durability, parcel: Any) -> Addressees:
+        found = right(self, parcel)
+        return Addressees(dict(list(found.homes.items())[:1]), found.here)
 
     return wrong
 
@@ -128,7 +129,7 @@ MUTATIONS: Final = (
     Mutation("the newest goes first", Custody, "dispatch", _newest_first),
     Mutation("taken for one is taken for all", Custody, "_shrink", _taken_at_once),
     Mutation("nothing leaves the disk", Core, "dismiss", nothing),
-    Mutation("only one home", Durability, "homes", _one_home_only),
+    Mutation("only one home", Durability, "addressees", _one_home_only),
     Mutation("a session resumes with nothing", Stream, "resume", _never_resumes),
     Mutation("a session resumes with too much", Stream, "resume", _resumes_all),
     Mutation("what is refused is sent for ever", Stream, "returned", nothing),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from palio.language.parsing import parse_filter
@@ -66,7 +67,9 @@ class Place:
         self.learn()
 
     def homes(self, events: Parcel) -> dict[str, list[bool]]:
-        return {home: mask.tolist() for home, mask in self.durability.homes(events).items()}
+        return {
+            home: mask.tolist() for home, mask in self.durability.addressees(events).homes.items()
+        }
 
     def take(self, events: Parcel) -> tuple[int, tuple[str, ...]]:
         entry, assigned, operations = self.durability.take(events, ("b1",), 0)
@@ -99,6 +102,31 @@ def test_a_number_comes_to_a_subscription_once() -> None:
     place.put("carol/d", "x > 0")
     assert place.take(parcel(*EVENTS))[1] == ("carol/d",)
     assert place.take(parcel(*EVENTS, publisher="q"))[1] == ("alice/d", "bob/d", "carol/d")
+
+
+@pytest.mark.parametrize("xs", [(5,), (0, 1, 3, 5), (0, 4), (4,)])
+def test_one_look_finds_homes_and_subscriptions_here(xs: tuple[int, ...]) -> None:
+    """What a second look, at the subscriptions of this broker alone, finds too."""
+    places = Place(), Place()
+    for place in places:
+        place.durability.registry.join("b2", Moment(0.0, 1))
+        place.put("alice/d", "x > 3")
+        place.put("bob/d", "x IN (1, 5)")
+        place.put("carol/d", "x > :low", low=2)
+        place.put("dan/d", "x = 5")
+        place.drop("dan/d", moved_to="b2")
+        place.hear(Fact("b2", 1, "eve/d", (), "x = 4", 1))
+    events = parcel(*({"x": x} for x in xs))
+    addressees = places[0].durability.addressees(events)
+    rows = np.logical_or.reduce(list(addressees.homes.values()))
+    chosen, homes = events.select(rows), tuple(addressees.homes)
+    found = [place.durability.take(chosen, homes, 0) for place in places[1:]]
+    assert [places[0].durability.take(chosen, homes, 0, addressees.of(rows))] == found
+    assert set(found[0][1]) == {
+        *(["alice/d"] if max(xs) > 3 else []),
+        *(["bob/d"] if {1, 5} & {*xs} else []),
+        *(["carol/d"] if max(xs) > 2 else []),
+    }
 
 
 def test_what_could_not_be_written_may_come_again() -> None:

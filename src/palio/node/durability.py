@@ -8,7 +8,7 @@ What it decides about the journal it returns as operations; the node writes and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -32,9 +32,22 @@ from palio.protocol.messages import Fact, Parcel, Visit, unpack_mask
 from palio.protocol.seen_numbers import SeenNumbers
 from palio.routing.protocol import routed
 
-__all__ = ["Durability", "MatcherFactory", "lives"]
+__all__ = ["Addressees", "Durability", "MatcherFactory", "lives"]
 
 MatcherFactory: TypeAlias = Callable[[], Matcher]
+
+
+class Addressees(NamedTuple):
+    """Who needs some events that a client published, and which of them."""
+
+    homes: dict[str, RowMask]
+    """Brokers, for their durable subscriptions."""
+    here: dict[int, RowMask]
+    """Durable subscriptions of this broker, by number."""
+
+    def of(self, rows: RowMask) -> dict[int, RowMask]:
+        """`here`, where of the events only some rows are left."""
+        return {number: mask[rows] for number, mask in self.here.items()}
 
 
 class Durability:
@@ -59,8 +72,9 @@ class Durability:
         self._numbers: dict[tuple[str, str], int] = {}
         self._places: list[tuple[str, str]] = []
         """By number, whose fact it is and about what."""
-        self._homes: list[str] = []
-        self._home_numbers: dict[str, int] = {}
+        self._goals: list[tuple[str, int]] = []
+        """Destinations of `_everywhere`: a home, and which fact of ours is meant, or -1."""
+        self._goal_numbers: dict[tuple[str, int], int] = {}
         self._subjects: dict[int, str] = {}
         """Durable subscriptions that `_local` matches for: those here, and those that moved on."""
         self._indexed: set[int] = set()
@@ -136,10 +150,16 @@ class Durability:
 
     # --- events ---
 
-    def homes(self, parcel: Parcel) -> dict[str, RowMask]:
-        """The brokers whose durable subscriptions some of these events match, with the rows."""
-        found = routed(self._everywhere, parcel)
-        return {self._homes[number]: mask for number, mask in sorted(found.items())}
+    def addressees(self, parcel: Parcel) -> Addressees:
+        """Who needs these events. One look at all durable subscriptions, those here among them."""
+        homes: dict[str, RowMask] = {}
+        here: dict[int, RowMask] = {}
+        for goal, mask in sorted(routed(self._everywhere, parcel).items()):
+            home, number = self._goals[goal]
+            homes[home] = homes[home] | mask if home in homes else mask
+            if number in self._subjects:
+                here[number] = mask
+        return Addressees(homes, here)
 
     def wanted_by(self, parcel: Parcel) -> list[Fact]:
         """The durable subscriptions of the network that some of these events match."""
@@ -148,16 +168,21 @@ class Durability:
         return [fact for fact in facts if fact is not None and lives(fact)]
 
     def take(
-        self, parcel: Parcel, homes: tuple[str, ...], wall_us: int
+        self,
+        parcel: Parcel,
+        homes: tuple[str, ...],
+        wall_us: int,
+        here: Mapping[int, RowMask] | None = None,
     ) -> tuple[int, tuple[str, ...], list[Operation]]:
         """Take events into custody: the entry (0 if nobody needs them), the durable subscriptions
-        of this broker that they are for, and what to write.
+        of this broker that they are for, and what to write. `here` is what `addressees` has found.
         """
         assigned: dict[str, RowMask] = {}
         operations: list[Operation] = []
         homes = tuple(home for home in homes if home not in self.registry.retired)
         if self.name in homes:
-            assigned, followed, operations = self._assign(parcel)
+            here = routed(self._local, parcel) if here is None else here
+            assigned, followed, operations = self._assign(parcel, here)
             homes = (*homes, *(home for home in followed if home not in homes))
         if not assigned and all(home == self.name for home in homes):
             return 0, (), operations
@@ -174,7 +199,7 @@ class Durability:
         ]
 
     def _assign(
-        self, parcel: Parcel
+        self, parcel: Parcel, here: Mapping[int, RowMask]
     ) -> tuple[dict[str, RowMask], dict[str, None], list[Operation]]:
         """The rows that are new to each durable subscription here that they match, and where those
         have gone that lived here once: whoever carried the events here may not have known.
@@ -183,7 +208,7 @@ class Durability:
         operations: list[Operation] = []
         assigned: dict[str, RowMask] = {}
         followed: dict[str, None] = {}
-        for number, mask in sorted(routed(self._local, parcel).items()):
+        for number, mask in sorted(here.items()):
             subject = self._subjects[number]
             line = f"{subject}\n{parcel.publisher}"
             wanted = mask & self._windows.fresh(line, numbers)
@@ -299,6 +324,7 @@ class Durability:
         One that has moved stands for its new home until that speaks for itself.
         """
         number = self._number((fact.origin, fact.subject))
+        is_own = fact.origin == self.name
         home, filter = fact.origin, _readable(fact.filter)
         if fact.links:
             home = fact.links[0]
@@ -306,8 +332,11 @@ class Durability:
             speaks_for_itself = theirs is not None and theirs.claimed_us > fact.claimed_us
             if speaks_for_itself or home in self.registry.retired:
                 filter = None
+        if is_own and filter is not None and fact.subject in self.here:
+            filter = self.here[fact.subject].bound
         if filter is not None:
-            self._everywhere.add(number, filter, destination=self._home_number(home))
+            goal = self._goal_number((home, number if is_own else -1))
+            self._everywhere.add(number, filter, destination=goal)
             self._indexed.add(number)
         else:
             self._take_out(number)
@@ -323,11 +352,11 @@ class Durability:
             self._places.append(place)
         return self._numbers[place]
 
-    def _home_number(self, home: str) -> int:
-        if home not in self._home_numbers:
-            self._home_numbers[home] = len(self._homes)
-            self._homes.append(home)
-        return self._home_numbers[home]
+    def _goal_number(self, goal: tuple[str, int]) -> int:
+        if goal not in self._goal_numbers:
+            self._goal_numbers[goal] = len(self._goals)
+            self._goals.append(goal)
+        return self._goal_numbers[goal]
 
 
 def _is_later(durable: Durable, claim: Fact) -> bool:

@@ -15,6 +15,7 @@ from palio.model.events import SEQ, TIME, check_times, conform, refuse_system_na
 from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.core import Core
+from palio.node.durability import Addressees
 from palio.node.effects import Entry
 from palio.node.limits import MAX_BROKERS, MAX_STRANGERS
 from palio.node.sessions import Neighbour, PeerSession, Session
@@ -133,7 +134,7 @@ class Publishing:
             raise IllegalMessage(session.peer, f"number {message.first_seq} was published before")
         session.last_seq = last
         denied: list[tuple[int, int]] = []
-        homes: Mapping[str, RowMask] = {}
+        addressees: Addressees | None = None
         try:
             self._spend(session, given)
             self._check(given)
@@ -141,7 +142,7 @@ class Publishing:
             if not session.principal.publishes_all:
                 parcel, denied = _permitted(session, parcel)
             if message.durable and len(parcel):
-                homes = core.durability.homes(parcel)
+                addressees = core.durability.addressees(parcel)
             ways = self._ways(core.outlet(session), parcel)
         except PalioError as error:
             self._refuse(session, message, error)
@@ -156,7 +157,7 @@ class Publishing:
             session.say(core.out, Refused(first, end, failure(NotPermitted(reason))))
         self.published += len(parcel)
         if message.durable:
-            self._publish_durable(session, parcel, homes, last)
+            self._publish_durable(session, parcel, addressees, last)
         self._send(ways, parcel, durable=message.durable)
         if not message.durable:
             session.say(core.out, Accepted(last, "memory"))
@@ -197,19 +198,21 @@ class Publishing:
         self._sound.add(parcel.shape)
 
     def _publish_durable(
-        self, session: Session, parcel: Parcel, homes: Mapping[str, RowMask], last: int
+        self, session: Session, parcel: Parcel, addressees: Addressees | None, last: int
     ) -> None:
         """Into custody; the client is told when it is on the disk."""
-        if not homes:
+        if addressees is None or not addressees.homes:
             self._answer(session, last, durable=True)
             return
-        wanted: RowMask = np.logical_or.reduce(list(homes.values()))
+        here, first = addressees.here, int(parcel.numbers[0])
+        if len(parcel) > 1:
+            rows: RowMask = np.logical_or.reduce(list(addressees.homes.values()))
+            here, parcel = addressees.of(rows), parcel.select(rows)
         self._next_ticket += 1
         ticket = self._next_ticket
         session.promises.append((last, ticket))
-
-        giver = _Publication(self._core, self, session, ticket, int(parcel.numbers[0]), last)
-        self._into_custody(parcel.select(wanted), tuple(homes), giver)
+        giver = _Publication(self._core, self, session, ticket, first, last)
+        self._into_custody(parcel, tuple(addressees.homes), giver, here)
 
     def _answer(self, session: Session, last: int, *, durable: bool) -> None:
         """Nothing is left to do for these: they are accepted once those before them are."""
@@ -295,13 +298,20 @@ class Publishing:
             self._core.complain("beyond_grant", neighbour.name, denied, publisher=parcel.publisher)
         return parcel.select(mask)
 
-    def _into_custody(self, parcel: Parcel, homes: tuple[str, ...], giver: _Giver) -> None:
+    def _into_custody(
+        self,
+        parcel: Parcel,
+        homes: tuple[str, ...],
+        giver: _Giver,
+        here: Mapping[int, RowMask] | None = None,
+    ) -> None:
         """Write, send on at once, and tell the giver when it is known what came of it.
 
         What is sent before it is on our disk is still in the custody of whom we have it from.
         """
         core = self._core
-        entry, assigned, operations = core.durability.take(parcel, homes, core.at.wall_us)
+        taken = core.durability.take(parcel, homes, core.at.wall_us, here)
+        entry, assigned, operations = taken
         if entry:
             core.durability.custody.dispatch(entry, core.durability.registry.next_hop)
         pending = _Pending(entry, parcel, homes, assigned, core.failures, giver)

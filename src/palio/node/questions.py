@@ -263,7 +263,7 @@ class Questions:
         for peer in self._receivers(asker, parcel):
             self._would_send(peer, hop, state, Probe(mine, parcel, here))
         if not path:
-            hop["durable"] = sorted(core.durability.homes(parcel))
+            hop["durable"] = sorted(core.durability.addressees(parcel).homes)
             kept = self._kept(parcel) if hop["durable"] else []
             hop["kept_for"] = sorted(fact.subject for fact in kept)
         state.hops.append(hop)

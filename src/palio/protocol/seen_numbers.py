@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.model.events import RowMask
-from palio.model.parcels import runs
+from palio.model.parcels import ONE_ROW, runs
 from palio.protocol.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
 
 __all__ = ["PutWindow", "SeenNumbers"]
@@ -94,10 +94,13 @@ class SeenNumbers:
 
     def fresh(self, publisher: str, numbers: npt.NDArray[np.int64]) -> RowMask:
         """Which of some ascending numbers have not come before."""
+        blocks = self._blocks.get(publisher, {})
+        if len(numbers) == 1:
+            number = int(numbers[0])
+            block = blocks.get(number // BLOCK)
+            is_fresh = block is None or not block.common(number, number)
+            return ONE_ROW if is_fresh else ~ONE_ROW
         fresh = np.ones(len(numbers), np.bool_)
-        blocks = self._blocks.get(publisher)
-        if not blocks:
-            return fresh
         begin = 0
         for first, last in runs(numbers, BLOCK):
             end = begin + last - first + 1
