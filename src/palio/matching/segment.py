@@ -226,7 +226,7 @@ class Segment:
                 codes, structure is not None,
             )  # fmt: skip
         if universe.tests:
-            self.texts.code(events, codes)
+            self.texts.code(events, codes, self.kernels)
         return codes
 
     # --- matching ---
@@ -257,7 +257,7 @@ class Segment:
             True,
         )  # fmt: skip
         if self.compiled.universe.tests:
-            self.texts.code(event, scratch.codes)
+            self.texts.code(event, scratch.codes, self.kernels)
         return self._match_coded(scratch, tombstones)
 
     def match_event(self, event: Mapping[str, Any], tombstones: Words) -> npt.NDArray[np.int64]:
@@ -267,7 +267,7 @@ class Segment:
         scratch = self._take_single()
         self._coder.code(event, scratch.codes)
         if self.compiled.universe.tests:
-            self.texts.code_event(event, scratch.codes)
+            self.texts.code_event(event, scratch.codes, self.kernels)
         if self.matches_singly:
             return self._match_coded(scratch, tombstones)
         keys = self.match(scratch.codes, tombstones)[1]

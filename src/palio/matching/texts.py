@@ -1,38 +1,51 @@
 """Text tests over the distinct texts of a batch: what each lets through, without trying every pair.
 
 Suffixes, LIKE patterns and the like are no intervals; each has a slot of codes 0 (fails) and 1
-(passes), which is filled in for each batch. A few tests are handed to Arrow one by one. Many are
-found through their *anchors*: a literal that every text which passes must have at its start, at its
-end or somewhere. Anchors of one length stand in a table, so that a text is looked up a few dozen
-times however many tests there are, and only tests whose anchor it has are tried on it.
+(passes), which is filled in for each batch. Most are patterns, which one kernel finds by their
+*anchors* (`kernels/texts.py`); those that ignore case are patterns of the folded texts. Address
+blocks and `<` that ignores case are tried on each text, and so is everything as long as there are
+no kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from palio.matching.compile.cuts import Universe
+from palio.matching.kernels.records import (
+    ANY_CHARACTER,
+    AT_END,
+    AT_START,
+    HASH_FACTOR,
+    OPEN_END,
+    OPEN_START,
+    SOMEWHERE,
+    addresses_of,
+)
+from palio.matching.kernels.registry import Kernels
+from palio.matching.layers import Codes
 from palio.model.events import attribute
-from palio.model.operators import AFFIX, Op, fold
+from palio.model.operators import AFFIX, Op, fold, like_parts
 from palio.model.texts import Fragment, TextTest, fragments
 
-__all__ = ["TextTests", "has_anchor"]
+__all__ = ["ColumnTests", "TextTests", "has_anchor"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 MANY_TEXTS: Final = 32
 """From so many texts on it pays to hand a test to Arrow as a whole."""
 
-FEW_TESTS: Final = 8
-"""So many tests are each handed to Arrow; of more, the texts are looked up."""
-
 MAX_ANCHOR: Final = 16
-"""Characters of an anchor, which bounds the number of tables; what is longer is tested as well."""
+"""Bytes of an anchor, which bounds the number of tables; what is longer is tested as well."""
+
+_PATTERNS: Final = AFFIX | {Op.LIKE, Op.EQ, Op.IN}
+"""Operators that make patterns of texts."""
 
 _BY_COLUMN: Final = {Op.SUFFIX: "ends_with", Op.CONTAINS: "match_substring", Op.LIKE: "match_like"}
 """Functions of `pyarrow.compute`: importing it takes 60 ms, which small programs save."""
@@ -43,117 +56,209 @@ class TextTests:
 
     def __init__(self, universe: Universe) -> None:
         self.first_slot = len(universe.names)
-        of_column: dict[tuple[str, Any], list[tuple[int, TextTest]]] = {}
+        of_column: dict[tuple[str, Any], dict[int, TextTest]] = {}
         for slot, (name, test) in enumerate(universe.tests, self.first_slot):
             type_ = pa.utf8() if isinstance(test.operand, str | tuple) else pa.binary()
-            of_column.setdefault((name, type_), []).append((slot, test))
-        self._columns = {
-            column: ([slot for slot, _ in found], ColumnTests([test for _, test in found]))
-            for column, found in of_column.items()
-        }
+            of_column.setdefault((name, type_), {})[slot] = test
+        self._columns = {column: ColumnTests(tests) for column, tests in of_column.items()}
 
-    def code(self, events: pa.RecordBatch, codes: npt.NDArray[np.int32]) -> None:
+    def code(self, events: pa.RecordBatch, codes: Codes, kernels: Kernels | None) -> None:
         """Fill in the slots of all tests."""
         codes[self.first_slot :] = 0
-        for (name, type_), (slots, tests) in self._columns.items():
+        for (name, type_), tests in self._columns.items():
             place = events.schema.get_field_index(name)
             if place < 0 or events.schema.field(place).type != type_:
                 continue
             encoded = events.column(place).dictionary_encode()
-            indices = encoded.indices.fill_null(len(encoded.dictionary))
-            rows = indices.to_numpy(zero_copy_only=False)
-            for number, mask in tests.passing(encoded.dictionary):
-                codes[slots[number]] = np.append(mask, False)[rows]
+            rows = np.array(encoded.indices.fill_null(-1), np.int32)
+            tests.code(encoded.dictionary, rows, codes, kernels)
 
-    def code_event(self, event: Mapping[str, Any], codes: npt.NDArray[np.int32]) -> None:
+    def code_event(self, event: Mapping[str, Any], codes: Codes, kernels: Kernels | None) -> None:
         """The same for one event given as a mapping."""
         codes[self.first_slot :] = 0
-        for (name, type_), (slots, tests) in self._columns.items():
+        for (name, type_), tests in self._columns.items():
             text = event.get(name)
             if text is None:
                 continue
             text = attribute(name, text)
             if isinstance(text, str if type_ == pa.utf8() else bytes):
-                for number, mask in tests.passing(pa.array([text], type_)):
-                    codes[slots[number], 0] = mask[0]
+                tests.code(pa.array([text], type_), np.zeros(1, np.int32), codes, kernels)
 
     @property
     def scans(self) -> dict[int, tuple[str, TextTest]]:
         """The tests that have no anchor, so that each text of a batch is tried on them, by slot."""
         return {
-            slots[number]: (name, tests.tests[number])
-            for (name, _), (slots, tests) in self._columns.items()
-            for number in tests.free
+            slot: (name, test)
+            for (name, _), tests in self._columns.items()
+            for slot, test in tests.tests.items()
+            if not has_anchor(test)
         }
 
 
-class _Place(NamedTuple):
-    """Where anchors stand: at the start, at the end, or (neither) anywhere."""
-
-    at_start: bool
-    at_end: bool
-    folded: bool
-    length: int
-
-
 class ColumnTests:
-    """Tests of one attribute and kind of text, with their anchors."""
+    """Tests of one attribute and kind of text, by slot."""
 
-    def __init__(self, tests: Sequence[TextTest]) -> None:
+    def __init__(self, tests: Mapping[int, TextTest]) -> None:
         self.tests = tests
-        self.free: list[int] = []
-        self._exact: set[int] = set()
-        self._tables: dict[_Place, dict[Any, list[int]]] = {}
-        for number, test in enumerate(tests):
-            longest = _longest(test)
-            if longest is None:
-                self.free.append(number)
-                continue
-            piece = longest.text[:MAX_ANCHOR]
-            if longest.at_end and not longest.at_start:
-                piece = longest.text[-MAX_ANCHOR:]
-            at_end = longest.at_end and not longest.at_start
-            place = _Place(longest.at_start, at_end, longest.folded, len(piece))
-            self._tables.setdefault(place, {}).setdefault(piece, []).append(number)
-            if test.op in AFFIX and len(piece) == len(longest.text):
-                self._exact.add(number)
-        self._folds = any(place.folded for place in self._tables)
+        self._others = {slot: test for slot, test in tests.items() if test.op not in _PATTERNS}
 
-    def passing(self, texts: Any) -> Iterator[tuple[int, Mask]]:
-        """The number of each test that any of the distinct texts passes, and which ones pass."""
-        if len(self.tests) <= FEW_TESTS:
-            every = np.arange(len(texts))
-            for number in range(len(self.tests)):
-                yield number, self._mask(number, texts, every, exact=False)
-            return
-        candidates: dict[int, Any] = self._candidates(texts.to_pylist())
-        candidates |= dict.fromkeys(self.free, range(len(texts)))
-        for number, test in enumerate(self.tests):
-            if number in candidates or test.negated:
-                chosen = np.asarray(candidates.get(number, ()), np.int64)
-                yield number, self._mask(number, texts, chosen, exact=number in self._exact)
+    @cached_property
+    def _patterns(self) -> tuple[_Patterns, _Patterns]:
+        """The patterns of texts as they are, and of texts folded."""
+        sorts: tuple[dict[int, TextTest], dict[int, TextTest]] = ({}, {})
+        for slot, test in self.tests.items():
+            if slot not in self._others:
+                sorts[test.ignore_case][slot] = test
+        return _Patterns(sorts[False]), _Patterns(sorts[True])
 
-    def _candidates(self, texts: Sequence[Any]) -> dict[int, list[int]]:
-        """For each test with an anchor that some texts have, which ones."""
-        found: dict[int, list[int]] = {}
-        for at, text in enumerate(texts):
-            folded = fold(text) if self._folds else text
-            for place, table in self._tables.items():
-                for piece in _pieces(folded if place.folded else text, place, table):
-                    for number in table.get(piece, ()):
-                        found.setdefault(number, []).append(at)
-        return found
+    def code(
+        self, texts: Any, rows: npt.NDArray[np.int32], codes: Codes, kernels: Kernels | None
+    ) -> int:
+        """Fill in their slots: row r has the text at `rows[r]`, none if that is -1. Returns how
+        many pairs of a text and a test were tried.
+        """
+        alone, tried = self.tests, 0
+        if kernels is not None:
+            plain, folded = self._patterns
+            if plain.count:
+                tried += plain.code(kernels, texts, rows, codes)
+            if folded.count:
+                changed = pa.array(map(fold, texts.to_pylist()), pa.utf8())
+                tried += folded.code(kernels, changed, rows, codes)
+            alone = self._others
+        listed = texts.to_pylist() if alone else []
+        for slot, test in alone.items():
+            codes[slot] = np.append(_passed(test, texts, listed), False)[rows]
+        return tried + len(alone) * len(texts)
 
-    def _mask(self, number: int, texts: Any, chosen: npt.NDArray[np.int64], *, exact: bool) -> Mask:
-        """Which texts pass a test that only the chosen ones may pass (or may fail, if negated)."""
-        positive = _positive(self.tests[number])
-        mask = np.zeros(len(texts), np.bool_)
-        if exact:
-            mask[chosen] = True
-        elif len(chosen):
-            taken = texts if len(chosen) == len(texts) else texts.take(pa.array(chosen))
-            mask[chosen] = _passed(positive, taken)
-        return ~mask if self.tests[number].negated else mask
+
+class _Patterns:
+    """Tests as the kernel takes them."""
+
+    def __init__(self, tests: Mapping[int, TextTest]) -> None:
+        self._pieces: list[int] = []
+        self._piece_ends = [0]
+        self._run_ends = [0]
+        opens: list[int] = []
+        slots: list[int] = []
+        negated: list[bool] = []
+        places: dict[tuple[int, int], int] = {}
+        anchored: dict[int, list[int]] = {}
+        free = []
+        for slot, test in tests.items():
+            positive = _positive(test)
+            for fragment, parts in _spellings(positive):
+                number = len(slots)
+                slots.append(slot)
+                negated.append(test.negated)
+                opens.append(self._add(parts))
+                if fragment is None:
+                    free.append(number)
+                else:
+                    where, text = _anchor(fragment)
+                    place = places.setdefault((where, len(text)), len(places))
+                    anchored.setdefault(_key(place, text), []).append(number)
+        self.count = len(slots)
+        keys, entries = _hashed(anchored)
+        members = list(anchored.values())
+        self._arrays: tuple[npt.NDArray[Any], ...] = (
+            np.array(self._pieces, np.int16),
+            *(np.array(each, np.int32) for each in (self._piece_ends, self._run_ends)),
+            *(np.array(each, np.int32) for each in (opens, slots, negated)),
+            np.array(list(places), np.int32).reshape(-1, 2),
+            keys,
+            entries,
+            np.cumsum([0, *map(len, members)]).astype(np.int32),
+            np.array([number for each in members for number in each], np.int32),
+            np.array(free, np.int32),
+        )
+        self._addresses = addresses_of(self._arrays)
+
+    def _add(self, parts: Sequence[Any]) -> int:
+        """Add a pattern given as `like_parts` gives it; returns where it is open."""
+        runs: list[list[int]] = [[]]
+        for part in parts:
+            if part is None:
+                runs[-1].append(ANY_CHARACTER)
+            elif part:
+                runs[-1] += part.encode() if isinstance(part, str) else part
+            else:
+                runs.append([])
+        opens = OPEN_START * (len(runs) > 1 and not runs[0])
+        opens |= OPEN_END * (len(runs) > 1 and not runs[-1])
+        for run in [each for each in runs if each] or ([[]] if not opens else []):
+            self._pieces += run
+            self._piece_ends.append(len(self._pieces))
+        self._run_ends.append(len(self._piece_ends) - 1)
+        return opens
+
+    def code(self, kernels: Kernels, texts: Any, rows: npt.NDArray[np.int32], codes: Codes) -> int:
+        """See `ColumnTests.code`."""
+        if not len(texts):
+            return 0
+        _, offsets, data = texts.buffers()
+        addresses = (
+            (offsets.address + 4 * texts.offset, len(texts) + 1),
+            (0, 0) if data is None else (data.address, data.size),
+        )
+        tried: int = kernels.code_texts(self._addresses, np.array(addresses, np.int64), rows, codes)
+        return tried
+
+
+def _spellings(test: TextTest) -> Iterator[tuple[Fragment | None, Sequence[Any]]]:
+    """The patterns one of which a text must fit to pass a positive test, as `like_parts` gives
+    them, each with its anchor if it has one.
+    """
+    operand: Any = test.operand
+    if test.op is Op.IN:
+        for each in operand:
+            yield (Fragment(each, True, True), [each]) if each else (None, [])
+    else:
+        affixed = {
+            Op.PREFIX: (operand, ""),
+            Op.SUFFIX: ("", operand),
+            Op.CONTAINS: ("", operand, ""),
+        }
+        parts = (
+            like_parts(operand)
+            if test.op is Op.LIKE
+            else affixed.get(test.op, (operand,) if operand else ())
+        )
+        yield _longest(test), parts
+
+
+def _anchor(fragment: Fragment) -> tuple[int, bytes]:
+    """Where the anchor of a pattern stands, and its bytes."""
+    text = fragment.text.encode() if isinstance(fragment.text, str) else fragment.text
+    if fragment.at_start:
+        return AT_START, text[:MAX_ANCHOR]
+    if fragment.at_end:
+        return AT_END, text[-MAX_ANCHOR:]
+    return SOMEWHERE, text[:MAX_ANCHOR]
+
+
+def _key(place: int, text: bytes) -> int:
+    """The key of an anchor by the number of its place, as the kernel works it out."""
+    key = place + 1
+    for byte in text:
+        key = (key ^ byte) * HASH_FACTOR & _WORD
+    return key | 1
+
+
+def _hashed(anchors: Iterable[int]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
+    """The hash table of the keys of anchors: the keys, and which one each is."""
+    listed = list(anchors)
+    size = 1 << (2 * len(listed)).bit_length()
+    keys, entries = np.zeros(size, np.uint64), np.zeros(size, np.int32)
+    for entry, key in enumerate(listed):
+        slot = (key >> 32) & (size - 1)
+        while keys[slot]:
+            slot = (slot + 1) & (size - 1)
+        keys[slot], entries[slot] = key, entry
+    return keys, entries
+
+
+_WORD: Final = (1 << 64) - 1
 
 
 def has_anchor(test: TextTest) -> bool:
@@ -172,24 +277,12 @@ def _positive(test: TextTest) -> TextTest:
     return test.inverted() if test.negated else test
 
 
-def _pieces(text: Any, place: _Place, table: dict[Any, list[int]]) -> Iterator[Any]:
-    """The pieces of a text that may be in a table of anchors, each once."""
-    if place.at_start:
-        yield text[: place.length]
-    elif place.at_end:
-        yield text[-place.length :]
-    elif 4 * len(table) < len(text):  # looking for each is quicker than cutting the text up
-        yield from (piece for piece in table if piece in text)
-    else:
-        length = place.length
-        yield from {text[at : at + length] for at in range(len(text) - length + 1)}
-
-
-def _passed(test: TextTest, texts: Any) -> Mask:
-    """Which of some texts pass a positive test, tried on each."""
+def _passed(test: TextTest, texts: Any, listed: Sequence[Any]) -> Mask:
+    """Which of some texts, as Arrow's and in a list, pass a test, tried on each."""
     if len(texts) >= MANY_TEXTS and test.op in _BY_COLUMN and not test.ignore_case:
         import pyarrow.compute as pc
 
         passed = getattr(pc, _BY_COLUMN[test.op])(texts, pattern=test.operand)
-        return np.asarray(passed.to_numpy(zero_copy_only=False), np.bool_)
-    return np.array([test.holds(text) for text in texts.to_pylist()], np.bool_)
+        mask = np.asarray(passed.to_numpy(zero_copy_only=False), np.bool_)
+        return ~mask if test.negated else mask
+    return np.array([test.holds(text) for text in listed], np.bool_)

@@ -22,9 +22,11 @@ from palio.matching.layers import CodedBatch
 from palio.matching.recent import RecentLayer
 from palio.matching.snapshots import Snapshot
 from palio.matching.subscriptions import Subscription
+from palio.matching.texts import ColumnTests
 from palio.model.constraints import Constraint
 from palio.model.filters import Conjunction, Filter
 from palio.model.operators import Op
+from palio.model.texts import TextTest
 
 __all__ = ["Load", "Submit", "WarmUp", "warm", "warm_unless_busy"]
 
@@ -106,6 +108,7 @@ def _try_all(kernels: Kernels) -> None:
     events = pa.record_batch({"x": [5, 6]})
     layer = _try_compiled(kernels, events)
     _try_programs(kernels, events)
+    _try_texts(kernels)
     log = ChangeLog()
     for key in (0, 1):
         filter = Filter.of([Conjunction.of([Constraint.of("x", Op.GT, 5)])])
@@ -148,6 +151,13 @@ def _try_programs(kernels: Kernels, events: pa.RecordBatch) -> None:
     layer = CompiledLayer.of(rows, (keys, np.zeros(LEAST_ROWS, np.int64)), kernels)
     codes = layer.codes_of(events)
     assert layer.route(CodedBatch(codes, events))[0].tolist() == [[True, True]]
+
+
+def _try_texts(kernels: Kernels) -> None:
+    """One text test on one text."""
+    tests, codes = ColumnTests({0: TextTest(Op.SUFFIX, "a")}), np.zeros((1, 1), np.int32)
+    tests.code(pa.array(["ba"]), np.zeros(1, np.int32), codes, kernels)
+    assert codes.tolist() == [[1]]
 
 
 def _try_recent(recent: RecentLayer, events: pa.RecordBatch) -> None:

@@ -163,3 +163,40 @@ class RecentBatch(NamedTuple):
     rows: RecentRows
     ranks: Integers
     cut_offsets: Integers
+
+
+ANY_CHARACTER: Final = -1
+"""Among the bytes of a pattern: one character, of however many bytes."""
+
+OPEN_START: Final = 1
+OPEN_END: Final = 2
+"""Anything may stand before the first run of a pattern; behind its last one."""
+
+AT_START: Final = 0
+AT_END: Final = 1
+SOMEWHERE: Final = 2
+"""Where the anchors of a table stand."""
+
+HASH_FACTOR: Final = 0x9E3779B97F4A7C15
+"""What hashes of anchors are multiplied by, byte for byte."""
+
+
+class TextPatterns(NamedTuple):
+    """Patterns, each with the slot that it decides, and the tables of their anchors.
+
+    `pieces` are the bytes of all runs; pattern p has the runs `runs[p] : runs[p + 1]`. A key of the
+    hash table (0 if there is none) has the patterns `members[starts[entry] : starts[entry + 1]]`.
+    """
+
+    pieces: npt.NDArray[np.int16]
+    piece_offsets: Integers
+    runs: Integers
+    opens: Integers
+    slots: Integers
+    negated: Integers
+    places: Integers
+    keys: npt.NDArray[np.uint64]
+    entries: Integers
+    starts: Integers
+    members: Integers
+    free: Integers

@@ -34,11 +34,12 @@ class Kernels:
             recent,
             simd,
             single,
+            texts,
         )
 
         self.cache = KernelCache.of(
             "matching",
-            [arrow, bits, build, change_log, combine, count, emit, recent, simd, single],
+            [arrow, bits, build, change_log, combine, count, emit, recent, simd, single, texts],
             arrow.code_batch,
         )
         self.code_batch = arrow.code_batch
@@ -53,6 +54,7 @@ class Kernels:
         self.count_ranges = count.count_ranges
         self.note_blocks = combine.note_blocks
         self.match_with_notes = combine.match_with_notes
+        self.code_texts = texts.code_texts
         self.rows_of = emit.rows_of
         self.merge_found = emit.merge_found
         self.advance = change_log.advance
