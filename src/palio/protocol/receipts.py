@@ -92,19 +92,14 @@ class Receipts:
         whatever number. `expect` is to be called next.
         """
         fresh = self._dealt_with.fresh(publisher, seqs)
-        if self._awaited:
-            for place, seq in enumerate(seqs.tolist()):
-                known = self._awaited.get((publisher, seq))
-                if known is not None:
-                    fresh[place] = False
-                    self._go_before(known)
-        return fresh
-
-    def _go_before(self, entry: Entry) -> None:
-        """What waits here is to be dealt with before the entry that it came again in."""
-        if not entry.is_here:
-            entry.number, entry.is_here = 0, True
-            self._entries.append(entry)
+        if not self._awaited:
+            return fresh
+        waiting = [self._awaited.get((publisher, seq)) for seq in seqs.tolist()]
+        for entry in waiting:
+            if entry is not None and not entry.is_here:  # it goes before the one that comes again
+                entry.number, entry.is_here = 0, True
+                self._entries.append(entry)
+        return fresh & np.array([entry is None for entry in waiting], np.bool_)
 
     def expect(self, number: int, publisher: str, seqs: Numbers, count: int) -> Entry:
         """An entry came, of which so many events, those of `seqs` at most, go into the queue."""
