@@ -57,6 +57,8 @@ def frozen(values: Bindings) -> dict[str, Any]:
 
 def check_values(what: Filter | Pattern, values: Bindings) -> None:
     """Refuse values that a filter has no parameter for, lacks or cannot use."""
+    if not values and not what.variables:
+        return
     unknown = sorted(set(values) - what.variables)
     if unknown:
         listed = ", ".join(f":{each}" for each in sorted(what.variables)) or "none"

@@ -53,7 +53,7 @@ from palio.matching.subscriptions import (
     is_number,
     recipe_of,
 )
-from palio.matching.warming import Load, Submit, WarmUp, warm
+from palio.matching.warming import Load, Submit, WarmUp
 from palio.model.events import conform
 from palio.model.explaining import Explanation
 from palio.model.filters import Filter
@@ -76,11 +76,12 @@ class Index:
     []
 
     `submit` runs compilation of kernels and merging in another thread; without it they happen,
-    when they are worth it, in the call that needs them. `load` is the job that loads the kernels
-    there: theirs who compile more than this room does load that, too.
+    when they are worth it, in the call that needs them. `load` is a job that loads the kernels
+    there, and perhaps others: who gives one has it done also because of many filters, before any
+    event.
     """
 
-    def __init__(self, submit: Submit | None = None, load: Load = warm) -> None:
+    def __init__(self, submit: Submit | None = None, load: Load | None = None) -> None:
         self._subscriptions = Subscriptions()
         self._store = LayerStore(submit)
         self._warm_up = WarmUp(submit, load)

@@ -147,10 +147,12 @@ class LayerStore:
 
     def _catch_up(self, submit: Submit) -> None:
         """Have what was noted compiled, if it is much."""
-        state = self._state
+        state, kernels = self._state, ready()
+        if kernels is None:
+            return
         changes, work = len(state.changes) - state.latest.count, state.work - state.latest.work
         if changes >= MAX_HELD or work >= MOST_WORK:
-            state.snapshot(ready())
+            state.snapshot(kernels)
         elif changes >= CATCH_UP or work >= CATCH_UP_WORK:
             self._compile_soon(state, submit)
 

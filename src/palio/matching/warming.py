@@ -48,7 +48,8 @@ WARM_PAIRS: Final = 100_000
 together: a small script never does..."""
 
 ADDED_PAIRS: Final = 400
-"""...and a filter that is added: after 250 of them the first batch finds the kernels there."""
+"""...and where filters count, too, as in a broker, the first batch after 250 of them finds the
+kernels there. A client may have thousands and hear next to nothing."""
 
 
 def warm(tell: Tell | None = None) -> Kernels:
@@ -69,9 +70,10 @@ def warm_unless_busy(tell: Tell | None = None) -> Kernels | None:
 class WarmUp:
     """When one index loads the kernels: after as much matching in Python as makes it worth it."""
 
-    def __init__(self, submit: Submit | None, load: Load) -> None:
+    def __init__(self, submit: Submit | None, load: Load | None) -> None:
         self._submit = submit
-        self._load = load
+        self._load = warm if load is None else load
+        self._counts_filters = load is not None
         self._pairs = 0
 
     def kernels(self, pairs: int) -> Kernels | None:
@@ -90,8 +92,8 @@ class WarmUp:
         return warm_unless_busy()
 
     def note_added(self) -> None:
-        """A filter was added: with `submit` that counts towards loading the kernels."""
-        if self._submit is not None:
+        """A filter was added, which counts as matching where that is wanted."""
+        if self._counts_filters:
             self.kernels(ADDED_PAIRS)
 
     def kernels_for_bulk(self, filters: int) -> Kernels | None:

@@ -90,6 +90,8 @@ class Constraint(msgspec.Struct, frozen=True, cache_hash=True):
     def variables(self) -> frozenset[str]:
         """Names of its variables."""
         operand = self.operand
+        if type(operand) is Literal:  # nearly all are
+            return _NO_NAMES
         if isinstance(operand, Variable):
             return frozenset((operand.name,))
         if isinstance(operand, tuple):

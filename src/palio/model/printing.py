@@ -84,15 +84,15 @@ def show_comparison(subject: str, op: Op, operand: Any, ignore_case: bool) -> st
     """A test of something that is printed already: `price < 5`."""
     if operand is None:
         return f"{subject} {op.value}"
-    if isinstance(operand, tuple):
-        shown = f"({', '.join(map(_show_member, operand))})"
+    if type(operand) is tuple:
+        shown = f"({', '.join(map(_show_operand, operand))})"
     else:
-        shown = show_scalar(operand)
+        shown = _show_operand(operand)
     return f"{subject} {op.value} {shown}{' IGNORE CASE' if ignore_case else ''}"
 
 
-def _show_member(expression: Scalar) -> str:
-    """A member of a list, of which there may be thousands: most are constants."""
+def _show_operand(expression: Scalar) -> str:
+    """What a test compares with, or one of thousands in a list: most are constants."""
     value = getattr(expression, "value", None)
     return show_scalar(expression) if value is None else show_value(value)
 

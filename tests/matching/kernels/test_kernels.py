@@ -83,7 +83,7 @@ def test_plans_equal_the_twin(rows: int, events: int, seed: int) -> None:
 def test_a_spare_thread_compiles_and_merges(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = warming.warm()
     monkeypatch.setattr(registry, "_loaded", [])
-    monkeypatch.setattr(warming, "WARM_PAIRS", 8 * warming.ADDED_PAIRS)
+    monkeypatch.setattr(warming, "WARM_PAIRS", 7)
     monkeypatch.setattr(registry, "_missed", [0])
     monkeypatch.setattr(store, "MERGE_ROWS", 4)
     jobs: list[Callable[[], Any]] = []
