@@ -221,6 +221,24 @@ async def test_the_end_is_told_to_all() -> None:
     await idle
 
 
+async def test_who_waits_for_answers_does_not_wait_for_what_is_offered_later() -> None:
+    line = Recorder()
+    outbox = line.outbox
+    receipts = [outbox.offer({"x": 1}, durable=True)]
+    await turn()
+    receipts.append(outbox.offer({"x": 2}, durable=True))
+    idle = asyncio.ensure_future(outbox.idle())
+    await turn()
+    receipts.append(outbox.offer({"x": 3}, durable=True))
+    await turn()
+    for number, is_done in ((1, False), (2, True)):
+        line.accepted(number, "durable")
+        outbox.go_on()
+        await turn()
+        assert idle.done() is is_done
+    assert [each.done() for each in receipts] == [True, True, False]
+
+
 async def test_a_large_batch_leaves_in_parts_with_one_receipt() -> None:
     line = Recorder()
     outbox = line.outbox

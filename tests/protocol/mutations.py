@@ -81,9 +81,9 @@ def _unanswered_is_accepted(right: Callable[..., Any]) -> Callable[..., Any]:
 def _any_level_will_do(right: Callable[..., Any]) -> Callable[..., Any]:
     """What is in memory counts as durable."""
 
-    def wrong(self: Publications, message: Accepted) -> None:
-        right(self, message)
-        right(self, Accepted(message.seq, "durable"))
+    def wrong(self: Publications, message: Accepted, *, behind: bool) -> None:
+        right(self, message, behind=behind)
+        right(self, Accepted(message.seq, "durable"), behind=behind)
 
     return wrong
 

@@ -138,6 +138,20 @@ def test_a_client_that_moves_and_is_turned_away_ends_in_both_sessions() -> None:
     assert {type(each) for each in member.errors} == {NotPermitted}
 
 
+def test_what_is_published_during_a_move_is_answered() -> None:
+    world = world_of(2)
+    member, hearer = world.client("a", "b1"), world.client("h", "b2")
+    hearer.subscribe("x > 0")
+    world.run(1.0)
+    member.move_over("b2")
+    for x in range(1, 40):
+        member.publish({"x": x})
+        world.run(0.003)
+    world.run(2.0)
+    assert [each.levels for each in member.publications] == [["memory"]] * 39
+    assert sorted(heard(hearer)) == list(range(1, 40))
+
+
 @pytest.mark.parametrize("over", [False, True])
 def test_what_waits_and_comes_again_by_another_filter_is_heard_once(*, over: bool) -> None:
     world = world_of(2)

@@ -79,6 +79,49 @@ def test_a_renewed_session_sends_the_durable_again_and_knows_nothing_of_the_othe
     assert (durable.levels, durable.error) == ([], None)
 
 
+def test_while_a_client_moves_the_broker_that_is_left_answers_for_what_is_not_durable() -> None:
+    sender = Sender()
+    publications = sender.publications
+    first, second, durable = sender.publish(1), sender.publish(1), sender.publish(1, durable=True)
+    sender.take_sent()
+    publications.cross()
+    assert sender.take_sent() == [(3, True)]
+    new = sender.publish(1)
+    assert publications.oldest == 1
+    publications.accepted(Accepted(3, "durable"), behind=True)  # it goes on to the new one
+    publications.accepted(Accepted(4, "memory"))
+    publications.refused(Refused(2, 2, Failure("NotPermitted", "no")))
+    assert (new.levels, first.levels, second.refused, durable.levels) == (["memory"], [], [], [])
+    publications.accepted(Accepted(1, "memory"), behind=True)
+    publications.refused(Refused(2, 2, Failure("NotPermitted", "no")), behind=True)
+    assert (first.levels, len(second.refused), publications.oldest) == (["memory"], 1, 2)
+    publications.left()
+    assert (second.levels, type(second.error)) == ([""], Unreachable)
+    publications.accepted(Accepted(3, "durable"))
+    assert durable.levels == ["durable"]
+    assert publications.is_idle
+
+
+def test_what_a_broker_that_is_left_cannot_take_is_not_published() -> None:
+    sender = Sender()
+    light, durable = sender.publish(1), sender.publish(1, durable=True)
+    sender.publications.cross()
+    for number in (1, 2):
+        sender.publications.give_up(number, NotPermitted("no"), behind=True)
+    assert (light.levels, durable.levels) == ([""], [])
+    sender.publications.end(Closed("over"))
+    assert (len(light.levels), durable.levels) == (1, [""])
+
+
+def test_a_session_that_is_lost_while_another_is_left_loses_what_both_had() -> None:
+    sender = Sender()
+    receipts = [sender.publish(1)]
+    sender.publications.cross()
+    receipts.append(sender.publish(1))
+    sender.publications.renew()
+    assert [each.levels for each in receipts] == [[""], [""]]
+
+
 def test_what_was_published_before_the_first_session_goes_in_order() -> None:
     sender = Sender()
     for durable in (True, False, True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -157,16 +158,18 @@ class BrokerUpstream:
         self.core.move(new.core)
         try:
             await new.open()
-            await self.settled(0.0)
-        except Unsettled:
-            pass  # those brokers were not heard before either
+            with suppress(Unsettled):  # those brokers were not heard before either
+                await self.settled(0.0)
+            with suppress(TimeoutError):  # the broker that is left answers for what it got
+                async with asyncio.timeout(CLOSE_S):
+                    await self.outbox.idle()
         finally:
             if self.session is new.core:
                 self._session = new
             self.core.moved(asyncio.get_running_loop().time())
 
     async def _answered(self) -> None:
-        """Return when all that was published is answered."""
+        """Return when all that was published before is answered."""
         seconds = self.deadlines.seconds
         try:
             async with asyncio.timeout(seconds):

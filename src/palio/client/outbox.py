@@ -92,7 +92,8 @@ class Outbox:
         self._offers: deque[_Offer] = deque()
         self._waiting = 0
         self._flush: asyncio.Handle | None = None
-        self._idle: list[asyncio.Future[None]] = []
+        self._idle: list[tuple[int, asyncio.Future[None]]] = []
+        """Who waits until everything before a number is answered."""
 
     @property
     def waiting(self) -> int:
@@ -209,10 +210,12 @@ class Outbox:
         """Answers came, or there is room: send what waits, and tell those who wait for the end."""
         if self._offers:
             self.flush()
-        if self._idle and self.is_idle:
+        if self._idle:
             waiting, self._idle = self._idle, []
-            for future in waiting:
-                if not future.done():
+            for number, future in waiting:
+                if not self._is_answered(number):
+                    self._idle.append((number, future))
+                elif not future.done():
                     future.set_result(None)
 
     def end(self, error: PalioError) -> None:
@@ -226,11 +229,16 @@ class Outbox:
         self.go_on()
 
     async def idle(self) -> None:
-        """Wait until everything that was offered has been answered."""
-        if not self.is_idle:
+        """Wait until everything that was offered before has been answered."""
+        number = self._publications.next + self._waiting
+        if not self._is_answered(number):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._idle.append(future)
+            self._idle.append((number, future))
             await future
+
+    def _is_answered(self, number: int) -> bool:
+        """Whether everything before a number is; where some was cancelled, none may have it."""
+        return self.is_idle or self._publications.oldest >= number
 
 
 def _parcel(batch: pa.RecordBatch) -> Parcel:

@@ -242,6 +242,8 @@ class ClientCore:
         """All is in force at the new broker, or it could not be reached: leave one of the two."""
         self._end_others(None)
         self._crossed_at = now + OVERLAP_S
+        self.publications.left()
+        self.flow(self.session)
 
     def end(self, error: PalioError | None = None) -> None:
         """Leave for good."""
@@ -269,12 +271,14 @@ class ClientCore:
         self._application.renewed(may_have_missed=not (is_first or moves))
         if is_first and not moves:
             self.publications.begin()
+        elif moves:
+            self.publications.cross()
         else:
             self.publications.renew()
 
     def flow(self, session: ClientSession) -> None:
         """There may be room for what waits to be published."""
-        if session is self.session:
+        if session is self.session and session.is_connected:
             self._application.flow()
 
     def lost(self, session: ClientSession) -> None:
@@ -289,9 +293,9 @@ class ClientCore:
     def left_out(self, session: ClientSession, message: Message, error: IllegalMessage) -> None:
         """A broker cannot take a message: whoever waits for its answer is told."""
         if isinstance(message, Publish):
-            if session is self.session:
-                self.publications.give_up(message.first_seq, error)
-                self._application.flow()
+            behind = session is not self.session
+            self.publications.give_up(message.first_seq, error, behind=behind)
+            self.flow(self.session)
         elif isinstance(message, Request):
             self._requests.answered(Failed(message.id, failure(error)))
         # Of acknowledgements a later one says it too; else the events come again.
@@ -335,13 +339,11 @@ class ClientCore:
             self._application.deliver(message)
 
     def _accepted(self, session: ClientSession, message: Accepted) -> None:
-        if session is self.session:
-            self.publications.accepted(message)
-            self._application.flow()
+        self.publications.accepted(message, behind=session is not self.session)
+        self.flow(self.session)
 
     def _refused(self, session: ClientSession, message: Refused) -> None:
-        if session is self.session:
-            self.publications.refused(message)
+        self.publications.refused(message, behind=session is not self.session)
 
     def _answered(self, _session: ClientSession, message: Done | Failed | Answer) -> None:
         self._requests.answered(message)

@@ -4,6 +4,7 @@ Each publication has numbers that follow those before it. The broker answers by 
 for everything of one level (`memory` or `durable`) up to a number, `Refused` for a range of events,
 before they are accepted. If the session is lost, durable publications go again under their old
 numbers, by which brokers tell what came before; of others nobody knows whether they were published.
+While a client moves, durable ones go to the new broker too, and the old one answers for the others.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ class Publications:
         self._send = send
         self._window = window
         self._flights: dict[bool, deque[_Flight]] = {False: deque(), True: deque()}
+        self._behind: deque[_Flight] = deque()
+        """What is not durable and was sent to the broker that is being left."""
         self._unanswered_bytes = 0
 
     @property
@@ -89,9 +92,15 @@ class Publications:
         return self._unanswered_bytes < self._window
 
     @property
+    def oldest(self) -> int:
+        """The number of the first event that has no answer: that of the next, if all have."""
+        waiting = (*self._flights.values(), self._behind)
+        return min((flights[0].first for flights in waiting if flights), default=self.next)
+
+    @property
     def is_idle(self) -> bool:
         """Whether everything that was sent has been answered."""
-        return not (self._flights[False] or self._flights[True])
+        return self.oldest == self.next
 
     def publish(
         self, parcel: Parcel, receipts: Sequence[Receipt], *, durable: bool, is_last: bool = True
@@ -107,34 +116,35 @@ class Publications:
 
     # --- answers ---
 
-    def accepted(self, message: Accepted) -> None:
-        """The broker holds what was published at one level up to a number."""
-        flights = self._flights[message.level == "durable"]
+    def accepted(self, message: Accepted, *, behind: bool = False) -> None:
+        """The broker holds what was published at one level up to a number; `behind`: the one that
+        is being left.
+        """
+        durable, others = self._of(behind=behind)
+        flights = durable if message.level == "durable" else others
         while flights and flights[0].last <= message.seq:
             self._land(flights.popleft(), message.level)
 
-    def refused(self, message: Refused) -> None:
+    def refused(self, message: Refused, *, behind: bool = False) -> None:
         """The broker does not take some events; whoever offered them is told when they land."""
-        for receipt in self._between(message.first_seq, message.last_seq):
-            receipt.refuse(message)
+        first, last = message.first_seq, message.last_seq
+        for flights in self._of(behind=behind):
+            for flight in flights:
+                if flight.first <= last and first <= flight.last:
+                    for receipt in flight.receipts:
+                        if receipt.first <= last and first <= receipt.last:
+                            receipt.refuse(message)
 
-    def give_up(self, first_seq: int, error: PalioError) -> None:
+    def give_up(self, first_seq: int, error: PalioError, *, behind: bool = False) -> None:
         """The broker cannot take a parcel: it has not been published."""
-        for flights in self._flights.values():
+        for flights in self._of(behind=behind):
             for flight in [each for each in flights if each.first == first_seq]:
                 flights.remove(flight)
                 self._fail(flight, error)
 
-    def _between(self, first_seq: int, last_seq: int) -> list[Receipt]:
-        """The receipts for some of these numbers."""
-        return [
-            receipt
-            for flights in self._flights.values()
-            for flight in flights
-            if flight.first <= last_seq and first_seq <= flight.last
-            for receipt in flight.receipts
-            if receipt.first <= last_seq and first_seq <= receipt.last
-        ]
+    def _of(self, *, behind: bool) -> tuple[deque[_Flight], deque[_Flight]]:
+        """What a broker may answer: durable events, which one that is left does not, and others."""
+        return (deque(), self._behind) if behind else (self._flights[True], self._flights[False])
 
     def _land(self, flight: _Flight, level: str) -> None:
         self._unanswered_bytes -= flight.nbytes
@@ -157,15 +167,27 @@ class Publications:
 
     def renew(self) -> None:
         """The broker has forgotten us: durable events go again, of others nobody knows."""
-        lost, self._flights[False] = self._flights[False], deque()
+        self.cross()
+        self.left()
+
+    def cross(self) -> None:
+        """Another broker counts from now on: durable events go to it, of others the one before
+        knows, until it is `left`.
+        """
+        self._behind += self._flights[False]
+        self._flights[False] = deque()
         for flight in self._flights[True]:
             self._send(Publish(flight.parcel, flight.first, True))
+
+    def left(self) -> None:
+        """The broker of before says no more: of what it has not answered nobody knows."""
+        lost, self._behind = self._behind, deque()
         for flight in lost:
             self._fail(flight, Unreachable(_UNKNOWN))
 
     def end(self, error: PalioError) -> None:
         """There will be no more answers."""
-        flights = [*self._flights[False], *self._flights[True]]
-        self._flights = {False: deque(), True: deque()}
+        flights = [*self._behind, *self._flights[False], *self._flights[True]]
+        self._flights, self._behind = {False: deque(), True: deque()}, deque()
         for flight in flights:
             self._fail(flight, error)
