@@ -119,8 +119,10 @@ def _try_all(kernels: Kernels) -> None:
     rest = layer.without(keys)
     snapshot = Snapshot(2, (rest, rest), recent)
     snapshot.lay_out(kernels)
-    found = Combiner().match_together(coded(snapshot, events), kernels)
-    assert kernels.rows_of(found[0]).tolist() == [1, 1]
+    offsets, keys = Combiner().match_together(coded(snapshot, events), kernels)
+    rows = np.empty(len(keys), np.int64)
+    kernels.rows_of(offsets, rows)
+    assert rows.tolist() == [1, 1]
     _try_recent(recent, events)
 
 

@@ -233,10 +233,9 @@ def merge_found(
 
 
 @compiled
-def rows_of(offsets: Longs) -> Longs:
-    """The event of each pair of an answer."""
-    rows = np.empty(offsets[-1], np.int64)
-    for event in range(word(len(offsets) - 1)):
-        for at in range(word(offsets[event]), word(offsets[event + _ONE])):
-            rows[at] = event
-    return rows
+def rows_of(offsets: Longs, rows: Longs) -> None:
+    """Write the event of each pair of an answer. The caller has room: what numpy hands out is in
+    large pages, which takes a quarter of the time where there are millions of pairs.
+    """
+    for event in range(len(offsets) - 1):
+        rows[offsets[event] : offsets[event + 1]] = event
