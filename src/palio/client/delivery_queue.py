@@ -188,6 +188,10 @@ class QueuedEvents:
         return Event(attributes, self.publisher, seq, time, receipt=self._receipt())
 
 
+_NOTHING: Final[deque[QueuedEvents]] = deque(maxlen=0)
+"""What waits in a queue that nothing came for: an empty deque takes 760 bytes."""
+
+
 class DeliveryQueue:
     """What waits, in the order of arrival, bounded in events."""
 
@@ -198,13 +202,16 @@ class DeliveryQueue:
         self.capacity = capacity
         self.waiting = 0
         """Events that wait."""
-        self._waiting: deque[QueuedEvents] = deque()
+        self._waiting = _NOTHING
         self._gaps: dict[tuple[Consumer, str, type[Gap]], Gap] = {}
-        self._arrived = asyncio.Event()
+        self._arrived: asyncio.Event | None = None
+        """Is there once somebody waits."""
         self._end: PalioError | None = None
 
     def offer(self, queued: QueuedEvents) -> None:
         """Queue events, dropping the oldest events where there are too many."""
+        if self._waiting is _NOTHING:
+            self._waiting = deque()
         self._waiting.append(queued)
         self.waiting += len(queued)
         while self.waiting > self.capacity:
@@ -217,7 +224,7 @@ class DeliveryQueue:
                 self.waiting -= count
             if not len(oldest):
                 self._waiting.remove(oldest)
-        self._arrived.set()
+        self._wake()
 
     async def take_event(self) -> tuple[Consumer, Event]:
         """The next event that still matches, with whose it is."""
@@ -258,8 +265,15 @@ class DeliveryQueue:
                 self._waiting.popleft()
             if self._end is not None:
                 raise self._end
+            if self._arrived is None:
+                self._arrived = asyncio.Event()
             self._arrived.clear()
             await self._arrived.wait()
+
+    def _wake(self) -> None:
+        """Have those who wait look again."""
+        if self._arrived is not None:
+            self._arrived.set()
 
     def note(self, consumer: Consumer, gap: Gap) -> None:
         """Remember a gap, joined with what of the same publisher was lost since the last report.
@@ -267,7 +281,7 @@ class DeliveryQueue:
         The oldest go first and nothing is taken in between, so the two are neighbours. What came
         too late for a pattern is told apart.
         """
-        self._arrived.set()
+        self._wake()
         kind = type(gap)
         known = self._gaps.get((consumer, gap.publisher, kind))
         if known is not None:
@@ -289,4 +303,4 @@ class DeliveryQueue:
             or error
             or Closed("the subscription is closed, and everything it had was delivered")
         )
-        self._arrived.set()
+        self._wake()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -90,7 +89,7 @@ class Registration:
         self.spurious = 0
         self.lost = 0
         self.late = 0
-        self.gaps: deque[Gap] = deque(maxlen=KEPT_GAPS)
+        self.gaps: list[Gap] = []
         self.closed = False
         self.sequences = self._begun()
         """Those of a pattern, in progress; None for a filter."""
@@ -285,6 +284,7 @@ class Registration:
         """See `Consumer`."""
         self.lost += gap.count
         self.gaps.append(gap)
+        del self.gaps[:-KEPT_GAPS]
         if self._on_gap is None:
             self._warn(gap)
             return

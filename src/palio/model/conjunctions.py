@@ -66,7 +66,7 @@ class Conjunction:
     @cached_property
     def variables(self) -> frozenset[str]:
         """Names of its variables."""
-        return _NO_NAMES.union(*(part.variables for part in self.parts))
+        return _NO_NAMES.union(*(part.variables for part in self.parts)) or _NO_NAMES
 
     @cached_property
     def domains(self) -> dict[str, Domain]:

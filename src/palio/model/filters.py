@@ -76,7 +76,7 @@ class Filter:
     @cached_property
     def variables(self) -> frozenset[str]:
         """Names of its variables."""
-        return _NO_NAMES.union(*(each.variables for each in self.conjunctions))
+        return _NO_NAMES.union(*(each.variables for each in self.conjunctions)) or _NO_NAMES
 
     @cached_property
     def attributes(self) -> frozenset[str]:
