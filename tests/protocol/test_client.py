@@ -8,7 +8,7 @@ from palio.errors import Closed, IllegalMessage, NotPermitted
 from palio.model.events import stamped, to_batches
 from palio.node.settings import Settings
 from palio.protocol.limits import BACKOFF_MAX_S
-from palio.protocol.messages import UNCOUNTED, Ask, Deliver, Done, Parcel, Update
+from palio.protocol.messages import UNCOUNTED, Ask, Deliver, Done, Parcel, Unsubscribe, Update
 from palio.protocol.requests import Outcome
 from palio.protocol.transitions import ALLOWED, Speaker, State
 from palio.simulation.member import Member, Surroundings
@@ -68,6 +68,27 @@ def test_requests_of_a_session_that_was_lost_are_answered_once_by_the_next() -> 
     member.publish({"x": 3}, {"x": 7})
     world.run(1.0)
     assert heard(member) == [7]
+
+
+def test_who_is_told_of_an_end_by_a_new_session_may_subscribe_at_once() -> None:
+    """It is said once: a key that is said twice is refused, and the subscription withdrawn."""
+    world = world_of(1)
+    member, publisher = world.client("a", "b1"), world.client("p", "b1")
+    key = member.subscribe("x > 0")
+    world.run(1.0)
+    lose_session(world, member)
+    again: list[int] = []
+
+    def subscribe_again(_outcome: Outcome) -> None:
+        again.append(member.subscribe("x > 5"))
+
+    member.core.unsubscribe(Unsubscribe(0, key), subscribe_again)
+    del member.standing[key]
+    member.connect()
+    world.run(2.0)
+    publisher.publish({"x": 3}, {"x": 7})
+    world.run(1.0)
+    assert (len(again), member.errors, heard(member)) == (1, [], [7])
 
 
 def test_what_was_not_durable_and_not_answered_is_unknown_and_the_rest_goes_again() -> None:

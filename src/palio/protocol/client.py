@@ -358,6 +358,7 @@ class ClientCore:
         subscribing: dict[int, list[Waiter]] = {}
         advertising: dict[int, list[Waiter]] = {}
         others: list[tuple[Request, list[Waiter]]] = []
+        over: list[Waiter] = []
         for request, waiters in self._requests.take_all():
             match request:
                 case Subscribe(key=key) | Replace(key=key) | Update(key=key):
@@ -368,7 +369,7 @@ class ClientCore:
                     self._say(self._leaving[key], [])  # before another takes the same name
                     self._say(request, waiters)
                 case Unsubscribe() | Unadvertise():
-                    tell(waiters, DONE)
+                    over += waiters
                 case _:
                     others.append((request, waiters))
         self._subscribe_all(subscribing)
@@ -376,7 +377,7 @@ class ClientCore:
             self._say(advertised, advertising.pop(key, []))
         for request, waiters in others:
             self._say(request, waiters)
-        for waiters in (*subscribing.values(), *advertising.values()):
+        for waiters in (over, *subscribing.values(), *advertising.values()):  # who may call back
             tell(waiters, DONE)
 
     def _subscribe_all(self, waiting: dict[int, list[Waiter]]) -> None:
