@@ -114,6 +114,39 @@ def test_a_job_that_fails_is_not_asked_for_again_with_every_change(
     assert asked == 20 // 4
 
 
+def test_compiling_that_failed_is_asked_for_again(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warming.warm()
+    monkeypatch.setattr(store, "CATCH_UP", 4)
+    index = Index(jobs.append)
+    for key in range(6):
+        index.add(key, parsed("s = 'a'"))
+    (job,) = jobs
+    with monkeypatch.context() as failing:
+        failing.setattr(State, "snapshot", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            job()
+    assert index.match_event({"s": "a"}).tolist() == list(range(6))
+    index.add(6, parsed("s = 'a'"))
+    assert len(jobs) == 2
+    jobs.pop()()
+    assert index._store._state.latest.count == 7
+    assert index.match_event({"s": "a"}).tolist() == list(range(7))
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_a_writer_compiles_if_the_spare_thread_does_not_keep_up(
+    extra: int, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warming.warm()
+    monkeypatch.setattr(store, "MOST_WORK", 20)
+    index = Index(jobs.append)
+    for key in range(10 + extra):  # each is two units of work
+        index.add(key, parsed("s = 'a'"))
+    assert index._store._state.latest.count == (0 if extra < 0 else 10)
+
+
 def test_what_is_added_in_bulk_does_not_begin_merging_anew(
     jobs: list[Job], rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
