@@ -219,6 +219,23 @@ async def test_taking_up_and_forgetting() -> None:
 
 
 @in_virtual_time
+async def test_of_two_clients_under_one_name_the_later_hears_wherever_the_other_has_been() -> None:
+    async with Network("line:2") as net:
+        publisher, former = await net.connect("b1"), await net.connect("b1", name="ann")
+        before = await former.subscribe("EXISTS x", durable="d")
+        for place in ("b2", "b1"):
+            await former.move(place)
+        later = await net.connect("b2", name="ann")
+        now = await later.subscribe("EXISTS x", durable="d")
+        await now.settled()
+        await publisher.publish({"x": 1}, durable=True)
+        assert (await now.receive(5.0))["x"] == 1
+        with pytest.raises(TimeoutError):
+            await before.receive(5.0)
+        assert [each.publisher for each in before.gaps] == ["*"], "it is told"
+
+
+@in_virtual_time
 async def test_forgetting_while_the_broker_is_away() -> None:
     async with Network() as net:
         client = await net.connect("b1", name="bob")
