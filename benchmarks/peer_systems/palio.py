@@ -61,10 +61,9 @@ class Palio(System):
     name = "Palio"
     distribution = "palio"
     notes = (
-        "The whole filter is tested by the broker, and again by the client, which gives each "
-        "subscription its events. Each filter of the fan-out is a text of its own. Clients have "
-        "their kernels loaded before they are measured, as one does by itself after about 1,000 "
-        "events"
+        "The whole filter is tested by the broker, which names the subscriptions that an event is "
+        "for. Each filter of the fan-out is a text of its own. Clients have their kernels loaded "
+        "before they are measured, as one does by itself after about 1,000 events"
     )
 
     def prepare(self) -> None:
