@@ -3,8 +3,8 @@
 Suffixes, LIKE patterns and the like are no intervals; each has a slot of codes 0 (fails) and 1
 (passes), which is filled in for each batch. Most are patterns, which one kernel finds by their
 *anchors* (`kernels/texts.py`); those that ignore case are patterns of the folded texts. Address
-blocks and `<` that ignores case are tried on each text, and so is everything as long as there are
-no kernels.
+blocks and `<` that ignores case are tried on each text. As long as there are no kernels, every
+piece of a text is looked up among the anchors.
 """
 
 from __future__ import annotations
@@ -111,25 +111,65 @@ class ColumnTests:
                 sorts[test.ignore_case][slot] = test
         return _Patterns(sorts[False]), _Patterns(sorts[True])
 
+    @cached_property
+    def _by_anchor(self) -> tuple[dict[Any, list[int]], list[int], list[int]]:
+        """The tests by their anchors, those without one, and those that are negated."""
+        anchored: dict[Any, list[int]] = {}
+        free = []
+        for slot, test in self.tests.items():
+            longest = _longest(test)
+            if longest is None:
+                free.append(slot)
+            else:
+                anchored.setdefault(longest.text[:MAX_ANCHOR], []).append(slot)
+        return anchored, free, [slot for slot, test in self.tests.items() if test.negated]
+
+    def _in_question(self, listed: Sequence[Any]) -> dict[int, Sequence[int]]:
+        """For each test that a text may pass, or fail if it is negated, which texts."""
+        anchored, free, _ = self._by_anchor
+        lengths = {len(each) for each in anchored}
+        found: dict[int, dict[int, None]] = {}
+        for place, text in enumerate(listed):
+            spellings = {text, fold(text)} if isinstance(text, str) else {text}
+            for spelling in spellings:
+                for length in lengths:
+                    for at in range(len(spelling) - length + 1):
+                        for slot in anchored.get(spelling[at : at + length], ()):
+                            found.setdefault(slot, {})[place] = None
+        every: dict[int, Sequence[int]] = dict.fromkeys(free, range(len(listed)))
+        return every | {slot: list(places) for slot, places in found.items()}
+
     def code(
         self, texts: Any, rows: npt.NDArray[np.int32], codes: Codes, kernels: Kernels | None
     ) -> int:
         """Fill in their slots: row r has the text at `rows[r]`, none if that is -1. Returns how
         many pairs of a text and a test were tried.
         """
-        alone, tried = self.tests, 0
-        if kernels is not None:
-            plain, folded = self._patterns
-            if plain.count:
-                tried += plain.code(kernels, texts, rows, codes)
-            if folded.count:
-                changed = pa.array(map(fold, texts.to_pylist()), pa.utf8())
-                tried += folded.code(kernels, changed, rows, codes)
-            alone = self._others
-        listed = texts.to_pylist() if alone else []
-        for slot, test in alone.items():
-            codes[slot] = np.append(_passed(test, texts, listed), False)[rows]
-        return tried + len(alone) * len(texts)
+        if kernels is None:
+            return self._code_by_lookup(texts, rows, codes)
+        plain, folded = self._patterns
+        tried = 0
+        if plain.count:
+            tried += plain.code(kernels, texts, rows, codes)
+        if folded.count:
+            changed = pa.array(map(fold, texts.to_pylist()), pa.utf8())
+            tried += folded.code(kernels, changed, rows, codes)
+        for slot, test in self._others.items():
+            codes[slot] = np.append(_passed(test, texts), False)[rows]
+        return tried + len(self._others) * len(texts)
+
+    def _code_by_lookup(self, texts: Any, rows: npt.NDArray[np.int32], codes: Codes) -> int:
+        """The same without kernels."""
+        tried = 0
+        codes[self._by_anchor[2]] = rows >= 0
+        for slot, places in self._in_question(texts.to_pylist()).items():
+            test = self.tests[slot]
+            mask = np.full(len(texts) + 1, test.negated)
+            mask[places] = _passed(test, texts.take(pa.array(places, pa.int64())))
+            mask[-1] = False
+            codes[slot] = mask[rows]
+            tried += len(places)
+        return tried
 
 
 class _Patterns:
@@ -277,12 +317,12 @@ def _positive(test: TextTest) -> TextTest:
     return test.inverted() if test.negated else test
 
 
-def _passed(test: TextTest, texts: Any, listed: Sequence[Any]) -> Mask:
-    """Which of some texts, as Arrow's and in a list, pass a test, tried on each."""
+def _passed(test: TextTest, texts: Any) -> Mask:
+    """Which of some texts pass a test, tried on each."""
     if len(texts) >= MANY_TEXTS and test.op in _BY_COLUMN and not test.ignore_case:
         import pyarrow.compute as pc
 
         passed = getattr(pc, _BY_COLUMN[test.op])(texts, pattern=test.operand)
         mask = np.asarray(passed.to_numpy(zero_copy_only=False), np.bool_)
         return ~mask if test.negated else mask
-    return np.array([test.holds(text) for text in listed], np.bool_)
+    return np.array([test.holds(text) for text in texts.to_pylist()], np.bool_)
