@@ -277,3 +277,26 @@ async def test_sequences_that_nothing_wants_any_more_hold_up_no_batch() -> None:
         await bus.publish({"x": 2})
         assert (await sub.receive_batch()).num_rows == 1
         assert (sub.waiting, sub.spurious) == (0, 1)
+
+
+async def test_an_event_by_itself_is_a_batch_of_one_while_it_matches() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("x > :low", low=0)
+        for x in (1, 5, 9):
+            await bus.publish({"x": x, "s": "a"})
+        assert (await sub.receive_batch()).drop_columns(["$time"]).to_pylist() == [
+            {"x": 1, "s": "a", "$seq": 1}
+        ]
+        await sub.update(low=7)
+        assert (await sub.receive_batch()).column("x").to_pylist() == [9]
+        assert (sub.waiting, sub.spurious) == (0, 1)
+
+
+async def test_subscriptions_share_what_waits_and_change_nothing_of_it() -> None:
+    async with palio.Bus() as bus:
+        one, other = await bus.subscribe("x > 0"), await bus.subscribe("x > 0")
+        await bus.publish({"x": 1})
+        event = await one.receive()
+        assert isinstance(event, Event)
+        assert (dict(event), event.seq) == ({"x": 1}, 1)
+        assert dict(await other.receive()) == {"x": 1}

@@ -53,13 +53,25 @@ class Arrival:
         return self._rows
 
     @property
+    def is_decoded(self) -> bool:
+        """Whether `rows` costs nothing."""
+        return self._rows is not None
+
+    @property
+    def shape(self) -> Shape:
+        """What is known of all of them."""
+        if self._parcel is not None:
+            return self._parcel.shape
+        assert self._shape is not None, "rows were picked from a shape"
+        return self._shape
+
+    @property
     def batch(self) -> pa.RecordBatch:
         """The events as columns."""
         if self._parcel is not None:
             return self._parcel.batch
         if self._batch is None:
-            assert self._shape is not None, "rows were picked from a shape"
-            schema = self._shape.schema
+            schema = self.shape.schema
             arrays = [
                 pa.array([row.get(field.name) for row in self.rows], field.type) for field in schema
             ]
@@ -98,7 +110,7 @@ class Arrival:
             return Arrival(Parcel(self.publisher, self.batch.take(places)))
         few = Arrival.__new__(Arrival)
         few.publisher, few._parcel, few._batch = self.publisher, None, None
-        few._shape = self._parcel.shape
+        few._shape = self.shape
         few._rows = [self._rows[place] for place in places.tolist()]
         return few
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from palio.client.arrivals import Arrival
 from palio.client.events import Event, Gap
 from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded, PalioError
 from palio.model.events import SEQ, TIME
+from palio.model.parcels import Parcel, Shape
 from palio.protocol.receipts import Entry, Receipt, Receipts
 
 __all__ = [
@@ -30,6 +31,8 @@ __all__ = [
     "MAX_CAPACITY",
     "Consumer",
     "DeliveryQueue",
+    "Queued",
+    "QueuedEvent",
     "QueuedEvents",
     "check_capacity",
 ]
@@ -64,6 +67,62 @@ class Consumer(Protocol):
 
     def report(self, gap: Gap) -> None:
         """Tell the application what it lost."""
+
+
+class QueuedEvent:
+    """One event for one subscription: what waits in the thousands is as few objects as can be."""
+
+    __slots__ = ("_row", "_shape", "consumer", "publisher", "version")
+
+    entry: Entry | None = None
+
+    def __init__(
+        self, consumer: Consumer, publisher: str, shape: Shape, row: Mapping[str, Any]
+    ) -> None:
+        self.consumer = consumer
+        self.publisher = publisher
+        self.version = consumer.version
+        self._shape = shape
+        self._row: Mapping[str, Any] | None = row
+        """It, system columns and all, which others may share; None once it was taken."""
+
+    def __len__(self) -> int:
+        return self._row is not None
+
+    def _take(self) -> Mapping[str, Any]:
+        row, self._row = self._row, None
+        assert row is not None, "taken once"
+        return row
+
+    def drop(self, _count: int) -> Gap:
+        """See `QueuedEvents`."""
+        number = self._take()[SEQ]
+        return Gap(self.publisher, number, number, 1)
+
+    def next_event(self) -> Event:
+        """See `QueuedEvents`."""
+        return _event_of(self._take(), self.publisher, None)
+
+    def rest(self) -> pa.RecordBatch | None:
+        """See `QueuedEvents`."""
+        row = self._take()
+        if self.version != self.consumer.version and not self.consumer.still_wants(
+            _event_of(row, self.publisher, None)
+        ):
+            return None
+        values = tuple([row.get(name) for name in self._shape.names])
+        return Parcel.lone(self.publisher, self._shape, values).batch
+
+    def singles(self) -> list[QueuedEvent]:
+        """See `QueuedEvents`."""
+        return [self]
+
+    @property
+    def first_seq(self) -> int:
+        """See `QueuedEvents`."""
+        assert self._row is not None, "not yet taken"
+        number: int = self._row[SEQ]
+        return number
 
 
 class QueuedEvents:
@@ -183,13 +242,20 @@ class QueuedEvents:
         return self._decoded
 
     def _event(self, row: Mapping[str, Any]) -> Event:
-        attributes = dict(row)  # subscriptions share the row
-        seq, time = attributes.pop(SEQ), attributes.pop(TIME)
-        return Event(attributes, self.publisher, seq, time, receipt=self._receipt())
+        return _event_of(row, self.publisher, self._receipt())
 
 
-_NOTHING: Final[deque[QueuedEvents]] = deque(maxlen=0)
+def _event_of(row: Mapping[str, Any], publisher: str, receipt: Receipt | None) -> Event:
+    attributes = dict(row)  # subscriptions share the row
+    seq, time = attributes.pop(SEQ), attributes.pop(TIME)
+    return Event(attributes, publisher, seq, time, receipt=receipt)
+
+
+_NOTHING: Final[deque[Queued]] = deque(maxlen=0)
 """What waits in a queue that nothing came for: an empty deque takes 760 bytes."""
+
+
+Queued: TypeAlias = QueuedEvents | QueuedEvent
 
 
 class DeliveryQueue:
@@ -208,7 +274,7 @@ class DeliveryQueue:
         """Is there once somebody waits."""
         self._end: PalioError | None = None
 
-    def offer(self, queued: QueuedEvents) -> None:
+    def offer(self, queued: Queued) -> None:
         """Queue events, dropping the oldest events where there are too many."""
         if self._waiting is _NOTHING:
             self._waiting = deque()
@@ -253,7 +319,7 @@ class DeliveryQueue:
             if batch is not None:
                 return queued.publisher, batch
 
-    async def _head(self) -> QueuedEvents:
+    async def _head(self) -> Queued:
         """The first that holds events, once there is one; gaps before it are reported first."""
         while True:
             while self._gaps:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.client.arrivals import Arrival
-from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
+from palio.client.delivery_queue import DeliveryQueue, Queued, QueuedEvent, QueuedEvents
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.upstream import Upstream
 from palio.errors import PalioError
@@ -144,11 +144,14 @@ class Dispatcher:
             return
         if len(wanting) > 1:
             wanting.sort(key=_number)  # who shares a queue hears in this order
-        arrival = Arrival(parcel)
+        publisher, shape, row = parcel.publisher, parcel.shape, parcel.rows[0]
         for each in wanting:
-            queued = _lone(each, arrival)
-            if queued is not None:
-                each.queue.offer(queued)
+            if each.sequences is None:
+                each.queue.offer(QueuedEvent(each, publisher, shape, row))
+            else:
+                complete = each.assemble([row], publisher)
+                if complete is not None:
+                    each.queue.offer(complete)
 
     def wanted(self, arrival: Arrival, mask: RowMask) -> Recipients:
         """Who wants which of some events, but for durable subscriptions."""
@@ -221,7 +224,7 @@ class Dispatcher:
         deliveries = 0
         for registration, places in by_subscription:
             if registration.sequences is None:
-                queued: QueuedEvents | None = _queued(registration, arrival, places, entry)
+                queued: Queued | None = _queued(registration, arrival, places, entry)
             else:
                 queued = registration.assemble(arrival.rows_at(places), arrival.publisher)
             if queued is not None:
@@ -233,19 +236,15 @@ class Dispatcher:
 
 def _queued(
     registration: Registration, arrival: Arrival, places: Places, entry: Entry | None
-) -> QueuedEvents:
+) -> Queued:
     """Events as a queue keeps them: by themselves where they are few of those that came."""
+    if entry is None and len(places) == 1 and arrival.is_decoded:
+        row = arrival.rows[int(places[0])]
+        return QueuedEvent(registration, arrival.publisher, arrival.shape, row)
     few = arrival.picked(places)
     if few is None:
         return QueuedEvents(registration, arrival, places, entry)
     return QueuedEvents(registration, few, _all(len(places)), entry)
-
-
-def _lone(registration: Registration, arrival: Arrival) -> QueuedEvents | None:
-    """An event by itself as a queue keeps it; None if it is for a sequence that is not complete."""
-    if registration.sequences is None:
-        return QueuedEvents(registration, arrival, FIRST_ROW)
-    return registration.assemble(arrival.rows, arrival.publisher)
 
 
 def _number(registration: Registration) -> int:
@@ -267,13 +266,13 @@ def _places(listed: list[int]) -> Places:
     return FIRST_ROW if listed == _FIRST else np.array(listed, np.int64)
 
 
-def _offer(found: Sequence[tuple[DeliveryQueue, QueuedEvents]]) -> None:
+def _offer(found: Sequence[tuple[DeliveryQueue, Queued]]) -> None:
     """Queue events; where subscriptions share a queue, one by one in the order of publication."""
     if len(found) == 1:
         ((queue, queued),) = found
         queue.offer(queued)
         return
-    by_queue: dict[DeliveryQueue, list[QueuedEvents]] = {}
+    by_queue: dict[DeliveryQueue, list[Queued]] = {}
     for queue, queued in found:
         by_queue.setdefault(queue, []).append(queued)
     for queue, own in by_queue.items():
