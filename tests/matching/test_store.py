@@ -147,6 +147,19 @@ def test_a_writer_compiles_if_the_spare_thread_does_not_keep_up(
     assert index._store._state.latest.count == (0 if extra < 0 else 10)
 
 
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_without_kernels_a_writer_compiles_what_is_much(
+    extra: int, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "ready", lambda: None)
+    monkeypatch.setattr(store, "MOST_WORK_AT_FIRST", 20)
+    index = Index(jobs.append)
+    for key in range(10 + extra):  # each is two units of work
+        index.add(key, parsed("s = 'a'"))
+    assert index._store._state.latest.count == (0 if extra < 0 else 10)
+    assert not jobs
+
+
 def test_what_is_added_in_bulk_does_not_begin_merging_anew(
     jobs: list[Job], rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,4 +129,4 @@ async def test_what_a_rolling_restart_loses_is_told(tmp_path: Path) -> None:
         len(kept),
     )
     assert lost, "three brokers were away for a while"
-    assert 3 <= len(live.told) <= 30
+    assert len(live.told) <= 30, "of outages one after another some are told together"

@@ -60,6 +60,9 @@ CATCH_UP_WORK: Final = 1_024
 MOST_WORK: Final = 4_096
 """...and if it does not keep up with the writer, the writer compiles so many itself."""
 
+MOST_WORK_AT_FIRST: Final = 8_192
+"""Without kernels the writer compiles so many; fewer are left to whoever matches a batch."""
+
 
 class _Added(NamedTuple):
     """Layers that were added, the state with them, and how many changes it began with."""
@@ -148,10 +151,11 @@ class LayerStore:
     def _catch_up(self, submit: Submit) -> None:
         """Have what was noted compiled, if it is much."""
         state, kernels = self._state, ready()
-        if kernels is None:
-            return
         changes, work = len(state.changes) - state.latest.count, state.work - state.latest.work
-        if changes >= MAX_HELD or work >= MOST_WORK:
+        if kernels is None:
+            if work >= MOST_WORK_AT_FIRST:
+                state.snapshot(None)
+        elif changes >= MAX_HELD or work >= MOST_WORK:
             state.snapshot(kernels)
         elif changes >= CATCH_UP or work >= CATCH_UP_WORK:
             self._compile_soon(state, submit)

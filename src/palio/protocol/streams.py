@@ -48,7 +48,7 @@ class Stream:
     >>> from palio.protocol.messages import Done
     >>> here, there = Stream(), Stream()
     >>> for number in range(3):
-    ...     here.send(Done(number))
+    ...     _ = here.send(Done(number))
     >>> there.arrive(Done(0))
     >>> here.resume(there.received)  # after a break: the first arrived, the others go again
     [Done(id=1, unreached=()), Done(id=2, unreached=())]
