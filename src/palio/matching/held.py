@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from palio.matching.layers import Longs
-from palio.matching.subscriptions import Subscription, Use
+from palio.matching.subscriptions import Comparisons, Subscription
 from palio.model.binding import scalar_value
 from palio.model.constraints import Constraint
 from palio.model.expressions import Literal
@@ -60,7 +60,7 @@ class _Entry(NamedTuple):
     """One filter: how it is tried, by which anchors it is found, and what trying it costs."""
 
     subscription: Subscription
-    comparisons: tuple[tuple[Use, int | float], ...] | None
+    comparisons: Comparisons | None
     anchors: frozenset[Anchor]
     cost: int
 
@@ -73,14 +73,13 @@ class _Entry(NamedTuple):
         if comparisons is None:
             cost = TRYING * work_of(subscription)
             return cls(subscription, None, frozenset(found), cost)
-        pairs = tuple(zip(*comparisons, strict=True))
-        return cls(subscription, pairs, frozenset(found), COMPARING)
+        return cls(subscription, comparisons, frozenset(found), COMPARING)
 
     def matches(self, event: Mapping[str, Value]) -> bool:
         """Whether an event of canonical values satisfies the filter."""
         if self.comparisons is None:
             return self.subscription.filter.matches(event, self.subscription.values)
-        for (name, op), number in self.comparisons:
+        for (name, op), number in zip(*self.comparisons, strict=True):
             value: Any = event.get(name)
             if type(value) not in _NUMBERS or not _passes(op, value, number):
                 return False

@@ -29,6 +29,7 @@ from palio.model.values import INT64_MAX, INT64_MIN, Bindings
 __all__ = [
     "RANGES",
     "TESTS",
+    "Comparisons",
     "Subscription",
     "Subscriptions",
     "Table",
@@ -66,7 +67,7 @@ class Recipe:
 
     numeric: Mapping[str, tuple[Use, ...]]
     """The variables that are compared with attributes and used in no other way."""
-    fixed: tuple[tuple[Use, int | float], ...]
+    fixed: Comparisons
     """Comparisons with numbers that no parameter changes."""
     plain: bool
     """Whether the filter is nothing but a conjunction of both."""
@@ -100,7 +101,18 @@ def recipe_of(filter: Filter) -> Recipe:
     constraints = [each for one in filter.conjunctions for each in one.constraints]
     tests = any(each.ignore_case or each.op in TESTS for each in constraints)
     once = plain and not fixed and all(len(places) == 1 for places in numeric.values())
-    return Recipe(numeric, tuple(fixed), plain, once, tests)
+    return Recipe(numeric, _comparisons(fixed), plain, once, tests)
+
+
+def _comparisons(pairs: Iterable[tuple[Use, int | float]]) -> Comparisons:
+    pairs = list(pairs)
+    return _shared(tuple([use for use, _ in pairs])), tuple([number for _, number in pairs])
+
+
+@lru_cache(maxsize=4096)
+def _shared(uses: tuple[Use, ...]) -> tuple[Use, ...]:
+    """The one object for all filters that compare the same: the garbage collector visits each."""
+    return uses
 
 
 def is_number(value: object) -> bool:
@@ -148,11 +160,13 @@ class Subscription:
         recipe = recipe_of(self.skeleton)
         if not recipe.plain or not all(map(is_number, self.values.values())):
             return None
-        pairs = list(recipe.fixed)
         values: Mapping[str, Any] = self.values
+        if not values:
+            return recipe.fixed
+        pairs = list(zip(*recipe.fixed, strict=True))
         for variable, number in values.items():
             pairs += [(use, number) for use in recipe.numeric.get(variable, ())]
-        return tuple(use for use, _ in pairs), tuple(number for _, number in pairs)
+        return _comparisons(pairs)
 
     def rebound(self, key: int, values: Bindings) -> Subscription:
         """The same with other values of some parameters; refuses what they cannot be."""

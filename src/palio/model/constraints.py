@@ -47,10 +47,11 @@ Operand: TypeAlias = "Literal | Variable | tuple[Literal | Variable, ...] | None
 """A constant, a variable, a list of them after IN, or nothing after IS NULL."""
 
 
-class Constraint(msgspec.Struct, frozen=True, cache_hash=True):
+class Constraint(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """One test of one attribute against constants or variables.
 
-    Build it with `Constraint.of`, which checks operand and operator and takes plain values.
+    Build it with `Constraint.of`, which checks operand and operator and takes plain values. Nothing
+    that it holds leads back to it, so the garbage collector need not visit it.
 
     >>> str(Constraint.of("price", "<", 5)), str(Constraint.of("price", "<", Variable("limit")))
     ('price < 5', 'price < :limit')

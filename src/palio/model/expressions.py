@@ -71,7 +71,7 @@ class Literal(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     value: Any
 
 
-class Variable(msgspec.Struct, frozen=True, cache_hash=True):
+class Variable(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A bind parameter, `:limit`."""
 
     name: str
