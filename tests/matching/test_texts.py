@@ -12,7 +12,14 @@ import pytest
 
 from palio.matching import warming
 from palio.matching.kernels.registry import Kernels
-from palio.matching.texts import MANY_TEXTS, MAX_ANCHOR, ColumnTests, has_anchor
+from palio.matching.texts import (
+    MANY_TEXTS,
+    MAX_ANCHOR,
+    MOST_STEPS,
+    ColumnTests,
+    _Patterns,
+    has_anchor,
+)
 from palio.model.constraints import Constraint, domain_of
 from palio.model.operators import Op, fold
 from palio.model.texts import TextTest
@@ -132,3 +139,14 @@ def test_tests_without_an_anchor_are_counted(kernels: Kernels | None) -> None:
     assert [has_anchor(test) for test in tests] == [False, False, True]
     some = ["10.1.2.3", "", "aa", "b"]
     check([*tests, *(TextTest(Op.SUFFIX, str(at)) for at in range(9))], some, kernels)
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_the_kernel_searches_no_text_for_long(extra: int, kernels: Kernels | None) -> None:
+    run = "a" * 63 + "b"
+    text = "a" * (MOST_STEPS // len(run) + extra)
+    tests = [TextTest(Op.CONTAINS, run), TextTest(Op.LIKE, f"%{run}%_"), TextTest(Op.SUFFIX, "ab")]
+    check(tests, [text, text[1:] + "b", "", run], kernels)
+    array = pa.array([text])
+    assert _Patterns(dict(enumerate(tests))).takes_long(array) == (extra > 0)
+    assert not _Patterns({0: TextTest(Op.SUFFIX, run), 1: TextTest(Op.EQ, run)}).takes_long(array)

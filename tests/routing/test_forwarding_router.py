@@ -11,6 +11,8 @@ from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, LinkState, Settled, Subscribe, Unsubscribe, Update
 from palio.routing.protocol import (
+    MOST_MATCHES,
+    MOST_NAMED,
     IllegalMessage,
     Matching,
     Peer,
@@ -97,6 +99,18 @@ def test_of_an_event_by_itself_it_is_said_which_subscriptions_of_a_session_match
     assert wanting(broker.route(ONE, Parcel("p", batch)), session) is None
     broker.detach(session)
     assert list(broker.route(ONE, Parcel.of("p", batch))) == [ALICE]
+
+
+@pytest.mark.parametrize(
+    ("count", "is_named"), [(MOST_NAMED, True), (MOST_NAMED + 1, False), (MOST_MATCHES + 1, False)]
+)
+def test_of_many_that_match_none_is_named(count: int, is_named: bool) -> None:
+    session = Peer.session("s")
+    broker = attached(Acyclic("b1", lambda: Matching(Index())), session, ONE)
+    ask(broker, session, *(Subscribe(key, parse(f"a > {key}")) for key in range(count)))
+    routes = broker.route(ONE, Parcel.of("p", to_batch({"a": count})))
+    assert list(routes) == [session]
+    assert wanting(routes, session) == (tuple(range(count)) if is_named else None)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 Suffixes, LIKE patterns and the like are no intervals; each has a slot of codes 0 (fails) and 1
 (passes), which is filled in for each batch. Most are patterns, which one kernel finds by their
 *anchors* (`kernels/texts.py`); those that ignore case are patterns of the folded texts. Address
-blocks and `<` that ignores case are tried on each text. As long as there are no kernels, every
-piece of a text is looked up among the anchors.
+blocks and `<` that ignores case are tried on each text. As long as there are no kernels, and for
+texts in which the kernel might search for long, anchors are looked up here, and Python searches.
 """
 
 from __future__ import annotations
@@ -43,6 +43,13 @@ MANY_TEXTS: Final = 32
 
 MAX_ANCHOR: Final = 16
 """Bytes of an anchor, which bounds the number of tables; what is longer is tested as well."""
+
+MOST_STEPS: Final = 4_096
+"""Bytes of a text times those of a run that may begin anywhere in it: so many comparisons the
+kernel may need for one pattern, about as long as Python takes. Python searches in linear time."""
+
+FEW_ANCHORS: Final = 256
+"""So many of one length are each searched for; of more, every piece of a text is looked up."""
 
 _PATTERNS: Final = AFFIX | {Op.LIKE, Op.EQ, Op.IN}
 """Operators that make patterns of texts."""
@@ -112,29 +119,31 @@ class ColumnTests:
         return _Patterns(sorts[False]), _Patterns(sorts[True])
 
     @cached_property
-    def _by_anchor(self) -> tuple[dict[Any, list[int]], list[int], list[int]]:
-        """The tests by their anchors, those without one, and those that are negated."""
-        anchored: dict[Any, list[int]] = {}
+    def _by_anchor(self) -> tuple[dict[int, dict[Any, list[int]]], list[int], list[int]]:
+        """The tests by the length of their anchors and these, those without one, and those that are
+        negated.
+        """
+        anchored: dict[int, dict[Any, list[int]]] = {}
         free = []
         for slot, test in self.tests.items():
             longest = _longest(test)
             if longest is None:
                 free.append(slot)
             else:
-                anchored.setdefault(longest.text[:MAX_ANCHOR], []).append(slot)
+                anchor = longest.text[:MAX_ANCHOR]
+                anchored.setdefault(len(anchor), {}).setdefault(anchor, []).append(slot)
         return anchored, free, [slot for slot, test in self.tests.items() if test.negated]
 
     def _in_question(self, listed: Sequence[Any]) -> dict[int, Sequence[int]]:
         """For each test that a text may pass, or fail if it is negated, which texts."""
         anchored, free, _ = self._by_anchor
-        lengths = {len(each) for each in anchored}
         found: dict[int, dict[int, None]] = {}
         for place, text in enumerate(listed):
             spellings = {text, fold(text)} if isinstance(text, str) else {text}
             for spelling in spellings:
-                for length in lengths:
-                    for at in range(len(spelling) - length + 1):
-                        for slot in anchored.get(spelling[at : at + length], ()):
+                for length, anchors in anchored.items():
+                    for piece in _pieces(spelling, length, anchors):
+                        for slot in anchors[piece]:
                             found.setdefault(slot, {})[place] = None
         every: dict[int, Sequence[int]] = dict.fromkeys(free, range(len(listed)))
         return every | {slot: list(places) for slot, places in found.items()}
@@ -148,18 +157,20 @@ class ColumnTests:
         if kernels is None:
             return self._code_by_lookup(texts, rows, codes)
         plain, folded = self._patterns
+        changed = pa.array(map(fold, texts.to_pylist()), pa.utf8()) if folded.count else texts
+        if plain.takes_long(texts) or folded.takes_long(changed):
+            return self._code_by_lookup(texts, rows, codes)
         tried = 0
         if plain.count:
             tried += plain.code(kernels, texts, rows, codes)
         if folded.count:
-            changed = pa.array(map(fold, texts.to_pylist()), pa.utf8())
             tried += folded.code(kernels, changed, rows, codes)
         for slot, test in self._others.items():
             codes[slot] = np.append(_passed(test, texts), False)[rows]
         return tried + len(self._others) * len(texts)
 
     def _code_by_lookup(self, texts: Any, rows: npt.NDArray[np.int32], codes: Codes) -> int:
-        """The same without kernels."""
+        """The same without the kernel."""
         tried = 0
         codes[self._by_anchor[2]] = rows >= 0
         for slot, places in self._in_question(texts.to_pylist()).items():
@@ -179,6 +190,8 @@ class _Patterns:
         self._pieces: list[int] = []
         self._piece_ends = [0]
         self._run_ends = [0]
+        self._longest = 0
+        """Bytes of the longest run that may begin anywhere in a text."""
         opens: list[int] = []
         slots: list[int] = []
         negated: list[bool] = []
@@ -226,11 +239,22 @@ class _Patterns:
                 runs.append([])
         opens = OPEN_START * (len(runs) > 1 and not runs[0])
         opens |= OPEN_END * (len(runs) > 1 and not runs[-1])
-        for run in [each for each in runs if each] or ([[]] if not opens else []):
+        kept = [each for each in runs if each] or ([[]] if not opens else [])
+        searched = kept[not opens & OPEN_START : len(kept) - (not opens & OPEN_END)]
+        self._longest = max(self._longest, *map(len, searched), 0)
+        for run in kept:
             self._pieces += run
             self._piece_ends.append(len(self._pieces))
         self._run_ends.append(len(self._piece_ends) - 1)
         return opens
+
+    def takes_long(self, texts: Any) -> bool:
+        """Whether the kernel might search one of these texts for long."""
+        offsets = (
+            np.frombuffer(texts.buffers()[1], np.int32) if self._longest and len(texts) else ()
+        )
+        lengths = np.diff(offsets[texts.offset : texts.offset + len(texts) + 1])
+        return bool(lengths.max(initial=0) * self._longest > MOST_STEPS)
 
     def code(self, kernels: Kernels, texts: Any, rows: npt.NDArray[np.int32], codes: Codes) -> int:
         """See `ColumnTests.code`."""
@@ -243,6 +267,14 @@ class _Patterns:
         )
         tried: int = kernels.code_texts(self._addresses, np.array(addresses, np.int64), rows, codes)
         return tried
+
+
+def _pieces(text: Any, length: int, anchors: Mapping[Any, object]) -> Iterable[Any]:
+    """The anchors of one length that a text has."""
+    if len(anchors) <= FEW_ANCHORS:
+        return [each for each in anchors if each in text]
+    pieces = {text[at : at + length] for at in range(len(text) - length + 1)}
+    return pieces & anchors.keys()
 
 
 def _spellings(test: TextTest) -> Iterator[tuple[Fragment | None, Sequence[Any]]]:

@@ -13,7 +13,7 @@ from palio.routing.forwarding import Aim
 from palio.routing.messages import Batch, Control, Request, Settled
 from palio.routing.peer_requests import Ledger, Step
 from palio.routing.poset import Poset
-from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send
+from palio.routing.protocol import MOST_MATCHES, IllegalMessage, Peer, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.waves import Waves
 
@@ -114,10 +114,12 @@ class ForwardingRouter:
         """See `Router`. An event by itself is matched for sessions' subscriptions, and not only
         for sessions: a client then need not find out again for which of them it is.
         """
-        found: dict[Peer, RowMask]
+        found: dict[Peer, RowMask] | None = None
         if parcel.values is not None and parcel.event is not None:
-            found = self.subscriptions.routes(self.selector.match_event(parcel.event))
-        else:
+            matches = self.selector.match_event(parcel.event)
+            if len(matches) <= MOST_MATCHES:
+                found = self.subscriptions.routes(matches)
+        if found is None:
             found = {
                 self.subscriptions.peer_of(destination): mask
                 for destination, mask in self.selector.route(parcel).items()

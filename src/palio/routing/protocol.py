@@ -45,6 +45,13 @@ FEW_FILTERS: Final = 8
 FEW_COMPARISONS: Final = 4
 """Of each of them."""
 
+MOST_NAMED: Final = 64
+"""So many subscriptions of a session are named with an event: 512 bytes, which are on no account.
+Of more the session finds out itself."""
+
+MOST_MATCHES: Final = 1_024
+"""Of an event that matches more it is only found out where it goes, which arrays tell faster."""
+
 
 class Role(IntEnum):
     """What a peer is to this broker."""
@@ -120,7 +127,7 @@ class Routes(dict[Peer, RowMask]):
 def wanting(routes: Mapping[Peer, RowMask], peer: Peer) -> tuple[int, ...] | None:
     """The keys of a session's subscriptions that match, if it was found out which."""
     keys = routes.named.get(peer) if isinstance(routes, Routes) else None
-    return None if keys is None else tuple(keys)
+    return None if keys is None or len(keys) > MOST_NAMED else tuple(keys)
 
 
 class Send(NamedTuple):
