@@ -250,11 +250,13 @@ class _Patterns:
 
     def takes_long(self, texts: Any) -> bool:
         """Whether the kernel might search one of these texts for long."""
-        offsets = (
-            np.frombuffer(texts.buffers()[1], np.int32) if self._longest and len(texts) else ()
-        )
-        lengths = np.diff(offsets[texts.offset : texts.offset + len(texts) + 1])
-        return bool(lengths.max(initial=0) * self._longest > MOST_STEPS)
+        if not self._longest:
+            return False
+        _, offsets, data = texts.buffers()
+        if data is None or data.size * self._longest <= MOST_STEPS:  # all of them together
+            return False
+        ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+        return bool(np.diff(ends).max(initial=0) * self._longest > MOST_STEPS)
 
     def code(self, kernels: Kernels, texts: Any, rows: npt.NDArray[np.int32], codes: Codes) -> int:
         """See `ColumnTests.code`."""
