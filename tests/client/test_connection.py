@@ -20,6 +20,7 @@ from palio.errors import (
     InvalidEvent,
     InvalidFilter,
     InvalidInput,
+    LimitExceeded,
     ParseError,
     Unreachable,
     Unsettled,
@@ -71,6 +72,32 @@ async def test_publications_of_one_moment_leave_as_one_batch() -> None:
         assert [receipt.first_seq for receipt in receipts] == list(range(1, 101))
         batch = await anext(aiter(heard.batches()))
         assert batch.num_rows == 100
+
+
+@in_virtual_time
+async def test_subscriptions_of_one_turn_are_in_force_or_refused_each_by_itself() -> None:
+    async with Network("line:2", settings=Settings(max_subscriptions=150)) as net:
+        client, other = await net.connect("b1"), await net.connect("b2")
+        calls = [client.subscribe(f"x = {number}") for number in range(151)]
+        made = await asyncio.gather(*calls, return_exceptions=True)
+        refused = [each for each in made if isinstance(each, BaseException)]
+        assert [type(each) for each in refused] == [LimitExceeded]
+        assert made.index(refused[0]) == 150
+        heard = [each for each in made if isinstance(each, Subscription)]
+        await heard[-1].settled()
+        await other.publish([{"x": number} for number in range(151)])
+        assert [(await each.receive())["x"] for each in heard] == list(range(150))
+
+
+@in_virtual_time
+async def test_what_is_published_after_subscribing_in_one_turn_is_heard() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        subscribing = asyncio.ensure_future(client.subscribe("x > 0"))
+        await asyncio.sleep(0)
+        receipt = client.publish_nowait({"x": 1})
+        assert plain([await (await subscribing).receive()]) == [{"x": 1}]
+        await receipt
 
 
 @in_virtual_time

@@ -15,10 +15,11 @@ from palio.node.limits import MAX_RELEASES, RELEASE_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
-from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.limits import PROTOCOL_VERSION, TOGETHER_CHARS
 from palio.protocol.messages import (
     Acknowledge,
     Advertise,
+    Bye,
     Deliver,
     Done,
     Failed,
@@ -32,6 +33,7 @@ from palio.protocol.messages import (
     Retire,
     Settle,
     Subscribe,
+    SubscribeAll,
     Unadvertise,
     Unsubscribe,
     Update,
@@ -334,3 +336,68 @@ def test_brokers_are_retired_by_who_may_do_all() -> None:
     refused(house.say(ALICE, Retire(1, "b9")), "NotPermitted")
     failed = refused(house.say(BOB, Retire(1, "b9")), "InvalidInput")
     assert "there is no broker 'b9'" in failed.failure.message
+
+
+# --- subscriptions that come together ---
+
+
+def all_of(*filters: str, first: int = 1) -> SubscribeAll:
+    """Subscriptions under keys from 1 on, with ids from 11 on."""
+    numbered = enumerate(filters, start=first)
+    return SubscribeAll(tuple(Subscribe(10 + key, key, each) for key, each in numbered))
+
+
+def test_subscriptions_that_come_together_are_in_force_and_answered_as_one() -> None:
+    house = House()
+    assert house.say(ALICE, all_of("x = 1", "x = 2", "x > 8")) == [Done(11, others=(12, 13))]
+    assert house.hears(1, 2, 3, 9) == [1, 2, 9]
+    assert house.say(ALICE, Unsubscribe(20, 2)) == [Done(20)]
+    assert house.hears(1, 2) == [1]
+
+
+def test_of_subscriptions_that_come_together_the_illegal_one_is_refused_alone() -> None:
+    house = House()
+    house.say(ALICE, Subscribe(1, 2, "x = 7"))
+    for wrong, kind in (("x = ", "ParseError"), ("x < :y", "InvalidBinding")):
+        requests = all_of("x = 1", "x = 5", wrong).requests  # key 2 is in use
+        said = house.say(ALICE, SubscribeAll((*requests, Subscribe(14, 1, "x = 6"))))
+        done, in_use, refused, again = said
+        assert done == Done(11)
+        for each, id, name in (
+            (in_use, 12, "IllegalMessage"),
+            (refused, 13, kind),
+            (again, 14, "IllegalMessage"),
+        ):
+            assert isinstance(each, Failed)
+            assert (each.id, each.failure.kind) == (id, name)
+        assert house.hears(1, 5, 6, 7) == [1, 7]
+        house.say(ALICE, Unsubscribe(20, 1))
+
+
+def test_a_limit_counts_each_of_the_subscriptions_that_come_together() -> None:
+    house = House(settings=Settings(max_subscriptions=3))
+    house.say(ALICE, Subscribe(1, 9, "x = 0"))
+    assert house.say(ALICE, all_of("x = 1", "x = 2")) == [Done(11, others=(12,))]
+    house.say(ALICE, Unsubscribe(20, 9))
+    done, refused = house.say(ALICE, all_of("x = 3", "x = 4", first=3))
+    assert done == Done(13)
+    assert isinstance(refused, Failed)
+    assert (refused.id, refused.failure.details["limit"]) == (14, "MAX_SUBSCRIPTIONS")
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_subscriptions_that_come_together_have_so_many_characters_at_the_most(more: int) -> None:
+    house = House()
+    said = house.say(ALICE, all_of("x = 2", "x = 1".ljust(TOGETHER_CHARS - 5 + more)))
+    if more <= 0:
+        assert said == [Done(11, others=(12,))]
+    else:
+        (bye,) = said
+        assert isinstance(bye, Bye)
+        assert "TOGETHER_CHARS" in bye.reason
+
+
+def test_a_durable_subscription_comes_by_itself() -> None:
+    durable = Subscribe(1, 1, "x = 1", durable="d")
+    (bye,) = House().say(ALICE, SubscribeAll((durable,)))
+    assert isinstance(bye, Bye)

@@ -347,3 +347,18 @@ def test_while_a_client_moves_it_finds_out_itself() -> None:
     publisher.publish({"x": 1})
     world.run(1.0)
     assert (heard(member), member.named) == ([1], [])
+
+
+def test_who_asked_together_is_told_together_each_once() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    world.run(1.0)
+    for x in range(3):
+        member.subscribe(f"x = {x}")
+    world.run(1.0)
+    assert [member.outcomes[id] for id in member.requested] == [
+        [Done(1, others=(2, 3))],
+        [Done(2)],
+        [Done(3)],
+    ]
+    assert not member.core.unconfirmed

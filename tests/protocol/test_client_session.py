@@ -13,11 +13,25 @@ from palio.protocol.limits import (
     DIAL_S,
     FRAME_TRIES,
     GREETING_S,
+    MOST_TOGETHER,
     PROTOCOL_VERSION,
     SEEN_AFTER_S,
     SILENT_BEATS,
+    TOGETHER_CHARS,
 )
-from palio.protocol.messages import Bye, Done, Hello, Message, Ping, Pong, Seen, Settle, Welcome
+from palio.protocol.messages import (
+    Bye,
+    Done,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Seen,
+    Settle,
+    Subscribe,
+    SubscribeAll,
+    Welcome,
+)
 
 BEAT_S = 1.0
 
@@ -25,14 +39,18 @@ BEAT_S = 1.0
 class Line:
     """The connections of a session, and its owner: what was done and told, in order."""
 
-    def __init__(self, *urls: str) -> None:
+    def __init__(self, *urls: str, joins: bool = False) -> None:
+        """`joins`: subscriptions that are said at once go together."""
         self.done: list[str] = []
         self.said: list[Message] = []
         self.heard: list[Message] = []
         self.error: Exception | None = None
         self.has_connection = False
         hello = Hello("client", "a", PROTOCOL_VERSION)
-        self.session = ClientSession(self, Told(self), urls or ("b1",), hello, lambda: 0.5)
+        soon = (lambda: self.done.append("soon")) if joins else None
+        self.session = ClientSession(
+            self, Told(self), urls or ("b1",), hello, lambda: 0.5, soon=soon
+        )
 
     def welcomed(self, now: float = 0.0, *, resumed: bool = False, received: int = 0) -> None:
         """Connect as far as that goes by itself."""
@@ -103,15 +121,25 @@ class Told:
         self.line.done.append("ended")
 
 
-@pytest.fixture
-def line() -> Line:
-    """One that is connected."""
-    line = Line()
+def connected(*, joins: bool = False) -> Line:
+    line = Line(joins=joins)
     line.session.connect(0.0)
     line.welcomed()
     line.take_done()
     line.take_said()
     return line
+
+
+@pytest.fixture
+def line() -> Line:
+    """One that is connected."""
+    return connected()
+
+
+@pytest.fixture
+def joining() -> Line:
+    """One that is connected, and whose subscriptions go together."""
+    return connected(joins=True)
 
 
 def test_a_session_begins_with_a_greeting_and_is_told_to_its_owner_first() -> None:
@@ -276,3 +304,93 @@ def test_nobody_waits_any_longer() -> None:
     assert line.take_done() == ["dial b1", "close"]
     assert line.session.wake_at == inf
     assert not line.take_said()
+
+
+# --- subscriptions that are said together ---
+
+
+def wanted(key: int, filter: str = "x = 1", durable: str = "") -> Subscribe:
+    return Subscribe(key, key, filter, durable=durable)
+
+
+def test_subscriptions_of_one_turn_go_together_and_before_what_follows(joining: Line) -> None:
+    first, second, third = map(wanted, range(3))
+    joining.session.send(first)
+    joining.session.send(second)
+    assert (joining.take_done(), joining.take_said()) == (["soon"], [])
+    joining.session.send(Settle(7))
+    assert joining.take_said() == [SubscribeAll((first, second)), Settle(7)]
+    joining.session.send(third)
+    joining.session.go_on()
+    joining.session.go_on()
+    assert joining.take_said() == [third]
+    assert joining.session.stream.sent == 3
+
+
+def test_where_no_shell_sees_to_it_each_subscription_goes_at_once(line: Line) -> None:
+    line.session.send(wanted(1))
+    assert line.take_said() == [wanted(1)]
+
+
+@pytest.mark.parametrize("count", [MOST_TOGETHER - 1, MOST_TOGETHER, MOST_TOGETHER + 1])
+def test_so_many_subscriptions_go_together_at_the_most(joining: Line, count: int) -> None:
+    for key in range(count):
+        joining.session.send(wanted(key))
+    said = joining.take_said()
+    assert len(said) == (count >= MOST_TOGETHER)
+    joining.session.go_on()
+    said += joining.take_said()
+    sizes = [len(each.requests) if isinstance(each, SubscribeAll) else 1 for each in said]
+    assert sizes == ([MOST_TOGETHER, 1] if count > MOST_TOGETHER else [count])
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_so_many_characters_go_together_at_the_most(joining: Line, more: int) -> None:
+    first, second = wanted(1, "x" * (TOGETHER_CHARS - 10)), wanted(2, "x" * (10 + more))
+    joining.session.send(first)
+    joining.session.send(second)
+    joining.session.go_on()
+    together: list[Message] = [SubscribeAll((first, second))]
+    assert joining.take_said() == (together if more <= 0 else [first, second])
+
+
+def test_a_durable_subscription_goes_by_itself_and_in_its_order(joining: Line) -> None:
+    listed = [wanted(1), wanted(2, durable="d"), wanted(3)]
+    for each in listed:
+        joining.session.send(each)
+    joining.session.go_on()
+    assert joining.take_said() == listed
+
+
+def test_what_waits_to_be_said_together_goes_with_a_session_that_is_resumed(joining: Line) -> None:
+    joining.session.send(wanted(1))
+    joining.session.lost(Unreachable("cut"), 1.0)
+    joining.session.go_on()
+    joining.session.tick(2.0)
+    joining.take_said()
+    joining.welcomed(2.0, resumed=True)
+    assert joining.take_said()[1:] == [wanted(1)]
+
+
+def test_what_waits_to_be_said_together_is_forgotten_with_the_session(joining: Line) -> None:
+    joining.session.send(wanted(1))
+    joining.session.lost(Unreachable("cut"), 1.0)
+    joining.session.tick(2.0)
+    joining.welcomed(2.0)
+    joining.take_said()
+    joining.session.go_on()
+    assert joining.take_said() == []
+
+
+def test_of_subscriptions_that_cannot_be_taken_together_each_is_tried(joining: Line) -> None:
+    for key in range(3):
+        joining.session.send(wanted(key))
+    joining.session.go_on()
+    for _ in range(FRAME_TRIES):
+        joining.take_said()
+        joining.session.lost(Unreachable("cut"), 1.0)
+        joining.session.tick(joining.session.wake_at)
+        joining.session.dialled(2.0)
+        joining.session.receive(Welcome("b1", "s", True, 0, "a/1", refused="what is that?"), 2.0)
+    assert joining.take_said()[1:] == [wanted(0), wanted(1), wanted(2)]
+    assert not any(each.startswith("left out") for each in joining.take_done())

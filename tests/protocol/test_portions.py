@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.language.parsing import parse_filter
+from palio.protocol import messages
 from palio.protocol import portions as portions_module
-from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
+from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS, TOGETHER_CHARS
 from palio.protocol.messages import Fact, Facts, Message, Ping, Route
-from palio.protocol.portions import portions
+from palio.protocol.portions import chars_together, portions
 from palio.protocol.wire import Encoder
 from palio.routing.messages import (
     PORTION,
@@ -153,3 +154,21 @@ def test_so_many_facts_go_at_a_time(more: int, parts: int) -> None:
     found = list(portions(Facts(facts)))
     assert len(found) == parts
     assert sum((each.facts for each in found if isinstance(each, Facts)), ()) == facts
+
+
+def test_a_subscription_counts_its_filter_and_its_values() -> None:
+    plain = chars_together(messages.Subscribe(1, 1, "x = :y"))
+    assert plain == 6
+    for value in ("é" * 30, b"z" * 30):
+        assert chars_together(messages.Subscribe(1, 1, "x = :y", {"y": value})) == plain + 30
+    numbers = messages.Subscribe(1, 1, "x = :y", {"y": 5, "z": 2.5})
+    assert plain < chars_together(numbers) < TOGETHER_CHARS
+
+
+@pytest.mark.parametrize("values", [{"y": [1, 2]}, {"y": (1,)}, {"y": {}}])
+def test_a_subscription_with_a_collection_goes_by_itself(values: dict[str, object]) -> None:
+    assert chars_together(messages.Subscribe(1, 1, "x IN :y", values)) > TOGETHER_CHARS
+
+
+def test_a_durable_subscription_goes_by_itself() -> None:
+    assert chars_together(messages.Subscribe(1, 1, "x", durable="d")) > TOGETHER_CHARS

@@ -6,7 +6,15 @@ import pytest
 
 from palio.errors import IllegalMessage
 from palio.protocol.limits import SEEN_EVERY_BYTES
-from palio.protocol.messages import Deliver, Done, Parcel, Ping, Seen
+from palio.protocol.messages import (
+    Deliver,
+    Done,
+    Parcel,
+    Ping,
+    Seen,
+    Subscribe,
+    SubscribeAll,
+)
 from palio.protocol.streams import Stream, size_of
 from tests.node.events import parcel
 
@@ -85,3 +93,9 @@ def test_events_weigh_what_their_encoded_form_does_and_what_arrow_takes_for_colu
     columns = len(message.parcel.shape.names)
     encoded = message.parcel.payload
     assert size_of(message) == encoded.size + 500 * columns
+
+
+def test_what_is_said_together_weighs_as_much_as_one_by_one() -> None:
+    request = Subscribe(1, 1, "x = 1")
+    assert size_of(SubscribeAll((request, request))) == 2 * size_of(request)
+    assert size_of(Done(1, others=(2, 3))) > size_of(Done(1, others=(2,))) > size_of(Done(1))

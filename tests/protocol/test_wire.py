@@ -21,6 +21,7 @@ from palio.protocol.limits import (
     MAX_BATCH_ROWS,
     MAX_FRAME_BYTES,
     MAX_SHAPES,
+    MOST_TOGETHER,
     PORTION_BYTES,
     PROTOCOL_VERSION,
 )
@@ -39,6 +40,7 @@ from palio.protocol.messages import (
     Publish,
     Route,
     Subscribe,
+    SubscribeAll,
 )
 from palio.protocol.portions import portions
 from palio.protocol.wire import CONTROL, HEAD, Decoder, Encoder, framed
@@ -183,6 +185,17 @@ def test_a_message_without_events_may_have_a_largest_size_of_its_own(extra: int)
         assert len(list(decoder.feed(data))) == 1
     events = sent(Encoder(), Publish(Parcel("", pa.record_batch({"x": range(100)})), 1))
     assert len(list(Decoder("peer", max_control=most).feed(events))) == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, MOST_TOGETHER, MOST_TOGETHER + 1])
+def test_no_more_subscriptions_come_together_than_may(count: int) -> None:
+    message = SubscribeAll(tuple(Subscribe(key, key, "x = 1") for key in range(count)))
+    data = sent(Encoder(), message)
+    if 0 < count <= MOST_TOGETHER:
+        assert list(Decoder("peer").feed(data)) == [message]
+    else:
+        with pytest.raises(IllegalMessage):
+            list(Decoder("peer").feed(data))
 
 
 @pytest.mark.parametrize("count", [routing.PORTION, routing.PORTION + 1])

@@ -13,7 +13,7 @@ from typing import Final
 from palio.client.transport import Dial, Wire
 from palio.errors import DamagedFrame, IllegalMessage, PalioError, Unreachable
 from palio.protocol.client_session import ClientSession, Owner
-from palio.protocol.messages import Hello, Message
+from palio.protocol.messages import Hello, Message, SubscribeAll
 
 __all__ = ["CLOSE_S", "Session"]
 
@@ -61,7 +61,7 @@ class Session:
         hello: Hello,
         draw: random.Random,
     ) -> None:
-        self.core = ClientSession(self, owner, urls, hello, draw.random)
+        self.core = ClientSession(self, owner, urls, hello, draw.random, soon=self._soon)
         self.ear: _Ear | None = None
         """Who hears the connection that counts."""
         self.timer_at = inf
@@ -152,6 +152,16 @@ class Session:
         """See `Connector`."""
         assert self._wire is not None
         self._wire.send(message)
+        if isinstance(message, SubscribeAll):  # the broker may begin, whatever this turn still does
+            self._wire.flush()
+
+    def _soon(self) -> None:
+        """At the end of this turn of the loop what waits to be said is said."""
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self.core.go_on()
+        self.flush()
 
     def flush(self) -> None:
         """Write what was sent, if there is a connection."""

@@ -83,6 +83,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=0)  # what is flushed is written at once
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""

@@ -6,6 +6,7 @@ effect. Whatever is wrong with it is the client's own affair: nothing here close
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -28,6 +29,7 @@ from palio.node.effects import Operation
 from palio.node.sessions import Durable, Session, Subscription
 from palio.protocol.durations import check_seconds
 from palio.protocol.failures import failure
+from palio.protocol.limits import TOGETHER_CHARS
 from palio.protocol.messages import (
     Acknowledge,
     Advertise,
@@ -40,19 +42,21 @@ from palio.protocol.messages import (
     Retire,
     Settle,
     Subscribe,
+    SubscribeAll,
     Unadvertise,
     Unsubscribe,
     Update,
     Visit,
 )
 from palio.protocol.names import check_name
+from palio.protocol.portions import chars_together
 from palio.routing import messages as routing
 from palio.routing.protocol import Peer
 
 __all__ = ["ClientRequest", "RequestHandler"]
 
 AnsweredRequest = Subscribe | Replace | Update | Unsubscribe | Advertise | Unadvertise | Retire
-ClientRequest = AnsweredRequest | Settle | Acknowledge
+ClientRequest = AnsweredRequest | SubscribeAll | Settle | Acknowledge
 
 
 _Heard: TypeAlias = tuple[Filter, dict[str, Any]]
@@ -98,6 +102,8 @@ class RequestHandler:
             self._acknowledge(session, request)
         elif isinstance(request, Settle):
             self._core.settle(session, request.id)
+        elif isinstance(request, SubscribeAll):
+            self._subscribe_all(session, request.requests)
         else:
             self._answer(session, request)
 
@@ -124,7 +130,7 @@ class RequestHandler:
     def _serve(self, session: Session, request: AnsweredRequest) -> None:
         match request:
             case Subscribe():
-                self._subscribe(session, request)
+                self._subscribe(session, (request,))
             case Replace(id, key, text, values):
                 self._update(session, id, key, parse_filter(text), values)
             case Update(id, key, values):
@@ -167,23 +173,44 @@ class RequestHandler:
 
     # --- subscriptions ---
 
-    def _subscribe(self, session: Session, request: Subscribe) -> None:
+    def _subscribe_all(self, session: Session, requests: Sequence[Subscribe]) -> None:
+        """All of them as one; where one is refused, each by itself."""
+        if sum(map(chars_together, requests)) > TOGETHER_CHARS:
+            reason = f"subscriptions that do not go together (TOGETHER_CHARS, {TOGETHER_CHARS})"
+            raise IllegalMessage(session.peer, reason)
+        try:
+            self._subscribe(session, requests)
+        except (PalioError, IllegalMessage):
+            for each in requests:
+                self._answer(session, each)
+        else:
+            first, *others = [each.id for each in requests]
+            session.say(self._core.out, Done(first, others=tuple(others)))
+
+    def _subscribe(self, session: Session, requests: Sequence[Subscribe]) -> None:
+        """Put subscriptions in force, all or none."""
         core = self._core
-        if request.key in session.subscriptions:
-            raise IllegalMessage(session.peer, f"key {request.key} is in use; replace its filter")
         most = session.principal.limits.subscriptions or core.settings.max_subscriptions
-        if len(session.subscriptions) >= most:
+        if len(session.subscriptions) + len(requests) > most:
             raise LimitExceeded(
                 "the session's number of subscriptions", limit="MAX_SUBSCRIPTIONS", maximum=most
             )
-        filter = parse_filter(request.filter)
-        narrowed = narrow(filter, request.values, session.principal)
-        values = dict(request.values)
-        if request.durable:
-            self._subscribe_durable(session, request, filter, narrowed)
-        else:
-            self._tell_router(session.peer, routing.Subscribe(request.key, narrowed, values))
-            session.subscriptions[request.key] = Subscription(filter, values)
+        heard: dict[int, Subscription] = {}
+        told: list[routing.Request] = []
+        for request in requests:
+            key = request.key
+            if key in session.subscriptions or key in heard:
+                raise IllegalMessage(session.peer, f"key {key} is in use; replace its filter")
+            filter = parse_filter(request.filter)
+            narrowed = narrow(filter, request.values, session.principal)
+            if request.durable:  # which comes alone
+                self._subscribe_durable(session, request, filter, narrowed)
+                return
+            values = dict(request.values)
+            told.append(routing.Subscribe(key, narrowed, values))
+            heard[key] = Subscription(filter, values)
+        self._tell_router(session.peer, *told)
+        session.subscriptions.update(heard)
 
     def _subscribe_durable(
         self, session: Session, request: Subscribe, filter: Filter, narrowed: Filter
@@ -328,8 +355,8 @@ class RequestHandler:
         core.dismiss(before, custody.acknowledge(known.durable, request.entry))
         core.pump(core.durability.here[known.durable])
 
-    def _tell_router(self, peer: Peer, request: routing.Request) -> None:
-        self._core.route(self._core.router.receive(peer, routing.Batch((request,))))
+    def _tell_router(self, peer: Peer, *requests: routing.Request) -> None:
+        self._core.route(self._core.router.receive(peer, routing.Batch(requests)))
 
 
 def _not_stored(reason: str) -> Failure:

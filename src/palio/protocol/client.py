@@ -347,6 +347,9 @@ class ClientCore:
 
     def _answered(self, _session: ClientSession, message: Done | Failed | Answer) -> None:
         self._requests.answered(message)
+        if isinstance(message, Done):
+            for id in message.others:
+                self._requests.answered(Done(id))
 
     def _lost_events(self, _session: ClientSession, message: Gaps) -> None:
         self._application.lose(message.gaps)

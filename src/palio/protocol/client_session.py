@@ -31,10 +31,24 @@ from palio.protocol.limits import (
     FRAME_TRIES,
     GREETING_S,
     HEARTBEAT_S,
+    MOST_TOGETHER,
     SEEN_AFTER_S,
     SILENT_BEATS,
+    TOGETHER_CHARS,
 )
-from palio.protocol.messages import UNCOUNTED, Bye, Hello, Message, Ping, Pong, Seen, Welcome
+from palio.protocol.messages import (
+    UNCOUNTED,
+    Bye,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Seen,
+    Subscribe,
+    SubscribeAll,
+    Welcome,
+)
+from palio.protocol.portions import chars_together
 from palio.protocol.streams import Stream
 from palio.protocol.transitions import ALLOWED, Speaker, State
 from palio.protocol.unreached import why_not
@@ -119,10 +133,12 @@ class ClientSession:
         *,
         returns: bool = True,
         paced: Callable[[], None] | None = None,
+        soon: Callable[[], None] | None = None,
     ) -> None:
         """`returns`: a connection that broke is dialled again; else the session ends with it.
         `paced` is called for each counted message that arrived: `Seen` is said by the shell, when
-        its consumer is done with it. Else the session says it.
+        its consumer is done with it. Else the session says it. `soon` is called when something
+        waits to be said with what follows: the shell calls `go_on` in a moment.
         """
         self.urls = list(urls)
         """The brokers to try, the one that answered last first."""
@@ -145,6 +161,10 @@ class ClientSession:
         self._draw = draw
         self._returns = returns
         self._paced = paced
+        self._soon = soon
+        self._together: list[Subscribe] = []
+        """What is to be said in one message."""
+        self._together_chars = 0
         self._is_new = True
         """Whether no broker has ever welcomed it."""
         self._opens = False
@@ -320,6 +340,7 @@ class ClientSession:
         """What to say first: what the broker has not got, if it knows the session."""
         if not welcome.resumed:
             self._unnamed = 0
+            self._take_together()  # the owner says it again
             self.stream = Stream()
             return []
         if not self.id or welcome.session != self.id:
@@ -352,7 +373,9 @@ class ClientSession:
         """The broker could not take the first message that it has not seen."""
         error = IllegalMessage("this client", f"the broker says: {reason}")
         message = self.stream.returned()
-        if message is not None:
+        if isinstance(message, SubscribeAll):
+            self.stream.replace(message.requests)  # the one that cannot be taken is found
+        elif message is not None:
             self.stream.replace(())
             self._connector.left_out(message, error)
             self._owner.left_out(self, message, error)
@@ -364,7 +387,35 @@ class ClientSession:
     # --- messages ---
 
     def send(self, message: Message) -> None:
-        """Send a counted message now, or when there is a connection."""
+        """Send a counted message now, or when there is a connection.
+
+        Subscriptions wait for others that follow at once, where the shell sees to it (`soon`).
+        """
+        if self._soon is not None and isinstance(message, Subscribe):
+            chars = chars_together(message)
+            if self._together and self._together_chars + chars > TOGETHER_CHARS:
+                self.go_on()
+            self._together.append(message)
+            self._together_chars += chars
+            if len(self._together) == MOST_TOGETHER:
+                self.go_on()
+            elif len(self._together) == 1:
+                self._soon()
+        else:
+            self.go_on()
+            self._send(message)
+
+    def go_on(self) -> None:
+        """Say what waits to be said with what follows."""
+        if self._together:
+            together = self._take_together()
+            self._send(together[0] if len(together) == 1 else SubscribeAll(tuple(together)))
+
+    def _take_together(self) -> list[Subscribe]:
+        together, self._together, self._together_chars = self._together, [], 0
+        return together
+
+    def _send(self, message: Message) -> None:
         self.stream.send(message)
         if self.stage is Stage.ESTABLISHED:
             self._connector.send(message)

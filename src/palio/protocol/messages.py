@@ -19,7 +19,7 @@ import msgspec
 from palio.model.hiding import shown_without
 from palio.model.parcels import Parcel, pack_mask, unpack_mask
 from palio.model.values import NO_VALUES
-from palio.protocol.limits import MAX_NUMBER, MAX_SECONDS
+from palio.protocol.limits import MAX_NUMBER, MAX_SECONDS, MOST_TOGETHER
 from palio.routing.messages import PORTION, Control, Values
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "Seen",
     "Settle",
     "Subscribe",
+    "SubscribeAll",
     "Took",
     "Unadvertise",
     "Unsubscribe",
@@ -176,6 +177,12 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True):
     """The how many-th session of its client this is said in, if it is durable; see `Visit`."""
 
 
+class SubscribeAll(msgspec.Struct, frozen=True, tag=True):
+    """Subscriptions that are said together: each is in force or refused as if it came by itself."""
+
+    requests: Annotated[tuple[Subscribe, ...], msgspec.Meta(min_length=1, max_length=MOST_TOGETHER)]
+
+
 class Replace(msgspec.Struct, frozen=True, tag=True):
     """Another filter under the same key: identity, position and grants stay."""
 
@@ -271,6 +278,8 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
     id: Number
     unreached: tuple[str, ...] = ()
+    others: tuple[Number, ...] = ()
+    """Further requests of the same message that are in force."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -466,6 +475,7 @@ Message: TypeAlias = (
     | Ping
     | Pong
     | Subscribe
+    | SubscribeAll
     | Replace
     | Update
     | Unsubscribe

@@ -8,19 +8,22 @@ the last one bears the wave, so that what is settled is settled with all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
-from palio.protocol.messages import Fact, Facts, Message, Route
+from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS, TOGETHER_CHARS
+from palio.protocol.messages import Fact, Facts, Message, Route, Subscribe
 from palio.routing.messages import PORTION, Batch, Flood, Request
 
-__all__ = ["cut", "portions"]
+__all__ = ["chars_together", "cut", "portions"]
 
 _Item = TypeVar("_Item", Fact, Request)
+
+_PLAIN_CHARS: Final = 16
+"""What a value that is no text counts."""
 
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=str)
 
@@ -61,3 +64,23 @@ def _parts(items: tuple[_Item, ...], most: int) -> Iterator[tuple[int, int]]:
             start, size = at, 0
         size += weight
     yield start, len(items)
+
+
+def chars_together(request: Subscribe) -> int:
+    """About how many characters a subscription has, of the `TOGETHER_CHARS` that some may have
+    together. More than these, if it has to go by itself: it is durable or has a collection.
+
+    >>> chars_together(Subscribe(0, 1, "x < :most", {"most": 5}))
+    25
+    """
+    if request.durable:
+        return TOGETHER_CHARS + 1
+    chars = len(request.filter)
+    for value in request.values.values():
+        if isinstance(value, str | bytes):
+            chars += len(value)
+        elif isinstance(value, Collection):
+            return TOGETHER_CHARS + 1
+        else:
+            chars += _PLAIN_CHARS
+    return chars

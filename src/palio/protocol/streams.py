@@ -25,12 +25,23 @@ from palio.protocol.limits import (
     SEEN_EVERY_BYTES,
     WINDOW_BYTES,
 )
-from palio.protocol.messages import UNCOUNTED, Answer, EventMessage, Message, Seen
+from palio.protocol.messages import (
+    UNCOUNTED,
+    Answer,
+    Done,
+    EventMessage,
+    Message,
+    Seen,
+    SubscribeAll,
+)
 
 __all__ = ["Stream", "size_of"]
 
 _CONTROL_BYTES = 128
 """What a message without events is taken to weigh."""
+
+_NUMBER_BYTES = 8
+"""What a number in a list weighs."""
 
 
 def size_of(message: Message) -> int:
@@ -39,6 +50,10 @@ def size_of(message: Message) -> int:
         return message.parcel.held_bytes
     if isinstance(message, Answer):
         return _CONTROL_BYTES + len(msgspec.msgpack.encode(message.data))
+    if isinstance(message, SubscribeAll):
+        return _CONTROL_BYTES * len(message.requests)
+    if isinstance(message, Done):
+        return _CONTROL_BYTES + _NUMBER_BYTES * len(message.others)
     return _CONTROL_BYTES
 
 

@@ -101,7 +101,7 @@ class _Line:
     ) -> None:
         self.member = member
         self.link: int | None = None
-        self.session = ClientSession(self, member.core, [broker], hello, draw)
+        self.session = ClientSession(self, member.core, [broker], hello, draw, soon=self._soon)
         self.is_wanted = True
         self._timer_at = inf
 
@@ -117,6 +117,11 @@ class _Line:
         if at < self._timer_at:
             self._timer_at = at
             agenda.at(max(agenda.now_us, at_least(at)), TIMER, partial(self._tick, at))
+
+    def _soon(self) -> None:
+        """Once all that is due now has happened, what waits to be said is said."""
+        agenda = self.member.world.agenda
+        agenda.at(agenda.now_us, TIMER, self.session.go_on)
 
     def _tick(self, at: float) -> None:
         if at == self._timer_at:
