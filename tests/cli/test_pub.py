@@ -17,7 +17,7 @@ import palio
 from palio.cli.connecting import BrokerDoor
 from palio.cli.sub import described, sub
 from palio.client.events import Event
-from palio.client.sequences import REORDER_S
+from palio.client.reordering import REORDER_S
 from tests.cli.brokers import broker
 from tests.cli.helpers import Palio
 
@@ -195,7 +195,7 @@ def test_a_reorder_window_is_for_patterns_and_has_bounds(run: Palio, url: str) -
 
 def test_help_says_how_long_patterns_wait(run: Palio) -> None:
     said = " ".join(run("sub", "--help").out.split())
-    assert f"a pattern waits for events that were overtaken: {REORDER_S:g} unless given" in said
+    assert f"a pattern waits for events that were overtaken: {REORDER_S:g} at first" in said
 
 
 def test_an_event_is_described_with_its_parts() -> None:

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import palio
 from palio.client.connection import Client, connect
 from palio.client.events import Event, Gap, Late
-from palio.client.sequences import MAX_REORDER_S, REORDER_S, Sequences, check_reorder
+from palio.client.reordering import REORDER_S
+from palio.client.sequences import Sequences
 from palio.client.subscription import Subscription
-from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded
+from palio.errors import Closed, InvalidFilter, InvalidInput
 from palio.language.parsing import parse_pattern
 from palio.model import patterns
 from palio.model.patterns import Monitor, Occurrence
@@ -158,17 +159,38 @@ def test_when_events_came_is_kept_for_those_held_back_only() -> None:
     assert len(sequences._came) <= 6
 
 
+@our.examples(100)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1_000)), min_size=1, max_size=20))
+def test_an_event_is_overtaken_as_long_as_a_window_must_be_to_keep_its_place(
+    sent: list[tuple[int, int]],
+) -> None:
+    """Since the first came that was published later, and by the newest of all."""
+    sequences, before, longest_s = Sequences(TWO, {}, None), list[tuple[float, float]](), 0.0
+    for came, published in sorted(((at * 400 + delay) / 1e3, at * 0.4) for at, delay in sent):
+        while sequences.wake is not None and sequences.wake <= came:
+            sequences.advance(sequences.wake)
+        _, late = sequences.push([row(published, 9)], f"p{len(before)}", came)
+        assert late is None
+        for other_came, other_published in before:
+            if other_published > published:
+                longest_s = max(longest_s, came - other_came, other_published - published)
+        before.append((came, published))
+        assert sequences.reorder_s == pytest.approx(max(REORDER_S, 2 * longest_s), abs=1e-5)
+
+
+def test_what_comes_too_late_makes_the_window_longer() -> None:
+    sequences = Sequences(TWO, {}, None)
+    sequences.push([row(5, 9)], "near", 10.0)
+    sequences.advance(11.0)
+    sequences.push([row(2, 9)], "far", 11.0)
+    assert sequences.reorder_s == 6.0  # twice the 3 s between them
+    assert sequences.push([row(6, 1, 2), row(7, 2, 3)], "near", 12.0) == ([], None)
+    assert sequences.push([row(11.9, 9, 4)], "near", 17.9) == ([], None)
+    assert sequences.wake == 18.0
+    assert parts(sequences.advance(18.0)) == [[("near", 2), ("near", 3)]]
+
+
 # --- what may be given ---
-
-
-def test_a_reorder_window_has_a_largest_size() -> None:
-    for seconds in (0, 0.0, 1, MAX_REORDER_S):
-        assert check_reorder(seconds) == seconds
-    with pytest.raises(LimitExceeded, match="MAX_REORDER_S"):
-        check_reorder(MAX_REORDER_S + 0.1)
-    for wrong in (-0.1, float("nan"), float("inf"), True, "1", None):
-        with pytest.raises(InvalidInput, match="reorder_s"):
-            check_reorder(wrong)
 
 
 @in_virtual_time

@@ -29,8 +29,8 @@ from palio.client.events import Gap, Published
 from palio.client.hub import Hub
 from palio.client.outgoing import Publishable
 from palio.client.registration import SubscriptionOptions
+from palio.client.reordering import check_reorder
 from palio.client.securing import TLS
-from palio.client.sequences import REORDER_S, check_reorder
 from palio.client.subscribing import given_values, understood
 from palio.client.subscription import SETTLE_PATIENCE_S, Subscription
 from palio.client.transport import Dial, tcp
@@ -71,7 +71,7 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     dial: Dial | None = None,
     seed: int | None = None,
     timeout: float | None = TIMEOUT_S,
-    reorder_s: float = REORDER_S,
+    reorder_s: float | None = None,
 ) -> Client:
     """A connection to a broker: `async with connect(...) as client`, or `await connect(...)`.
 
@@ -79,9 +79,9 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     `name` is whom durable subscriptions belong to, unless a token or certificate says who this is;
     without one it is drawn. `timeout` is how many seconds each request waits for its answer before
     it raises `Unreachable` (None: for ever). `reorder_s` is how many seconds patterns wait for
-    events that were overtaken on their way (0: they go by the order of arrival). `dial` opens
-    connections in some way of its own, and `seed` settles the pauses between attempts; both are
-    for tests.
+    events that were overtaken on their way (0: they go by the order of arrival; None: it is found
+    out). `dial` opens connections in some way of its own, and `seed` settles the pauses between
+    attempts; both are for tests.
     """
     urls = [url] if isinstance(url, str) else list(url)
     if not urls:
@@ -105,7 +105,7 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
         draw=random.Random(seed),
         timeout=check_timeout(timeout),
     )
-    return Client(upstream, reorder_s=check_reorder(reorder_s))
+    return Client(upstream, reorder_s=None if reorder_s is None else check_reorder(reorder_s))
 
 
 class Offer:
@@ -127,7 +127,7 @@ class Offer:
 class Client(Hub[BrokerUpstream]):
     """The verbs of the bus over a connection; made by `connect`."""
 
-    def __init__(self, upstream: BrokerUpstream, *, reorder_s: float) -> None:
+    def __init__(self, upstream: BrokerUpstream, *, reorder_s: float | None) -> None:
         super().__init__(upstream.dispatcher, upstream, reorder_s=reorder_s)
         self._outbox = upstream.outbox
 
@@ -303,7 +303,8 @@ class Client(Hub[BrokerUpstream]):
         likes). Whoever subscribes under the same name takes it up where it was.
 
         `reorder_s` is how long a pattern waits for events that were overtaken on their way, if not
-        as long as `connect` says. What comes later still is counted in `late` and told as `Late`.
+        as long as `connect` says or as it finds out. What comes later still is counted in `late`
+        and told as `Late`.
         """
         given, what = given_values(values, parameters), understood(filter)
         wait_s = self._reorder_s if reorder_s is None else check_reorder(reorder_s)

@@ -30,12 +30,15 @@ AnyUpstream = TypeVar("AnyUpstream", bound=Upstream)
 class Hub(Generic[AnyUpstream]):
     """A place where subscriptions are heard."""
 
-    def __init__(self, dispatcher: Dispatcher, upstream: AnyUpstream, *, reorder_s: float) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, upstream: AnyUpstream, *, reorder_s: float | None
+    ) -> None:
         self._dispatcher: Final = dispatcher
         self._upstream: Final = upstream
         self._home: Final = Home(type(self).__name__)
         self._reorder_s: Final = reorder_s
-        """How long patterns wait for events that were overtaken, unless a subscription says."""
+        """How long patterns wait for events that were overtaken, unless a subscription says; None:
+        as it turns out."""
         self._attached: dict[int, Attached] = {}
         """By the identity of the subscriber, which each keeps alive: it may be unhashable."""
         self._closed = False

@@ -45,7 +45,8 @@ class SubscriptionOptions:
     """What a subscription was made with, besides filter, values and queue."""
 
     on_gap: Callable[[Gap], None] | None = None
-    reorder_s: float = 0.0
+    reorder_s: float | None = 0.0
+    """How long a pattern waits for events that were overtaken; None: as it turns out."""
     durable: str = ""
     lease_s: float = 0.0
     is_automatic: bool = True
@@ -74,7 +75,7 @@ class Registration:
         self.queue = queue
         self.durable = options.durable
         self.lease_s = options.lease_s
-        self.reorder_s = options.reorder_s
+        self._given_reorder_s = options.reorder_s
         self.is_automatic = options.is_automatic
         self.receipts = NO_RECEIPTS
         """What is owed to the broker for events that were delivered."""
@@ -205,7 +206,7 @@ class Registration:
         """The sequences of a pattern that nothing has come for yet."""
         if not isinstance(self.what, Pattern):
             return None
-        return Sequences(self.what, self.values, self.reorder_s)
+        return Sequences(self.what, self.values, self._given_reorder_s)
 
     def assemble(self, events: Iterable[dict[str, Any]], publisher: str) -> QueuedEvents | None:
         """Take in events for the steps of the pattern: the sequences that are complete at once.
@@ -214,12 +215,13 @@ class Registration:
         """
         sequences = self.sequences
         assert sequences is not None
-        now = asyncio.get_running_loop().time() if self.reorder_s else 0.0
+        waits = sequences.reorder_s > 0
+        now = asyncio.get_running_loop().time() if waits else 0.0
         found, late = sequences.push(events, publisher, now)
         if late is not None:
             self.late += late.count
             self.queue.note(self, late)
-        if self.reorder_s:
+        if waits:
             self._queue(found)
             self._plan()
             found = []

@@ -4,6 +4,7 @@ Over a network an event may overtake another one that was published before it. S
 until `reorder_s` seconds after it came, or until one comes that was published so much later; then
 it takes its part in the order of publication, together with all that were published before it. An
 event that comes when one published after it has taken its part is late: it takes none, and is told.
+A window that was not given is told of each what it was overtaken by (`Window`).
 
 Time is an argument: whoever owns the sequences calls `advance` when `wake` says so. It is counted
 from when events came, by one clock, so the clock of this machine need not agree with the brokers'.
@@ -11,41 +12,22 @@ from when events came, by one clock, so the clock of this machine need not agree
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from math import ceil
+from operator import itemgetter
 from typing import Any, Final
 
 from palio.client.events import Event, Late
-from palio.errors import LimitExceeded
+from palio.client.reordering import Window
 from palio.model.events import SEQ, TIME, is_system_name
 from palio.model.patterns import Monitor, Occurrence, Pattern
 from palio.model.values import Bindings
-from palio.protocol.durations import check_seconds
 
-__all__ = ["MAX_REORDER_S", "REORDER_S", "Sequences", "check_reorder"]
+__all__ = ["Sequences"]
 
-REORDER_S: Final = 1.0
-"""How long a client waits for events that were overtaken unless it says otherwise: a few
-retransmissions around the world, and what clocks of brokers differ by."""
-
-MAX_REORDER_S: Final = 3_600.0
-"""The most it may ask for: what is awaited for longer than an hour belongs in an archive."""
-
-
-def check_reorder(seconds: object) -> float:
-    """A reorder window in seconds, if it may be one.
-
-    >>> check_reorder(0.25)
-    0.25
-    """
-    checked = check_seconds(seconds, "reorder_s")
-    if checked > MAX_REORDER_S:
-        raise LimitExceeded(
-            "reorder_s", limit="MAX_REORDER_S", maximum=int(MAX_REORDER_S), actual=ceil(checked)
-        )
-    return checked
+_PUBLISHED: Final = itemgetter(1)
 
 
 class Sequences:
@@ -65,11 +47,11 @@ class Sequences:
     [['far', 'near']]
     """
 
-    __slots__ = ("_came", "_monitor", "reorder_s")
+    __slots__ = ("_came", "_monitor", "_window")
 
-    def __init__(self, pattern: Pattern, values: Bindings, reorder_s: float) -> None:
-        self.reorder_s = reorder_s
-        self._monitor = Monitor(pattern, values, timedelta(seconds=reorder_s))
+    def __init__(self, pattern: Pattern, values: Bindings, reorder_s: float | None) -> None:
+        self._window = Window(reorder_s)
+        self._monitor = Monitor(pattern, values, timedelta(seconds=self.reorder_s))
         self._came: deque[tuple[float, datetime]] = deque()
         """When events came, with the times of their publication. Both grow: one that was overtaken
         goes with the event that overtook it."""
@@ -82,6 +64,8 @@ class Sequences:
         """
         occurrences = [Occurrence(row[TIME], publisher, row[SEQ], row) for row in events]
         late = [each.seq for each in occurrences if self._monitor.is_late(each)]
+        if occurrences and not self._window.is_given:
+            self._measure(occurrences, now, is_late=bool(late))
         due = self._composites(self._monitor.push(occurrences))
         if self.reorder_s and occurrences:
             newest = max(each.time for each in occurrences)
@@ -89,6 +73,26 @@ class Sequences:
                 self._came.append((now, newest))
             self._tidy()
         return due, Late(publisher, min(late), max(late), len(late)) if late else None
+
+    def _measure(self, occurrences: Sequence[Occurrence], now: float, *, is_late: bool) -> None:
+        """Tell the window for how long the earliest of these was overtaken, others being so for
+        less: since the first came that was published later, and by the newest of all.
+        """
+        window, monitor = self._window, self._monitor
+        earliest, newest = min(each.time for each in occurrences), monitor.newest
+        overtaken_s = 0.0
+        if newest is not None and newest > earliest:
+            overtaken_s = (newest - earliest).total_seconds()
+            if not is_late:  # then whatever was published later is held back
+                first, _ = self._came[bisect_right(self._came, earliest, key=_PUBLISHED)]
+                overtaken_s = max(overtaken_s, now - first)
+        before = window.seconds
+        if is_late:
+            window.missed(now, overtaken_s)
+        else:
+            window.saw(now, len(occurrences), overtaken_s)
+        if window.seconds != before:
+            monitor.window = timedelta(seconds=window.seconds)
 
     def advance(self, now: float) -> list[Event]:
         """It is `now`: the sequences that are due since events have waited long enough."""
@@ -116,6 +120,11 @@ class Sequences:
     def rebind(self, values: Bindings) -> None:
         """Go on with other values of the pattern's parameters."""
         self._monitor.rebind(values)
+
+    @property
+    def reorder_s(self) -> float:
+        """The window that is in force."""
+        return self._window.seconds
 
     @property
     def wake(self) -> float | None:

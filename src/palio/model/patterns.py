@@ -117,11 +117,11 @@ class Monitor:
 
     __slots__ = (
         "_held",
-        "_newest",
         "_pending",
         "_progress",
         "_released",
         "late",
+        "newest",
         "pattern",
         "values",
         "window",
@@ -139,7 +139,8 @@ class Monitor:
         self._pending: list[_Place] = []
         self._held: dict[_Place, Occurrence] = {}
         self._released: _Place | None = None
-        self._newest: datetime | None = None
+        self.newest: datetime | None = None
+        """When the newest of all that came was published."""
 
     def push(self, occurrences: Iterable[Occurrence]) -> list[tuple[Occurrence, ...]]:
         """Take in events; return the sequences that they completed, in order.
@@ -155,8 +156,8 @@ class Monitor:
                 continue  # the same event once more
             heappush(self._pending, place)
             self._held[place] = occurrence
-            if self._newest is None or occurrence.time > self._newest:
-                self._newest = occurrence.time
+            if self.newest is None or occurrence.time > self.newest:
+                self.newest = occurrence.time
         complete: list[tuple[Occurrence, ...]] = []
         while self._pending and self._is_due():
             self._release(complete)
@@ -196,9 +197,9 @@ class Monitor:
 
     def _is_due(self) -> bool:
         """Whether the earliest event held back has waited out the window, or there are too many."""
-        assert self._newest is not None
+        assert self.newest is not None
         earliest = self._pending[0][0]
-        return self._newest - earliest >= self.window or len(self._pending) > MAX_PATTERN_PENDING
+        return self.newest - earliest >= self.window or len(self._pending) > MAX_PATTERN_PENDING
 
     def _has_run_out(self, now: datetime) -> bool:
         """Whether the partial match cannot be completed any more by an event of this time."""

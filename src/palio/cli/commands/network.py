@@ -77,7 +77,8 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="How long a pattern waits for events that were overtaken: 1 unless given.",
+            help="How long a pattern waits for events that were overtaken: 1 at first "
+            "and then as it finds out, unless given.",
         ),
     ] = None,
     name: ClientName = "",
