@@ -9,7 +9,7 @@ from palio.model.events import stamped, to_batches
 from palio.node.settings import Settings
 from palio.protocol.limits import BACKOFF_MAX_S
 from palio.protocol.messages import UNCOUNTED, Ask, Deliver, Done, Parcel, Unsubscribe, Update
-from palio.protocol.requests import Outcome
+from palio.protocol.requests import DONE, Outcome
 from palio.protocol.transitions import ALLOWED, Speaker, State
 from palio.simulation.member import Member, Surroundings
 from palio.simulation.topologies import line
@@ -358,7 +358,7 @@ def test_who_asked_together_is_told_together_each_once() -> None:
     world.run(1.0)
     assert [member.outcomes[id] for id in member.requested] == [
         [Done(1, others=(2, 3))],
-        [Done(2)],
-        [Done(3)],
+        [DONE],
+        [DONE],
     ]
     assert not member.core.unconfirmed

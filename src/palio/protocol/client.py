@@ -108,8 +108,7 @@ class ClientCore:
         """The keys of what the broker is to have subscribed."""
         self.unconfirmed: dict[int, int] = {}
         """The keys of subscriptions that the broker may know otherwise than they are here, and the
-        number of the change that it has yet to confirm; `_REFUSED` if it refused one."""
-        self._changes = 0
+        number of the request that it has yet to confirm; `_REFUSED` if it refused one."""
         self._advertised: dict[int, Advertise] = {}
         self._leaving: dict[int, Subscribe] = {}
         """Durable subscriptions whose end the broker has not confirmed."""
@@ -153,26 +152,7 @@ class ClientCore:
             self._subscribed[request.key] = None
         elif isinstance(request, Advertise):
             self._advertised[request.key] = request
-        waiters = [waiter]
-        if isinstance(request, Subscribe | Replace | Update):
-            waiters.insert(0, self._unconfirmed_change(request))
-        self._say(request, waiters)
-
-    def _unconfirmed_change(self, request: Subscribe | Replace | Update) -> Waiter:
-        """Until this is confirmed, what the broker delivers may be for what was before. A refused
-        change is in force here until the subscription is described anew.
-        """
-        key = request.key
-        self._changes += 1
-        if not isinstance(request, Update) or self.unconfirmed.get(key) != _REFUSED:
-            self.unconfirmed[key] = self._changes
-        return partial(self._confirmed, key, self._changes)
-
-    def _confirmed(self, key: int, change: int, outcome: Outcome) -> None:
-        if isinstance(outcome, Failed) and key in self._subscribed:
-            self.unconfirmed[key] = _REFUSED
-        elif self.unconfirmed.get(key) == change:
-            del self.unconfirmed[key]
+        self._say(request, waiter)
 
     def take_up(self, key: int) -> None:
         """The session was begun by another program, which has subscribed under this key."""
@@ -188,11 +168,8 @@ class ClientCore:
             self._leaving[key] = described
         del self._subscribed[key]
         self.unconfirmed.pop(key, None)
-        self._say(request, [partial(self._has_left, key), waiter])
+        self._say(request, waiter)
         return True
-
-    def _has_left(self, key: int, _outcome: Outcome) -> None:
-        self._leaving.pop(key, None)
 
     def advertises(self, key: int) -> bool:
         """Whether something is announced under this key."""
@@ -202,7 +179,7 @@ class ClientCore:
         """Withdraw an announcement. Whether there was anything to say."""
         if self._advertised.pop(key, None) is None or self._error is not None:
             return False
-        self._say(Unadvertise(0, key), [waiter])
+        self._say(Unadvertise(0, key), waiter)
         return True
 
     def publish(
@@ -222,13 +199,36 @@ class ClientCore:
         if key in self._subscribed and self._error is None:
             self.session.send(Acknowledge(key, entry))
 
-    def _say(self, request: Request, waiters: list[Waiter]) -> None:
+    def _say(self, request: Request, waiter: Waiter) -> None:
+        if self._error is not None:
+            waiter(self._error)
+            return
         if isinstance(request, Subscribe) and request.durable:
             request = msgspec.structs.replace(request, visit=self._visit)
-        if self._error is None:
-            self.session.send(self._requests.enter(request, waiters))
-        else:
-            tell(waiters, self._error)
+        request = self._requests.enter(request, waiter)
+        if isinstance(request, Subscribe | Replace | Update) and request.key in self._subscribed:
+            # Until it is confirmed, what the broker delivers may be for what was before. A refused
+            # change is in force here until the subscription is described anew.
+            key = request.key
+            if not isinstance(request, Update) or self.unconfirmed.get(key) != _REFUSED:
+                self.unconfirmed[key] = request.id
+        self.session.send(request)
+
+    def _answer(self, id: int, outcome: Done | Failed | Answer) -> None:
+        """What became of a request. Of one that is not open it was said in an earlier session."""
+        found = self._requests.take(id)
+        if found is None:
+            return
+        request, waiter = found
+        if isinstance(request, Subscribe | Replace | Update):
+            key = request.key
+            if isinstance(outcome, Failed) and key in self._subscribed:
+                self.unconfirmed[key] = _REFUSED
+            elif self.unconfirmed.get(key) == id:
+                del self.unconfirmed[key]
+        elif isinstance(request, Unsubscribe):
+            self._leaving.pop(request.key, None)
+        waiter(outcome)
 
     # --- moving, and the end ---
 
@@ -297,7 +297,7 @@ class ClientCore:
             self.publications.give_up(message.first_seq, error, behind=behind)
             self.flow(self.session)
         elif isinstance(message, Request):
-            self._requests.answered(Failed(message.id, failure(error)))
+            self._answer(message.id, Failed(message.id, failure(error)))
         # Of acknowledgements a later one says it too; else the events come again.
 
     def ended(self, session: ClientSession, error: PalioError) -> None:
@@ -346,10 +346,10 @@ class ClientCore:
         self.publications.refused(message, behind=session is not self.session)
 
     def _answered(self, _session: ClientSession, message: Done | Failed | Answer) -> None:
-        self._requests.answered(message)
+        self._answer(message.id, message)
         if isinstance(message, Done):
             for id in message.others:
-                self._requests.answered(Done(id))
+                self._answer(id, DONE)
 
     def _lost_events(self, _session: ClientSession, message: Gaps) -> None:
         self._application.lose(message.gaps)
@@ -360,26 +360,26 @@ class ClientCore:
         """Subscribe and advertise all there is, and ask again what was not answered."""
         subscribing: dict[int, list[Waiter]] = {}
         advertising: dict[int, list[Waiter]] = {}
-        others: list[tuple[Request, list[Waiter]]] = []
+        others: list[tuple[Request, Waiter]] = []
         over: list[Waiter] = []
-        for request, waiters in self._requests.take_all():
+        for request, waiter in self._requests.take_all():
             match request:
                 case Subscribe(key=key) | Replace(key=key) | Update(key=key):
-                    subscribing.setdefault(key, []).extend(waiters)
+                    subscribing.setdefault(key, []).append(waiter)
                 case Advertise(key=key):
-                    advertising.setdefault(key, []).extend(waiters)
+                    advertising.setdefault(key, []).append(waiter)
                 case Unsubscribe(key=key) if key in self._leaving:
-                    self._say(self._leaving[key], [])  # before another takes the same name
-                    self._say(request, waiters)
+                    self._say(self._leaving[key], partial(tell, ()))  # before another has its name
+                    self._say(request, waiter)
                 case Unsubscribe() | Unadvertise():
-                    over += waiters
+                    over.append(waiter)
                 case _:
-                    others.append((request, waiters))
+                    others.append((request, waiter))
         self._subscribe_all(subscribing)
         for key, advertised in list(self._advertised.items()):
-            self._say(advertised, advertising.pop(key, []))
-        for request, waiters in others:
-            self._say(request, waiters)
+            self._say(advertised, partial(tell, advertising.pop(key, ())))
+        for request, waiter in others:
+            self._say(request, waiter)
         for waiters in (over, *subscribing.values(), *advertising.values()):  # who may call back
             tell(waiters, DONE)
 
@@ -390,9 +390,8 @@ class ClientCore:
             if described is None:
                 del self._subscribed[key]
             else:
-                waiters = waiting.pop(key, [])
-                waiters += [self._unconfirmed_change(described), partial(self._declared, key)]
-                self._say(described, waiters)
+                waiters = [*waiting.pop(key, ()), partial(self._declared, key)]
+                self._say(described, partial(tell, waiters))
 
     def _declared(self, key: int, outcome: Outcome) -> None:
         """End a subscription that the broker refuses although it was in force before."""

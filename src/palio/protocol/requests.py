@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Final, TypeAlias
 
@@ -47,44 +47,44 @@ class Requests:
     together led to: so one answer may be for several waiters.
 
     >>> requests, heard = Requests(), []
-    >>> requests.enter(Settle(0), [heard.append])
+    >>> requests.enter(Settle(0), heard.append)
     Settle(id=1)
-    >>> requests.answered(Done(1))
-    >>> requests.answered(Done(1))  # one to a session that is over
-    >>> heard
-    [Done(id=1, unreached=())]
+    >>> request, waiter = requests.take(1)
+    >>> requests.take(1) is None  # its answer in a session that is over
+    True
     """
 
     def __init__(self) -> None:
         self._numbers = count(1)
-        self._open: dict[int, tuple[Request, list[Waiter]]] = {}
+        self._open: dict[int, Request] = {}
+        self._waiters: dict[int, Waiter] = {}
 
-    def enter(self, request: Request, waiters: list[Waiter]) -> Request:
-        """The request with a number of its own, whose answer is for these waiters."""
+    def enter(self, request: Request, waiter: Waiter) -> Request:
+        """The request with a number of its own, whose answer is for this waiter."""
         number = next(self._numbers)
-        numbered = msgspec.structs.replace(request, id=number)
-        self._open[number] = (numbered, waiters)
+        numbered = self._open[number] = msgspec.structs.replace(request, id=number)
+        self._waiters[number] = waiter
         return numbered
 
-    def answered(self, message: Done | Failed | Answer) -> None:
-        """Tell those who wait. An answer to nothing is one to a session that is over."""
-        found = self._open.pop(message.id, None)
-        if found is not None:
-            tell(found[1], message)
+    def take(self, number: int) -> tuple[Request, Waiter] | None:
+        """A request that is answered, and who waits for that; it is open no longer."""
+        request = self._open.pop(number, None)
+        return None if request is None else (request, self._waiters.pop(number))
 
-    def take_all(self) -> list[tuple[Request, list[Waiter]]]:
+    def take_all(self) -> list[tuple[Request, Waiter]]:
         """All that is open, in order; nothing is, from now on."""
-        taken = list(self._open.values())
+        taken = list(zip(self._open.values(), self._waiters.values(), strict=True))
         self._open.clear()
+        self._waiters.clear()
         return taken
 
     def end(self, error: PalioError) -> None:
         """There will be no more answers."""
-        for _, waiters in self.take_all():
-            tell(waiters, error)
+        for _, waiter in self.take_all():
+            waiter(error)
 
 
-def tell(waiters: list[Waiter], outcome: Outcome) -> None:
+def tell(waiters: Iterable[Waiter], outcome: Outcome) -> None:
     """Tell all who wait what became of their request."""
     for waiter in waiters:
         waiter(outcome)
