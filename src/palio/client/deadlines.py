@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from itertools import compress
 from typing import Any, Final
 
 from palio.errors import InvalidInput, Unreachable
@@ -30,7 +31,9 @@ class Deadlines:
         self.seconds = seconds
         """The patience of those that name none; None waits for ever."""
         self._state = state
-        self._waiting: deque[tuple[float, asyncio.Future[Any], str]] = deque()
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._terms: deque[tuple[float, str]] = deque()
+        """Of each that waits, until when, and what it is: the garbage collector visits no such."""
         self._tidy_at = TIDY_AT
         self._timer: asyncio.TimerHandle | None = None
 
@@ -46,40 +49,44 @@ class Deadlines:
             future.add_done_callback(lambda _: timer.cancel())
             return
         waiting = self._waiting
-        while waiting and waiting[0][1].done():
-            waiting.popleft()
+        while waiting and waiting[0].done():
+            _ = waiting.popleft()
+            self._terms.popleft()
         if len(waiting) >= self._tidy_at:
             self._tidy()
-        waiting.append((loop.time() + seconds, future, what))
+        self._waiting.append(future)
+        self._terms.append((loop.time() + seconds, what))
         if self._timer is None:
-            self._timer = loop.call_at(waiting[0][0], self._sweep)
+            self._timer = loop.call_at(self._terms[0][0], self._sweep)
 
     def close(self) -> None:
         """Nobody waits any longer."""
         self._waiting.clear()
+        self._terms.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _tidy(self) -> None:
-        left = [each for each in self._waiting if not each[1].done()]
-        self._waiting.clear()
-        self._waiting.extend(left)
-        self._tidy_at = max(TIDY_AT, 2 * len(left))
+        is_left = [not each.done() for each in self._waiting]
+        self._waiting = deque(compress(self._waiting, is_left))
+        self._terms = deque(compress(self._terms, is_left))
+        self._tidy_at = max(TIDY_AT, 2 * len(self._waiting))
 
     def _sweep(self) -> None:
         """The first deadline has come."""
         self._timer = None
         loop, waiting = asyncio.get_running_loop(), self._waiting
         while waiting:
-            at, future, what = waiting[0]
+            (at, what), future = self._terms[0], waiting[0]
             if not future.done():
                 if at > loop.time():
                     self._timer = loop.call_at(at, self._sweep)
                     return
                 assert self.seconds is not None
                 self._expire(future, what, self.seconds)
-            waiting.popleft()
+            _ = waiting.popleft()
+            self._terms.popleft()
 
     def _expire(self, future: asyncio.Future[Any], what: str, seconds: float) -> None:
         if not future.done():

@@ -255,6 +255,9 @@ _NOTHING: Final[deque[Queued]] = deque(maxlen=0)
 """What waits in a queue that nothing came for: an empty deque takes 760 bytes."""
 
 
+_NO_GAPS: Final[dict[tuple[Consumer, str, type[Gap]], Gap]] = {}
+"""The gaps of a queue that has none."""
+
 Queued: TypeAlias = QueuedEvents | QueuedEvent
 
 
@@ -269,7 +272,7 @@ class DeliveryQueue:
         self.waiting = 0
         """Events that wait."""
         self._waiting = _NOTHING
-        self._gaps: dict[tuple[Consumer, str, type[Gap]], Gap] = {}
+        self._gaps = _NO_GAPS
         self._arrived: asyncio.Event | None = None
         """Is there once somebody waits."""
         self._end: PalioError | None = None
@@ -354,6 +357,8 @@ class DeliveryQueue:
             first = min(known.first_seq, gap.first_seq)
             last = max(known.last_seq, gap.last_seq)
             gap = kind(gap.publisher, first, last, known.count + gap.count)
+        if self._gaps is _NO_GAPS:
+            self._gaps = {}
         self._gaps[consumer, gap.publisher, kind] = gap
 
     def discard(self, consumer: Consumer) -> None:

@@ -74,6 +74,8 @@ class Dispatcher:
         self._upstream = upstream
         self._matcher = _new_matcher() if matcher is None else matcher
         self._registered: dict[int, Registration] = {}
+        self._on_end: Final = self._remove
+        """One object for all: the garbage collector visits each."""
         self._next_number = 0
 
     def __len__(self) -> int:
@@ -98,7 +100,7 @@ class Dispatcher:
         # What comes for a durable subscription is for it alone: it has an engine of its own.
         matcher = _new_matcher() if options.durable else self._matcher
         new = Registration(
-            number, what, values, matcher, self._upstream, queue, options, self._remove
+            number, what, values, matcher, self._upstream, queue, options, self._on_end
         )
         self._next_number += 1
         self._registered[number] = new

@@ -90,7 +90,7 @@ class Registration:
         self.spurious = 0
         self.lost = 0
         self.late = 0
-        self.gaps: list[Gap] = []
+        self.gaps: tuple[Gap, ...] = ()
         self.closed = False
         self.sequences = self._begun()
         """Those of a pattern, in progress; None for a filter."""
@@ -285,8 +285,7 @@ class Registration:
     def report(self, gap: Gap) -> None:
         """See `Consumer`."""
         self.lost += gap.count
-        self.gaps.append(gap)
-        del self.gaps[:-KEPT_GAPS]
+        self.gaps = (*self.gaps, gap)[-KEPT_GAPS:]
         if self._on_gap is None:
             self._warn(gap)
             return

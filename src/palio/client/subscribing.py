@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput
 from palio.language.parsing import parse
@@ -14,6 +14,9 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 
 __all__ = ["check_on_gap", "check_values", "frozen", "given_values", "understood"]
+
+_NONE: Final[dict[str, Any]] = {}
+"""The values of all subscriptions without parameters."""
 
 
 def understood(filter: str | Filter | Pattern, taker: str = "a subscription") -> Filter | Pattern:
@@ -49,10 +52,14 @@ def given_values(values: Bindings | None, named: Bindings) -> Bindings:
 
 def frozen(values: Bindings) -> dict[str, Any]:
     """Values that nobody can change behind a subscription's back: collections are copied."""
-    return {
-        name: tuple(value) if isinstance(value, list | set) else value
-        for name, value in values.items()
-    }
+    return (
+        _NONE
+        if not values
+        else {
+            name: tuple(value) if isinstance(value, list | set) else value
+            for name, value in values.items()
+        }
+    )
 
 
 def check_values(what: Filter | Pattern, values: Bindings) -> None:

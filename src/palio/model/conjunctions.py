@@ -25,7 +25,7 @@ _name: Final = attrgetter("name")
 class Conjunction:
     """Constraints and residuals that must all hold. Build it with `Conjunction.of`."""
 
-    __slots__ = ("__dict__", "_hash", "constraints", "residuals")
+    __slots__ = ("__dict__", "_hash", "_variables", "constraints", "residuals")
 
     def __init__(
         self, constraints: tuple[Constraint, ...], residuals: tuple[Residual, ...] = ()
@@ -33,6 +33,7 @@ class Conjunction:
         self.constraints = constraints
         self.residuals = residuals
         self._hash = hash((constraints, residuals))
+        self._variables: frozenset[str] | None = None
 
     @classmethod
     def of(cls, parts: Iterable[Constraint | Residual]) -> Conjunction:
@@ -63,10 +64,15 @@ class Conjunction:
         """Constraints and residuals together."""
         return (*self.constraints, *self.residuals)
 
-    @cached_property
+    @property
     def variables(self) -> frozenset[str]:
         """Names of its variables."""
-        return _NO_NAMES.union(*(part.variables for part in self.parts)) or _NO_NAMES
+        if self._variables is None:  # kept beside `__dict__`, which few conjunctions then need
+            names = _NO_NAMES
+            for part in self.parts:
+                names = names | part.variables or _NO_NAMES
+            self._variables = names
+        return self._variables
 
     @cached_property
     def domains(self) -> dict[str, Domain]:

@@ -56,11 +56,12 @@ class Filter:
     ['limit']
     """
 
-    __slots__ = ("__dict__", "_hash", "conjunctions")
+    __slots__ = ("__dict__", "_hash", "_variables", "conjunctions")
 
     def __init__(self, conjunctions: tuple[Conjunction, ...]) -> None:
         self.conjunctions = conjunctions
         self._hash = hash(conjunctions)
+        self._variables: frozenset[str] | None = None
 
     @classmethod
     def of(cls, conjunctions: Iterable[Conjunction]) -> Filter:
@@ -73,10 +74,15 @@ class Filter:
             kept.sort(key=lambda each: conjunction_key(each.constraints, each.residuals))
         return cls(tuple(kept))
 
-    @cached_property
+    @property
     def variables(self) -> frozenset[str]:
         """Names of its variables."""
-        return _NO_NAMES.union(*(each.variables for each in self.conjunctions)) or _NO_NAMES
+        if self._variables is None:  # kept beside `__dict__`, which few filters then need
+            names = _NO_NAMES
+            for each in self.conjunctions:
+                names = names | each.variables or _NO_NAMES
+            self._variables = names
+        return self._variables
 
     @cached_property
     def attributes(self) -> frozenset[str]:
