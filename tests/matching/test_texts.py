@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,8 @@ from palio.matching.kernels.registry import Kernels
 from palio.matching.texts import (
     MANY_TEXTS,
     MAX_ANCHOR,
-    MOST_STEPS,
     ColumnTests,
-    _Patterns,
+    TextTests,
     has_anchor,
 )
 from palio.model.constraints import Constraint, domain_of
@@ -40,7 +41,12 @@ def passing(
     array = pa.array(texts, pa.binary() if isinstance(texts[0], bytes) else pa.utf8())
     rows = np.array([*range(len(texts)), -1, 0], np.int32)
     codes = np.zeros((len(tests) + 3, len(rows)), np.int32)
-    tried = ColumnTests(dict(enumerate(tests, 3))).code(array, rows, codes, kernels)
+    columns = ColumnTests(dict(enumerate(tests, 3)))
+    tried = columns.code(array, rows, codes, kernels)
+    for place, text in enumerate(texts):
+        alone = np.zeros((len(tests) + 3, 1), np.int32)
+        columns.code_one(text, alone, kernels)
+        assert (alone[:, 0] == codes[:, place]).all(), "a text by itself is coded alike"
     assert not codes[:3].any()
     assert not codes[:, -2].any(), "a row without a text passes nothing"
     assert (codes[:, -1] == codes[:, 0]).all()
@@ -141,12 +147,87 @@ def test_tests_without_an_anchor_are_counted(kernels: Kernels | None) -> None:
     check([*tests, *(TextTest(Op.SUFFIX, str(at)) for at in range(9))], some, kernels)
 
 
+RUNS = (63, 64, 65, 127, 128, 129, 255)
+"""The kernel looks for runs with wildcards 64 at a time."""
+
+
+def shaky(rng: random.Random, alphabet: str, length: int) -> str:
+    """A text that repeats itself, but for a character here and there."""
+    stem = "".join(rng.choices(alphabet, k=rng.randrange(1, 4)))
+    text = list((stem * length)[:length])
+    for _ in range(rng.randrange(3)):
+        text[rng.randrange(length)] = rng.choice(alphabet)
+    return "".join(text)
+
+
+@pytest.mark.parametrize("alphabet", ["a", "ab", "aé", "é日"])
+@pytest.mark.parametrize("round_", range(5))
+def test_runs_that_texts_have_nearly_everywhere(
+    rng: random.Random, alphabet: str, round_: int, kernels: Kernels | None
+) -> None:
+    texts = sorted({shaky(rng, alphabet, length) for length in (1, *RUNS, 300, 600, 1000)})
+    tests = set()
+    for length in RUNS:
+        for run in (shaky(rng, alphabet, length), shaky(rng, alphabet, length) + "b"):
+            tests.add(TextTest(Op.CONTAINS, run))
+            wild = "".join(rng.choice((each, each, "_")) for each in run)[: 250 - round_]
+            tests.add(TextTest(Op.LIKE, f"%{wild}%", negated=rng.random() < 0.3))
+            tests.add(TextTest(Op.LIKE, f"{alphabet}%{wild[:60]}%{wild[-150:]}_%"))
+    check(sorted(tests, key=str), texts, kernels)
+
+
 @pytest.mark.parametrize("extra", [-1, 0, 1])
-def test_the_kernel_searches_no_text_for_long(extra: int, kernels: Kernels | None) -> None:
-    run = "a" * 63 + "b"
-    text = "a" * (MOST_STEPS // len(run) + extra)
-    tests = [TextTest(Op.CONTAINS, run), TextTest(Op.LIKE, f"%{run}%_"), TextTest(Op.SUFFIX, "ab")]
-    check(tests, [text, text[1:] + "b", "", run], kernels)
-    array = pa.array([text])
-    assert _Patterns(dict(enumerate(tests))).takes_long(array) == (extra > 0)
-    assert not _Patterns({0: TextTest(Op.SUFFIX, run), 1: TextTest(Op.EQ, run)}).takes_long(array)
+def test_where_the_kernel_loses_patience(extra: int, kernels: Kernels | None) -> None:
+    from palio.matching.kernels.texts import _PATIENCE, _SHARE
+
+    run = "a" * (_PATIENCE + _SHARE - 1 + extra) + "b"
+    tests = [
+        TextTest(Op.CONTAINS, run),
+        TextTest(Op.LIKE, f"%{run[:-1]}_b%"),
+        TextTest(Op.LIKE, f"%_{run}%"),
+    ]
+    texts = ["a" * 300, "a" * 300 + "b", "a" * 300 + "bb", run, "a" + run, run[:-1], run[1:] + "a"]
+    check(tests, texts, kernels)
+
+
+MANY_PIECES = "%" + "a%" * 126 + "b%"
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        TextTest(Op.CONTAINS, "a" * 65_535 + "b"),
+        TextTest(Op.CONTAINS, "ab" * 32_767 + "b"),
+        TextTest(Op.LIKE, "%" + "a_" * 126 + "b%"),
+        TextTest(Op.LIKE, MANY_PIECES),
+        TextTest(Op.LIKE, "%" + "aaaaaaaaa%" * 25 + "b%"),
+    ],
+    ids=lambda test: str(test.operand)[:12],
+)
+def test_no_run_holds_the_kernel_for_long(test: TextTest) -> None:
+    """Place by place it would take seconds."""
+    kernels, codes = warming.warm(), np.zeros((1, 1), np.int32)
+    tests = ColumnTests({0: test})
+    tests.code_one("b", codes, kernels)
+    for text in ("a" * 1_000_000, "ab" * 500_000):
+        expected = test.operand == MANY_PIECES and text[:2] == "ab"
+        begun = time.process_time()
+        tests.code_one(text, codes, kernels)
+        assert time.process_time() - begun <= PATIENCE_S
+        assert codes.tolist() == [[expected]], text[:2]
+
+
+PATIENCE_S = 0.1
+"""It takes a tenth of that."""
+
+
+def test_an_event_by_itself_may_have_no_text(kernels: Kernels | None) -> None:
+    suffix, pattern = TextTest(Op.SUFFIX, "a"), TextTest(Op.LIKE, "_b%a", negated=True)
+    universe: Any = SimpleNamespace(names=("s",), tests=[("s", suffix), ("s", pattern)])
+    tests = TextTests(universe)
+    for value, expected in (("a", [1, 1]), ("aba", [1, 0]), (None, [0, 0]), (b"a", [0, 0])):
+        codes = np.full((3, 1), 7, np.int32)
+        tests.code(pa.record_batch({"s": [value]}), codes, kernels)
+        assert codes[:, 0].tolist() == [7, *expected]
+        tests.code_event({"s": value}, codes, kernels)
+        assert codes[:, 0].tolist() == [7, *expected]

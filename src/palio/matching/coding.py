@@ -110,10 +110,10 @@ class Coder:
     def __init__(self, universe: Universe) -> None:
         self.universe = universe
         self._slots = {name: _slot_of(universe, name) for name in universe.names}
-        self._width = len(universe.code_counts)
+        self._width = len(universe.names)
 
     def code(self, event: Mapping[str, Any], codes: Codes) -> None:
-        """Set the codes of one event's attributes in a column; the slots of text tests stay 0.
+        """Set the codes of one event's attributes in a column, and none of text tests.
 
         What is no event is refused as `to_batch` refuses it.
         """
@@ -131,7 +131,7 @@ class Coder:
                 continue
             seen = slot.seen.get(value) if type(value) in _SEEN_AGAIN else None
             row[slot.slot] = self._code_of(slot, name, value) if seen is None else seen
-        codes[:, 0] = row
+        codes[: self._width, 0] = row
 
     def _code_of(self, slot: _Slot, name: str, value: Any) -> int:
         kind = type(value)

@@ -3,8 +3,8 @@
 Suffixes, LIKE patterns and the like are no intervals; each has a slot of codes 0 (fails) and 1
 (passes), which is filled in for each batch. Most are patterns, which one kernel finds by their
 *anchors* (`kernels/texts.py`); those that ignore case are patterns of the folded texts. Address
-blocks and `<` that ignores case are tried on each text. As long as there are no kernels, and for
-texts in which the kernel might search for long, anchors are looked up here, and Python searches.
+blocks and `<` that ignores case are tried on each text. As long as there are no kernels, anchors
+are looked up here, and Python searches.
 """
 
 from __future__ import annotations
@@ -44,10 +44,6 @@ MANY_TEXTS: Final = 32
 MAX_ANCHOR: Final = 16
 """Bytes of an anchor, which bounds the number of tables; what is longer is tested as well."""
 
-MOST_STEPS: Final = 4_096
-"""Bytes of a text times those of a run that may begin anywhere in it: so many comparisons the
-kernel may need for one pattern, about as long as Python takes. Python searches in linear time."""
-
 FEW_ANCHORS: Final = 256
 """So many of one length are each searched for; of more, every piece of a text is looked up."""
 
@@ -76,7 +72,13 @@ class TextTests:
             place = events.schema.get_field_index(name)
             if place < 0 or events.schema.field(place).type != type_:
                 continue
-            encoded = events.column(place).dictionary_encode()
+            column = events.column(place)
+            if len(column) == 1:
+                text = column[0].as_py()
+                if text is not None:
+                    tests.code_one(text, codes, kernels)
+                continue
+            encoded = column.dictionary_encode()
             rows = np.array(encoded.indices.fill_null(-1), np.int32)
             tests.code(encoded.dictionary, rows, codes, kernels)
 
@@ -89,7 +91,7 @@ class TextTests:
                 continue
             text = attribute(name, text)
             if isinstance(text, str if type_ == pa.utf8() else bytes):
-                tests.code(pa.array([text], type_), np.zeros(1, np.int32), codes, kernels)
+                tests.code_one(text, codes, kernels)
 
     @property
     def scans(self) -> dict[int, tuple[str, TextTest]]:
@@ -157,17 +159,28 @@ class ColumnTests:
         if kernels is None:
             return self._code_by_lookup(texts, rows, codes)
         plain, folded = self._patterns
-        changed = pa.array(map(fold, texts.to_pylist()), pa.utf8()) if folded.count else texts
-        if plain.takes_long(texts) or folded.takes_long(changed):
-            return self._code_by_lookup(texts, rows, codes)
         tried = 0
         if plain.count:
             tried += plain.code(kernels, texts, rows, codes)
         if folded.count:
+            changed = pa.array(map(fold, texts.to_pylist()), pa.utf8())
             tried += folded.code(kernels, changed, rows, codes)
         for slot, test in self._others.items():
             codes[slot] = np.append(_passed(test, texts), False)[rows]
         return tried + len(self._others) * len(texts)
+
+    def code_one(self, text: Any, codes: Codes, kernels: Kernels | None) -> None:
+        """The same for the text of one event."""
+        if kernels is None:
+            self._code_by_lookup(pa.array([text]), np.zeros(1, np.int32), codes)
+            return
+        plain, folded = self._patterns
+        if plain.count:
+            plain.code_one(kernels, text, codes)
+        if folded.count:
+            folded.code_one(kernels, fold(text), codes)
+        for slot, test in self._others.items():
+            codes[slot] = test.holds(text)
 
     def _code_by_lookup(self, texts: Any, rows: npt.NDArray[np.int32], codes: Codes) -> int:
         """The same without the kernel."""
@@ -187,12 +200,8 @@ class _Patterns:
     """Tests as the kernel takes them."""
 
     def __init__(self, tests: Mapping[int, TextTest]) -> None:
-        self._pieces: list[int] = []
-        self._piece_ends = [0]
-        self._run_ends = [0]
-        self._longest = 0
-        """Bytes of the longest run that may begin anywhere in a text."""
-        opens: list[int] = []
+        programs: list[int] = []
+        starts = [0]
         slots: list[int] = []
         negated: list[bool] = []
         places: dict[tuple[int, int], int] = {}
@@ -204,7 +213,8 @@ class _Patterns:
                 number = len(slots)
                 slots.append(slot)
                 negated.append(test.negated)
-                opens.append(self._add(parts))
+                programs += _program(parts)
+                starts.append(len(programs))
                 if fragment is None:
                     free.append(number)
                 else:
@@ -215,9 +225,7 @@ class _Patterns:
         keys, entries = _hashed(anchored)
         members = list(anchored.values())
         self._arrays: tuple[npt.NDArray[Any], ...] = (
-            np.array(self._pieces, np.int16),
-            *(np.array(each, np.int32) for each in (self._piece_ends, self._run_ends)),
-            *(np.array(each, np.int32) for each in (opens, slots, negated)),
+            *(np.array(each, np.int32) for each in (programs, starts, slots, negated)),
             np.array(list(places), np.int32).reshape(-1, 2),
             keys,
             entries,
@@ -226,37 +234,6 @@ class _Patterns:
             np.array(free, np.int32),
         )
         self._addresses = addresses_of(self._arrays)
-
-    def _add(self, parts: Sequence[Any]) -> int:
-        """Add a pattern given as `like_parts` gives it; returns where it is open."""
-        runs: list[list[int]] = [[]]
-        for part in parts:
-            if part is None:
-                runs[-1].append(ANY_CHARACTER)
-            elif part:
-                runs[-1] += part.encode() if isinstance(part, str) else part
-            else:
-                runs.append([])
-        opens = OPEN_START * (len(runs) > 1 and not runs[0])
-        opens |= OPEN_END * (len(runs) > 1 and not runs[-1])
-        kept = [each for each in runs if each] or ([[]] if not opens else [])
-        searched = kept[not opens & OPEN_START : len(kept) - (not opens & OPEN_END)]
-        self._longest = max(self._longest, *map(len, searched), 0)
-        for run in kept:
-            self._pieces += run
-            self._piece_ends.append(len(self._pieces))
-        self._run_ends.append(len(self._piece_ends) - 1)
-        return opens
-
-    def takes_long(self, texts: Any) -> bool:
-        """Whether the kernel might search one of these texts for long."""
-        if not self._longest:
-            return False
-        _, offsets, data = texts.buffers()
-        if data is None or data.size * self._longest <= MOST_STEPS:  # all of them together
-            return False
-        ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-        return bool(np.diff(ends).max(initial=0) * self._longest > MOST_STEPS)
 
     def code(self, kernels: Kernels, texts: Any, rows: npt.NDArray[np.int32], codes: Codes) -> int:
         """See `ColumnTests.code`."""
@@ -267,8 +244,30 @@ class _Patterns:
             (offsets.address + 4 * texts.offset, len(texts) + 1),
             (0, 0) if data is None else (data.address, data.size),
         )
-        tried: int = kernels.code_texts(self._addresses, np.array(addresses, np.int64), rows, codes)
-        return tried
+        return kernels.code_texts(self._addresses, np.array(addresses, np.int64), rows, codes)
+
+    def code_one(self, kernels: Kernels, text: str | bytes, codes: Codes) -> None:
+        """See `ColumnTests.code_one`."""
+        data = pa.py_buffer(text.encode() if isinstance(text, str) else text)
+        kernels.code_text(self._addresses, data.address, data.size, codes)
+
+
+def _program(parts: Sequence[Any]) -> list[int]:
+    """A pattern given as `like_parts` gives it, as `TextPatterns` has it."""
+    runs: list[list[int]] = [[]]
+    for part in parts:
+        if part is None:
+            runs[-1].append(ANY_CHARACTER)
+        elif part:
+            runs[-1] += part.encode() if isinstance(part, str) else part
+        else:
+            runs.append([])
+    opens = OPEN_START * (len(runs) > 1 and not runs[0])
+    opens |= OPEN_END * (len(runs) > 1 and not runs[-1])
+    kept = [each for each in runs if each] or ([[]] if not opens else [])
+    if not opens & OPEN_END:
+        kept.insert(0, kept.pop())
+    return [opens, *(number for run in kept for number in (len(run), *run))]
 
 
 def _pieces(text: Any, length: int, anchors: Mapping[Any, object]) -> Iterable[Any]:
@@ -315,7 +314,7 @@ def _key(place: int, text: bytes) -> int:
     """The key of an anchor by the number of its place, as the kernel works it out."""
     key = place + 1
     for byte in text:
-        key = (key ^ byte) * HASH_FACTOR & _WORD
+        key = (key + byte) * HASH_FACTOR & _WORD
     return key | 1
 
 

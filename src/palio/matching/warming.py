@@ -158,9 +158,11 @@ def _try_programs(kernels: Kernels, events: pa.RecordBatch) -> None:
 
 
 def _try_texts(kernels: Kernels) -> None:
-    """One text test on one text."""
+    """One text test on a column of texts, and on one text."""
     tests, codes = ColumnTests({0: TextTest(Op.SUFFIX, "a")}), np.zeros((1, 1), np.int32)
     tests.code(pa.array(["ba"]), np.zeros(1, np.int32), codes, kernels)
+    assert codes.tolist() == [[1]]
+    tests.code_one("ab", codes, kernels)
     assert codes.tolist() == [[1]]
 
 

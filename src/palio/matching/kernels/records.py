@@ -166,7 +166,7 @@ class RecentBatch(NamedTuple):
 
 
 ANY_CHARACTER: Final = -1
-"""Among the bytes of a pattern: one character, of however many bytes."""
+"""Among the bytes of a run: one character, of however many bytes."""
 
 OPEN_START: Final = 1
 OPEN_END: Final = 2
@@ -184,19 +184,19 @@ HASH_FACTOR: Final = 0x9E3779B97F4A7C15
 class TextPatterns(NamedTuple):
     """Patterns, each with the slot that it decides, and the tables of their anchors.
 
-    `pieces` are the bytes of all runs; pattern p has the runs `runs[p] : runs[p + 1]`. A key of the
-    hash table (0 if there is none) has the patterns `members[starts[entry] : starts[entry + 1]]`.
+    Pattern p has the program `programs[starts[p] : starts[p + 1]]`: where it is open, and each of
+    its runs with its length before it; the last run comes first if the text ends with it. A key of
+    the hash table (0 if there is none) has an entry e, which has the patterns
+    `members[member_offsets[e] : member_offsets[e + 1]]`.
     """
 
-    pieces: npt.NDArray[np.int16]
-    piece_offsets: Integers
-    runs: Integers
-    opens: Integers
+    programs: Integers
+    starts: Integers
     slots: Integers
     negated: Integers
     places: Integers
-    keys: npt.NDArray[np.uint64]
+    keys: Words
     entries: Integers
-    starts: Integers
+    member_offsets: Integers
     members: Integers
     free: Integers

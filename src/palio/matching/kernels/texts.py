@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from numba import uint64 as word
+from numba.np.numpy_support import carray
 
 from palio.matching.kernels.jit import compiled, inlined
 from palio.matching.kernels.records import (
@@ -27,51 +28,61 @@ from palio.matching.kernels.records import (
     OPEN_START,
     TextPatterns,
 )
-from palio.matching.kernels.simd import array_at
+from palio.matching.kernels.simd import array_at, pointer_to
 
-__all__ = ["code_texts"]
+__all__ = ["code_text", "code_texts"]
 
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
 
 _FACTOR = np.uint64(HASH_FACTOR)
+_ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _HALF = np.uint64(32)
+_TOP = np.uint64(63)
 _CONTINUES, _TOP_BITS = 0x80, 0xC0
+
+_PATIENCE = 64
+"""A run is tried place by place until it has cost so many bytes more..."""
+
+_SHARE = 4
+"""...than so many for each place: most texts need little more than one."""
 
 
 @inlined
 def _patterns_at(tables: Any) -> Any:
     return TextPatterns(
-        array_at(tables, 0, np.int16),
+        array_at(tables, 0, np.int32),
         array_at(tables, 1, np.int32),
         array_at(tables, 2, np.int32),
         array_at(tables, 3, np.int32),
-        array_at(tables, 4, np.int32),
-        array_at(tables, 5, np.int32),
-        array_at(tables, 6, np.int32).reshape(-1, 2),
-        array_at(tables, 7, np.uint64),
+        array_at(tables, 4, np.int32).reshape(-1, 2),
+        array_at(tables, 5, np.uint64),
+        array_at(tables, 6, np.int32),
+        array_at(tables, 7, np.int32),
         array_at(tables, 8, np.int32),
         array_at(tables, 9, np.int32),
-        array_at(tables, 10, np.int32),
-        array_at(tables, 11, np.int32),
     )
 
 
 @inlined
-def _fits_from(patterns: Any, run: Any, data: Any, at: Any, limit: Any) -> Any:
-    """Where a run ends that begins at a place; -1 if it does not stand there."""
-    for place in range(patterns.piece_offsets[run], patterns.piece_offsets[run + 1]):
+def _fits_from(programs: Any, first: Any, beyond: Any, data: Any, at: Any, limit: Any) -> Any:
+    """Where a run ends that begins at a place; if it does not stand there, how many of its bytes
+    were compared, as a negative number.
+    """
+    for place in range(first, beyond):
         if at >= limit:
-            return -1
-        wanted = patterns.pieces[place]
+            return first - place - 1
+        wanted = programs[place]
         if wanted != ANY_CHARACTER:
             if data[at] != wanted:
-                return -1
+                return first - place - 1
             at += 1
         else:
             if data[at] & _TOP_BITS == _CONTINUES:
-                return -1
+                return first - place - 1
             at += 1
             while at < limit and data[at] & _TOP_BITS == _CONTINUES:
                 at += 1
@@ -79,13 +90,13 @@ def _fits_from(patterns: Any, run: Any, data: Any, at: Any, limit: Any) -> Any:
 
 
 @inlined
-def _fits_until(patterns: Any, run: Any, data: Any, start: Any, at: Any) -> Any:
+def _fits_until(programs: Any, first: Any, beyond: Any, data: Any, start: Any, at: Any) -> Any:
     """Where a run begins that ends at a place; -1 if it does not stand there."""
-    for place in range(patterns.piece_offsets[run + 1] - 1, patterns.piece_offsets[run] - 1, -1):
+    for place in range(beyond - 1, first - 1, -1):
         if at <= start:
             return -1
         at -= 1
-        wanted = patterns.pieces[place]
+        wanted = programs[place]
         if wanted != ANY_CHARACTER:
             if data[at] != wanted:
                 return -1
@@ -96,69 +107,143 @@ def _fits_until(patterns: Any, run: Any, data: Any, start: Any, at: Any) -> Any:
 
 
 @inlined
-def _fits(patterns: Any, pattern: Any, data: Any, low: Any, high: Any) -> Any:
-    """Whether the text between two places fits a pattern: its ends first, which mostly decide."""
-    run, last = patterns.runs[pattern], patterns.runs[pattern + 1]
-    opens = patterns.opens[pattern]
-    if not opens & OPEN_START:
-        low = _fits_from(patterns, run, data, low, high)
-        run += 1
-        if low < 0 or (run == last and not opens & OPEN_END):
-            return low == high
-    if run < last and not opens & OPEN_END:
-        last -= 1
-        high = _fits_until(patterns, last, data, low, high)
-        if high < 0:
-            return False
-    while run < last:
-        end = -1
-        while low < high and end < 0:
-            end = _fits_from(patterns, run, data, low, high)
-            low += 1
-        if end < 0:
-            return False
-        low = end
-        run += 1
-    return True
+def _first_end(programs: Any, first: Any, beyond: Any, data: Any, at: Any, limit: Any) -> Any:
+    """Where a run ends at the first place where it stands; negative if it stands nowhere."""
+    end, left = -1, _PATIENCE
+    while end < 0 <= left and at + beyond - first <= limit:
+        end = _fits_from(programs, first, beyond, data, at, limit)
+        left += _SHARE + min(end, 0)
+        at += 1
+    return _end_in_time(programs[first:beyond], data, at, limit) if end < 0 and left < 0 else end
+
+
+@compiled
+def _end_in_time(run: Integers, data: Bytes, at: int, limit: int) -> int:
+    """`_first_end` in a time that any text and run keep to."""
+    if (run == ANY_CHARACTER).any():
+        return _end_of_characters(run, data, at, limit)
+    return _end_of_bytes(run, data, at, limit)
+
+
+@compiled
+def _end_of_bytes(wanted: Integers, data: Bytes, low: int, high: int) -> int:
+    """`_first_end` of a run without wildcards, in a time linear in run and text: what a text has of
+    the run so far is never compared again (Knuth, Morris and Pratt).
+    """
+    length = word(len(wanted))  # indices that are words need no look at their sign: half the time
+    borders = np.zeros(len(wanted) + 1, np.uint32)  # how much of n bytes they begin and end with
+    border = _ZERO
+    for place in range(_ONE, length):
+        while border and wanted[place] != wanted[border]:
+            border = word(borders[border])
+        if wanted[place] == wanted[border]:
+            border += _ONE
+        borders[place + _ONE] = border
+    matched = _ZERO
+    for at in range(word(low), word(high)):
+        byte = data[at]
+        while matched and byte != wanted[matched]:
+            matched = word(borders[matched])
+        if byte == wanted[matched]:
+            matched += _ONE
+            if matched == length:
+                return int(np.int64(at + _ONE))
+    return -1
+
+
+@compiled
+def _end_of_characters(wanted: Integers, data: Bytes, low: int, high: int) -> int:
+    """`_first_end` of a run with wildcards: a bit for each beginning of the run says whether the
+    text so far ends with it, so that a byte takes a step for each 64 of the run.
+    """
+    words = (len(wanted) + 63) // 64
+    admits, skips = np.zeros((256, words), np.uint64), np.zeros(words, np.uint64)
+    for place in range(len(wanted)):
+        bit = _ONE << word(place & 63)
+        if wanted[place] == ANY_CHARACTER:
+            skips[place >> 6] |= bit
+        else:
+            admits[wanted[place], place >> 6] |= bit
+    ended, last = np.zeros(words, np.uint64), word(len(wanted) - 1 & 63)
+    for at in range(word(low), word(high)):
+        byte, carry = word(data[at]), _ONE
+        continues = byte & word(_TOP_BITS) == word(_CONTINUES)
+        for place in range(word(words)):
+            before = ended[place]
+            moved = before << _ONE | carry
+            carry = before >> _TOP
+            ended[place] = moved & admits[byte, place]
+            ended[place] |= (before if continues else moved) & skips[place]
+        if ended[words - 1] >> last & _ONE:
+            end = np.int64(at + _ONE)
+            if wanted[len(wanted) - 1] == ANY_CHARACTER:
+                while end < high and data[end] & _TOP_BITS == _CONTINUES:
+                    end += 1
+            return int(end)
+    return -1
 
 
 @inlined
-def _entry_of(patterns: Any, data: Any, at: Any, place: Any) -> Any:
-    """The entry of the anchor that seems to stand at `at`; -1 if there is none."""
-    key = word(place + 1)
-    for step in range(patterns.places[place, 1]):
-        key = (key ^ word(data[at + step])) * _FACTOR
+def _fits(programs: Any, at: Any, end: Any, data: Any, low: Any, high: Any) -> Any:
+    """Whether the text between two places fits the pattern whose program is `at` to `end`: the ends
+    of the text first, which mostly decide.
+    """
+    opens = programs[at]
+    at += 1
+    if not opens & OPEN_END:
+        beyond = at + 1 + programs[at]
+        high = _fits_until(programs, at + 1, beyond, data, low, high)
+        at = beyond
+        if high < 0 or (at == end and not opens & OPEN_START):
+            return high == low
+    if not opens & OPEN_START:
+        beyond = at + 1 + programs[at]
+        low = _fits_from(programs, at + 1, beyond, data, low, high)
+        at = beyond
+    while low >= 0 and at < end:
+        beyond = at + 1 + programs[at]
+        low = _first_end(programs, at + 1, beyond, data, low, high)
+        at = beyond
+    return low >= 0
+
+
+@inlined
+def _entry_of(keys: Any, entries: Any, key: Any) -> Any:
+    """The entry of an anchor by its key; -1 if there is none."""
     key |= _ONE
-    mask = word(len(patterns.keys) - 1)
+    mask = word(len(keys) - 1)
     slot = (key >> _HALF) & mask
-    while patterns.keys[slot]:
-        if patterns.keys[slot] == key:
-            return patterns.entries[slot]
+    while keys[slot]:
+        if keys[slot] == key:
+            return entries[slot]
         slot = (slot + _ONE) & mask
     return -1
 
 
 @inlined
-def _try(patterns: Any, entry: Any, data: Any, low: Any, high: Any, found: Any, total: Any) -> Any:
-    """Add the patterns of an entry that a text fits; returns how many there are then."""
-    for member in range(patterns.starts[entry], patterns.starts[entry + 1]):
-        pattern = patterns.members[member]
+def _try(
+    some: Any, programs: Any, starts: Any, data: Any, low: Any, high: Any, found: Any, total: Any
+) -> Any:
+    """Add those of some patterns that a text fits; returns how many there are then."""
+    for pattern in some:
         found[total] = pattern
-        total += _fits(patterns, pattern, data, low, high)
+        total += _fits(programs, starts[pattern], starts[pattern + 1], data, low, high)
     return total
 
 
 @compiled
 def _found_in(
-    patterns: TextPatterns, data: npt.NDArray[np.uint8], offsets: Integers
+    patterns: TextPatterns, data: Bytes, offsets: Integers
 ) -> tuple[Longs, Integers, int]:
     """The patterns that text t fits, as `found[ends[t] : ends[t + 1]]`, and how many pairs were
     tried.
     """
-    count = len(patterns.slots)
+    programs, starts, count = patterns.programs, patterns.starts, len(patterns.slots)
+    keys, entries, free = patterns.keys, patterns.entries, patterns.free
+    members, member_offsets = patterns.members, patterns.member_offsets
     ends = np.zeros(len(offsets), np.int64)
     found = np.empty(2 * count + 16, np.int32)
-    seen = np.zeros(len(patterns.starts), np.int64)  # the last text that tried an entry
+    seen = np.zeros(len(member_offsets), np.int64)  # the last text that tried an entry
     total, tried = 0, 0
     for text in range(len(offsets) - 1):
         low, high = np.int64(offsets[text]), np.int64(offsets[text + 1])
@@ -166,37 +251,40 @@ def _found_in(
             larger = np.empty(2 * (total + count), np.int32)
             larger[:total] = found[:total]
             found = larger
-        for at in range(len(patterns.free)):
-            found[total] = patterns.free[at]
-            total += _fits(patterns, patterns.free[at], data, low, high)
-        tried += len(patterns.free)
+        total = _try(free, programs, starts, data, low, high, found, total)
+        tried += len(free)
         for place in range(len(patterns.places)):
-            where = patterns.places[place, 0]
-            first, last = low, high - patterns.places[place, 1]
+            where, length = patterns.places[place, 0], patterns.places[place, 1]
+            first, last = low, high - length
+            if first > last:
+                continue
             if where == AT_START:
-                last = min(last, low)
+                last = first
             elif where == AT_END:
-                first = max(first, last)
+                first = last
+            key, weight = _ZERO, _ONE
+            for at in range(first, first + length):
+                key, weight = (key + word(data[at])) * _FACTOR, weight * _FACTOR
             for at in range(first, last + 1):
-                entry = _entry_of(patterns, data, at, place)
+                entry = _entry_of(keys, entries, key + word(place + 1) * weight)
                 if entry >= 0 and seen[entry] <= text:
                     seen[entry] = text + 1
-                    tried += patterns.starts[entry + 1] - patterns.starts[entry]
-                    total = _try(patterns, entry, data, low, high, found, total)
+                    some = members[member_offsets[entry] : member_offsets[entry + 1]]
+                    total = _try(some, programs, starts, data, low, high, found, total)
+                    tried += len(some)
+                if at < last:
+                    gone = word(data[at]) * weight
+                    key = (key + word(data[at + length]) - gone) * _FACTOR
         ends[text + 1] = total
     return ends, found, tried
 
 
 @compiled
-def code_texts(tables: Longs, texts: Longs, rows: Integers, codes: Integers) -> int:
-    """Set the codes of the slots that patterns decide: 1 where the text of a row (-1 if it has
-    none) fits, or does not if the pattern is negated. Returns how many pairs were tried.
-
-    `tables` are the addresses of `TextPatterns`, `texts` those of Arrow's offsets and bytes.
-    """
-    patterns = _patterns_at(tables)
+def _code(
+    patterns: TextPatterns, data: Bytes, offsets: Integers, rows: Integers, codes: Integers
+) -> int:
+    """See `code_texts`."""
     slots, negated = patterns.slots, patterns.negated
-    offsets, data = array_at(texts, 0, np.int32), array_at(texts, 1, np.uint8)
     ends, found, tried = _found_in(patterns, data, offsets)
     for pattern in range(len(slots)):
         if negated[pattern]:
@@ -207,3 +295,22 @@ def code_texts(tables: Longs, texts: Longs, rows: Integers, codes: Integers) -> 
             for at in range(ends[rows[row]], ends[rows[row] + 1]):
                 codes[slots[found[at]], row] = not negated[found[at]]
     return tried
+
+
+@compiled
+def code_texts(tables: Longs, texts: Longs, rows: Integers, codes: Integers) -> int:
+    """Set the codes of the slots that patterns decide: 1 where the text of a row (-1 if it has
+    none) fits, or does not if the pattern is negated. Returns how many pairs were tried.
+
+    `tables` are the addresses of `TextPatterns`, `texts` those of Arrow's offsets and bytes.
+    """
+    offsets, data = array_at(texts, 0, np.int32), array_at(texts, 1, np.uint8)
+    return _code(_patterns_at(tables), data, offsets, rows, codes)
+
+
+@compiled
+def code_text(tables: Longs, address: int, size: int, codes: Integers) -> int:
+    """`code_texts` for one event, whose text is at an address."""
+    data = carray(pointer_to(word(address)), (size,), np.uint8)
+    offsets = np.array([0, size], np.int32)
+    return _code(_patterns_at(tables), data, offsets, np.zeros(1, np.int32), codes)
