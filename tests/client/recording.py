@@ -23,8 +23,9 @@ class Recording:
 
     def check_usable(self) -> None: ...
 
-    def subscribe(self, wanted: Announced) -> Told:
-        self.told.append(("subscribe", wanted.number, str(wanted.what), dict(wanted.values)))
+    def subscribe(self, wanted: Announced, text: str) -> Told:
+        text = text or str(wanted.what)
+        self.told.append(("subscribe", wanted.number, text, dict(wanted.values)))
         return self.answer
 
     def update(self, wanted: Announced, changed: Mapping[str, Any]) -> Told:

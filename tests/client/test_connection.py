@@ -994,3 +994,16 @@ def test_a_client_of_single_events_imports_neither_kernels_nor_pandas() -> None:
     modules = set(done.stdout.split())
     assert {"pyarrow", "palio.matching.index"} <= modules
     assert not modules & {"lark", "numba", "pandas", "pyarrow.compute", "pyarrow.parquet", "typer"}
+
+
+@in_virtual_time
+async def test_the_broker_reads_the_text_that_the_application_gave() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        heard = await client.subscribe("  x >\n :low AND name LIKE 'a%'", low=1)
+        written = await client.subscribe(palio.parse("x = 5"))
+        entries = {each["filter"] for each in await client.catalogue()}
+        assert entries == {str(heard.filter), "x = 5"}
+        await (await net.connect("b1")).publish([{"x": 2, "name": "ab"}, {"x": 5}])
+        assert plain([await heard.receive()]) == [{"x": 2, "name": "ab"}]
+        assert plain([await written.receive()]) == [{"x": 5}]

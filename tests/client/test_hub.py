@@ -37,8 +37,8 @@ class Refusing(Recording):
         super().__init__()
         self.answers: list[asyncio.Future[None]] = []
 
-    def subscribe(self, wanted: Announced) -> Told:
-        super().subscribe(wanted)
+    def subscribe(self, wanted: Announced, text: str) -> Told:
+        super().subscribe(wanted, text)
         answer = asyncio.get_running_loop().create_future()
         delay = 0.001 * wanted.number
         error = NotPermitted(f"not {wanted.number}")

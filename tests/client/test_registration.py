@@ -61,6 +61,13 @@ async def test_the_answer_of_the_upstream_is_what_a_change_returns() -> None:
     assert heard.update(heard.changed({"low": 1})) is upstream.answer
 
 
+def test_the_upstream_is_given_the_text_that_a_filter_was_read_from() -> None:
+    upstream, _, heard = registered("y = 1 AND x > 1")
+    heard.announce("y = 1 AND  x > 1")
+    heard.announce()
+    assert [text for _, _, text, _ in upstream.told] == ["y = 1 AND  x > 1", "x > 1 AND y = 1"]
+
+
 def test_what_does_not_change_is_not_told() -> None:
     upstream, _, heard = registered("x > :low", low=0)
     assert heard.update(heard.values) is None

@@ -116,3 +116,28 @@ def test_other_values_for_some_parameters() -> None:
     partial = Table.of([1], SKELETON, {"low": [1], "y": [None]}).subscription(0)
     with pytest.raises(InvalidBinding, match="filter 1 has no parameter :y"):
         partial.rebound(1, {"y": 5})
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("x > 1 AND x <= 2.5 AND y = 3", (2.5, 1, 3)),
+        ("TRUE", ()),
+        ("x != 1", None),
+        ("x = 'a'", None),
+        ("x = 1 AND y = TRUE", None),
+        ("x IN (1, 2)", None),
+        ("EXISTS x", None),
+        ("x = 1 OR y = 2", None),
+        ("x = 1 AND y > z", None),
+        ("FALSE", None),
+    ],
+)
+def test_constants_are_compared_as_the_recipe_says(
+    text: str, numbers: tuple[float, ...] | None
+) -> None:
+    filter = parsed(text)
+    recipe = recipe_of(filter)
+    found = Subscription(filter, {}, 0).comparisons
+    assert found == (recipe.fixed if recipe.plain else None)
+    assert (None if found is None else found[1]) == numbers

@@ -195,9 +195,9 @@ class BrokerUpstream:
         self.deadlines.watch(told, _unanswered(request), self.deadlines.seconds)
         return told
 
-    def subscribe(self, wanted: Announced) -> Told:
-        """See `Upstream`."""
-        return self.ask(_description(wanted))
+    def subscribe(self, wanted: Announced, text: str) -> Told:
+        """See `Upstream`. The broker reads the same text, which then need not be written."""
+        return self.ask(_description(wanted, text))
 
     def update(self, wanted: Announced, changed: Bindings) -> Told:
         """See `Upstream`."""
@@ -378,9 +378,10 @@ def _unanswered(request: Request) -> str:
     return "ask again"
 
 
-def _description(wanted: Announced) -> Subscribe:
+def _description(wanted: Announced, text: str = "") -> Subscribe:
     """A subscription as it is now, as its broker must know it."""
-    text, values = _text(wanted.what), dict(wanted.values)
+    text = text or _text(wanted.what)
+    values = wanted.values and dict(wanted.values)
     return Subscribe(0, wanted.number, text, values, wanted.durable, wanted.lease_s)
 
 

@@ -321,7 +321,8 @@ class Client(Hub[BrokerUpstream]):
             option = "lease_s" if lease_s else "acknowledge"
             raise InvalidInput(f"{option}= is for durable subscriptions; give durable= a name")
         options = SubscriptionOptions(on_gap, wait_s, durable, lease_s, acknowledge == "automatic")
-        return await self._subscribed(what, given, capacity, options)
+        text = filter if isinstance(filter, str) and isinstance(what, Filter) else ""
+        return await self._subscribed(what, given, capacity, options, text)
 
     def _check_durable(self, durable: str) -> None:
         check_name(durable, "a durable subscription")

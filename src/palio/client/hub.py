@@ -44,14 +44,21 @@ class Hub(Generic[AnyUpstream]):
         self._closed = False
 
     async def _subscribed(
-        self, what: Filter | Pattern, values: Bindings, capacity: int, options: SubscriptionOptions
+        self,
+        what: Filter | Pattern,
+        values: Bindings,
+        capacity: int,
+        options: SubscriptionOptions,
+        text: str = "",
     ) -> Subscription:
-        """A new subscription once it is in force; gone again if it is refused."""
+        """A new subscription once it is in force; gone again if it is refused. `text` is what its
+        filter was read from, if it was.
+        """
         self._check_open()
         check_on_gap(options.on_gap)
         registration = self._dispatcher.register(what, values, DeliveryQueue(capacity), options)
         try:
-            told = registration.announce()
+            told = registration.announce(text)
             if told is not None:
                 await told
         except BaseException:

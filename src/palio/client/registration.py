@@ -11,10 +11,11 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
+
+import msgspec
 
 from palio.client.answering import log_refusal
 from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
@@ -40,9 +41,10 @@ KEPT_GAPS: Final = 1_000
 """Gaps that a subscription remembers; `lost` counts all events of all gaps."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionOptions:
-    """What a subscription was made with, besides filter, values and queue."""
+class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
+    """What a subscription was made with, besides filter, values and queue. It is let go at once, so
+    the garbage collector need not visit it.
+    """
 
     on_gap: Callable[[Gap], None] | None = None
     reorder_s: float | None = 0.0
@@ -104,9 +106,9 @@ class Registration:
 
     # --- changes ---
 
-    def announce(self) -> Told:
-        """Tell the upstream of a new subscription."""
-        return self._upstream.subscribe(self)
+    def announce(self, text: str = "") -> Told:
+        """Tell the upstream of a new subscription, whose filter was read from a text, if any."""
+        return self._upstream.subscribe(self, text)
 
     def changed(self, values: Bindings) -> dict[str, Any]:
         """All values with some of them changed, refused if the filter cannot use them."""

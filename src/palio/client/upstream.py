@@ -43,8 +43,8 @@ class Upstream(Protocol):
     def check_usable(self) -> None:
         """Refuse what can never be connected again."""
 
-    def subscribe(self, wanted: Announced, /) -> Told:
-        """A subscription is new."""
+    def subscribe(self, wanted: Announced, text: str, /) -> Told:
+        """A subscription is new. Its filter was read from a text, or that is empty."""
 
     def update(self, wanted: Announced, changed: Bindings, /) -> Told:
         """Some parameters have other values."""
@@ -74,7 +74,7 @@ class LocalUpstream:
     def check_usable(self) -> None:
         """See `Upstream`."""
 
-    def subscribe(self, _wanted: Announced) -> Told:
+    def subscribe(self, _wanted: Announced, _text: str) -> Told:
         """See `Upstream`."""
         return None
 

@@ -77,7 +77,7 @@ def admission_of(subscription: Subscription) -> Admission:
 
 def scans_of(subscription: Subscription) -> frozenset[Scan]:
     """The tests of a filter that are tried on every text."""
-    if not recipe_of(subscription.skeleton).tests_texts:
+    if subscription.comparisons is not None or not recipe_of(subscription.skeleton).tests_texts:
         return frozenset()
     return frozenset(
         (name, test)

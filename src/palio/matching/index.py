@@ -103,11 +103,12 @@ class Index:
         destination = key if destination is None else destination
         if not (INT64_MIN <= key <= INT64_MAX and INT64_MIN <= destination <= INT64_MAX):
             raise InvalidInput(f"key {key} and its destination must be 64-bit integers")
-        given = dict(values)
-        numeric = recipe_of(filter).numeric
-        is_plain = given.keys() == numeric.keys() == filter.variables
-        if not is_plain or not all(map(is_number, given.values())):
-            filter.bind(values)  # refuses a missing or unusable value before anything changes
+        given = dict(values) if values else NO_VALUES
+        if values or filter.variables:
+            numeric = recipe_of(filter).numeric
+            is_plain = given.keys() == numeric.keys() == filter.variables
+            if not is_plain or not all(map(is_number, given.values())):
+                filter.bind(values)  # refuses a missing or unusable value before anything changes
         subscription = Subscription(filter, given, destination)
         self._admit(scans_of(subscription))
         self._subscriptions[key] = subscription

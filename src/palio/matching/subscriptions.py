@@ -109,6 +109,19 @@ def _comparisons(pairs: Iterable[tuple[Use, int | float]]) -> Comparisons:
     return _shared(tuple([use for use, _ in pairs])), tuple([number for _, number in pairs])
 
 
+def _constant_comparisons(filter: Filter) -> Comparisons | None:
+    """A filter without parameters as comparisons with numbers, if it is nothing else."""
+    if len(filter.conjunctions) != 1 or filter.conjunctions[0].residuals:
+        return None
+    pairs: list[tuple[Use, int | float]] = []
+    for each in filter.conjunctions[0].constraints:
+        value: Any = each.operand.value if isinstance(each.operand, Literal) else None
+        if each.op not in RANGES or each.ignore_case or not is_number(value):
+            return None
+        pairs.append(((each.name, each.op), value))
+    return _comparisons(pairs)
+
+
 @lru_cache(maxsize=4096)
 def _shared(uses: tuple[Use, ...]) -> tuple[Use, ...]:
     """The one object for all filters that compare the same: the garbage collector visits each."""
@@ -157,6 +170,8 @@ class Subscription:
         return known
 
     def _compared(self) -> Comparisons | None:
+        if not self.skeleton.variables:  # which is no shape of others: nobody asks for it again
+            return _constant_comparisons(self.skeleton)
         recipe = recipe_of(self.skeleton)
         if not recipe.plain or not all(map(is_number, self.values.values())):
             return None
