@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import sys
 from collections.abc import Callable
 from types import FrameType
 
 import pytest
+from hypothesis import given
 
 from palio.model.events import to_batch
 from palio.model.parcels import Parcel
@@ -29,6 +32,8 @@ from palio.protocol.messages import (
     Subscribe,
 )
 from palio.routing.acyclic import Acyclic
+from palio.testing import Network, run
+from tests import strategies as our
 
 AT = Moment(0.0, 1)
 CLIENT, FIRST_LINK = 1, 10
@@ -172,6 +177,28 @@ def test_nothing_is_kept_for_a_session_that_ends_while_it_settles() -> None:
     broker = Broker(neighbours=1)  # which never answers
     for id in range(3):
         broker.receive(Settle(id))
-    assert len(broker.node._core._waves) == 3
+    assert len(broker.node._core._waves) == 6  # each asks the registry, and then the tables
     broker.receive(Bye("closed"))
     assert not broker.node._core._waves
+
+
+async def hear_while_the_network_forms(seed: int) -> None:
+    rng = random.Random(seed)
+    async with Network(rng.choice(("line:3", "line:5", "star:5", "tree:7", "ring:4"))) as net:
+        for edge in net.topology.edges:
+            net.delay(*edge, rng.choice((0.001, 0.04, 0.12)))
+        await asyncio.sleep(rng.choice((0.0, 0.05, 0.1, 0.2)))
+        heard = await (await net.connect(rng.choice(net.topology.brokers))).subscribe("EXISTS n")
+        await heard.settled()
+        publishers = [await net.connect(broker) for broker in net.topology.brokers]
+        for number in range(10):
+            for each in publishers:
+                await each.publish({"n": number})
+        await asyncio.sleep(1)
+        assert (heard.waiting, list(heard.gaps)) == (10 * len(publishers), [])
+
+
+@our.examples(40)
+@given(our.SEEDS)
+def test_what_is_settled_while_links_come_into_use_is_in_force_beyond_them(seed: int) -> None:
+    run(asyncio.wait_for(hear_while_the_network_forms(seed), 600))

@@ -167,10 +167,18 @@ class Core:
             del session.waves[wave]
             session.say(self.out, Done(id, unreached))
 
+        def in_view(unreached: tuple[str, ...]) -> None:
+            """Ask the tables only now: while the registry waited, links may have come into use,
+            and what is under way on these is theirs to answer for.
+            """
+            del session.waves[view]
+            self._answered(wave, unreached)
+            self.route(self.router.receive(session.peer, Batch((), wave=wave)))
+
         wave = self._begin_wave(_Wave(3, done))
-        session.waves[wave] = None
-        self.durability.registry.settle(wave)
-        self.route(self.router.receive(session.peer, Batch((), wave=wave)))
+        view = self._begin_wave(_Wave(1, in_view))
+        session.waves.update({wave: None, view: None})
+        self.durability.registry.settle(view)
 
         def on_disk(_reason: str = "") -> None:
             """What could not be written was refused by itself."""
