@@ -59,6 +59,7 @@ from palio.protocol.messages import (
     Seen,
     Settle,
     Subscribe,
+    SubscribeAll,
     Took,
     Unadvertise,
     Unsubscribe,
@@ -85,6 +86,7 @@ PLAIN: Final = Parcel("", pa.record_batch({"x": [1, 2, 3], "s": ["a", None, "b"]
 FROM_CLIENTS: Final[tuple[Message, ...]] = (
     Subscribe(1, 1, "x > :y AND s LIKE 'a%'", {"y": 0}),
     Subscribe(2, 2, "x >= 0", durable="d", lease_s=60.0),
+    SubscribeAll((Subscribe(11, 3, "x > 8"), Subscribe(12, 4, "x > 9"))),
     Update(3, 1, {"y": 3}),
     Replace(4, 1, "x < 5 OR EXISTS s"),
     Advertise(5, 1, "x >= 0"),
