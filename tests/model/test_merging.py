@@ -7,6 +7,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 import palio
+from palio.errors import InvalidFilter
 from palio.model.domains import of_spans
 from palio.model.filters import FALSE, TRUE, Conjunction, Filter
 from palio.model.merging import constraints_of, merge, merged
@@ -117,6 +118,13 @@ def test_the_roots(texts: list[str], expected: list[str]) -> None:
 def test_spans_as_constraints(spans: object, expected: list[str] | None) -> None:
     found = constraints_of("n", of_spans(Kind.NUMBER, spans))  # type: ignore[arg-type]  # spans
     assert (None if found is None else [str(each) for each in found]) == expected
+
+
+def test_what_is_no_filter_is_not_merged() -> None:
+    pattern = palio.parse("n = 1 THEN n = 2")
+    for wrong in ([pattern], "n = 1"):
+        with pytest.raises(InvalidFilter, match="a Filter is needed here, not a"):
+            merge(wrong)  # type: ignore[arg-type]  # the mistake
 
 
 def test_the_public_name_is_this_one() -> None:

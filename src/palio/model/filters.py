@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from palio.errors import InvalidFilter
 from palio.model.binding import unbound
 from palio.model.canonical import Clause, absorbed, conjunction_key, gathered, spread
 from palio.model.conjunctions import Conjunction
@@ -35,6 +36,7 @@ __all__ = [
     "Constraint",
     "Filter",
     "Residual",
+    "checked_filter",
     "domain_of",
     "reduce",
 ]
@@ -242,3 +244,13 @@ def _with_lists(conjunctions: list[Conjunction]) -> list[Conjunction]:
         return conjunctions
     rest = [each for each in conjunctions if len(each.constraints) != 1 or each.residuals]
     return [Conjunction((each,)) for each in gathered(lone, Op.EQ, Op.IN)] + rest
+
+
+def checked_filter(given: object) -> Filter:
+    """The filter that was handed in; anything else, a pattern above all, is refused.
+
+    A pattern has no relation to another: a wider one takes other events first.
+    """
+    if isinstance(given, Filter):
+        return given
+    raise InvalidFilter(f"a Filter is needed here, not a {type(given).__name__}")

@@ -21,7 +21,7 @@ from palio.model.domains import (
     prefix_spans,
 )
 from palio.model.effort import Effort
-from palio.model.filters import Conjunction, Constraint, Filter
+from palio.model.filters import Conjunction, Constraint, Filter, checked_filter
 from palio.model.limits import MAX_IN_VALUES
 from palio.model.operators import Op
 from palio.model.values import TOP, Kind, from_coordinate, lowest, successor
@@ -38,7 +38,8 @@ def merge(filters: Iterable[Filter]) -> Filter:
     ... )
     'a = 1 AND p < 9'
     """
-    return Filter.of(merged([each for one in filters for each in one.conjunctions]))
+    checked = map(checked_filter, filters)
+    return Filter.of(merged([each for one in checked for each in one.conjunctions]))
 
 
 def merged(conjunctions: Iterable[Conjunction], effort: Effort | None = None) -> list[Conjunction]:

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palio.errors import InvalidFilter
 from palio.model.advertisements import Advertisement, Alternative, checked_advertisement
 from palio.model.domains import PRESENT, Domain
 from palio.model.effort import Effort
 from palio.model.events import is_system_name
-from palio.model.filters import Conjunction, Filter
+from palio.model.filters import Conjunction, Filter, checked_filter
 from palio.model.merging import merged
 from palio.model.values import NO_VALUES, Bindings
 
@@ -40,8 +39,8 @@ def covers(
     >>> palio.covers(palio.parse("price < 10"), palio.parse("price < 5 AND symbol = 'IBM'"))
     True
     """
-    general = _filter(general).bind(general_values or NO_VALUES)
-    specific = _filter(specific).bind(specific_values or NO_VALUES)
+    general = checked_filter(general).bind(general_values or NO_VALUES)
+    specific = checked_filter(specific).bind(specific_values or NO_VALUES)
     if general == specific:
         return True
     effort = Effort()
@@ -137,19 +136,13 @@ def overlaps(
     False
     """
     announcing = checked_advertisement(advertisement)
-    hearing = _filter(subscription).bind(subscription_values or NO_VALUES)
+    hearing = checked_filter(subscription).bind(subscription_values or NO_VALUES)
     effort = Effort()
     return any(
         _may_meet(one.domains, other, open, effort)
         for one in announcing.alternatives
         for other in hearing.conjunctions
     )
-
-
-def _filter(given: object) -> Filter:
-    if isinstance(given, Filter):
-        return given
-    raise InvalidFilter(f"a Filter is needed here, not a {type(given).__name__}")
 
 
 def _may_meet(
