@@ -12,7 +12,8 @@ caller can decide by type; the details are attributes, so that a program need no
     │   ├── InvalidConfiguration    a setting that is unknown, or has no such value
     │   ├── FileDamaged             a saved file that is not what was written
     │   ├── UnsafeFile              a link where none may be, a secret that others may read
-    │   └── LimitExceeded           anything larger than a named limit
+    │   ├── LimitExceeded           anything larger than a named limit
+    │   └── NotSupported            what the routing of these brokers has no meaning for
     ├── NotAuthenticated            a token or certificate that proves nothing
     ├── NotPermitted                beyond what the principal was granted
     ├── Unreachable                 no broker answers, or the connection was lost for good
@@ -42,6 +43,7 @@ __all__ = [
     "NotAuthenticated",
     "NotPermitted",
     "NotStored",
+    "NotSupported",
     "PalioError",
     "ParseError",
     "Unreachable",
@@ -141,6 +143,10 @@ class LimitExceeded(InvalidInput):
         self.actual = actual
         found = "" if actual is None else f" ({actual} found)"
         super().__init__(f"{what} exceeds {limit} = {maximum}{found}; make it smaller or split it")
+
+
+class NotSupported(InvalidInput):
+    """The routing algorithm of the brokers does not do this; the message names those that do."""
 
 
 class NotAuthenticated(PalioError):

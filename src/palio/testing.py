@@ -21,6 +21,8 @@ from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
 from typing import Any, Final, Self, TypeVar
 
+from msgspec.structs import replace
+
 import palio.client.connection
 from palio.client.connection import Client
 from palio.client.transport import Dial, Ear, Wire
@@ -33,7 +35,7 @@ from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.protocol.messages import Message
-from palio.routing.general import General
+from palio.routing.algorithms import Algorithm, GraphKind, find_algorithm
 from palio.routing.protocol import Router
 from palio.simulation.agenda import US, Action
 from palio.simulation.cluster import Cluster
@@ -95,7 +97,8 @@ class Network:
 
     `topology` is a text such as `line:3`, `ring:4`, `star:5`, `tree:7` or `grid:2x3`, or a
     `simulation.Topology`; brokers are called `b1`, `b2` and so on. Everything takes `delay_s` on
-    every link, and a journal takes `disk_s` to have written.
+    every link, and a journal takes `disk_s` to have written. `routing` is the name of one of
+    `palio.routing.algorithms`; in a hierarchy a link's first end is above the second.
 
     >>> async def main() -> dict[str, object]:
     ...     async with Network("line:3") as net:
@@ -116,25 +119,33 @@ class Network:
         disk_s: float = 0.001,
         settings: Settings | None = None,
         authority: Authority | None = None,
-        router: Callable[[str], Router] = General,
+        routing: str | Algorithm = "general",
         matcher: Callable[[], Matcher] = Reference,
         seed: int = 1,
     ) -> None:
         if isinstance(topology, str):
             topology = parse_topology(topology, Randomness(seed))
+        algorithm = find_algorithm(routing) if isinstance(routing, str) else routing
+        _check_shape(algorithm, topology)
         self.topology = topology
         self._agenda = _LoopAgenda()
         self._cluster = Cluster(
             self._agenda,
-            settings=settings,
+            settings=replace(settings or Settings(), routing=algorithm.name),
             latency_s=delay_s,
             sync_s=disk_s,
             epoch_us=DAWN_US,
             matcher=matcher,
             doors=Doors(authority=lambda _: authority or OpenAuthority()),
         )
+        parents = {below: above for above, below in topology.edges}
+
+        def new_router(name: str) -> Router:
+            return algorithm.new(name, life=self._cluster.wall_us)
+
         for name in topology.brokers:
-            self._cluster.install(name, router, Disk())
+            parent = parents.get(name, "") if algorithm.has_parents else ""
+            self._cluster.install(name, new_router, Disk(), parent)
         for edge in topology.edges:
             self._cluster.connect(*edge)
         self._matcher = matcher
@@ -286,6 +297,14 @@ class Network:
             listed = ", ".join(self.topology.brokers)
             raise InvalidInput(f"there is no broker {broker!r}; there are {listed}")
         return broker
+
+
+def _check_shape(algorithm: Algorithm, topology: Topology) -> None:
+    """Refuse a network that an algorithm is not for: it would deliver nothing."""
+    if algorithm.graph is GraphKind.ALONE and len(topology.brokers) > 1:
+        raise InvalidInput(f"{algorithm.name} is for one broker; make the topology line:1")
+    if algorithm.graph is GraphKind.TREE and not topology.is_tree:
+        raise InvalidInput(f"{algorithm.name} needs a tree; choose general, or another topology")
 
 
 class _Wire:

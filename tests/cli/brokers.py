@@ -28,13 +28,14 @@ def broker(
     *peers: str,
     peer_grace_s: float = PEER_GRACE_S,
     keys: Path | None = None,
+    routing: str = "general",
 ) -> Iterator[str]:
     """A broker on a free port; its address. With `keys` it wants tokens."""
     started, addresses = threading.Event(), list[str]()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
     configuration = Configuration(
-        broker=Broker(name=name, data_dir="" if data is None else str(data)),
+        broker=Broker(name=name, data_dir="" if data is None else str(data), routing=routing),
         listen=Listen(port=0),
         auth=Auth(keys="" if keys is None else str(keys)),
         peers=Peers(urls=peers),

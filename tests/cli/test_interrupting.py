@@ -44,7 +44,15 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 @contextmanager
 def served(data: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A broker as a process, and its address."""
-    arguments = ("--listen", "127.0.0.1:0", "--data", str(data), "--json")
+    arguments = (
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        str(data),
+        "--routing",
+        "advertised",
+        "--json",
+    )
     with started("serve", *arguments) as process:
         assert process.stdout is not None
         told = json.loads(process.stdout.readline())

@@ -9,7 +9,8 @@ import pytest
 
 from palio.cli import simulate as simulate_module
 from palio.cli.simulate import table
-from palio.simulation.scenario import ROUTINGS, simulate
+from palio.routing.algorithms import ALGORITHMS
+from palio.simulation.scenario import simulate
 from tests.cli.helpers import Palio
 
 RING: Final = ["simulate", "--topology", "ring:12", "--routing", "general", "--seed", "7"]
@@ -37,7 +38,7 @@ def test_another_seed_is_another_run(palio: Palio) -> None:
 
 
 def test_patterns_are_counted(palio: Palio) -> None:
-    words = ("--topology", "tree:7", "--routing", "patterns", "--patterns", "4")
+    words = ("--topology", "tree:7", "--routing", "advertised", "--patterns", "4")
     found = palio("simulate", *words, "--json").document
     assert found["composites"] > 0
     assert "occurrences of patterns" in palio("simulate", *words).out
@@ -67,11 +68,17 @@ def test_a_trace_that_cannot_be_written_is_refused(palio: Palio, tmp_path: Path)
     ("words", "problem"),
     [
         (["--topology", "moon:5"], "'moon:5' is no topology; write a shape of grid, line,"),
-        (["--routing", "magic"], "choose one of acyclic, advertised, flooded, general"),
-        (["--routing", "acyclic"], "acyclic needs a tree and ring:12 has cycles; choose general"),
-        (["--routing", "patterns"], "choose general-patterns"),
-        (["--patterns", "1"], "general matches no patterns; choose general-patterns or patterns"),
-        (["--routing", "general-patterns", "--patterns", "21"], "at most every client, 20"),
+        (["--routing", "magic"], "choose one of general, general-advertised"),
+        (
+            ["--routing", "acyclic"],
+            "acyclic needs a tree and ring:12 has cycles; choose general, source-trees",
+        ),
+        (["--routing", "advertised"], "choose general-advertised"),
+        (
+            ["--patterns", "1"],
+            "general assembles no patterns; choose general-advertised or advertised",
+        ),
+        (["--routing", "general-advertised", "--patterns", "21"], "at most every client, 20"),
         (["--clients", "0"], "greater than or equal to 1"),
         (["--events", "-1"], "greater than or equal to 0"),
     ],
@@ -90,7 +97,7 @@ def test_bad_input_as_json(palio: Palio) -> None:
 
 def test_help_names_every_topology_and_every_algorithm(palio: Palio) -> None:
     text = palio("simulate", "--help").out.replace("-\n", "-")
-    for name in ROUTINGS:
+    for name in ALGORITHMS:
         assert name in text
     for shape in ("line", "star", "ring", "tree", "grid", "random-tree", "random", "transit-stub"):
         assert f"{shape}:" in text

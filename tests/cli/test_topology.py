@@ -157,7 +157,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     """A broker that wants tokens, and the key that signs them."""
     key = tmp_path_factory.mktemp("keys") / "signing"
     create_key(key)
-    with broker("b1", tmp_path_factory.mktemp("guarded"), keys=key.with_name("signing.pub")) as url:
+    data = tmp_path_factory.mktemp("guarded")
+    with broker("b1", data, keys=key.with_name("signing.pub"), routing="advertised") as url:
         yield url, key
 
 

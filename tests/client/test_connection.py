@@ -27,7 +27,6 @@ from palio.errors import (
 )
 from palio.model.limits import MAX_LONE_BYTES
 from palio.node.settings import Settings
-from palio.routing.advertised import Advertised
 from palio.testing import Network
 from tests.client.helpers import drain, plain, seqs
 from tests.client.virtual import in_virtual_time
@@ -292,7 +291,7 @@ async def test_a_broker_that_is_gone_for_good_is_retired() -> None:
 
 @in_virtual_time
 async def test_exactly_what_a_text_announces_is_delivered() -> None:
-    async with Network("line:2", router=Advertised) as net:
+    async with Network("line:2", routing="advertised") as net:
         alice, bob = await net.connect("b1"), await net.connect("b2")
         heard = await bob.subscribe("TRUE")
         await alice.advertise("x = 1 OR (x = 1 AND y BETWEEN 2 AND :most)", most=4)
@@ -309,7 +308,7 @@ async def test_exactly_what_a_text_announces_is_delivered() -> None:
 
 @in_virtual_time
 async def test_advertising() -> None:
-    async with Network("line:2") as net:
+    async with Network("line:2", routing="advertised") as net:
         client = await net.connect("b1")
         offer = await client.advertise("x < :most", most=5)
         assert str(offer.advertisement) == "x < 5"
@@ -597,9 +596,10 @@ async def test_a_session_that_outstays_its_grace_is_lost() -> None:
 
 @in_virtual_time
 async def test_requests_under_way_when_the_session_is_lost_are_asked_again() -> None:
-    async with Network(delay_s=0.1) as net:
+    async with Network(delay_s=0.1, routing="advertised") as net:
         client = await net.connect("b1")
         other = await net.connect("b1")
+        await other.advertise("x < 100 OR y < 100 OR z < 100")
         changed, ended = [await client.subscribe("x < :limit", limit=1) for _ in range(2)]
         others = [
             asyncio.ensure_future(each)

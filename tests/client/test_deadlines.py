@@ -82,7 +82,7 @@ async def test_a_change_that_was_not_answered_is_in_force_here_and_told_later() 
 
 @in_virtual_time
 async def test_what_was_not_subscribed_or_advertised_in_time_is_withdrawn() -> None:
-    async with Network() as net:
+    async with Network(routing="advertised") as net:
         client = await net.connect("b1", timeout=5.0)
         net.cut("client-1", "b1")
         with pytest.raises(Unreachable):
@@ -96,7 +96,7 @@ async def test_what_was_not_subscribed_or_advertised_in_time_is_withdrawn() -> N
 
 @in_virtual_time
 async def test_none_waits_for_ever() -> None:
-    async with Network() as net:
+    async with Network(routing="advertised") as net:
         client = await net.connect("b1", timeout=None)
         net.cut("client-1", "b1")
         asked = asyncio.ensure_future(client.ask("status"))
@@ -115,7 +115,7 @@ def test_unsubscribing_waits_for_nobody_who_is_away(is_connected: bool) -> None:
 
     @in_virtual_time
     async def inside() -> None:
-        async with Network() as net:
+        async with Network(routing="advertised") as net:
             client = await net.connect("b1")
             heard = await client.subscribe("x > 0")
             advertised = await client.advertise("x > 0")
@@ -142,7 +142,7 @@ def test_unsubscribing_waits_for_nobody_who_is_away(is_connected: bool) -> None:
 
 @in_virtual_time
 async def test_who_is_cancelled_does_not_wait_for_a_broker() -> None:
-    async with Network() as net:
+    async with Network(routing="advertised") as net:
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
 

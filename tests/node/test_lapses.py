@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -302,16 +301,13 @@ def _lapses(world: World, broker: str) -> list[Fact]:
 
 def test_a_hierarchy_is_told_above_and_below() -> None:
     world = World(settings=QUICK)
-    world.add_broker("root", partial(_hierarchical, world, ""))
-    world.settings = Settings(**{**_fields(QUICK), "master": "root"})
-    world.add_broker("middle", Hierarchical)
-    world.settings = Settings(**{**_fields(QUICK), "master": "middle"})
-    world.add_broker("leaf", Hierarchical)
+    world.add_broker("root", Hierarchical)
+    world.add_broker("middle", Hierarchical, "root")
+    world.add_broker("leaf", Hierarchical, "middle")
     world.connect("middle", "root")
     world.connect("leaf", "middle")
     world.run(1.0)
     life = Life(0, world, ["root", "leaf"])
-    world.settings = Settings(**{**_fields(QUICK), "master": "root"})
     for _ in range(2):
         world.kill("middle")
         life.pass_time(1.0)
@@ -321,10 +317,6 @@ def test_a_hierarchy_is_told_above_and_below() -> None:
         assert all(map(life.lost, life.listeners))
         life.check()
         _assert_whole(life)
-
-
-def _hierarchical(_world: World, _master: str, name: str) -> Router:
-    return Hierarchical(name)
 
 
 def _fields(settings: Settings) -> dict[str, Any]:

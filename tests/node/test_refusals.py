@@ -37,6 +37,7 @@ from palio.protocol.messages import (
     Welcome,
 )
 from palio.routing.acyclic import Acyclic
+from palio.routing.algorithms import Algorithm, GraphKind
 from palio.routing.flooded import Flooded
 from palio.routing.general import General
 from palio.routing.messages import Batch, Flood, LinkState, Subscribe
@@ -407,7 +408,13 @@ class Failing(Acyclic):
 
 
 async def test_what_a_broker_fails_on_is_refused_and_all_else_goes_on() -> None:
-    async with Network("line:1", router=Failing) as network:
+    failing = Algorithm(
+        name="failing",
+        summary="a router with a fault",
+        graph=GraphKind.GRAPH,
+        router=Failing,
+    )
+    async with Network("line:1", routing=failing) as network:
         client = await network.connect("b1")
         standing = await client.subscribe("x > 0")
         with pytest.raises(IllegalMessage, match=r"failed on this Subscribe \(KeyError"):

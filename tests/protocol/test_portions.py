@@ -91,9 +91,14 @@ def test_a_portion_has_so_many_requests(requests: int, count: int) -> None:
     ]
 
 
-def test_a_flood_that_is_numbered_is_one() -> None:
-    flood = Route(Flood("b1", tuple(Unsubscribe(key) for key in range(600)), version=7))
-    assert list(portions(flood)) == [flood]
+def test_parts_of_a_flood_that_is_numbered_say_whether_more_comes() -> None:
+    requests = tuple(Unsubscribe(key) for key in range(600))
+    flood = Route(Flood("b1", requests, fresh=True, wave=3, version=7))
+    parts = [part.control for part in portions(flood) if isinstance(part, Route)]
+    assert all(isinstance(part, Flood) for part in parts)
+    told = [(p.version, p.fresh, p.wave, p.more) for p in parts if isinstance(p, Flood)]
+    assert told == [(7, True, None, True), (7, False, None, True), (7, False, 3, False)]
+    assert sum((p.requests for p in parts if isinstance(p, Flood)), ()) == requests
 
 
 @pytest.mark.parametrize(("beyond", "count"), [(-1, 2), (0, 1), (1, 1)])

@@ -404,6 +404,9 @@ def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
         ("advertised", "Advertised"),
         ("hierarchical", "Hierarchical"),
         ("flooded", "Flooded"),
+        ("centralized", "Centralized"),
+        ("source-trees", "SourceTrees"),
+        ("general-advertised", "General"),
     ],
 )
 def test_the_routing_that_a_configuration_names(routing: Any, name: str) -> None:

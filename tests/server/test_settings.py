@@ -44,7 +44,8 @@ GOOD: list[dict[str, Any]] = [
     },
     {"auth_keys": "keys", "auth_revoked": "revoked"},
     {"auth_token_file": "token", "auth_broker_key": "key"},
-    {"broker_routing": "hierarchical", "broker_master": "b1"},
+    {"broker_routing": "hierarchical", "broker_parent": "b1"},
+    {"gateway_routing": "hierarchical", "gateway_brokers": ("top",), "gateway_parent": "top"},
     {"broker_name": "Nördlich-1.example"},
     {"peers_urls": ("palio://b2", "palios://b3:7"), "tls_ca": "ca"},
 ]
@@ -78,12 +79,46 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"auth_revoked": "file"}, r"auth\.revoked: .*set auth\.keys"),
     ({"auth_token_file": "token"}, r"auth\.token_file: .*auth\.broker_key"),
     ({"auth_broker_key": "key"}, r"auth\.broker_key: .*auth\.token_file"),
-    ({"broker_master": "b1"}, r"broker\.master"),
+    ({"broker_parent": "b1"}, r"broker\.parent: general routing knows no parents; .*hierarchical"),
+    (
+        {"broker_routing": "proxy"},
+        r"broker\.routing: 'proxy' is no algorithm; it is one of general",
+    ),
+    ({"gateway_routing": "proxy"}, r"gateway\.routing: 'proxy' is no algorithm"),
+    ({"broker_routing": "centralized", "peers_urls": ("palio://b2",)}, "is for one broker"),
+    ({"gateway_brokers": ("b2",)}, r"gateway\.brokers: set gateway\.routing"),
+    ({"gateway_routing": "acyclic"}, r"gateway\.brokers: name the brokers"),
+    ({"gateway_routing": "acyclic", "gateway_brokers": ("b/2",)}, r"gateway\.brokers"),
+    (
+        {"gateway_routing": "flooded", "gateway_brokers": ("b2",)},
+        r"gateway\.routing: flooded cannot be joined by a gateway; general, .* can",
+    ),
+    (
+        {"gateway_routing": "advertised", "gateway_brokers": ("b2",)},
+        "both sides go by advertisements",
+    ),
+    (
+        {
+            "broker_routing": "hierarchical",
+            "broker_parent": "b1",
+            "gateway_routing": "general",
+            "gateway_brokers": ("b2",),
+        },
+        r"broker\.parent: a gateway is at the top",
+    ),
+    (
+        {"gateway_routing": "hierarchical", "gateway_brokers": ("b2",), "gateway_parent": "b3"},
+        r"gateway\.parent: name 'b3' among",
+    ),
+    (
+        {"gateway_routing": "acyclic", "gateway_brokers": ("b2",), "gateway_parent": "b2"},
+        r"gateway\.parent: acyclic routing knows no parents",
+    ),
     ({"broker_name": ""}, r"broker\.name"),
     ({"broker_name": "../../etc"}, r"broker\.name: .* cannot be called '\.\./\.\./etc'"),
     ({"broker_name": "a\nb"}, r"broker\.name: .*a name has 1 to 200 bytes"),
     ({"broker_name": "n" * 201}, r"broker\.name: .*MAX_NAME_BYTES"),
-    ({"broker_routing": "hierarchical", "broker_master": "b1/"}, r"broker\.master"),
+    ({"broker_routing": "hierarchical", "broker_parent": "b1/"}, r"broker\.parent"),
     ({"auth_grants": {" b2": Grant()}, "tls_ca": "ca"}, r"auth\.grants: a principal cannot"),
     ({"webhooks_allow": ("10.0.0.0/33",)}, r"webhooks\.allow: '10\.0\.0\.0/33'"),
     ({"webhooks_allow": ("http://a",)}, r"webhooks\.allow: 'http://a'"),
@@ -167,5 +202,5 @@ def test_every_limit_of_the_node_can_be_set() -> None:
     all_limits = {field.name for field in msgspec.structs.fields(Limits)}
     own = {name for name in all_limits if name != "connections" and not name.startswith("http_")}
     node = {field.name: field.default for field in msgspec.structs.fields(NodeSettings)}
-    assert own == set(node) - {"master", "token"}
+    assert own == set(node) - {"routing", "parent", "outside", "token"}
     assert {name: getattr(Limits(), name) for name in own} == {name: node[name] for name in own}

@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 
 from palio.errors import InvalidInput
-from palio.simulation.scenario import PATTERNED, ROUTINGS, simulate
+from palio.routing.algorithms import ALGORITHMS
+from palio.simulation.scenario import simulate
+
+PATTERNED = [each.name for each in ALGORITHMS.values() if each.assembles]
 
 
-@pytest.mark.parametrize("routing", sorted(ROUTINGS))
+@pytest.mark.parametrize("routing", sorted(ALGORITHMS))
 def test_every_algorithm_delivers_the_same_on_a_tree(routing: str) -> None:
     found = simulate("tree:7", routing, seed=3)
     assert found["delivered"] == simulate("tree:7", "acyclic", seed=3)["delivered"] > 0
@@ -18,7 +21,7 @@ def test_every_algorithm_delivers_the_same_on_a_tree(routing: str) -> None:
 
 def test_the_classic_order_of_costs() -> None:
     """Events go everywhere up a hierarchy; flooding tells more than covering does."""
-    costs = {name: simulate("random-tree:30", name, seed=5) for name in ROUTINGS}
+    costs = {name: simulate("random-tree:30", name, seed=5) for name in ALGORITHMS}
     assert costs["hierarchical"]["notifications"] > costs["acyclic"]["notifications"]
     assert costs["flooded"]["subscribes"] > costs["acyclic"]["subscribes"]
     assert costs["acyclic"]["stray"] == 0
@@ -35,6 +38,14 @@ def test_patterns_are_found_and_cost_nobody_single_events(routing: str) -> None:
 def test_the_same_patterns_are_found_on_trees_and_on_graphs() -> None:
     found = {name: simulate("tree:7", name, seed=3, patterns=5) for name in PATTERNED}
     assert len({each["composites"] for each in found.values()}) == 1
+
+
+def test_to_one_broker_for_all_everything_goes_the_whole_way() -> None:
+    near, far = (simulate(f"line:{size}", "centralized", seed=1) for size in (1, 9))
+    assert near["notifications"] == near["subscribes"] == 0
+    assert far["subscribes"] > 20  # one for each link on the way
+    assert far["latency_ms"]["p50"] > 0 == near["latency_ms"]["p50"]
+    assert far["link_states"] == 0
 
 
 def test_latency_is_that_of_the_links() -> None:
@@ -70,13 +81,13 @@ def test_progress_is_told_after_each_event() -> None:
     ("topology", "routing", "counts", "reason"),
     [
         ("ring:5", "acyclic", {}, "needs a tree"),
-        ("ring:5", "patterns", {}, "choose general-patterns"),
-        ("ring:5", "magic", {}, "choose one of acyclic"),
+        ("ring:5", "advertised", {}, "choose general-advertised$"),
+        ("ring:5", "magic", {}, "choose one of general"),
         ("ring:5", "general", {"clients": 0}, "clients is 0; it takes at least 1"),
         ("ring:5", "general", {"events": -1}, "events is -1"),
-        ("ring:5", "general-patterns", {"patterns": 21}, "at most every client, 20"),
-        ("ring:5", "general-patterns", {"patterns": -1}, "at most every client, 20"),
-        ("ring:5", "general", {"patterns": 1}, "choose general-patterns or patterns"),
+        ("ring:5", "general-advertised", {"patterns": 21}, "at most every client, 20"),
+        ("ring:5", "general-advertised", {"patterns": -1}, "at most every client, 20"),
+        ("ring:5", "general", {"patterns": 1}, "choose general-advertised or advertised"),
         ("ring", "general", {}, "is no topology"),
         ("ring:1", "general", {}, "make it ring:3"),
         ("ring:2", "general", {}, "make it ring:3"),

@@ -48,6 +48,8 @@ def flags(
     name: str | None = None,
     listen: str | None = None,
     data: str | None = None,
+    routing: str | None = None,
+    parent: str | None = None,
     peers: list[str] | None = None,
     http: int | None = None,
 ) -> list[Setting]:
@@ -56,18 +58,23 @@ def flags(
     >>> flags(listen="127.0.0.1:0")[1]
     Setting(name='listen.port', value=0, origin='--listen')
     """
-    return list(_flags(name, listen, data, peers, http))
+    named = {
+        "--name": ("broker.name", name),
+        "--data": ("broker.data_dir", data),
+        "--routing": ("broker.routing", routing),
+        "--parent": ("broker.parent", parent),
+        "--peer": ("peers.urls", peers or None),
+        "--http": ("listen.http_port", http),
+    }
+    plain = [
+        Setting(setting, value, flag)
+        for flag, (setting, value) in named.items()
+        if value is not None
+    ]
+    return [*_address(listen), *plain]
 
 
-def _flags(
-    name: str | None,
-    listen: str | None,
-    data: str | None,
-    peers: list[str] | None,
-    http: int | None,
-) -> Iterator[Setting]:
-    if name is not None:
-        yield Setting("broker.name", name, "--name")
+def _address(listen: str | None) -> Iterator[Setting]:
     if listen is not None:
         host, colon, port = listen.rpartition(":")
         if not colon:
@@ -76,12 +83,6 @@ def _flags(
             raise InvalidConfiguration(f"--listen {listen!r}: it is host:port, such as 127.0.0.1:0")
         yield Setting("listen.host", host.strip("[]"), "--listen")
         yield Setting("listen.port", int(port), "--listen")
-    if data is not None:
-        yield Setting("broker.data_dir", data, "--data")
-    if peers:
-        yield Setting("peers.urls", peers, "--peer")
-    if http is not None:
-        yield Setting("listen.http_port", http, "--http")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

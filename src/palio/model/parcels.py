@@ -161,11 +161,9 @@ class Parcel:
         "_payload",
         "_shape",
         "publisher",
+        "source",
         "values",
     )
-
-    source: str | None = None
-    """The broker where the events were published, where a simulation says that."""
 
     epoch: int = 0
     """Grows whenever the publisher starts numbering anew, where a simulation says that. A node
@@ -180,6 +178,8 @@ class Parcel:
         shape: Shape | None = None,
     ) -> None:
         self.publisher = publisher
+        self.source: str | None = None
+        """The broker where the events were published, for routers that follow that."""
         self.values: tuple[Any, ...] | None = None
         """Those of the one event, in the order of its shape, if it came as such."""
         self._batch = batch
@@ -312,6 +312,7 @@ class Parcel:
             return self
         chosen = self.batch.take(np.flatnonzero(mask))
         copy = Parcel(self.publisher, chosen, None, self.shape)
+        copy.source = self.source
         copy._nbytes = chosen.nbytes + 256
         copy._is_copy = True
         return copy

@@ -29,7 +29,7 @@ class RowParcel(Parcel):
     ((7, 8), 2, {'x': 'a'})
     """
 
-    __slots__ = ("_rows", "_seqs", "epoch", "source")
+    __slots__ = ("_rows", "_seqs", "epoch")
 
     def __init__(
         self,

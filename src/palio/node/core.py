@@ -11,6 +11,7 @@ from functools import partial
 from traceback import format_tb
 from typing import Final, TypeAlias
 
+from palio.model.parcels import Parcel
 from palio.node.allowances import Allowances
 from palio.node.authority import Authority, hearable
 from palio.node.complaints import Complaints
@@ -82,6 +83,7 @@ class Core:
         """Places in the routing table: whose they are, and the key of a durable subscription."""
         self._waves: dict[int, _Wave] = {}
         self._next_wave = 1
+        self._ways = router.ways
         self._sounder: Peer | None = None
         """The place in the routing table from which this broker itself sends waves."""
         self.lapses = Lapses(self._sound)
@@ -222,9 +224,14 @@ class Core:
 
     # --- saying things ---
 
+    def source_of(self, parcel: Parcel) -> str:
+        """Where events were published, if a neighbour has to know."""
+        return parcel.source or self.name if self.router.follows_sources else ""
+
     def route(self, sends: Iterable[Send]) -> None:
         """Carry what the router says."""
-        is_other_tree = False
+        is_other_tree = self.router.ways != self._ways
+        self._ways = self.router.ways
         for peer, control in sends:
             if peer.is_client:
                 if isinstance(control, Settled):

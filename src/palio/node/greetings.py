@@ -6,7 +6,7 @@ forgotten meanwhile, begins a new one.
 
 from __future__ import annotations
 
-from palio.errors import IllegalMessage
+from palio.errors import IllegalMessage, NotSupported
 from palio.node.authority import Principal
 from palio.node.core import Core
 from palio.node.effects import Send
@@ -18,6 +18,7 @@ from palio.node.sessions import Neighbour, PeerSession
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Challenge, Hello, Probe, Welcome
 from palio.protocol.names import check_name
+from palio.routing.algorithms import ALGORITHMS, GraphKind
 
 __all__ = ["Greetings"]
 
@@ -86,6 +87,7 @@ class Greetings:
             return
         if known is not None:
             self._peers.end_neighbour(known)
+        self._check_routing(hello.name, hello.routing)
         neighbour = self._peers.new_neighbour(core.new_id(), hello.name, principal, link)
         state.party = neighbour
         self._welcome(link, state, neighbour, resumed=False)
@@ -109,19 +111,43 @@ class Greetings:
             raise IllegalMessage(welcome.name, "it resumes a session that is none")
         if known is not None:
             self._peers.end_neighbour(known)
+        self._check_routing(welcome.name, welcome.routing)
         neighbour = self._peers.new_neighbour(welcome.session, welcome.name, principal, link)
         state.party = neighbour
         self._peers.attach(neighbour)
+
+    def _check_routing(self, name: str, theirs: str) -> None:
+        """Refuse a link that the algorithm has no meaning for (`NotSupported`)."""
+        core = self._core
+        mine = core.settings.routing_with(name)
+        if mine and theirs and mine != theirs:
+            raise NotSupported(
+                f"{name!r} routes by {theirs!r} and {core.name!r} by {mine!r}; set the same "
+                "broker.routing for both, or put a gateway between them"
+            )
+        shape = ALGORITHMS[mine].graph if mine in ALGORITHMS else GraphKind.GRAPH
+        if shape is GraphKind.ALONE:
+            raise NotSupported(
+                f"{core.name!r} is a {mine} broker and has no neighbours; connect clients to it"
+            )
+        way = core.durability.registry.next_hop(name)
+        if shape is GraphKind.TREE and way is not None:
+            raise NotSupported(
+                f"a link between {core.name!r} and {name!r} would close a circle, as they are "
+                f"linked by way of {way!r}, and {mine} needs a tree; leave the link out, or set "
+                'broker.routing = "general" for all'
+            )
 
     def _welcome(
         self, link: int, state: Link, party: PeerSession, *, resumed: bool, publisher: str = ""
     ) -> None:
         core, settings = self._core, self._core.settings
         received = party.stream.received
-        token, proof, grace = "", b"", settings.client_grace_s
+        token, proof, grace, routing = "", b"", settings.client_grace_s, ""
         if not party.peer.is_client:
             token, proof = state.introduction.answer(party.peer.name)
             grace = settings.peer_grace_s
+            routing = settings.routing_with(party.peer.name)
         welcome = Welcome(
             core.name,
             party.id,
@@ -133,6 +159,7 @@ class Greetings:
             party.stream.refused,
             token,
             proof,
+            routing,
         )
         core.out.append(Send(link, welcome))
 

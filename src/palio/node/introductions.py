@@ -65,6 +65,8 @@ class Introduction:
             received,
             refused,
             self._nonce,
+            # A gateway does not know yet on which side of it the other end is.
+            routing="" if core.settings.outside else core.settings.routing,
         )
         return self._said
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from palio.errors import IllegalMessage, InvalidInput
 from palio.node.vouching import LAPSE, LINKS, RETIRED, TOKEN
-from palio.protocol.messages import Carry, Echo, Fact, Facts, Known, Message, Probe, Route
+from palio.protocol.messages import Carry, Echo, Fact, Facts, Forward, Known, Message, Probe, Route
 from palio.protocol.names import check_name
 from palio.routing.messages import Flood, LinkState, Settled
 
@@ -27,7 +27,7 @@ def check_names(sender: str, message: Message) -> None:
 
     >>> check_names("b2", Known({"b3": 4}))
     """
-    if type(message) not in _NAMING:
+    if type(message) not in _NAMING and not (isinstance(message, Forward) and message.source):
         return
     try:
         match message:
@@ -37,6 +37,8 @@ def check_names(sender: str, message: Message) -> None:
                 _check((_BROKER, name) for name in versions)
             case Echo(origin, _, unreached):
                 _check((_BROKER, name) for name in (origin, *unreached))
+            case Forward():
+                check_name(message.source, _BROKER)
             case Carry():
                 _check((_BROKER, name) for name in message.homes)
             case Probe():

@@ -70,7 +70,7 @@ class Peers:
 
     def new_neighbour(self, id: str, name: str, principal: Principal, link: int) -> Neighbour:
         """A broker begins a session."""
-        peer = Peer.master(name) if name == self._core.settings.master else Peer.broker(name)
+        peer = self._core.settings.peer(name)
         stream = Stream(self._core.settings.window_bytes)
         neighbour = Neighbour(id, peer, principal, link, stream, self._core.budget)
         self._core.neighbours[name] = neighbour

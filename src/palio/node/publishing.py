@@ -241,6 +241,7 @@ class Publishing:
         """A neighbour sends events for those who listen beyond."""
         check_numbered(neighbour, message.parcel)
         parcel = message.parcel
+        parcel.source = message.source or None
         if message.rows is not None:
             parcel = parcel.select(unpack_mask(message.rows, len(parcel)))
         parcel = self._admitted(neighbour, parcel)
@@ -389,7 +390,8 @@ class Publishing:
             if not mask.any():
                 return
         sent, rows = _part(neighbour, parcel, mask)
-        message = Forward(sent, rows, durable)
+        source = self._core.source_of(parcel)
+        message = Forward(sent, rows, durable, source)
         neighbour.offer(self._core.out, message, self._core.settings.queue_bytes)
 
 

@@ -110,6 +110,7 @@ class Questions:
         return {
             "broker": core.name,
             "epoch": core.durability.epoch,
+            "routing": core.settings.routing,
             "sessions": len(core.sessions),
             "connected": sum(each.link is not None for each in core.sessions.values()),
             "subscriptions": sum(len(each.subscriptions) for each in core.sessions.values()),
@@ -260,7 +261,7 @@ class Questions:
         state = self._open[mine] = _Open(asker, id)
         here = (*path, core.name)
         hop = _hop(here)
-        for peer in self._receivers(asker, parcel):
+        for peer in self._receivers(asker, parcel, here[0]):
             self._would_send(peer, hop, state, Probe(mine, parcel, here))
         if not path:
             hop["durable"] = sorted(core.durability.addressees(parcel).homes)
@@ -274,7 +275,7 @@ class Questions:
         goes on tells what others hear.
         """
         hop, owner = _hop((self._core.name,)), session.owner
-        for peer in self._receivers(session, parcel):
+        for peer in self._receivers(session, parcel, self._core.name):
             place = self._core.by_peer.get(peer)
             if peer.is_client and place is not None and place[0].owner == owner:
                 _would_deliver(place, hop, _event(parcel))
@@ -283,10 +284,11 @@ class Questions:
         hop["kept_for"] = sorted(fact.subject for fact in kept)
         return {"hops": [hop], "limited": _limited(owner)}
 
-    def _receivers(self, asker: Session | Neighbour, parcel: Parcel) -> Iterable[Peer]:
-        """Whom an event would be sent to from here."""
+    def _receivers(self, asker: Session | Neighbour, parcel: Parcel, source: str) -> Iterable[Peer]:
+        """Whom an event that was published at a broker would be sent to from here."""
         core = self._core
         sender = core.outlet(asker) if isinstance(asker, Session) else asker.peer
+        parcel.source = source
         return core.router.route(sender, parcel)
 
     def _would_send(self, peer: Peer, hop: dict[str, Any], state: _Open, message: Probe) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from palio.errors import (
     Closed,
@@ -18,6 +18,7 @@ from palio.errors import (
     LimitExceeded,
     NotPermitted,
     NotStored,
+    NotSupported,
     PalioError,
 )
 from palio.language.parsing import parse_advertisement, parse_filter
@@ -51,6 +52,7 @@ from palio.protocol.messages import (
 from palio.protocol.names import check_name
 from palio.protocol.portions import chars_together
 from palio.routing import messages as routing
+from palio.routing.algorithms import ALGORITHMS
 from palio.routing.protocol import Peer
 
 __all__ = ["ClientRequest", "RequestHandler"]
@@ -88,6 +90,14 @@ class _PendingUpdate(NamedTuple):
     """What that was, narrowed by grants."""
     given: _Heard
     """What it is now, narrowed by grants."""
+
+
+_ADVERTISED: Final = ", ".join(each.name for each in ALGORITHMS.values() if each.is_advertised)
+
+_NO_ADVERTISEMENTS: Final = (
+    "by this broker's routing events count whether they were advertised or not, so that "
+    f"advertisements mean nothing; set broker.routing to one of {_ADVERTISED}, or do not advertise"
+)
 
 
 class RequestHandler:
@@ -146,6 +156,8 @@ class RequestHandler:
             case Advertise(_, key, text):
                 offer = parse_advertisement(text)
                 check_advertisement(offer, session.principal)
+                if not self._core.router.is_advertised:
+                    raise NotSupported(_NO_ADVERTISEMENTS)
                 self._tell_router(self._core.outlet(session), routing.Advertise(key, offer))
             case Unadvertise(_, key):
                 self._tell_router(self._core.outlet(session), routing.Unadvertise(key))

@@ -14,15 +14,35 @@ from palio.node.limits import (
     QUEUE_BYTES,
 )
 from palio.protocol.limits import GREETING_S, HEARTBEAT_S, WINDOW_BYTES
+from palio.routing.protocol import Peer
 
-__all__ = ["Settings"]
+__all__ = ["Outside", "Settings"]
+
+
+class Outside(msgspec.Struct, frozen=True):
+    """The network on the other side of a gateway."""
+
+    routing: str
+    """Its algorithm."""
+    brokers: frozenset[str] = frozenset()
+    """The brokers there that this one is linked to."""
+    parent: str = ""
+    """Where that network is a hierarchy, the one of them that is above this broker."""
 
 
 class Settings(msgspec.Struct, frozen=True):
     """See `palio.node.limits` for what each limit means and why it is what it is."""
 
-    master: str = ""
+    routing: str = ""
+    """The name of the routing algorithm; of links to brokers with another nothing is made. Empty
+    for a router of one's own, which nobody knows the name of.
+    """
+
+    parent: str = ""
     """In a hierarchy, the name of the broker above."""
+
+    outside: Outside | None = None
+    """With a gateway, the other network."""
 
     heartbeat_s: float = HEARTBEAT_S
     greeting_s: float = GREETING_S
@@ -34,3 +54,18 @@ class Settings(msgspec.Struct, frozen=True):
     memory_bytes: int = MEMORY_BYTES
     max_sessions: int = MAX_SESSIONS
     max_subscriptions: int = MAX_SUBSCRIPTIONS
+
+    def peer(self, name: str) -> Peer:
+        """What a broker is to this one.
+
+        >>> str(Settings(parent="top").peer("top")), str(Settings().peer("b2"))
+        ('master top', 'broker b2')
+        """
+        is_above = name == self.parent or (self.outside is not None and name == self.outside.parent)
+        return Peer.master(name) if is_above else Peer.broker(name)
+
+    def routing_with(self, name: str) -> str:
+        """The algorithm on the link to a broker."""
+        if self.outside is not None and name in self.outside.brokers:
+            return self.outside.routing
+        return self.routing

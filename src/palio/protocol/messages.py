@@ -104,6 +104,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """Of a broker: drawn for this greeting, to be signed by who answers."""
     proof: bytes = b""
     """Of a broker, once it was asked: its signature (`palio.node.introductions`)."""
+    routing: str = ""
+    """Of a broker: by which algorithm it routes on this link."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")
@@ -134,6 +136,8 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     """To brokers: the bound token of who answers..."""
     proof: bytes = b""
     """...and its signature over the nonces of this greeting."""
+    routing: str = ""
+    """To brokers: as in `Hello`."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")
@@ -354,13 +358,15 @@ class Route(msgspec.Struct, frozen=True, tag=True):
     control: Control
 
 
-class Forward(msgspec.Struct, frozen=True, tag=True):
+class Forward(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Events that someone beyond the receiver listens to."""
 
     parcel: Parcel
     rows: bytes | None = None
     durable: bool = False
     """They are in custody too: durable subscriptions do not get them from here."""
+    source: str = ""
+    """The broker where they were published, if the routing follows that."""
 
 
 class Carry(msgspec.Struct, frozen=True, tag=True):

@@ -3,7 +3,8 @@
 The tables that a broker hands to a neighbour grow with its clients, frames do not, nor what a
 broker does at a time. A `Batch` is applied as one; where it is cut, the receiver has the first part
 of a new table for a moment before it has the rest. The first part says that the table is new, and
-the last one bears the wave, so that what is settled is settled with all of it.
+the last one bears the wave, so that what is settled is settled with all of it. A `Flood` with a
+version is put together again before it is applied.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def portions(message: Message) -> Iterator[Message]:
         case Facts(facts) if len(facts) > 1:
             for start, end in _parts(facts, PORTION_FACTS):
                 yield Facts(facts[start:end])
-        case Route(Batch() | Flood(version=0) as control) if len(control.requests) > 1:
+        case Route(Batch() | Flood() as control) if len(control.requests) > 1:
             yield from cut(control)
         case _:
             yield message
@@ -51,6 +52,8 @@ def cut(control: Batch | Flood, most: int = PORTION) -> Iterator[Route]:
         wave = control.wave if end == len(requests) else None
         fresh = control.fresh and start == 0
         part = replace(control, requests=requests[start:end], fresh=fresh, wave=wave)
+        if isinstance(part, Flood) and part.version:
+            part = replace(part, more=end < len(requests))
         yield Route(part)
 
 

@@ -25,6 +25,8 @@ __all__ = ["Advertised"]
 class Advertised(ForwardingRouter):
     """One broker of an acyclic network with advertisement-based semantics (siena 3.3)."""
 
+    is_advertised = True
+
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.advertisements = Ledger(advertising=True)
         self._heard: dict[Peer, dict[Advertisement, None]] = {}

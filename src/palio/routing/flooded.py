@@ -37,6 +37,10 @@ class Flooded:
     {'b1': array([ True])}
     """
 
+    is_advertised = False
+    follows_sources = False
+    ways = 0
+
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.name = name
         self._local_selector, self._world_selector = selector(), selector()

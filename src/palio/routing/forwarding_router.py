@@ -26,6 +26,10 @@ class ForwardingRouter:
     Without `parametric` it is plain siena: it takes no `Update` and sends none.
     """
 
+    is_advertised = False
+    follows_sources = False
+    ways = 0
+
     def __init__(
         self, name: str, selector: SelectorFactory = ReferenceSelector, *, parametric: bool = True
     ) -> None:

@@ -39,6 +39,9 @@ class Gateway:
     []
     """
 
+    follows_sources = False
+    ways = 0
+
     def __init__(
         self,
         name: str,
@@ -62,6 +65,11 @@ class Gateway:
             self._settle(
                 deque((self.inside, send) for send in self.inside.receive(self._up, everything))
             )
+
+    @property
+    def is_advertised(self) -> bool:
+        """See `Router`."""
+        return self.inside.is_advertised
 
     @property
     def is_below(self) -> bool:

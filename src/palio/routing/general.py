@@ -48,6 +48,9 @@ class General:
     [LinkState(origin='b1', version=1, neighbours=('b2',))]
     """
 
+    follows_sources = False
+    ways = 0
+
     def __init__(self, name: str, inner: Callable[[str], Router] = Acyclic) -> None:
         self.name = name
         self.inner = inner(name)
@@ -55,6 +58,11 @@ class General:
         self._local: dict[Peer, None] = {}  # clients, and the other half of a gateway
         self._states = LinkStates(name)
         self._numbers = LastNumbers()
+
+    @property
+    def is_advertised(self) -> bool:
+        """See `Router`."""
+        return self.inner.is_advertised
 
     @property
     def peers(self) -> list[Peer]:

@@ -146,6 +146,8 @@ class Flood(msgspec.Struct, frozen=True, tag=True):
     """Flooded routing: a batch of one origin's own requests, passed on as it is by everybody.
 
     On graphs an origin numbers its batches by `version`, and who has one already passes none on.
+    What is too long for a message comes in several of one version, of which all but the last say
+    that there is `more`; it is applied when the last one has come.
     """
 
     origin: str
@@ -153,6 +155,7 @@ class Flood(msgspec.Struct, frozen=True, tag=True):
     fresh: bool = False
     wave: int | None = None
     version: int = 0
+    more: bool = False
 
 
 class LinkState(msgspec.Struct, frozen=True, tag=True):

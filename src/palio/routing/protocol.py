@@ -145,6 +145,20 @@ class Router(Protocol):
 
     name: str
 
+    @property
+    def is_advertised(self) -> bool:
+        """Whether events count only where their publisher advertised them. Where they count
+        without, advertisements mean nothing.
+        """
+
+    @property
+    def follows_sources(self) -> bool:
+        """Whether it must know where events were published (`Parcel.source`)."""
+
+    @property
+    def ways(self) -> int:
+        """Grows when known events take other ways, if no `Join` and no `Leave` tells of that."""
+
     def attach(self, peer: Peer) -> list[Send]:
         """A connection to a peer is up: start from nothing, and tell it what it must know."""
 

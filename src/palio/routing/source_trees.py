@@ -17,13 +17,22 @@ twice or out of order.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
-from palio.routing.graphs import ALL_NEW, NONE_NEW, LastNumbers, LinkNews, LinkStates, breadth_first
+from palio.routing.graphs import (
+    ALL_NEW,
+    MAX_ORIGINS,
+    MAX_VERSION,
+    NONE_NEW,
+    LastNumbers,
+    LinkNews,
+    LinkStates,
+    breadth_first,
+)
 from palio.routing.messages import Batch, Control, Flood, LinkState, Request, Settled
 from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send, narrowed
@@ -34,8 +43,21 @@ __all__ = ["SourceTrees"]
 _EVERYBODY: Final = Peer.broker("")
 """The one neighbour of the local table: what it is told is flooded."""
 
-_INCARNATION: Final = 1 << 40
-"""Versions that one life of a broker has; the next life's are all greater."""
+MAX_BEGUN: Final = 1_000_000
+"""Requests that a neighbour has begun to tell, and not yet told to the end."""
+
+MOST_COMPARED: Final = 20_000
+"""Trees are compared with those before as long as all have so many brokers together: about 10 ms.
+Of more they are taken to be others.
+"""
+
+
+class _Begun(NamedTuple):
+    """What has come of a flood in several parts."""
+
+    version: int
+    fresh: bool
+    requests: list[Request]
 
 
 class _Echo:
@@ -69,6 +91,12 @@ class _Tree:
             elif parent in self.hops:
                 self.hops[broker] = self.hops[parent]
 
+    def leads_otherwise(self, later: _Tree) -> bool:
+        """Whether events that took this tree take another way in a later one."""
+        if self.before is not None and self.before != later.before:
+            return True
+        return any(later.hops.get(broker) != hop for broker, hop in self.hops.items())
+
 
 class SourceTrees:
     """One broker of any graph.
@@ -77,8 +105,11 @@ class SourceTrees:
     >>> for send in broker.attach(Peer.broker("b2")):
     ...     print(send.message)
     LinkState(origin='b1', version=1, neighbours=('b2',))
-    Flood(origin='b1', requests=(), fresh=True, wave=None, version=0)
+    Flood(origin='b1', requests=(), fresh=True, wave=None, version=0, more=False)
     """
+
+    is_advertised = False
+    follows_sources = True
 
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.name = name
@@ -95,19 +126,21 @@ class SourceTrees:
         self._numbers = LastNumbers()
         self._echoes: dict[int, _Echo] = {}
         self._next_wave = 0
+        self._begun: dict[Peer, dict[str, _Begun]] = {}
+        """By neighbour and origin."""
+        self.ways = 0
+        """See `Router`."""
 
     @property
     def peers(self) -> list[Peer]:
         """All attached peers: clients, then neighbours."""
         return [*self._clients, *self._links]
 
-    def begin(self, incarnation: int) -> None:
-        """Say, before anything else, which life of the broker this is; 0, the first, goes unsaid.
-
-        It grows with every restart, so that what an earlier life said is outdone. The shell keeps
-        count: a router does not outlive its broker.
+    def begin(self, version: int) -> None:
+        """Count versions from here: above those of earlier lives, so that what was said in one is
+        outdone. The time in microseconds will do, or anything else that grows faster than changes.
         """
-        self._versions = {self.name: incarnation * _INCARNATION}
+        self._versions = {self.name: version}
 
     # --- the Router protocol ---
 
@@ -133,6 +166,7 @@ class SourceTrees:
         if peer not in self._links:
             raise ValueError(f"{peer} is not attached")
         del self._links[peer]
+        self._begun.pop(peer, None)
         return self._links_changed() + self._forget_waves(peer)
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
@@ -155,7 +189,7 @@ class SourceTrees:
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. Notes the numbers: asked again about the same events it gives nothing."""
         source = self.name if sender.is_client else parcel.source
-        tree = None if source is None else self._tree(source)
+        tree = self._tree(source) if source in self._states.known else None
         if tree is None or (not sender.is_client and tree.before != sender.name):
             return {}
         new = self._numbers.news(parcel)
@@ -197,10 +231,20 @@ class SourceTrees:
             tree = self._trees[source] = _Tree(parents, self.name)
         return tree
 
+    def _replant(self) -> None:
+        """Links have changed: trees are made again, and it is noted if ways are others."""
+        before, self._trees = self._trees, {}
+        is_much = len(before) * len(self._states.known) > MOST_COMPARED
+        if before and (
+            is_much
+            or any(tree.leads_otherwise(self._tree(source)) for source, tree in before.items())
+        ):
+            self.ways += 1
+
     def _links_changed(self) -> list[Send]:
         """Flood our own list of links."""
-        self._trees.clear()
         state = self._states.renew(peer.name for peer in self._links)
+        self._replant()
         return [Send(peer, state) for peer in self._links]
 
     def _learn(self, sender: Peer, state: LinkState) -> list[Send]:
@@ -209,7 +253,7 @@ class SourceTrees:
                 return []
             case LinkNews.MINE:
                 return self._links_changed()
-        self._trees.clear()
+        self._replant()
         return [Send(peer, state) for peer in self._links if peer != sender]
 
     # --- summaries ---
@@ -235,8 +279,13 @@ class SourceTrees:
         """A summary of another origin, or what changed in it."""
         origin, peer = flood.origin, Peer.broker(flood.origin)
         known = self._versions.get(origin)
-        if origin == self.name or (known is not None and flood.version <= known):
-            return [] if flood.wave is None else [Send(sender, Settled(flood.wave))]
+        if origin == self.name or not self._is_news(flood, known):
+            answers = [] if flood.wave is None else [Send(sender, Settled(flood.wave))]
+            return answers + self._outdo(flood)
+        whole = self._put_together(sender, flood)
+        if whole is None:
+            return []
+        flood = whole
         if not all(map(self._world.handles, flood.requests)):
             raise IllegalMessage(sender, "only subscriptions are flooded")
         if not flood.fresh and known is None:
@@ -254,6 +303,41 @@ class SourceTrees:
         self._world.outgoing()  # nobody is told, but the table lets go of what ended
         self._versions[origin] = flood.version
         return self._spread(flood, sender, flood.wave)
+
+    def _is_news(self, flood: Flood, known: int | None) -> bool:
+        """Whether it is a version that can be, of a broker that can be, and was not known."""
+        if known is None:
+            return flood.version < MAX_VERSION and len(self._versions) < MAX_ORIGINS
+        return known < flood.version < MAX_VERSION
+
+    def _outdo(self, flood: Flood) -> list[Send]:
+        """What an earlier life of this broker said, by a clock that was ahead, is said anew."""
+        mine = self._versions[self.name]
+        if flood.origin != self.name or not mine < flood.version < MAX_VERSION - 1:
+            return []
+        self._versions[self.name] = flood.version + 1
+        return [Send(peer, self._summary(self.name)) for peer in self._links]
+
+    def _put_together(self, sender: Peer, flood: Flood) -> Flood | None:
+        """A flood with the parts that came before it; None as long as more are to come."""
+        begun = self._begun.setdefault(sender, {})
+        before = None if flood.fresh else begun.pop(flood.origin, None)
+        if before is None and not flood.more:
+            begun.pop(flood.origin, None)
+            return flood
+        if before is None:
+            before = _Begun(flood.version, flood.fresh, [])
+        elif before.version != flood.version:
+            raise IllegalMessage(sender, f"a part of version {flood.version}, not {before.version}")
+        before.requests.extend(flood.requests)
+        if flood.more:
+            begun[flood.origin] = before
+            if sum(len(each.requests) for each in begun.values()) > MAX_BEGUN:
+                begun.clear()
+                raise IllegalMessage(sender, f"more than {MAX_BEGUN} requests (MAX_BEGUN) begun")
+            return None
+        requests = tuple(before.requests)
+        return Flood(flood.origin, requests, before.fresh, flood.wave, flood.version)
 
     def _spread(self, flood: Flood, sender: Peer | None, wave: int | None) -> list[Send]:
         """Pass a flood to all neighbours but the one it came from."""

@@ -9,6 +9,7 @@ import secrets
 import signal
 import ssl
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -27,15 +28,12 @@ from palio.node.authority import Authority, NamedAuthority, OpenAuthority, Princ
 from palio.node.effects import Moment
 from palio.node.identity import NOBODY, Identity
 from palio.node.node import Node
-from palio.node.settings import Settings
+from palio.node.settings import Outside, Settings
 from palio.protocol.addresses import Address
 from palio.routing import kernels
-from palio.routing.acyclic import Acyclic
-from palio.routing.advertised import Advertised
-from palio.routing.flooded import Flooded
-from palio.routing.general import General
-from palio.routing.hierarchical import Hierarchical
-from palio.routing.protocol import Matching, Router
+from palio.routing.algorithms import find_algorithm
+from palio.routing.gateway import Gateway
+from palio.routing.protocol import Matching, Role, Router
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Diskless, Journal
 from palio.server.limits import GC_THRESHOLDS
@@ -184,17 +182,18 @@ def new_router(configuration: Configuration) -> Router:
     def selector() -> Matching:
         return Matching(new_index())
 
-    match configuration.broker.routing:
-        case "acyclic":
-            return Acyclic(name, selector)
-        case "advertised":
-            return Advertised(name, selector)
-        case "hierarchical":
-            return Hierarchical(name, selector)
-        case "flooded":
-            return Flooded(name, selector)
-        case "general":
-            return General(name, lambda inner: Acyclic(inner, selector))
+    gateway = configuration.gateway
+    inside = find_algorithm(configuration.broker.routing)
+    if not gateway.routing:
+        return inside.new(name, selector, life=time.time_ns() // 1_000)
+    outside = find_algorithm(gateway.routing)
+    return Gateway(
+        name,
+        lambda inner: inside.new(inner, selector),
+        lambda outer: outside.new(outer, selector),
+        lambda peer: peer.name in gateway.brokers,
+        Role.MASTER if inside.has_parents else Role.SIDE,
+    )
 
 
 def new_journal(configuration: Configuration) -> Journal | Diskless:
@@ -275,10 +274,15 @@ def _principal(name: str, grant: Grant) -> Principal:
 
 
 def _node_settings(configuration: Configuration) -> Settings:
-    limits = msgspec.structs.asdict(configuration.limits)
+    limits, gateway = msgspec.structs.asdict(configuration.limits), configuration.gateway
+    outside = None
+    if gateway.routing:
+        outside = Outside(gateway.routing, frozenset(gateway.brokers), gateway.parent)
     known = {field.name for field in msgspec.structs.fields(Settings)}
     return Settings(
-        master=configuration.broker.master,
+        routing=configuration.broker.routing,
+        parent=configuration.broker.parent,
+        outside=outside,
         **{name: value for name, value in limits.items() if name in known},
     )
 

@@ -27,6 +27,7 @@ from palio.node.limits import (
 from palio.protocol.addresses import DEFAULT_PORT, parse_address
 from palio.protocol.limits import GREETING_S, HEARTBEAT_S, MAX_SECONDS, MIN_SECONDS, WINDOW_BYTES
 from palio.protocol.names import check_name
+from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.server.hosts import PUBLIC, Hosts
 from palio.server.limits import (
     HTTP_BODY_S,
@@ -41,6 +42,7 @@ __all__ = [
     "Auth",
     "Broker",
     "Configuration",
+    "Gateway",
     "Grant",
     "Limits",
     "Listen",
@@ -73,10 +75,13 @@ class Broker(_Section, frozen=True, kw_only=True):
         Meta(description="where its journal is kept; without one nothing durable can be published"),
     ] = ""
     routing: Annotated[
-        Literal["general", "acyclic", "advertised", "hierarchical", "flooded"],
-        Meta(description="how brokers tell each other what is wanted; the same for all of them"),
-    ] = "general"
-    master: Annotated[
+        str,
+        Meta(
+            description="how brokers tell each other what is wanted, the same for all of them: "
+            + ", ".join(ALGORITHMS)
+        ),
+    ] = next(iter(ALGORITHMS))
+    parent: Annotated[
         str, Meta(description="with hierarchical routing, the name of the broker above")
     ] = ""
     journal_bytes: Annotated[
@@ -163,6 +168,20 @@ class Peers(_Section, frozen=True, kw_only=True):
     ] = ()
 
 
+class Gateway(_Section, frozen=True, kw_only=True):
+    """`[gateway]`: another network, of another algorithm, that this broker is a part of as well."""
+
+    routing: Annotated[
+        str, Meta(description="how the other network routes; without one there is no gateway")
+    ] = ""
+    brokers: Annotated[
+        tuple[str, ...], Meta(description="the names of the brokers there that are linked to it")
+    ] = ()
+    parent: Annotated[
+        str, Meta(description="if the other network is hierarchical, the one of them above it")
+    ] = ""
+
+
 class Webhooks(_Section, frozen=True, kw_only=True):
     """`[webhooks]`: whom subscribers may have this broker call."""
 
@@ -232,6 +251,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     tls: Tls = Tls()
     auth: Auth = Auth()
     peers: Peers = Peers()
+    gateway: Gateway = Gateway()
     webhooks: Webhooks = Webhooks()
     limits: Limits = Limits()
     log: Log = Log()
@@ -271,10 +291,9 @@ def check(configuration: Configuration, origins: Mapping[str, str] | None = None
 
 
 def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    tls, auth, broker = configuration.tls, configuration.auth, configuration.broker
+    tls, auth = configuration.tls, configuration.auth
     yield from _wrong_names(configuration)
-    if broker.master and broker.routing != "hierarchical":
-        yield "broker.master", 'only "hierarchical" routing knows masters; set broker.routing'
+    yield from _misrouted(configuration)
     if bool(tls.cert) != bool(tls.key):
         given = "tls.cert" if tls.cert else "tls.key"
         yield given, "set both tls.cert and tls.key, or neither"
@@ -301,6 +320,52 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
             yield "peers.urls", str(error)
 
 
+def _misrouted(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    """Algorithms that do not exist, or not for such a network."""
+    broker, gateway = configuration.broker, configuration.gateway
+    for section, name, parent in (
+        ("broker", broker.routing, broker.parent),
+        ("gateway", gateway.routing, gateway.parent),
+    ):
+        if section == "gateway" and not name:
+            continue
+        algorithm = ALGORITHMS.get(name)
+        if algorithm is None:
+            known = ", ".join(ALGORITHMS)
+            yield f"{section}.routing", f"{name!r:.80} is no algorithm; it is one of {known}"
+            return
+        if parent and not algorithm.has_parents:
+            knowing = ", ".join(each.name for each in ALGORITHMS.values() if each.has_parents)
+            yield (
+                f"{section}.parent",
+                f"{name} routing knows no parents; set {section}.routing ({knowing})",
+            )
+        if algorithm.graph is GraphKind.ALONE and (configuration.peers.urls or gateway.routing):
+            yield f"{section}.routing", f"{name} is for one broker; leave out peers and gateway"
+    yield from _misplaced_gateway(broker, gateway)
+
+
+def _misplaced_gateway(broker: Broker, gateway: Gateway) -> Iterator[tuple[str, str]]:
+    if not gateway.routing:
+        for key in ("brokers", "parent"):
+            if getattr(gateway, key):
+                yield f"gateway.{key}", "set gateway.routing: how the network there routes"
+        return
+    inside, outside = ALGORITHMS[broker.routing], ALGORITHMS[gateway.routing]
+    for setting, side in (("broker.routing", inside), ("gateway.routing", outside)):
+        if not side.joins:
+            able = ", ".join(each.name for each in ALGORITHMS.values() if each.joins)
+            yield setting, f"{side.name} cannot be joined by a gateway; {able} can"
+    if inside.is_advertised != outside.is_advertised:
+        yield "gateway.routing", "both sides go by advertisements, or neither does"
+    if broker.parent:
+        yield "broker.parent", "a gateway is at the top of its own network"
+    if gateway.parent and gateway.parent not in gateway.brokers:
+        yield "gateway.parent", f"name {gateway.parent!r} among gateway.brokers too"
+    if not gateway.brokers:
+        yield "gateway.brokers", "name the brokers of the other network that are linked to it"
+
+
 def _unproven(auth: Auth, tls: Tls) -> Iterator[tuple[str, str]]:
     """What nobody could show, or verify."""
     if auth.grants and not tls.ca:
@@ -315,8 +380,11 @@ def _unproven(auth: Auth, tls: Tls) -> Iterator[tuple[str, str]]:
 def _wrong_names(configuration: Configuration) -> Iterator[tuple[str, str]]:
     broker = configuration.broker
     named = [("broker.name", "a broker", broker.name)]
-    if broker.master:
-        named.append(("broker.master", "a broker", broker.master))
+    gateway = configuration.gateway
+    for setting, parent in (("broker.parent", broker.parent), ("gateway.parent", gateway.parent)):
+        if parent:
+            named.append((setting, "a broker", parent))
+    named += [("gateway.brokers", "a broker", name) for name in gateway.brokers]
     named += [("auth.grants", "a principal", name) for name in configuration.auth.grants]
     for setting, what, name in named:
         try:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
+from msgspec.structs import replace
+
 from palio.errors import InvalidInput
 from palio.matching.protocol import Matcher
 from palio.node.effects import Report
@@ -64,6 +66,7 @@ class Cluster:
         """Called when a connection is used for the first time, or is open no longer."""
         self._matcher = matcher
         self._routers: dict[str, NodeRouter] = {}
+        self._parents: dict[str, str] = {}
         self._computers: dict[str, Computer] = {}
         self._pipes: dict[Pipe, None] = {}
         """Those that are open, in the order in which they were opened."""
@@ -72,11 +75,17 @@ class Cluster:
         self._cut: dict[frozenset[str], None] = {}
         self._delays_us: dict[frozenset[str], int] = {}
 
+    @property
+    def wall_us(self) -> int:
+        """The time by the calendar."""
+        return self.epoch_us + self.planner.now_us
+
     # --- brokers ---
 
-    def install(self, name: str, router: NodeRouter, disk: Disk) -> None:
-        """A broker that does not run yet."""
+    def install(self, name: str, router: NodeRouter, disk: Disk, parent: str = "") -> None:
+        """A broker that does not run yet; in a hierarchy, below a parent."""
         self._routers[name] = router
+        self._parents[name] = parent
         self.disks[name] = disk
         self._computers[name] = Computer(
             name, self.planner, disk, sync_us=lambda: self.sync_us, epoch_us=self.epoch_us
@@ -101,7 +110,7 @@ class Cluster:
             name,
             self._routers[name](name),
             self.disks[name],
-            settings=self.settings,
+            settings=replace(self.settings, parent=self._parents[name]),
             authority=self.doors.authority(name),
             identity=self.doors.identity(name),
             new_id=new_id,

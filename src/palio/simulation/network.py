@@ -7,7 +7,7 @@ routing room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias, cast, get_args
 
@@ -56,6 +56,9 @@ Message: TypeAlias = Control | PatternControl | RowParcel
 
 START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """What stands for time 0 in the events of a network that matches patterns."""
+
+LIFE: Final = 1 << 40
+"""Versions that one life of a broker has; the next life's are all greater."""
 
 _HEADER_BYTES: Final = 40
 _REQUEST_BYTES: Final = 60
@@ -119,6 +122,8 @@ class Network:
         self._wires: dict[tuple[str, str], _Wire] = {}
         self._by_end: dict[tuple[str, Peer], _Wire] = {}
         self._crashed: dict[str, None] = {}
+        self._remote: dict[str, tuple[Link, ...]] = {}
+        """The links between a client and its broker."""
         self._lives: dict[str, int] = {}
         """How often a client or broker of a name began before: its epoch or incarnation."""
         self._inboxes: dict[str, Inbox] = {}
@@ -180,12 +185,13 @@ class Network:
             self._by_end[end, peer] = wire
         self._update(wire)
 
-    def client(self, name: str, at: str) -> Client:
-        """A client at a broker."""
+    def client(self, name: str, at: str, way: Sequence[Link] = ()) -> Client:
+        """A client of a broker, as far away from it as a way of links is long and expensive."""
         if name in self.clients:
             raise InvalidInput(f"there is a client {name!r} already; choose another name")
         epoch = self._lives[name] = self._lives.get(name, -1) + 1
         client = self.clients[name] = Client(self, name, at, epoch)
+        self._remote[name] = tuple(way)
         self._carry(at, self.routers[at].attach(client.peer))
         return client
 
@@ -242,7 +248,7 @@ class Network:
         router = self.routers[name] = self._factories[name](name)
         self._lives[name] = self._lives.get(name, 0) + 1
         if isinstance(router, SourceTrees):
-            router.begin(self._lives[name])
+            router.begin(self._lives[name] * LIFE)
         for wire in self._wires.values():
             if name in wire.ends:
                 self._update(wire)
@@ -296,7 +302,8 @@ class Network:
 
     def _bring(self, client: Client, letter: Letter) -> None:
         """To its broker, in order, unless the client has left when it would arrive."""
-        if not self.client_us:
+        delay_us = self._cross(client, letter.message)
+        if not delay_us:
             self._receive(client.broker, letter)
             return
 
@@ -304,7 +311,14 @@ class Network:
             if self.clients.get(client.name) is client:
                 self._receive(client.broker, letter)
 
-        self.agenda.at(self.agenda.now_us + self.client_us, MESSAGE, arrive)
+        self.agenda.at(self.agenda.now_us + delay_us, MESSAGE, arrive)
+
+    def _cross(self, client: Client, message: Message) -> int:
+        """A message goes between a client and its broker: how long that takes."""
+        way = self._remote[client.name]
+        for link in way:
+            self._count(message, link.price)
+        return self.client_us + round(sum(link.latency_ms for link in way) * US_PER_MS)
 
     def _route(self, broker: str, sender: Peer, parcel: RowParcel) -> None:
         self.costs.steps += 1
@@ -451,7 +465,8 @@ class Network:
         client = self.clients.get(name)
         if client is None:
             return
-        if not self.client_us:
+        delay_us = self._cross(client, message)
+        if not delay_us:
             self._give(broker, client, message)
             return
 
@@ -459,7 +474,7 @@ class Network:
             if self.clients.get(name) is client:
                 self._give(broker, client, message)
 
-        self.agenda.at(self.agenda.now_us + self.client_us, MESSAGE, arrive)
+        self.agenda.at(self.agenda.now_us + delay_us, MESSAGE, arrive)
 
     def _give(self, broker: str, client: Client, message: Message) -> None:
         self._note(broker, client.name, message)

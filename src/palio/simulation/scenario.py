@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import ceil
 from typing import Any, Final
@@ -10,36 +10,19 @@ from typing import Any, Final
 import msgspec
 
 from palio.errors import InvalidInput
-from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
-from palio.routing.flooded import Flooded
+from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
 from palio.routing.general import General
-from palio.routing.hierarchical import Hierarchical
+from palio.routing.graphs import breadth_first
 from palio.routing.patterns.router import Patterned
-from palio.routing.source_trees import SourceTrees
 from palio.simulation.agenda import US_PER_MS
 from palio.simulation.clients import Client
+from palio.simulation.links import Link
 from palio.simulation.network import Network, RouterFactory
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, parse_topology
 
-__all__ = ["PATTERNED", "ROUTINGS", "simulate"]
-
-ROUTINGS: Final[dict[str, RouterFactory]] = {
-    "acyclic": Acyclic,
-    "advertised": Advertised,
-    "flooded": Flooded,
-    "general": General,
-    "general-advertised": partial(General, inner=Advertised),
-    "general-sources": SourceTrees,
-    "general-patterns": partial(Patterned, inner=partial(General, inner=Advertised)),
-    "hierarchical": Hierarchical,
-    "patterns": Patterned,
-}
-"""By name, the algorithms that a scenario may use. Those for any graph begin with `general`."""
-
-PATTERNED: Final = ("general-patterns", "patterns")
-"""Those that match patterns."""
+__all__ = ["simulate"]
 
 _GROUPS: Final = 10
 """Topics of the scenario: each client asks for a part of one."""
@@ -63,22 +46,27 @@ def simulate(
 ) -> dict[str, Any]:
     """Clients at random brokers subscribe, change a parameter, publish; the costs, counted.
 
-    Of the clients, `patterns` also ask for a pattern. `note` is told each step of the trace as one
-    line, `progress` how many events have been published.
+    Of the clients, `patterns` also ask for a pattern, which the brokers assemble. `note` is told
+    each step of the trace as one line, `progress` how many events have been published. Where there
+    is one broker for all, the clients are at the other places of the topology.
 
     >>> simulate("ring:12", "general", seed=7)["delivered"] > 0
     True
     """
     random = Randomness(seed)
-    shape = _checked(topology, routing, random)
+    algorithm = find_algorithm(routing)
+    shape = _checked(topology, algorithm, random)
     for what, count, least in (("clients", clients, 1), ("events", events, 0)):
         if count < least:
             raise InvalidInput(f"{what} is {count}; it takes at least {least}")
     if not 0 <= patterns <= clients:
         raise InvalidInput(f"patterns is {patterns}; at most every client, {clients}, asks for one")
-    if patterns and routing not in PATTERNED:
-        raise InvalidInput(f"{routing} matches no patterns; choose {' or '.join(PATTERNED)}")
-    network = Network.of(shape, ROUTINGS[routing], seed=seed, keep_trace=note is not None)
+    if patterns and not algorithm.assembles:
+        able = " or ".join(each.name for each in ALGORITHMS.values() if each.assembles)
+        raise InvalidInput(f"{routing} assembles no patterns; choose {able}")
+    brokers = Topology(shape.brokers[:1], ()) if algorithm.graph is GraphKind.ALONE else shape
+    routers = _patterned(algorithm) if patterns else algorithm.new
+    network = Network.of(brokers, routers, seed=seed, keep_trace=note is not None)
     scenario = _Scenario(network, random, note)
     scenario.populate(shape, clients, patterns)
     for done in range(events):
@@ -102,17 +90,31 @@ def simulate(
     }
 
 
-def _checked(topology: str, routing: str, random: Randomness) -> Topology:
-    if routing not in ROUTINGS:
-        known = ", ".join(sorted(ROUTINGS))
-        raise InvalidInput(f"{routing!r} is no routing algorithm; choose one of {known}")
+def _patterned(algorithm: Algorithm) -> RouterFactory:
+    """Brokers that assemble patterns, over an algorithm."""
+
+    def inner(name: str) -> Advertised | General:
+        router = algorithm.new(name)
+        assert isinstance(router, Advertised | General)
+        return router
+
+    return partial(Patterned, inner=inner)
+
+
+def _checked(topology: str, algorithm: Algorithm, random: Randomness) -> Topology:
     shape = parse_topology(topology, random)
     links = {frozenset(edge) for edge in shape.edges}
     if len(links) < len(shape.edges) or any(len(link) < 2 for link in links):
         raise InvalidInput(f"{topology} is too small to be a ring; make it ring:3 or larger")
-    if not routing.startswith("general") and not shape.is_tree:
-        instead = "general-patterns" if routing in PATTERNED else "general"
-        raise InvalidInput(f"{routing} needs a tree and {topology} has cycles; choose {instead}")
+    if algorithm.graph is GraphKind.TREE and not shape.is_tree:
+        instead = ", ".join(
+            each.name
+            for each in ALGORITHMS.values()
+            if each.graph is GraphKind.GRAPH and each.is_advertised == algorithm.is_advertised
+        )
+        raise InvalidInput(
+            f"{algorithm.name} needs a tree and {topology} has cycles; choose {instead}"
+        )
     return shape
 
 
@@ -132,8 +134,17 @@ class _Scenario:
         """Let clients come, subscribe, and change their minds."""
         random, network = self.random, self.network
         keys = []
+        links: dict[str, list[str]] = {name: [] for name in shape.brokers}
+        for one, other in shape.edges:
+            links[one].append(other)
+            links[other].append(one)
+        parents = breadth_first({name: tuple(near) for name, near in links.items()}, "b1")
         for number in range(clients):
-            client = network.client(f"c{number}", random.choice(shape.brokers))
+            place = random.choice(shape.brokers)
+            if place in network.routers:
+                client = network.client(f"c{number}", place)
+            else:
+                client = network.client(f"c{number}", "b1", [Link()] * _distance(parents, place))
             self.crowd.append(client)
             self._published_us[client.name] = []
         for client in self.crowd:
@@ -185,6 +196,14 @@ class _Scenario:
         for time_us, source, target, what in steps:
             self._note(f"{time_us / US_PER_MS:.3f} {source} -> {target}: {what}")
         steps.clear()
+
+
+def _distance(parents: Mapping[str, str], place: str) -> int:
+    """The links between a place and the first."""
+    hops = 0
+    while parents[place] != place:
+        place, hops = parents[place], hops + 1
+    return hops
 
 
 def _spread(times_us: Iterable[int]) -> dict[str, float] | None:

@@ -96,9 +96,9 @@ class World(Cluster):
         """Let time pass."""
         self.agenda.run(self.agenda.now_us + round(seconds * US))
 
-    def add_broker(self, name: str, router: NodeRouter = Acyclic) -> None:
+    def add_broker(self, name: str, router: NodeRouter = Acyclic, parent: str = "") -> None:
         """A broker, with an empty disk, that starts."""
-        self.install(name, router, Disk(self.random.branch()))
+        self.install(name, router, Disk(self.random.branch()), parent)
         self.start(name)
 
     # --- clients ---

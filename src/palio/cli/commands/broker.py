@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from palio.cli.application import AsJson, ConfigFile, app
+from palio.routing.algorithms import ALGORITHMS
 
 token_commands: Final = typer.Typer(no_args_is_help=True, help="Make and read tokens.")
 keys_commands: Final = typer.Typer(no_args_is_help=True, help="Make and list the keys of tokens.")
@@ -18,7 +19,7 @@ app.add_typer(token_commands, name="token")
 
 
 @app.command()
-def serve(
+def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     config: ConfigFile = None,
     name: Annotated[str | None, typer.Option(help="The broker's name.")] = None,
     listen: Annotated[
@@ -26,6 +27,12 @@ def serve(
     ] = None,
     data: Annotated[
         str | None, typer.Option(metavar="DIR", help="Where durable events are kept.")
+    ] = None,
+    routing: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(ALGORITHMS)}.")
+    ] = None,
+    parent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="In a hierarchy, the broker above.")
     ] = None,
     peer: Annotated[
         list[str] | None, typer.Option(metavar="URL", help="Another broker: palio://host:port.")
@@ -40,7 +47,15 @@ def serve(
     """
     from palio.cli.serve import flags, serve
 
-    given = flags(name=name, listen=listen, data=data, peers=peer, http=http)
+    given = flags(
+        name=name,
+        listen=listen,
+        data=data,
+        routing=routing,
+        parent=parent,
+        peers=peer,
+        http=http,
+    )
     return serve(config, given, as_json=as_json)
 
 

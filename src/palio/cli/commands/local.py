@@ -10,6 +10,7 @@ import typer
 
 from palio.cli import bench as bench_module
 from palio.cli.application import AsJson, FilterText, Parameters, app, event_argument
+from palio.routing.algorithms import ALGORITHMS
 
 __all__ = ["Benchmark", "Dialect", "How"]
 
@@ -211,14 +212,16 @@ def simulate(
         str,
         typer.Option(
             metavar="NAME",
-            help="On trees acyclic, advertised, flooded, hierarchical, patterns; on any graph "
-            "general, general-advertised, general-patterns, general-sources.",
+            help=f"One of {', '.join(ALGORITHMS)}.",
         ),
     ] = "general",
     clients: Annotated[int, typer.Option(min=1, help="At brokers drawn at random.")] = 20,
     events: Annotated[int, typer.Option(min=0, help="Published one by one.")] = 100,
     patterns: Annotated[
-        int, typer.Option(min=0, help="How many of the clients also ask for a sequence.")
+        int,
+        typer.Option(
+            min=0, help="How many clients also ask for a sequence, which brokers assemble."
+        ),
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")] = 0,
     trace: Annotated[

@@ -1,0 +1,222 @@
+"""The registry: what it says of each algorithm is so, on whole brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palio.client.connection import Client
+from palio.client.subscription import Subscription
+from palio.errors import InvalidInput, NotSupported
+from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
+from palio.simulation.randomness import Randomness
+from palio.simulation.topologies import Topology, connected_random, random_tree
+from palio.testing import Network, run
+
+CONCEPTS = Path(__file__).parents[2] / "docs/concepts/routing.md"
+EVENTS = "kind IS NOT NULL AND x IS NOT NULL AND n IS NOT NULL"
+"""What publishers advertise where they have to."""
+
+
+class Life:
+    """Clients at random brokers, what they published, and who must have heard it."""
+
+    def __init__(self, algorithm: Algorithm, seed: int) -> None:
+        self.algorithm = algorithm
+        self.seed = seed
+        self.random = Randomness(seed)
+        self.topology = self._topology()
+        self.heard: list[tuple[Subscription, Mapping[str, Any]]] = []
+        self.published = 0
+        self.due: dict[Subscription, list[int]] = {}
+
+    def _topology(self) -> Topology:
+        size = self.random.between(3, 7)
+        if self.algorithm.graph is GraphKind.ALONE:
+            return Topology.of(1, ())
+        if self.algorithm.graph is GraphKind.TREE:
+            return random_tree(size, self.random.branch())
+        return connected_random(size, 2, self.random.branch())
+
+    async def run(self) -> None:
+        async with Network(
+            self.topology, routing=self.algorithm.name, seed=self.seed, delay_s=0.005
+        ) as net:
+            clients = [
+                await net.connect(self.random.choice(self.topology.brokers), name=f"c{number}")
+                for number in range(5)
+            ]
+            if self.algorithm.is_advertised:
+                for client in clients:
+                    await client.advertise(EVENTS)
+            for client in clients:
+                await client.settled()
+            for number, client in enumerate(clients):
+                durable = "kept" if number % 2 else ""
+                kind = self.random.below(3)
+                values = {"low": self.random.below(10)}
+                subscription = await client.subscribe(
+                    f"kind = {kind} AND x >= :low", values, durable=durable
+                )
+                self.due[subscription] = []
+                self.heard.append((subscription, {"kind": kind, **values}))
+            await self._settle()
+            await self._publish(clients)
+            await self._check()  # what is still in a queue when a parameter changes is tried again
+            for place, (subscription, wanted) in enumerate(self.heard):
+                low = self.random.below(10)
+                await subscription.update(low=low)
+                self.heard[place] = subscription, {**wanted, "low": low}
+            await self._settle()
+            await self._publish(clients)
+            await self._check()
+
+    async def _settle(self) -> None:
+        for subscription, _ in self.heard:
+            await subscription.settled()
+
+    async def _publish(self, clients: list[Client]) -> None:
+        for _ in range(20):
+            event = {"kind": self.random.below(3), "x": self.random.below(12), "n": self.published}
+            durable = self.random.chance(0.3)
+            await self.random.choice(clients).publish(event, durable=durable)
+            for subscription, wanted in self.heard:
+                if event["kind"] == wanted["kind"] and event["x"] >= wanted["low"]:
+                    self.due[subscription].append(self.published)
+            self.published += 1
+
+    async def _check(self) -> None:
+        for subscription, wanted in self.heard:
+            due = self.due[subscription]
+            found = []
+            with suppress(TimeoutError):
+                while True:
+                    found.append((await subscription.receive(timeout=5.0))["n"])
+            assert sorted(found) == due, f"seed {self.seed}: {wanted}"
+            due.clear()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("seed", range(3))
+def test_each_algorithm_delivers_exactly_what_was_asked_for(name: str, seed: int) -> None:
+    run(Life(ALGORITHMS[name], seed).run())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_is_said_of_advertisements_is_so(name: str) -> None:
+    algorithm = ALGORITHMS[name]
+    assert algorithm.new("b1").is_advertised == algorithm.is_advertised
+
+    async def advertise() -> None:
+        async with Network("line:1", routing=name) as net:
+            client = await net.connect("b1")
+            if algorithm.is_advertised:
+                await client.advertise("x > 1")
+                return
+            with pytest.raises(NotSupported, match="one of general-advertised, advertised"):
+                await client.advertise("x > 1")
+
+    run(advertise())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_network_of_the_wrong_shape_is_refused(name: str) -> None:
+    shape = ALGORITHMS[name].graph
+    if shape is not GraphKind.GRAPH:
+        with pytest.raises(InvalidInput, match=r"needs a tree|for one broker"):
+            Network("ring:3", routing=name)
+    if shape is GraphKind.ALONE:
+        with pytest.raises(InvalidInput, match="line:1"):
+            Network("line:2", routing=name)
+    Network("line:1", routing=name)
+
+
+def test_a_name_that_is_none() -> None:
+    with pytest.raises(InvalidInput, match="'magic' is no routing algorithm; choose one of gen"):
+        find_algorithm("magic")
+    with pytest.raises(InvalidInput, match="no routing"):
+        Network("line:1", routing="magic")
+
+
+def test_the_documentation_lists_every_algorithm() -> None:
+    text = CONCEPTS.read_text(encoding="utf-8")
+    rows = [
+        f"| `{each.name}` | {each.graph.value} | {each.summary} | {_said(each)} |"
+        for each in ALGORITHMS.values()
+    ]
+    assert "\n".join(rows) in text, "\n" + "\n".join(rows)
+
+
+def _said(algorithm: Algorithm) -> str:
+    facts = {
+        "`advertise`": algorithm.is_advertised,
+        "`parent`": algorithm.has_parents,
+        "gateways": algorithm.joins,
+    }
+    return ", ".join(fact for fact, is_so in facts.items() if is_so) or "-"
+
+
+def test_names_of_algorithms_cost_no_command_anything() -> None:
+    """The command line lists them: to import each router would take 0.3 s."""
+    import subprocess
+    import sys
+
+    code = "import sys, palio.routing.algorithms; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_events_of_source_trees_take_the_short_way() -> None:
+    """Round a ring the one tree of `general` is a long way for some."""
+
+    async def hops(routing: str) -> int:
+        async with Network("ring:6", routing=routing) as net:
+            alice, bob = await net.connect("b5"), await net.connect("b4")
+            heard = await bob.subscribe("x > 0")
+            await heard.settled()
+            found = await alice.trace({"x": 1})
+            return len(found["hops"])
+
+    assert run(hops("source-trees")) == 2
+    assert run(hops("general")) == 6
+
+
+def test_a_broker_of_source_trees_starts_anew_and_is_heard() -> None:
+    async def main() -> list[int]:
+        async with Network("ring:4", routing="source-trees") as net:
+            alice, bob = await net.connect("b1", name="alice"), await net.connect("b3", name="bob")
+            heard = await bob.subscribe("x > 0")
+            await heard.settled()
+            await alice.publish({"x": 1})
+            found = [(await heard.receive())["x"]]
+            net.kill("b3")
+            net.restart("b3")
+            await net.up()
+            await heard.settled()
+            await alice.publish({"x": 2})
+            return [*found, (await heard.receive())["x"]]
+
+    assert run(main()) == [1, 2]
+
+
+def test_more_subscriptions_than_a_message_has_reach_a_broker_that_joins() -> None:
+    """Parts of a summary are put together before they are applied."""
+
+    async def main() -> int:
+        async with Network("line:3", routing="source-trees") as net:
+            net.kill("b3")
+            alice = await net.connect("b1")
+            standing = [await alice.subscribe(f"x = {number}") for number in range(700)]
+            net.restart("b3")
+            await net.up()
+            await standing[-1].settled()
+            carol = await net.connect("b3")
+            await carol.publish([{"x": 3}, {"x": 699}, {"x": 700}])
+            first, last = await standing[3].receive(), await standing[699].receive()
+            return int(first["x"] + last["x"])
+
+    assert run(main()) == 702
