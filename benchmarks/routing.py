@@ -1,6 +1,7 @@
-"""What routing costs: covering, simulator steps, many subscriptions, updates and re-subscription.
+"""What routing costs: covering, overlap, simulator steps, many subscriptions, updates and
+re-subscription.
 
-    python -m benchmarks.routing [--size 100000] [--only index,steps]
+    python -m benchmarks.routing [--size 100000] [--only index,overlap]
     python -m benchmarks.routing --only parameters [--quick] --images docs/measured/images
 
 Fixed seeds; CPU seconds of this process, because other work on the machine should not count. With
@@ -20,12 +21,16 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.routing_parameters import US_PER_MS, USUAL_SERVICE_US, factors, points, run
+from palio.language.parsing import parse_advertisement
+from palio.model.advertisements import Advertisement
 from palio.model.filters import Conjunction, Constraint, Filter
+from palio.model.relations import overlaps
 from palio.routing import kernels
 from palio.routing.acyclic import Acyclic
 from palio.routing.forwarding import Forwarding
 from palio.routing.general import General
 from palio.routing.messages import Subscribe
+from palio.routing.overlap_index import OverlapIndex
 from palio.routing.protocol import Peer
 from palio.server.limits import GC_THRESHOLDS
 from palio.simulation import Network, Randomness, random_tree
@@ -107,6 +112,70 @@ def index(size: int) -> list[Row]:
     return found
 
 
+def offers(count: int, width: int, seed: int) -> list[Advertisement]:
+    """8 of the 20 attributes of `mixed`, each with a part of the values there are."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        tests = []
+        for name in rng.choice(20, 8, replace=False):
+            low = int(rng.integers(1001 - width))
+            tests.append(f"a{name} BETWEEN {low} AND {low + width}")
+        found.append(parse_advertisement(" AND ".join(tests)))
+    return found
+
+
+def overlap(size: int) -> list[Row]:
+    """One more advertisement among filters, one more filter among 1,000 advertisements; what asking
+    about every pair takes is measured on a fiftieth of the pairs.
+    """
+    gc.set_threshold(*GC_THRESHOLDS)
+    filters = list(dict.fromkeys(mixed(size, 1)))
+    everything = parse_advertisement(" AND ".join(f"a{name} IS NOT NULL" for name in range(20)))
+    hub = Peer.broker("hub")
+    found = []
+    for asked, advertisements in (
+        ("narrow offer", offers(40, 100, 2)),
+        ("wide offer", offers(40, 900, 3)),
+        ("offer of all", [everything]),
+    ):
+        table = OverlapIndex()
+        for filter in filters:
+            table.towards(filter)
+        spent, drawn = [], []
+        for place in range(len(advertisements)):
+            start = process_time()
+            drawn.append(len(table.hear(hub, advertisements[: place + 1])))
+            spent.append(process_time() - start)
+        start = process_time()
+        for filter in filters[: size // 50]:
+            overlaps(advertisements[0], filter)
+        found.append(_asked(asked, spent, 50 * (process_time() - start), sum(drawn)))
+    table = OverlapIndex()
+    known = offers(1000, 100, 4)
+    table.hear(hub, known)
+    spent, reached = [], 0
+    for filter in mixed(2000, 5):
+        start = process_time()
+        reached += len(table.towards(filter))
+        spent.append(process_time() - start)
+    start = process_time()
+    for advertisement in known:
+        overlaps(advertisement, filters[0])
+    scan = process_time() - start
+    return [*found, _asked("filter", spent, scan, reached)]
+
+
+def _asked(asked: str, spent: list[float], scan: float, found: int) -> Row:
+    return {
+        "new": asked,
+        "median_ms": round(1000 * float(np.median(spent)), 2),
+        "most_ms": round(1000 * max(spent), 2),
+        "scan_ms": round(1000 * scan),
+        "found": found,
+    }
+
+
 def steps(size: int) -> list[Row]:
     """Router message-steps a second, control and notifications mixed half and half."""
     found = []
@@ -180,7 +249,7 @@ def draw(results: dict[str, list[Row]], folder: Path) -> None:
     draw_factors(results["factors"], folder / "routing-factors.png")
 
 
-PARTS: Final = {"index": index, "steps": steps, "settle": settle}
+PARTS: Final = {"index": index, "overlap": overlap, "steps": steps, "settle": settle}
 
 
 def show(name: str, rows: list[Row]) -> None:
@@ -193,7 +262,7 @@ def show(name: str, rows: list[Row]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=100_000)
-    parser.add_argument("--only", default="index,steps,settle,parameters")
+    parser.add_argument("--only", default="index,overlap,steps,settle,parameters")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--images", type=Path, help="a folder for the figures of `parameters`")

@@ -7,6 +7,7 @@ import pytest
 from palio.model.filters import Filter
 from palio.model.relations import covers
 from palio.routing.forwarding import Forwarding
+from palio.routing.normalized import Stated
 from palio.routing.protocol import Peer
 from palio.simulation import Randomness
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, parse
@@ -91,3 +92,34 @@ def test_what_came_and_went_between_two_looks_is_not_told() -> None:
     table.add(ALICE, parse("a = 1"))
     table.remove(ALICE, parse("a = 1"))
     assert table.changes() == {}
+
+
+class OnlyOne:
+    """Everything may go to `ONE`, and what it is asked about it remembers."""
+
+    def __init__(self) -> None:
+        self.known: set[Filter] = set()
+
+    def towards(self, filter: Stated) -> list[Peer]:
+        self.known.add(filter)
+        return [ONE, BOB]
+
+    def forget(self, filter: Stated) -> None:
+        self.known.discard(filter)
+
+
+def test_filters_go_where_they_may_and_are_forgotten_with_the_last_who_asks() -> None:
+    aim = OnlyOne()
+    table = Forwarding(aim=aim)
+    table.connect(ONE)
+    table.connect(TWO)
+    wide = parse("a > 1")
+    table.add(ALICE, wide)
+    table.add(BOB, wide)
+    assert list(table.changes()) == [ONE]
+    table.remove(BOB, wide)
+    table.changes()
+    assert aim.known == {wide}
+    table.remove(ALICE, wide)
+    assert table.changes()[ONE].dropped == [wide]
+    assert aim.known == set()

@@ -7,15 +7,13 @@ with an advertisement that overlaps it, and an event counts only if its publishe
 from __future__ import annotations
 
 from palio.matching.protocol import RowMask
-from palio.model.advertisements import Advertisement
-from palio.model.filters import Filter
 from palio.model.parcels import Parcel
 from palio.routing.announcements import Announcements
 from palio.routing.forwarding import Aim
 from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.messages import Request
+from palio.routing.overlap_index import OverlapIndex
 from palio.routing.peer_requests import Ledger
-from palio.routing.poset import overlap
 from palio.routing.protocol import Peer, SelectorFactory, Send, narrowed
 from palio.routing.reference_selector import ReferenceSelector
 
@@ -29,23 +27,14 @@ class Advertised(ForwardingRouter):
 
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.advertisements = Ledger(advertising=True)
-        self._heard: dict[Peer, dict[Advertisement, None]] = {}
+        self._overlaps = OverlapIndex()
         self._announcing: dict[Peer, Announcements] = {}
         self._new_selector = selector
         super().__init__(name, selector)
         self._ledgers.append(self.advertisements)
 
     def _aim(self) -> Aim | None:
-        return self._towards
-
-    def _towards(self, filter: Filter) -> int:
-        """Bits of the neighbours with an advertisement that overlaps a subscription."""
-        table = self.subscriptions.table
-        mask = 0
-        for neighbour in table.neighbours:
-            if any(overlap(each, filter) for each in self._heard.get(neighbour, ())):
-                mask |= table.bit(neighbour)
-        return mask
+        return self._overlaps
 
     def _applied(self, sender: Peer) -> None:
         """Subscriptions that overlap what a neighbour began or ceased to advertise look again."""
@@ -53,20 +42,12 @@ class Advertised(ForwardingRouter):
             self._announcing.pop(sender, None)
             return
         entries = self.advertisements.entries[sender].values()
-        now = dict.fromkeys(each.bound for each in entries)
-        before = self._heard.get(sender, {})
-        self._heard[sender] = now
-        changed = [each for each in (*before, *now) if (each in before) != (each in now)]
-        if changed:
-            self.subscriptions.table.retouch(
-                filter
-                for filter in self.subscriptions.table.nodes
-                if any(overlap(each, filter) for each in changed)
-            )
+        changed = self._overlaps.hear(sender, [each.bound for each in entries])
+        self.subscriptions.table.retouch(changed)
 
     def detach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
-        self._heard.pop(peer, None)
+        self._overlaps.drop(peer)
         self._announcing.pop(peer, None)
         return super().detach(peer)
 

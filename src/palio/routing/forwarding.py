@@ -22,16 +22,24 @@ node s:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
 from palio.routing.normalized import Stated, form_of
 from palio.routing.poset import SUBSCRIPTIONS, Poset, Relation
 from palio.routing.protocol import Peer
 
-__all__ = ["FilterNode", "Forwarding", "Told"]
+__all__ = ["Aim", "FilterNode", "Forwarding", "Told"]
 
-Aim: TypeAlias = Callable[[Stated], int]
+
+class Aim(Protocol):
+    """Where filters may go, for an algorithm by which not all may go everywhere."""
+
+    def towards(self, filter: Stated) -> Iterable[Peer]:
+        """The neighbours that a filter may go to. When that changes, `retouch` the filter."""
+
+    def forget(self, filter: Stated) -> None:
+        """Nobody asks for a filter any more, about which `towards` may have been asked."""
 
 
 class FilterNode:
@@ -200,6 +208,8 @@ class Forwarding:
                 orphans += self._release(node, shrunk)
             if not node.subscribers:
                 del self.nodes[node.filter]
+                if self._aim is not None:
+                    self._aim.forget(node.filter)
         if len(growing) > 1:
             growing.sort(key=_breadth)
         for node, bits in growing:
@@ -216,7 +226,12 @@ class Forwarding:
         if len(subscribers) == 1:
             (only,) = subscribers
             everyone &= ~self._bits.get(only, 0)
-        return everyone if self._aim is None or not everyone else everyone & self._aim(node.filter)
+        if self._aim is None or not everyone:
+            return everyone
+        aimed = 0
+        for peer in self._aim.towards(node.filter):
+            aimed |= self._bits.get(peer, 0)
+        return everyone & aimed
 
     def _grow(self, node: FilterNode, bits: int) -> None:
         """Forward a filter to newly eligible neighbours, unless they have one that covers it."""

@@ -1,0 +1,152 @@
+"""`OverlapIndex`: which neighbours advertise something that a filter overlaps (siena 5.3).
+
+A broker with 100,000 subscriptions and 1,000 advertisements has a hundred million pairs. So both
+are kept in a `DomainIndex`: a new advertisement finds the filters that it overlaps, a new filter
+the advertisements. Of each filter and neighbour the index counts the advertisements that overlap,
+so that nothing is asked again when one goes. Both questions answer alike about a pair: as
+`overlaps` does, but that they give up on other pairs (`MOST_TRIED`, `MAX_COMPARISONS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from palio.model.advertisements import Advertisement
+from palio.model.domains import KindSet
+from palio.model.events import is_system_name
+from palio.model.filters import Filter
+from palio.routing.domain_index import DomainIndex, ValueBox, ValueSet, pieces_of
+from palio.routing.normalized import form_of
+from palio.routing.protocol import Peer
+
+__all__ = ["OverlapIndex"]
+
+Longs: TypeAlias = npt.NDArray[np.int64]
+
+
+class OverlapIndex:
+    """Filters, the advertisements of neighbours, and how many of these each filter overlaps.
+
+    >>> import palio
+    >>> index, hub = OverlapIndex(), Peer.broker("hub")
+    >>> cheap, dear = palio.parse("price < 5"), palio.parse("price > 50")
+    >>> index.towards(cheap), index.towards(dear)
+    ([], [])
+    >>> [str(each) for each in index.hear(hub, [palio.parse_advertisement("price < 10")])]
+    ['price < 5']
+    >>> [peer.name for peer in index.towards(cheap)]
+    ['hub']
+    """
+
+    def __init__(self) -> None:
+        self._wanted: DomainIndex[Filter] = DomainIndex(needing=True)
+        self._offered: DomainIndex[Peer] = DomainIndex(needing=False)
+        self._numbers: dict[Filter, int | None] = {}
+        """None of a filter that matches no event."""
+        self._offers: dict[Peer, dict[Advertisement, int | None]] = {}
+        self._counts: dict[Peer, Longs] = {}
+        self._room = 16
+        """Filters that the counts of a neighbour have room for."""
+
+    def towards(self, filter: Filter) -> list[Peer]:
+        """See `Aim`."""
+        if filter not in self._numbers:
+            self._enter(filter)
+        number = self._numbers[filter]
+        if number is None:
+            return []
+        return [peer for peer, counts in self._counts.items() if counts[number]]
+
+    def forget(self, filter: Filter) -> None:
+        """See `Aim`."""
+        number = self._numbers.pop(filter, None)
+        if number is None:
+            return
+        self._wanted.remove(number, _needs(filter))
+        for counts in self._counts.values():
+            counts[number] = 0
+
+    def hear(self, peer: Peer, advertisements: Iterable[Advertisement]) -> list[Filter]:
+        """All that a neighbour advertises now. The filters of which that changes whether they may
+        go to it.
+        """
+        before, now = self._offers.setdefault(peer, {}), dict.fromkeys(advertisements)
+        self._counts.setdefault(peer, np.zeros(self._room, np.int64))
+        changed: list[Filter] = []
+        for each in [each for each in now if each not in before]:
+            changed += self._begun(peer, each)
+        for each in [each for each in before if each not in now]:
+            changed += self._ceased(peer, each)
+        return changed
+
+    def _begun(self, peer: Peer, advertisement: Advertisement) -> list[Filter]:
+        boxes = _offers(advertisement)
+        self._offers[peer][advertisement] = self._offered.add(peer, boxes)
+        found, counts = self._wanted.meeting(boxes), self._counts[peer]
+        counts[found] += 1
+        return self._filters(found[counts[found] == 1])
+
+    def _ceased(self, peer: Peer, advertisement: Advertisement) -> list[Filter]:
+        boxes = _offers(advertisement)
+        number = self._offers[peer].pop(advertisement)
+        if number is not None:
+            self._offered.remove(number, boxes)
+        found, counts = self._wanted.meeting(boxes), self._counts[peer]
+        counts[found] -= 1
+        return self._filters(found[counts[found] == 0])
+
+    def drop(self, peer: Peer) -> None:
+        """Forget a neighbour with all that it advertises."""
+        self._counts.pop(peer, None)
+        for advertisement, number in self._offers.pop(peer, {}).items():
+            if number is not None:
+                self._offered.remove(number, _offers(advertisement))
+
+    def _enter(self, filter: Filter) -> None:
+        boxes = list(_needs(filter))
+        number = self._numbers[filter] = self._wanted.add(filter, boxes)
+        if number is None:
+            return
+        if number >= self._room:
+            self._room = 2 * number
+            for peer, counts in self._counts.items():
+                self._counts[peer] = np.pad(counts, (0, self._room - len(counts)))
+        if not self._offered.items:
+            return
+        for each in self._offered.meeting(boxes).tolist():
+            self._counts[self._offered.items[each]][number] += 1
+
+    def _filters(self, numbers: Longs) -> list[Filter]:
+        filters = self._wanted.items
+        return [filters[each] for each in numbers.tolist()]
+
+
+def _needs(filter: Filter) -> Iterator[ValueBox]:
+    """Of each alternative of a filter the values that an event must have, by attribute."""
+    plain = form_of(filter).plain
+    if plain is not None:
+        yield {
+            name: (ValueSet(kind, KindSet(((low, high),))),)
+            for name, (kind, low, high) in plain.items()
+            if not is_system_name(name)
+        }
+        return
+    for each in filter.conjunctions:
+        if not each.is_contradiction:
+            yield {
+                name: pieces_of([domain])
+                for name, domain in each.domains.items()
+                if not domain.absent and not is_system_name(name)
+            }
+
+
+def _offers(advertisement: Advertisement) -> list[ValueBox]:
+    """Of each alternative of an advertisement the values that an event may have, by attribute."""
+    return [
+        {name: pieces_of(domains) for name, domains in each.domains.items()}
+        for each in advertisement.alternatives
+    ]
