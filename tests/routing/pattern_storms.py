@@ -19,11 +19,10 @@ from typing import Any, Final
 from palio.language.parsing import parse_advertisement
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Conjunction, Filter
-from palio.model.patterns import Monitor, Occurrence, Pattern
+from palio.model.patterns import Monitor, Occurrence, Pattern, Place, place_of
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
-from palio.routing.patterns.assembly import is_occurrence, place_of
-from palio.routing.patterns.messages import Place
+from palio.routing.patterns.assembly import is_occurrence
 from palio.routing.patterns.router import Patterned
 from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
 from palio.routing.protocol import Peer

@@ -34,7 +34,7 @@ from palio.model.limits import (
 from palio.model.printing import show_duration
 from palio.model.values import NO_VALUES, Bindings
 
-__all__ = ["Monitor", "Occurrence", "Pattern"]
+__all__ = ["Monitor", "Occurrence", "Pattern", "Place", "place_of"]
 
 _NO_WINDOW: Final = timedelta(0)
 
@@ -91,10 +91,11 @@ class Occurrence(msgspec.Struct, frozen=True):
     event: Mapping[str, Any]
 
 
-_Place: TypeAlias = tuple[datetime, str, int]
+Place: TypeAlias = tuple[datetime, str, int]
+"""A place in the order of publication: time, publisher, number."""
 
 
-def _place(occurrence: Occurrence) -> _Place:
+def place_of(occurrence: Occurrence) -> Place:
     """The place of an event in the order of publication."""
     return occurrence.time, occurrence.publisher, occurrence.seq
 
@@ -136,9 +137,9 @@ class Monitor:
         self.late = 0
         """Events that came after the reorder window had passed them and took no part."""
         self._progress: list[Occurrence] = []
-        self._pending: list[_Place] = []
-        self._held: dict[_Place, Occurrence] = {}
-        self._released: _Place | None = None
+        self._pending: list[Place] = []
+        self._held: dict[Place, Occurrence] = {}
+        self._released: Place | None = None
         self.newest: datetime | None = None
         """When the newest of all that came was published."""
 
@@ -148,7 +149,7 @@ class Monitor:
         A batch is taken in whole before anything of it is released, so order within it is free.
         """
         for occurrence in occurrences:
-            place = _place(occurrence)
+            place = place_of(occurrence)
             if self._released is not None and place <= self._released:
                 self.late += 1
                 continue
@@ -183,7 +184,7 @@ class Monitor:
 
     def is_late(self, occurrence: Occurrence) -> bool:
         """Whether its place in the order has been passed, so that it would take no part."""
-        return self._released is not None and _place(occurrence) <= self._released
+        return self._released is not None and place_of(occurrence) <= self._released
 
     @property
     def earliest(self) -> datetime | None:

@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 
 from palio.language.parsing import parse_pattern
-from palio.model.patterns import Monitor, Occurrence
+from palio.model.patterns import Monitor, Occurrence, place_of
 from palio.routing.patterns import assembly as assembly_module
-from palio.routing.patterns.assembly import Assembly, follows, is_occurrence, place_of
+from palio.routing.patterns.assembly import Assembly, follows, is_occurrence
 from palio.routing.patterns.messages import AssemblyProgress
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,13 +11,12 @@ import pytest
 import palio
 from palio.errors import InvalidEvent, InvalidInput
 from palio.language.parsing import parse_advertisement
-from palio.model.patterns import Monitor, Occurrence, Pattern
+from palio.model.patterns import Monitor, Occurrence, Pattern, place_of
 from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import Advertise, Batch, Subscribe, Unadvertise
-from palio.routing.patterns.assembly import place_of
 from palio.routing.patterns.messages import (
     AssemblyProgress,
     CancelPattern,

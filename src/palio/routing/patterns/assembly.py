@@ -14,17 +14,12 @@ from datetime import datetime
 from heapq import heappop, heappush
 
 from palio.model.limits import MAX_PATTERN_PENDING
-from palio.model.patterns import Monitor, Occurrence, Pattern
-from palio.routing.patterns.messages import AssemblyProgress, Place
+from palio.model.patterns import Monitor, Occurrence, Pattern, Place, place_of
+from palio.routing.patterns.messages import AssemblyProgress
 
-__all__ = ["Assembly", "Parts", "follows", "is_occurrence", "place_of"]
+__all__ = ["Assembly", "Parts", "follows", "is_occurrence"]
 
 Parts = tuple[Occurrence, ...]
-
-
-def place_of(occurrence: Occurrence) -> Place:
-    """The place of an event in the order of publication."""
-    return occurrence.time, occurrence.publisher, occurrence.seq
 
 
 def is_occurrence(pattern: Pattern, parts: Parts) -> bool:

@@ -20,12 +20,11 @@ What a provider says about a pattern that the subscriber gave up in the meantime
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from palio.model.patterns import Occurrence, Pattern
+from palio.model.patterns import Occurrence, Pattern, Place
 from palio.model.values import NO_VALUES, Bindings
 from palio.routing.messages import Control
 from palio.routing.protocol import Peer
@@ -36,7 +35,6 @@ __all__ = [
     "Composite",
     "PatternControl",
     "PatternSend",
-    "Place",
     "Ready",
     "Recall",
     "Resume",
@@ -44,9 +42,6 @@ __all__ = [
     "SubscribePattern",
     "UnsubscribePattern",
 ]
-
-Place: TypeAlias = tuple[datetime, str, int]
-"""The place of an event in the order of publication: time, publisher, seq."""
 
 
 class AssemblyProgress(msgspec.Struct, frozen=True):

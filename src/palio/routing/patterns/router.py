@@ -30,11 +30,11 @@ from palio.errors import InvalidEvent, InvalidInput
 from palio.matching.protocol import RowMask
 from palio.model.events import TIME
 from palio.model.parcels import Parcel
-from palio.model.patterns import Occurrence, Pattern
+from palio.model.patterns import Occurrence, Pattern, place_of
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import Advertise, Batch, Control, Settled, Unadvertise, Withdraw
-from palio.routing.patterns.assembly import Assembly, Parts, follows, is_occurrence, place_of
+from palio.routing.patterns.assembly import Assembly, Parts, follows, is_occurrence
 from palio.routing.patterns.factoring import Factor, Offers, differences, factored
 from palio.routing.patterns.messages import (
     AssemblyProgress,

@@ -25,9 +25,8 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from palio.model.patterns import Pattern
+from palio.model.patterns import Pattern, Place
 from palio.routing.patterns.assembly import Assembly
-from palio.routing.patterns.messages import Place
 from palio.routing.poset import SUBSCRIPTIONS
 from palio.routing.protocol import Peer
 
