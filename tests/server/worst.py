@@ -23,7 +23,13 @@ import pyarrow as pa
 from palio.client.connection import connect
 from palio.model.events import to_batch
 from palio.model.limits import MAX_JSON_PARTS
-from palio.protocol.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, PROTOCOL_VERSION
+from palio.protocol.limits import (
+    MAX_BATCH_CELLS,
+    MAX_BATCH_ROWS,
+    MOST_TOGETHER,
+    PROTOCOL_VERSION,
+    TOGETHER_CHARS,
+)
 from palio.protocol.messages import (
     Ask,
     Bye,
@@ -36,6 +42,7 @@ from palio.protocol.messages import (
     Seen,
     Settle,
     Subscribe,
+    SubscribeAll,
     Unsubscribe,
     Update,
     Welcome,
@@ -257,6 +264,22 @@ async def filters_of_new_shapes_then_an_event(target: Target) -> None:
     end.close()
 
 
+async def new_shapes_that_come_together(target: Target) -> None:
+    end = await Attacker.connect(target)
+    for first in range(0, 40 * MOST_TOGETHER, MOST_TOGETHER):
+        numbers = range(first, first + MOST_TOGETHER)
+        texts = [f"n{number} = 1" for number in numbers]
+        room, at = TOGETHER_CHARS - sum(map(len, texts)), 0
+        while room > 40:
+            more = f" OR n{first + at} LIKE '%{at}%_' AND m{at} != {at}"
+            texts[at % MOST_TOGETHER] += more
+            room, at = room - len(more), at + 1
+        keys = [*numbers[:-1], first]  # the last is refused, and so all are read a second time
+        made = map(Subscribe, numbers, keys, texts)
+        await end.does(frames([SubscribeAll(tuple(made))]))
+    end.close()
+
+
 async def long_lists_then_an_event(target: Target) -> None:
     end = await Attacker.connect(target)
     for at in range(12):
@@ -397,6 +420,7 @@ INPUTS: Final[dict[str, Input]] = {
         http_of_the_most_values,
         subscriptions_at_once,
         filters_of_new_shapes_then_an_event,
+        new_shapes_that_come_together,
         long_lists_then_an_event,
         updates_at_once,
         questions_at_once,

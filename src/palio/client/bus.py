@@ -92,7 +92,9 @@ class Bus(Hub[LocalUpstream]):
         if "reorder_s" in parameters and "reorder_s" not in what.variables:
             raise InvalidInput(f"reorder_s= is for brokers: {_IN_ORDER}")
         given = given_values(values, parameters)
-        return await self._subscribed(what, given, capacity, SubscriptionOptions(on_gap))
+        options = SubscriptionOptions(on_gap)
+        registration, _ = self._announced(what, given, capacity, options)
+        return self._handle(registration)
 
     async def publish(
         self, events: Publishable, *, publisher: str = "bus", durable: bool = False

@@ -322,7 +322,14 @@ class Client(Hub[BrokerUpstream]):
             raise InvalidInput(f"{option}= is for durable subscriptions; give durable= a name")
         options = SubscriptionOptions(on_gap, wait_s, durable, lease_s, acknowledge == "automatic")
         text = filter if isinstance(filter, str) and isinstance(what, Filter) else ""
-        return await self._subscribed(what, given, capacity, options, text)
+        registration, told = self._announced(what, given, capacity, options, text)
+        try:
+            if told is not None:
+                await told
+        except BaseException:
+            registration.abandon()
+            raise
+        return self._handle(registration)
 
     def _check_durable(self, durable: str) -> None:
         check_name(durable, "a durable subscription")

@@ -11,7 +11,7 @@ from typing import Final, Generic, Self, TypeVar
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
 from palio.client.home import Home
-from palio.client.registration import SubscriptionOptions
+from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscriber import Attached, Subscriber
 from palio.client.subscribing import check_on_gap
 from palio.client.subscription import Subscription
@@ -43,27 +43,28 @@ class Hub(Generic[AnyUpstream]):
         """By the identity of the subscriber, which each keeps alive: it may be unhashable."""
         self._closed = False
 
-    async def _subscribed(
+    def _announced(
         self,
         what: Filter | Pattern,
         values: Bindings,
         capacity: int,
         options: SubscriptionOptions,
         text: str = "",
-    ) -> Subscription:
-        """A new subscription once it is in force; gone again if it is refused. `text` is what its
-        filter was read from, if it was.
+    ) -> tuple[Registration, Told]:
+        """A new subscription, and when it is in force. `text` is what its filter was read from, if
+        it was.
         """
         self._check_open()
         check_on_gap(options.on_gap)
         registration = self._dispatcher.register(what, values, DeliveryQueue(capacity), options)
         try:
-            told = registration.announce(text)
-            if told is not None:
-                await told
+            return registration, registration.announce(text)
         except BaseException:
             registration.abandon()
             raise
+
+    def _handle(self, registration: Registration) -> Subscription:
+        """What the application has of a subscription."""
         return Subscription(registration, self._upstream, self._home)
 
     async def attach(self, subscriber: AnySubscriber) -> AnySubscriber:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from palio.errors import (
     Closed,
@@ -23,7 +23,7 @@ from palio.errors import (
 )
 from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.filters import Filter
-from palio.model.values import Bindings
+from palio.model.values import NO_VALUES, Bindings
 from palio.node.authority import check_advertisement, narrow
 from palio.node.core import Core
 from palio.node.effects import Operation
@@ -61,7 +61,7 @@ AnsweredRequest = Subscribe | Replace | Update | Unsubscribe | Advertise | Unadv
 ClientRequest = AnsweredRequest | SubscribeAll | Settle | Acknowledge
 
 
-_Heard: TypeAlias = tuple[Filter, dict[str, Any]]
+_Heard: TypeAlias = tuple[Filter, Bindings]
 """A filter and the values of its parameters."""
 
 
@@ -218,7 +218,7 @@ class RequestHandler:
             if request.durable:  # which comes alone
                 self._subscribe_durable(session, request, filter, narrowed)
                 return
-            values = dict(request.values)
+            values = request.values or NO_VALUES
             told.append(routing.Subscribe(key, narrowed, values))
             heard[key] = Subscription(filter, values)
         self._tell_router(session.peer, *told)

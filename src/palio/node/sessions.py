@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from palio.model.filters import Filter
+from palio.model.values import Bindings
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import FEW_RECEIVERS, MAX_GAPS
@@ -204,7 +205,7 @@ class Subscription(msgspec.Struct):
     """What a session hears under one key; `filter` is what was asked for, before grants."""
 
     filter: Filter
-    values: dict[str, Any]
+    values: Bindings
     version: int = 0
     durable: str = ""
 

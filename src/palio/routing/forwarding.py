@@ -23,7 +23,7 @@ node s:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from palio.routing.normalized import Stated, form_of
 from palio.routing.poset import SUBSCRIPTIONS, Poset, Relation
@@ -42,6 +42,10 @@ class Aim(Protocol):
         """Nobody asks for a filter any more, about which `towards` may have been asked."""
 
 
+_NOBODY: Final[dict[Any, Any]] = {}
+"""Of whom most nodes rely on none, and have none: not to be changed."""
+
+
 class FilterNode:
     """One filter of the table, or advertisement. `subscribers` counts who asks for it how often."""
 
@@ -52,8 +56,8 @@ class FilterNode:
         self.subscribers: dict[Peer, int] = {}
         self.eligible = 0
         self.forwards = 0
-        self.relies: dict[FilterNode, int] = {}
-        self.dependents: dict[FilterNode, None] = {}
+        self.relies: dict[FilterNode, int] = _NOBODY
+        self.dependents: dict[FilterNode, None] = _NOBODY
 
     def __repr__(self) -> str:
         return f"Node({self.filter}, subscribers={sorted(map(str, self.subscribers))})"
@@ -275,6 +279,10 @@ class Forwarding:
             self._frontier.discard(node.filter)
 
     def _rely(self, node: FilterNode, coverer: FilterNode, bits: int) -> None:
+        if not node.relies:
+            node.relies = {}
+        if not coverer.dependents:
+            coverer.dependents = {}
         node.relies[coverer] = node.relies.get(coverer, 0) | bits
         coverer.dependents[node] = None
 

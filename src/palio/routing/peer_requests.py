@@ -14,7 +14,7 @@ do nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from palio.errors import InvalidInput
 from palio.model.filters import Filter
@@ -38,6 +38,10 @@ from palio.routing.protocol import IllegalMessage, Peer, Role, Routes, Selector
 __all__ = ["Ledger", "PeerRequest"]
 
 
+_NONE: Final[dict[str, Any]] = {}
+"""The values of all requests without variables: not to be changed."""
+
+
 class PeerRequest:
     """One key of one peer: a filter, the values of its variables, and both together (`bound`).
 
@@ -52,7 +56,7 @@ class PeerRequest:
         self.peer = peer
         self.key = key
         self.filter = filter
-        self.values = dict(values)
+        self.values = dict(values) if values else _NONE
         self.bound = bound
         self.version = 0
         self.handle = -1
