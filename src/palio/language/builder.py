@@ -250,9 +250,12 @@ def _joined(chain: type[_Chain], left: Node, token: Token, right: Node) -> _Chai
 
 def _scalar(node: Node, token: Token) -> Scalar:
     """A node used as a value."""
-    if isinstance(node, (*_CONDITIONS, _Either, _Both)):
+    if type(node) not in _SCALARS:
         raise Misuse(f"a condition stands where {_shown(token)} needs a value", token)
-    return node  # type: ignore[no-any-return]  # what is no condition is a value
+    return node  # type: ignore[no-any-return]  # as its type says
+
+
+_SCALARS: Final = frozenset({Attribute, Literal, Variable, Slot, Arithmetic, Call})
 
 
 def _number(node: Node, token: Token) -> Scalar:
