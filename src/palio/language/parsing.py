@@ -12,6 +12,7 @@ from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExcee
 from palio.language import hints
 from palio.language.builder import Builder, Misuse, Whole
 from palio.language.descent import NotUnderstood, understood
+from palio.language.joining import joined
 from palio.language.lexer import Token, error_at, tokens
 from palio.language.templates import (
     is_seen,
@@ -61,8 +62,14 @@ def parse(text: str) -> Filter | Pattern:
     if template is not None and parts is not None:
         with suppress(InvalidInput):  # a constant that does not fit: parsing says where it stands
             return template.fill(parts.values)
+    if parts is not None and not is_seen(parts):
+        with suppress(InvalidInput):  # likewise
+            known = joined(parts, conditions_of)
+            if known is not None:
+                return known
+        return parse_tokens(text, tokens(text))
     found = tokens(text)
-    lifted = lift(found) if parts is not None and is_seen(parts) else None
+    lifted = None if parts is None else lift(found)
     if lifted is None or parts is None:
         return parse_tokens(text, found)
     template = template_of(lifted)

@@ -42,6 +42,9 @@ from palio.model.patterns import Pattern
 from palio.model.values import Kind, Value, kind_of
 
 __all__ = [
+    "MAX_TEMPLATES",
+    "ConditionsOf",
+    "Key",
     "LiftedText",
     "SplitText",
     "Template",
