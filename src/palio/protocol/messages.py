@@ -167,8 +167,11 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
 # --- from clients ---
 
 
-class Subscribe(msgspec.Struct, frozen=True, tag=True):
-    """Hear what matches. `durable` names a subscription that outlives its session."""
+class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Hear what matches. `durable` names a subscription that outlives its session.
+
+    Its values are plain and lead nowhere: the garbage collector need not visit it.
+    """
 
     id: Number
     key: Number
