@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,10 +15,15 @@ from palio.matching.subscriptions import (
     Subscriptions,
     Table,
     is_number,
+    may_scan,
     recipe_of,
 )
+from palio.matching.texts import has_anchor
+from palio.model.constraints import Constraint, domain_of
+from palio.model.expressions import Variable
 from palio.model.operators import Op
 from tests.matching.test_index import parsed
+from tests.strategies import PATTERNS, some_constraint
 
 SKELETON = parsed("x > :low AND y = :y")
 
@@ -141,3 +148,21 @@ def test_constants_are_compared_as_the_recipe_says(
     found = Subscription(filter, {}, 0).comparisons
     assert found == (recipe.fixed if recipe.plain else None)
     assert (None if found is None else found[1]) == numbers
+
+
+def test_what_cannot_scan_has_no_test_without_a_literal(rng: random.Random) -> None:
+    """And a pattern scans exactly if it has none."""
+    some = [some_constraint(rng, ("s",), sorted(Op)) for _ in range(2_000)]
+    patterns = [
+        Constraint.of("s", op, pattern, ignore_case)
+        for op in (Op.LIKE, Op.NOT_LIKE)
+        for pattern in PATTERNS
+        for ignore_case in (False, True)
+    ]
+    for constraint in (*some, *patterns):
+        kinds = domain_of(constraint).kinds.values()
+        scans = any(not has_anchor(test) for values in kinds for test in values.tests)
+        assert may_scan(constraint) or not scans, constraint
+        if constraint.op in (Op.LIKE, Op.NOT_LIKE) and not constraint.ignore_case:
+            assert may_scan(constraint) == scans, constraint
+    assert may_scan(Constraint.of("s", "LIKE", Variable("pattern")))

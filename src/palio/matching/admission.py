@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from palio.errors import LimitExceeded
-from palio.matching.subscriptions import TESTS, Subscription, recipe_of
+from palio.matching.subscriptions import Subscription, may_scan, recipe_of
 from palio.matching.texts import has_anchor
 from palio.model.constraints import domain_of
 from palio.model.domains import Domain
@@ -77,23 +77,23 @@ def admission_of(subscription: Subscription) -> Admission:
 
 def scans_of(subscription: Subscription) -> frozenset[Scan]:
     """The tests of a filter that are tried on every text."""
-    if subscription.comparisons is not None or not recipe_of(subscription.skeleton).tests_texts:
+    if subscription.comparisons is not None or not recipe_of(subscription.skeleton).may_scan:
         return frozenset()
     return frozenset(
         (name, test)
-        for name, domain in _domains(subscription, only_tests=True)
+        for name, domain in _domains(subscription, only_scans=True)
         for test in _tests(domain)
         if not has_anchor(test)
     )
 
 
 def _domains(
-    subscription: Subscription, *, only_tests: bool = False
+    subscription: Subscription, *, only_scans: bool = False
 ) -> Iterator[tuple[str, Domain]]:
-    """Attributes and domains of all constraints, or of those alone that may test texts."""
+    """Attributes and domains of all constraints, or of those alone that may scan."""
     for conjunction in subscription.filter.conjunctions:
         for constraint in conjunction.constraints:
-            if not only_tests or constraint.ignore_case or constraint.op in TESTS:
+            if not only_scans or may_scan(constraint):
                 yield constraint.name, domain_of(constraint.substitute(subscription.values))
 
 

@@ -28,13 +28,13 @@ from palio.model.values import INT64_MAX, INT64_MIN, Bindings
 
 __all__ = [
     "RANGES",
-    "TESTS",
     "Comparisons",
     "Subscription",
     "Subscriptions",
     "Table",
     "Use",
     "is_number",
+    "may_scan",
     "recipe_of",
 ]
 
@@ -56,9 +56,8 @@ UNKNOWN: Final = Unknown.UNKNOWN
 RANGES: Final = frozenset({Op.EQ, Op.LT, Op.LE, Op.GT, Op.GE})
 """Operators that make an interval of a number."""
 
-TESTS: Final = frozenset({Op.LIKE, Op.NOT_LIKE, Op.CIDR, Op.NOT_CIDR})
-"""Operators whose tests of texts may have no literal to be found by; so may any that ignores
-case."""
+_PATTERNS: Final = frozenset({Op.LIKE, Op.NOT_LIKE})
+_SCANNING: Final = _PATTERNS | {Op.CIDR, Op.NOT_CIDR}
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,8 @@ class Recipe:
     """Whether the filter is nothing but a conjunction of both."""
     once: bool
     """Whether besides that every parameter is compared once."""
-    tests_texts: bool
-    """Whether any constraint may be a test of texts that is no interval."""
+    may_scan: bool
+    """Whether any constraint may be a test of texts that no literal finds (see `may_scan`)."""
 
 
 @lru_cache(maxsize=4096)
@@ -99,9 +98,21 @@ def recipe_of(filter: Filter) -> Recipe:
                 others |= part.variables
     numeric = {name: tuple(places) for name, places in uses.items() if name not in others}
     constraints = [each for one in filter.conjunctions for each in one.constraints]
-    tests = any(each.ignore_case or each.op in TESTS for each in constraints)
+    scans = any(map(may_scan, constraints))
     once = plain and not fixed and all(len(places) == 1 for places in numeric.values())
-    return Recipe(numeric, _comparisons(fixed), plain, once, tests)
+    return Recipe(numeric, _comparisons(fixed), plain, once, scans)
+
+
+def may_scan(constraint: Constraint) -> bool:
+    """Whether a constraint may be a test of texts that no literal finds: a pattern of wildcards, a
+    pattern to come, an address block, whatever ignores case.
+
+    >>> may_scan(Constraint.of("s", "LIKE", "a_%")), may_scan(Constraint.of("s", "LIKE", "_%_"))
+    (False, True)
+    """
+    if constraint.op in _PATTERNS and isinstance(constraint.operand, Literal):
+        return not str(constraint.operand.value).strip("%_")
+    return constraint.ignore_case or constraint.op in _SCANNING
 
 
 def _comparisons(pairs: Iterable[tuple[Use, int | float]]) -> Comparisons:
