@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from palio.node import telling
-from palio.protocol import portions
+from palio.node import sessions, telling
+from palio.protocol import portions, streams
 from tests.node.tempests import Tempest
 
 NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
@@ -25,10 +25,12 @@ def test_what_is_owed_is_heard(first: int, disks: bool) -> None:
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS // 4, AT_ONCE))
-def test_also_where_every_table_is_told_and_learned_in_many_pieces(
+def test_also_where_tables_are_told_and_learned_in_pieces_and_links_are_always_busy(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(portions, "PORTION_BYTES", 40)
     monkeypatch.setattr(telling, "PORTION", 1)
+    monkeypatch.setattr(sessions, "ROUTES_UNDER_WAY", 1)
+    monkeypatch.setattr(streams, "SEEN_EVERY_ROUTES", 1)
     for seed in range(first, first + AT_ONCE):
         Tempest(seed, disks=True).run()

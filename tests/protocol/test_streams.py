@@ -5,17 +5,19 @@ from __future__ import annotations
 import pytest
 
 from palio.errors import IllegalMessage
-from palio.protocol.limits import SEEN_EVERY_BYTES
+from palio.protocol.limits import SEEN_EVERY_BYTES, SEEN_EVERY_ROUTES
 from palio.protocol.messages import (
     Deliver,
     Done,
     Parcel,
     Ping,
+    Route,
     Seen,
     Subscribe,
     SubscribeAll,
 )
 from palio.protocol.streams import Stream, size_of
+from palio.routing.messages import Batch
 from tests.node.events import parcel
 
 
@@ -78,6 +80,30 @@ def test_the_word_comes_when_much_arrived_or_when_asked_for() -> None:
         stream.arrive(message)
         words.append(stream.ack())
     assert words == [None] * (needed - 1) + [Seen(1 + needed)]
+
+
+@pytest.mark.parametrize(("more", "is_said"), [(-1, False), (0, True), (1, True)])
+def test_the_word_comes_after_so_many_messages_of_a_router(more: int, is_said: bool) -> None:
+    stream = Stream()
+    words = []
+    for _ in range(SEEN_EVERY_ROUTES + more):
+        stream.arrive(Done(1))
+        stream.arrive(Route(Batch(())))
+        words.append(stream.ack())
+    assert any(words) == is_said
+    assert words.count(None) >= len(words) - 1
+
+
+def test_messages_of_a_router_are_counted_until_they_are_seen_or_replaced() -> None:
+    stream = Stream()
+    counts = []
+    for message in (Route(Batch(())), Done(1), Route(Batch(()))):
+        stream.send(message)
+        counts.append(stream.unseen_routes)
+    stream.replace([Route(Batch(())), Route(Batch(()))])
+    counts.append(stream.unseen_routes)
+    stream.seen(3)
+    assert [*counts, stream.unseen_routes] == [1, 1, 2, 3, 1]
 
 
 def test_a_resumed_stream_owes_no_word() -> None:

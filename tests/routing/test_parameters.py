@@ -18,7 +18,7 @@ from palio.routing.messages import (
     Unsubscribe,
     Update,
 )
-from palio.routing.parameters import changes, coalesce, lift
+from palio.routing.parameters import WaitingBatch, changes, coalesce, lift
 from palio.routing.protocol import IllegalMessage, Peer
 from palio.simulation import Link, Network, Randomness, line
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, ask, attached, parse, said
@@ -163,6 +163,21 @@ def test_what_may_not_be_joined_is_not() -> None:
     assert both is not None
     assert len(both.requests) == 2
     assert coalesce(both, Batch((Unadvertise(0),))) is not None
+
+
+@pytest.mark.parametrize(("count", "fits"), [(9, True), (10, True), (11, False)])
+def test_a_batch_that_waits_is_full_at_its_room(count: int, fits: bool) -> None:
+    waiting = WaitingBatch(10, lambda _: 1)
+    assert waiting.add(Batch(tuple(Unsubscribe(key) for key in range(9))))
+    before = waiting.batch
+    assert waiting.add(Batch((Unsubscribe(0), *(Unsubscribe(key) for key in range(9, count))))) == (
+        fits
+    )
+    assert (len(waiting.batch.requests) == count) if fits else (waiting.batch == before)
+    assert waiting.add(Batch((Unsubscribe(1),), fresh=True))  # in the place of all before it
+    assert waiting.batch == Batch((Unsubscribe(1),), fresh=True)
+    assert waiting.add(Batch(tuple(Unsubscribe(key) for key in range(2, 11)), wave=3))
+    assert (len(waiting.batch.requests), waiting.batch.fresh, waiting.batch.wave) == (10, True, 3)
 
 
 def test_a_slow_link_carries_only_the_last_of_many_updates() -> None:

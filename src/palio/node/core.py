@@ -436,6 +436,8 @@ class Core:
 
     def flow(self, party: PeerSession) -> None:
         """The window has opened, or the party is back: go on with what waits for it."""
+        if isinstance(party, Neighbour):
+            self.telling.resume(party)
         party.drain(self.out)
         if isinstance(party, Neighbour):
             self.durability.custody.due[party.name] = None

@@ -18,6 +18,7 @@ from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import FEW_RECEIVERS, MAX_GAPS
 from palio.node.missing import Missing
+from palio.protocol.limits import PORTION_BYTES, ROUTES_UNDER_WAY
 from palio.protocol.messages import (
     NO_VISIT,
     Deliver,
@@ -25,12 +26,15 @@ from palio.protocol.messages import (
     Gap,
     Gaps,
     Message,
+    Route,
     Seen,
     unpack_mask,
 )
+from palio.protocol.portions import weight
 from palio.protocol.streams import Stream, size_of
 from palio.protocol.transitions import ALLOWED, Speaker, State
-from palio.routing.messages import Control, Join, Leave
+from palio.routing.messages import Batch, Control, Join, Leave
+from palio.routing.parameters import WaitingBatch
 from palio.routing.protocol import Peer
 
 __all__ = ["Budget", "Durable", "Neighbour", "PeerSession", "Session", "Subscription"]
@@ -273,8 +277,10 @@ class Neighbour(PeerSession):
     ) -> None:
         super().__init__(id, peer, principal, link, stream, budget)
         self.missing = Missing(peer.name)
-        self.untold: deque[Iterator[Message]] = deque()
+        self.untold: deque[Iterator[Message] | WaitingBatch] = deque()
         """What is yet to be said to it, portion by portion, in order."""
+        self._open: WaitingBatch | None = None
+        """That among it which other batches may be joined to."""
         self._told = 0
 
     @property
@@ -303,10 +309,42 @@ class Neighbour(PeerSession):
         else:
             super().say(out, message)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the link or the other end is behind with what this broker's router said."""
+        return self.stream.unseen_routes >= ROUTES_UNDER_WAY
+
+    @property
+    def is_held(self) -> bool:
+        """Whether what is untold goes on only when the other end has seen more."""
+        return bool(self.untold) and isinstance(self.untold[0], WaitingBatch) and self.is_busy
+
+    def join(self, batch: Batch) -> bool:
+        """Say a batch with one that is untold, or after all that is. False: it is too long."""
+        if self._open is not None and self._open.add(batch):
+            return True
+        waiting = WaitingBatch(PORTION_BYTES, weight)
+        if not waiting.add(batch):
+            self.part()
+            return False
+        self._open = waiting
+        self.untold.append(waiting)
+        return True
+
+    def part(self) -> None:
+        """No batch that comes later may be said before what is untold now."""
+        self._open = None
+
     def next_portion(self) -> Message | None:
         """Take out the next of what is untold."""
         while self.untold:
-            portion = next(self.untold[0], None)
+            first = self.untold[0]
+            if isinstance(first, WaitingBatch):
+                self.untold.popleft()
+                if first is self._open:
+                    self.part()
+                return Route(first.batch)
+            portion = next(first, None)
             if portion is not None:
                 return portion
             self.untold.popleft()
@@ -316,6 +354,7 @@ class Neighbour(PeerSession):
         """The session is over."""
         super().forget()
         self.untold.clear()
+        self.part()
 
 
 class Durable:

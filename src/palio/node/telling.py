@@ -1,8 +1,13 @@
-"""`Telling`: what is much is told to a neighbour portion by portion, with other inputs in between.
+"""`Telling`: what is much is told to a neighbour portion by portion, and what is often, joined.
 
 The tables that a neighbour has to hear of when it joins may be long: to cut and encode them at once
 would hold up everybody else. What is said to it meanwhile waits behind them, so that the order is
 that in which it was said; events wait in its queue (`Neighbour.has_room`).
+
+Batches wait too while the link is busy (`Neighbour.is_busy`), and go on when the neighbour has seen
+some. A batch that comes while another waits is joined to it (`WaitingBatch`), unless the tree
+changes between the two. So a batch may be said sooner than what came before it, never later
+(docs/concepts/routing.md, "Parameters").
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from itertools import chain
 from palio.node.sessions import Neighbour
 from palio.protocol.messages import Facts, Message, Route
 from palio.protocol.portions import portions
-from palio.routing.messages import PORTION, Batch, Flood
+from palio.routing.messages import PORTION, Batch, Flood, Settled
 
 __all__ = ["Telling"]
 
@@ -34,6 +39,12 @@ class Telling:
 
     def tell(self, neighbour: Neighbour, message: Message) -> None:
         """Say the first portion now, and each of the others at another time."""
+        control = message.control if isinstance(message, Route) else None
+        if isinstance(control, Batch):
+            if (neighbour.untold or neighbour.is_busy) and neighbour.join(control):
+                return
+        elif control is not None and not isinstance(control, Settled):
+            neighbour.part()
         parts = portions(message)
         if not neighbour.untold:
             self._say(neighbour, next(parts))
@@ -48,7 +59,7 @@ class Telling:
         """Say about a portion more to each neighbour that waits for one."""
         for neighbour in list(self.waiting):
             done = 0
-            while done < PORTION:
+            while done < PORTION and not neighbour.is_held:
                 portion = neighbour.next_portion()
                 if portion is None:
                     del self.waiting[neighbour]
@@ -56,6 +67,13 @@ class Telling:
                     break
                 self._say(neighbour, portion)
                 done += _weight(portion)
+            if neighbour.is_held:
+                del self.waiting[neighbour]
+
+    def resume(self, neighbour: Neighbour) -> None:
+        """A neighbour has seen more: `go_on` with what waited for that."""
+        if neighbour.untold and not neighbour.is_held:
+            self.waiting[neighbour] = None
 
     def forget(self, neighbour: Neighbour) -> None:
         """A neighbour's session is over."""

@@ -75,6 +75,14 @@ WINDOW_BYTES: Final = 4 << 20
 SEEN_EVERY_BYTES: Final = 256 << 10
 """A receiver says what it has got at least this often, and when it falls idle."""
 
+SEEN_EVERY_ROUTES: Final = 8
+"""A broker says what it has got after so many messages of its neighbour's router, too..."""
+
+ROUTES_UNDER_WAY: Final = 32
+"""...and while so many are not seen, the link is busy: updates wait, and those that wait are
+joined. Several times as many as are answered at once, so that a link is busy only if the other end
+is behind by a round trip or by work; few, so that a slow link has little before the last value."""
+
 HEARTBEAT_S: Final = 5.0
 """A connection that says nothing for so long is asked; for three times as long, it is lost."""
 

@@ -19,7 +19,7 @@ from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS, TOGETHER_CHARS
 from palio.protocol.messages import Fact, Facts, Message, Route, Subscribe
 from palio.routing.messages import PORTION, Batch, Flood, Request
 
-__all__ = ["chars_together", "cut", "portions"]
+__all__ = ["chars_together", "cut", "portions", "weight"]
 
 _Item = TypeVar("_Item", Fact, Request)
 
@@ -67,6 +67,16 @@ def _parts(items: tuple[_Item, ...], most: int) -> Iterator[tuple[int, int]]:
             start, size = at, 0
         size += weight
     yield start, len(items)
+
+
+def weight(request: Request) -> int:
+    """What a request takes of the `PORTION_BYTES` of one frame; `PORTION` are never more than that.
+
+    >>> from palio.routing.messages import Unsubscribe
+    >>> weight(Unsubscribe(7)) * PORTION == PORTION_BYTES
+    True
+    """
+    return max(len(_encoder.encode(request)), PORTION_BYTES // PORTION)
 
 
 def chars_together(request: Subscribe) -> int:

@@ -23,6 +23,7 @@ from palio.protocol.limits import (
     FRAME_TRIES,
     MAX_REASON_CHARS,
     SEEN_EVERY_BYTES,
+    SEEN_EVERY_ROUTES,
     WINDOW_BYTES,
 )
 from palio.protocol.messages import (
@@ -31,6 +32,7 @@ from palio.protocol.messages import (
     Done,
     EventMessage,
     Message,
+    Route,
     Seen,
     SubscribeAll,
 )
@@ -78,6 +80,8 @@ class Stream:
         """Counted messages that were sent, arrived or not."""
         self.unseen_bytes = 0
         """What was sent and not yet seen."""
+        self.unseen_routes = 0
+        """Messages of the router among that."""
         self.refused = ""
         """Why the message after those that arrived could not be taken, until that is told."""
         self.refusals = 0
@@ -89,6 +93,7 @@ class Stream:
         self._returns = 0
         self._unseen: deque[tuple[Message, int]] = deque()
         self._since_said = 0
+        self._routes_since_said = 0
         self._said = 0
 
     @property
@@ -106,6 +111,7 @@ class Stream:
         size = size_of(message)
         self._unseen.append((message, size))
         self.unseen_bytes += size
+        self.unseen_routes += type(message) is Route
         self.sent += 1
         return size
 
@@ -114,14 +120,23 @@ class Stream:
         if type(message) not in UNCOUNTED:
             self.received += 1
             self._since_said += size_of(message)
+            self._routes_since_said += type(message) is Route
 
     def ack(self, *, now: bool = False) -> Seen | None:
         """What to tell the other end of what arrived: when much did, or right `now`."""
-        if self.has_pending_ack and (now or self._since_said >= SEEN_EVERY_BYTES):
-            self._said = self.received
-            self._since_said = 0
+        if self.has_pending_ack and (
+            now
+            or self._since_said >= SEEN_EVERY_BYTES
+            or self._routes_since_said >= SEEN_EVERY_ROUTES
+        ):
+            self._say_all()
             return Seen(self.received)
         return None
+
+    def _say_all(self) -> None:
+        """The other end is told of all that arrived."""
+        self._said = self.received
+        self._since_said = self._routes_since_said = 0
 
     def seen(self, count: int) -> None:
         """The other end has everything up to a count; it need not be kept."""
@@ -131,7 +146,9 @@ class Stream:
                 "the other end", f"it has seen {count} messages, {self.sent} were sent"
             )
         for _ in range(fresh):
-            self.unseen_bytes -= self._unseen.popleft()[1]
+            message, size = self._unseen.popleft()
+            self.unseen_bytes -= size
+            self.unseen_routes -= type(message) is Route
 
     def take_up(self, sent: int) -> None:
         """Go on with a session that another program began, and that sent so many messages."""
@@ -140,8 +157,7 @@ class Stream:
     def resume(self, count: int) -> list[Message]:
         """The messages to write again on a new connection, when so many had arrived."""
         self.seen(count)
-        self._said = self.received
-        self._since_said = 0
+        self._say_all()
         return [message for message, _ in self._unseen]
 
     def refuse(self, reason: str) -> None:
@@ -169,11 +185,14 @@ class Stream:
 
     def replace(self, messages: Sequence[Message]) -> None:
         """Put others, or none, in the place of the message that was `returned`."""
-        self.unseen_bytes -= self._unseen.popleft()[1]
+        message, size = self._unseen.popleft()
+        self.unseen_bytes -= size
+        self.unseen_routes -= type(message) is Route
         for message in reversed(messages):
             size = size_of(message)
             self._unseen.appendleft((message, size))
             self.unseen_bytes += size
+            self.unseen_routes += type(message) is Route
         self.sent += len(messages) - 1
         self._returned = -1
 

@@ -6,15 +6,16 @@ whose summary changes from one to the other says so in one UPD. Together with th
 subscription has on a link these names are the paper's *broker variables*: they mean something
 between two neighbours only.
 
-Where updates come faster than a link takes them, `coalesce` joins the batches that wait: of a
+Where updates come faster than a link takes them, those that wait are joined (`WaitingBatch`): of a
 variable that swings to and fro only its last value travels. That skips effects, which the paper
 allows, but never reorders them, and as each batch is applied as one there is no gap.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from palio.model.expressions import Literal, Slot, Variable
 from palio.model.filters import Conjunction, Constraint, Filter
@@ -30,7 +31,10 @@ from palio.routing.messages import (
     Withdraw,
 )
 
-__all__ = ["LiftedFilter", "bound", "changes", "coalesce", "interned", "lift"]
+__all__ = ["LiftedFilter", "WaitingBatch", "bound", "changes", "coalesce", "interned", "lift"]
+
+_Place: TypeAlias = tuple[bool, int]
+"""Whether a key is that of an advertisement, and the key."""
 
 _REMEMBERED: Final = 1 << 16
 """Filters whose parts are kept at hand: an update is filled in by every broker it passes."""
@@ -134,33 +138,77 @@ def changes(old: Filter, new: Filter) -> Bindings | None:
     }
 
 
+class WaitingBatch:
+    """Batches that wait for a busy link, as one with the effect of them all in a row.
+
+    Of each key only the last is kept, in the order of these. It is one message, and so leaves no
+    gap however many went into it; `room` bounds what its requests weigh together.
+
+    >>> waiting = WaitingBatch()
+    >>> [waiting.add(Batch((Update(7, {"0": value}, value),))) for value in (5, 9)]
+    [True, True]
+    >>> waiting.batch.requests
+    (Update(key=7, values={'0': 9}, version=9),)
+    """
+
+    def __init__(self, room: int = 0, weigh: Callable[[Request], int] = lambda _: 0) -> None:
+        self._room = room
+        self._weigh = weigh
+        self._weight = 0
+        self._last: dict[_Place, tuple[Request, int]] = {}
+        self._fresh = False
+        self._wave: int | None = None
+
+    @property
+    def batch(self) -> Batch:
+        """What is to be said."""
+        requests = tuple([request for request, _ in self._last.values()])
+        return Batch(requests, self._fresh, self._wave)
+
+    def add(self, batch: Batch) -> bool:
+        """Join a batch with those before it. False, and nothing changes, if it must stay another.
+
+        It must if both have a wave, if there is no room, and if a client cancels by covering, where
+        order matters.
+        """
+        if self._wave is not None and batch.wave is not None:
+            return False
+        last = {} if batch.fresh else self._last
+        weight = 0 if batch.fresh else self._weight
+        changed: dict[_Place, tuple[Request, int]] = {}
+        for request in batch.requests:
+            if isinstance(request, Cancel | Withdraw):
+                return False
+            place = (isinstance(request, Advertise | Unadvertise), request.key)
+            known = changed.pop(place, None) or last.get(place)
+            joined = request if known is None else _joined(known[0], request)
+            changed[place] = joined, self._weigh(joined)
+            weight += changed[place][1] - (0 if known is None else known[1])
+        if weight > self._room:
+            return False
+        for place in changed:
+            last.pop(place, None)
+        last.update(changed)
+        self._last, self._weight = last, weight
+        self._fresh = self._fresh or batch.fresh
+        self._wave = batch.wave if self._wave is None else self._wave
+        return True
+
+
 def coalesce(first: Batch, second: Batch) -> Batch | None:
     """One batch with the effect of two in a row; None if they must stay two.
-
-    They must if both carry a wave, and if a client cancels by covering, where order matters.
 
     >>> one, other = Batch((Update(7, {"0": 5}, 1),)), Batch((Update(7, {"0": 9}, 2),))
     >>> coalesce(one, other).requests
     (Update(key=7, values={'0': 9}, version=2),)
     """
-    if first.wave is not None and second.wave is not None:
-        return None
-    wave = first.wave if second.wave is None else second.wave
-    if second.fresh:
-        return Batch(second.requests, True, wave)
-    last: dict[tuple[bool, int], Request] = {}
-    for request in (*first.requests, *second.requests):
-        if isinstance(request, Cancel | Withdraw):
-            return None
-        place = (isinstance(request, Advertise | Unadvertise), request.key)
-        known = last.pop(place, None)
-        last[place] = _joined(known, request)
-    return Batch(tuple(last.values()), first.fresh, wave)
+    waiting = WaitingBatch()
+    return waiting.batch if waiting.add(first) and waiting.add(second) else None
 
 
-def _joined(known: Request | None, request: Request) -> Request:
+def _joined(known: Request, request: Request) -> Request:
     """One request in place of two about one key."""
-    if not isinstance(request, Update) or known is None:
+    if not isinstance(request, Update):
         return request
     match known:
         case Update(key, values):
