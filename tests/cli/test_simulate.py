@@ -10,6 +10,7 @@ import pytest
 from palio.cli import simulate as simulate_module
 from palio.cli.simulate import table
 from palio.routing.algorithms import ALGORITHMS
+from palio.routing.matchings import MATCHINGS
 from palio.simulation.scenario import simulate
 from tests.cli.helpers import Palio
 
@@ -35,6 +36,14 @@ def test_the_costs_of_a_scenario_for_people(palio: Palio) -> None:
 
 def test_another_seed_is_another_run(palio: Palio) -> None:
     assert palio(*RING).out != palio(*RING[:-1], "8").out
+
+
+def test_another_matching_is_the_same_run(palio: Palio) -> None:
+    found, usual = (
+        palio(*RING, *more, "--json").document for more in (["--matching", "poset"], [])
+    )
+    assert (found["matching"], usual["matching"]) == ("poset", "reference")
+    assert found["delivered"] == usual["delivered"]
 
 
 def test_patterns_are_counted(palio: Palio) -> None:
@@ -79,6 +88,7 @@ def test_a_trace_that_cannot_be_written_is_refused(palio: Palio, tmp_path: Path)
             "general assembles no patterns; choose general-advertised or advertised",
         ),
         (["--routing", "general-advertised", "--patterns", "21"], "at most every client, 20"),
+        (["--matching", "rete"], "choose one of index, poset, reference"),
         (["--clients", "0"], "greater than or equal to 1"),
         (["--events", "-1"], "greater than or equal to 0"),
     ],
@@ -97,7 +107,7 @@ def test_bad_input_as_json(palio: Palio) -> None:
 
 def test_help_names_every_topology_and_every_algorithm(palio: Palio) -> None:
     text = palio("simulate", "--help").out.replace("-\n", "-")
-    for name in ALGORITHMS:
+    for name in (*ALGORITHMS, *MATCHINGS):
         assert name in text
     for shape in ("line", "star", "ring", "tree", "grid", "random-tree", "random", "transit-stub"):
         assert f"{shape}:" in text
@@ -109,7 +119,13 @@ class _Terminal(io.StringIO):
 
 
 def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    options: dict[str, Any] = {"seed": 1, "clients": 3, "events": 4, "patterns": 0}
+    options: dict[str, Any] = {
+        "seed": 1,
+        "clients": 3,
+        "events": 4,
+        "patterns": 0,
+        "matching": "poset",
+    }
     for stream, is_shown in ((_Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
         simulate_module.simulate("line:2", "acyclic", **options, trace=None, as_json=True)

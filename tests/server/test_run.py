@@ -40,6 +40,7 @@ from palio.protocol.messages import (
     unpack_mask,
 )
 from palio.routing import kernels
+from palio.routing.acyclic import Acyclic
 from palio.server import run as run_module
 from palio.server import tokens
 from palio.server.limits import GC_THRESHOLDS
@@ -412,6 +413,17 @@ def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
 def test_the_routing_that_a_configuration_names(routing: Any, name: str) -> None:
     router = new_router(Configuration(broker=Broker(name="b7", routing=routing)))
     assert (type(router).__name__, router.name) == (name, "b7")
+
+
+@pytest.mark.parametrize(
+    ("matching", "name"),
+    [("index", "Matching"), ("poset", "PosetSelector"), ("reference", "ReferenceSelector")],
+)
+def test_the_matching_that_a_configuration_names(matching: str, name: str) -> None:
+    broker = Broker(name="b7", routing="acyclic", matching=matching)
+    router = new_router(Configuration(broker=broker))
+    assert isinstance(router, Acyclic)
+    assert type(router.selector).__name__ == name
 
 
 # --- starting ---

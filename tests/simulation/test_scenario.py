@@ -6,6 +6,7 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.routing.algorithms import ALGORITHMS
+from palio.routing.matchings import MATCHINGS
 from palio.simulation.scenario import simulate
 
 PATTERNED = [each.name for each in ALGORITHMS.values() if each.assembles]
@@ -17,6 +18,34 @@ def test_every_algorithm_delivers_the_same_on_a_tree(routing: str) -> None:
     assert found["delivered"] == simulate("tree:7", "acyclic", seed=3)["delivered"] > 0
     assert found["spurious"] == 0
     assert found == simulate("tree:7", routing, seed=3)
+
+
+@pytest.mark.parametrize("routing", sorted(ALGORITHMS))
+def test_every_matching_gives_the_same_counts(routing: str) -> None:
+    patterns = 3 if routing in PATTERNED else 0
+    found = [
+        simulate("tree:7", routing, seed=3, events=30, patterns=patterns, matching=name)
+        for name in MATCHINGS
+    ]
+    assert [each.pop("matching") for each in found] == list(MATCHINGS)
+    for each in found:
+        del each["trace"]  # of events that go to several, who is sent one first differs
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_matching_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="'rete' is no matching; choose one of index, poset"):
+        simulate("tree:7", "acyclic", matching="rete")
+
+
+def test_filters_are_counted_at_all_brokers() -> None:
+    found = {
+        name: simulate("line:3", name, clients=1, events=0, seed=2)["filters"]
+        for name in ("centralized", "acyclic", "hierarchical", "flooded")
+    }
+    assert found["centralized"] == 1
+    assert found["acyclic"] == 3  # at each broker
+    assert found["hierarchical"] <= found["acyclic"] <= found["flooded"]
 
 
 def test_the_classic_order_of_costs() -> None:

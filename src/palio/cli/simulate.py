@@ -39,12 +39,13 @@ _CLASSES: Final = {
     "At brokers": {
         "steps": "messages worked on",
         "stray": "events that came for nobody",
+        "filters": "filters that events are held against, at all brokers together",
     },
 }
 """The names of the counts, for people."""
 
 
-def simulate(
+def simulate(  # noqa: PLR0913  # each is an option of the command
     topology: str,
     routing: str,
     *,
@@ -52,6 +53,7 @@ def simulate(
     clients: int,
     events: int,
     patterns: int,
+    matching: str,
     trace: Path | None,
     as_json: bool,
 ) -> int:
@@ -64,6 +66,7 @@ def simulate(
             clients=clients,
             events=events,
             patterns=patterns,
+            matching=matching,
             note=note,
             progress=progress,
         )

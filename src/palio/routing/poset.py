@@ -11,6 +11,7 @@ All answers are in the order of insertion, so two runs agree whatever the hash s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -108,23 +109,31 @@ class Poset:
             self._index.remove(number)
         return True
 
-    def coverers(self, filter: Stated) -> Iterator[Stated]:
-        """The members that cover a filter (itself apart), which need not be a member."""
+    def coverers(self, filter: Stated, vain: float = math.inf) -> Iterator[Stated]:
+        """The members that cover a filter (itself apart), which need not be a member. After so many
+        candidates in `vain` it gives up.
+        """
         form, own = form_of(filter), self._numbers.get(filter)
         candidates = self._forms if self._index is None else self._index.above(form)
         holds, forms = self._holds, self._forms
         for number in candidates:
-            if number != own and holds(forms[number], form):
-                yield forms[number].filter
+            if number != own:
+                if holds(forms[number], form):
+                    yield forms[number].filter
+                elif (vain := vain - 1) <= 0:
+                    return
 
-    def covered(self, filter: Stated) -> Iterator[Stated]:
-        """The members that a filter covers (itself apart)."""
+    def covered(self, filter: Stated, vain: float = math.inf) -> Iterator[Stated]:
+        """The members that a filter covers (itself apart); `vain` as of `coverers`."""
         form, own = form_of(filter), self._numbers.get(filter)
         candidates = self._forms if self._index is None else self._index.below(form)
         holds, forms = self._holds, self._forms
         for number in candidates:
-            if number != own and holds(form, forms[number]):
-                yield forms[number].filter
+            if number != own:
+                if holds(form, forms[number]):
+                    yield forms[number].filter
+                elif (vain := vain - 1) <= 0:
+                    return
 
     def roots(self) -> list[Stated]:
         """The members that no other one is above."""

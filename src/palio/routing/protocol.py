@@ -196,6 +196,9 @@ class Selector(Protocol):
     def match_event(self, event: Mapping[str, Any]) -> list[int]:
         """The keys of the filters that one event matches."""
 
+    def __len__(self) -> int:
+        """How many filters there are."""
+
 
 SelectorFactory: TypeAlias = Callable[[], Selector]
 
@@ -247,6 +250,9 @@ class Matching:
             return self._few.match_event(event)
         keys: list[int] = self._matcher.match_event(event).tolist()
         return keys
+
+    def __len__(self) -> int:
+        return len(self._matcher)
 
 
 def _is_short(filter: Filter) -> bool:

@@ -2,12 +2,14 @@
 
 It tries filters on events one by one, which is right for the single events of a simulation. A
 filter that fixes an attribute to one value is only tried on events with that value, and one of
-plain intervals is tested without three-valued logic.
+plain intervals is tested without three-valued logic. `RowSelector` is what it has in common with
+others that evaluate rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -16,10 +18,10 @@ from palio.matching.protocol import RowMask
 from palio.model.filters import Filter
 from palio.model.parcels import ONE_ROW, Parcel
 from palio.model.values import Bindings, Kind, coordinate, kind_of
-from palio.routing.normalized import Test, form_of
+from palio.routing.normalized import NormalizedFilter, Test, form_of
 from palio.routing.parameters import bound
 
-__all__ = ["ReferenceSelector"]
+__all__ = ["ReferenceSelector", "RowSelector"]
 
 _Bucket: TypeAlias = dict[int, tuple[int, Test]]
 """By key, a destination and its test."""
@@ -27,23 +29,15 @@ _Bucket: TypeAlias = dict[int, tuple[int, Test]]
 _NOTHING: Final[_Bucket] = {}
 
 
-class ReferenceSelector:
-    """A `Selector` that evaluates rows one by one.
-
-    >>> import palio
-    >>> rows = ReferenceSelector()
-    >>> rows.add(1, palio.parse("x > :low"), {"low": 1}, destination=7)
-    >>> from palio.model.row_parcels import RowParcel
-    >>> rows.route(RowParcel("p", [{"x": 1}, {"x": 2}]))
-    {7: array([False,  True])}
+class RowSelector(ABC):
+    """A `Selector` that evaluates rows one by one. A subclass says which filters it tries: it files
+    them without variables, when the first event comes after a change. Updates may be many more
+    than events.
     """
 
     def __init__(self) -> None:
         self._asked: dict[int, tuple[Filter, dict[str, Any], int]] = {}
         self._stale: dict[int, None] = {}
-        self._buckets: dict[int, _Bucket] = {}
-        self._by_point: dict[str, dict[tuple[Kind, Any], _Bucket]] = {}
-        self._others: _Bucket = {}
 
     def add(self, key: int, filter: Filter, values: Bindings, destination: int) -> None:
         """See `Selector`."""
@@ -54,19 +48,19 @@ class ReferenceSelector:
         """See `Selector`."""
         del self._asked[key]
         self._stale.pop(key, None)
-        bucket = self._buckets.pop(key, None)
-        if bucket is not None:
-            del bucket[key]
+        self._take_out(key)
 
     def bind(self, key: int, values: Bindings) -> None:
         """See `Selector`."""
         self._asked[key][1].update(values)
         self._stale[key] = None
 
+    def __len__(self) -> int:
+        return len(self._asked)
+
     def route(self, parcel: Parcel) -> dict[int, RowMask]:
         """See `Selector`."""
-        if self._stale:
-            self._refresh()
+        self._refresh()
         if len(parcel) == 1:
             return dict.fromkeys(self._destinations(parcel.rows[0]), ONE_ROW)
         found: dict[int, RowMask] = {}
@@ -79,10 +73,69 @@ class ReferenceSelector:
 
     def match_event(self, event: Mapping[str, Any]) -> list[int]:
         """See `Selector`."""
-        if self._stale:
-            self._refresh()
-        buckets = self._tried(event)
-        return [key for each in buckets for key, (_, test) in each.items() if test(event)]
+        self._refresh()
+        return self._matching(event)
+
+    def _refresh(self) -> None:
+        """File what changed since events last came."""
+        if not self._stale:
+            return
+        for key in self._stale:
+            filter, values, destination = self._asked[key]
+            self._take_out(key)
+            self._file(key, form_of(bound(filter, values)), destination)
+        self._stale.clear()
+
+    @abstractmethod
+    def _file(self, key: int, form: NormalizedFilter, destination: int) -> None:
+        """From now on try a filter, whose key is not filed."""
+
+    @abstractmethod
+    def _take_out(self, key: int) -> None:
+        """Try a filter no more, if it is filed."""
+
+    @abstractmethod
+    def _matching(self, row: Mapping[str, Any]) -> list[int]:
+        """The keys of the filters that match."""
+
+    @abstractmethod
+    def _destinations(self, row: Mapping[str, Any]) -> Iterable[int]:
+        """Their destinations, each once."""
+
+
+class ReferenceSelector(RowSelector):
+    """Filters by the value that they insist on, if they do.
+
+    >>> import palio
+    >>> rows = ReferenceSelector()
+    >>> rows.add(1, palio.parse("x > :low"), {"low": 1}, destination=7)
+    >>> from palio.model.row_parcels import RowParcel
+    >>> rows.route(RowParcel("p", [{"x": 1}, {"x": 2}]))
+    {7: array([False,  True])}
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._buckets: dict[int, _Bucket] = {}
+        self._by_point: dict[str, dict[tuple[Kind, Any], _Bucket]] = {}
+        self._others: _Bucket = {}
+
+    def _file(self, key: int, form: NormalizedFilter, destination: int) -> None:
+        bucket = self._others
+        if form.point is not None:
+            name, kind, place = form.point
+            bucket = self._by_point.setdefault(name, {}).setdefault((kind, place), {})
+        bucket[key] = (destination, form.test)
+        self._buckets[key] = bucket
+
+    def _take_out(self, key: int) -> None:
+        bucket = self._buckets.pop(key, None)
+        if bucket is not None:
+            del bucket[key]
+
+    def _matching(self, row: Mapping[str, Any]) -> list[int]:
+        buckets = self._tried(row)
+        return [key for each in buckets for key, (_, test) in each.items() if test(row)]
 
     def _destinations(self, row: Mapping[str, Any]) -> dict[int, None]:
         hit: dict[int, None] = {}
@@ -100,20 +153,3 @@ class ReferenceSelector:
             if value is not None:
                 buckets.append(by_value.get((kind_of(value), coordinate(value)), _NOTHING))
         return buckets
-
-    def _refresh(self) -> None:
-        """File what changed since events last came: updates may be many more than events."""
-        for key in self._stale:
-            filter, values, destination = self._asked[key]
-            old = self._buckets.get(key)
-            if old is not None:
-                del old[key]
-            bucket = self._others
-            form = form_of(bound(filter, values))
-            point = form.point
-            if point is not None:
-                name, kind, place = point
-                bucket = self._by_point.setdefault(name, {}).setdefault((kind, place), {})
-            bucket[key] = (destination, form.test)
-            self._buckets[key] = bucket
-        self._stale.clear()

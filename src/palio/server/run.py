@@ -33,7 +33,8 @@ from palio.protocol.addresses import Address
 from palio.routing import kernels
 from palio.routing.algorithms import find_algorithm
 from palio.routing.gateway import Gateway
-from palio.routing.protocol import Matching, Role, Router
+from palio.routing.matchings import selectors_of
+from palio.routing.protocol import Role, Router
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Diskless, Journal
 from palio.server.limits import GC_THRESHOLDS
@@ -176,12 +177,9 @@ def load_kernels() -> None:
 
 
 def new_router(configuration: Configuration) -> Router:
-    """The routing algorithm that a configuration names, over the compiled engine."""
+    """The routing algorithm that a configuration names, over the matching that it names."""
     name = configuration.broker.name
-
-    def selector() -> Matching:
-        return Matching(new_index())
-
+    selector = selectors_of(configuration.broker.matching, new_index)
     gateway = configuration.gateway
     inside = find_algorithm(configuration.broker.routing)
     if not gateway.routing:

@@ -28,6 +28,7 @@ from palio.protocol.addresses import DEFAULT_PORT, parse_address
 from palio.protocol.limits import GREETING_S, HEARTBEAT_S, MAX_SECONDS, MIN_SECONDS, WINDOW_BYTES
 from palio.protocol.names import check_name
 from palio.routing.algorithms import ALGORITHMS, GraphKind
+from palio.routing.matchings import MATCHINGS
 from palio.server.hosts import PUBLIC, Hosts
 from palio.server.limits import (
     HTTP_BODY_S,
@@ -81,6 +82,13 @@ class Broker(_Section, frozen=True, kw_only=True):
             + ", ".join(ALGORITHMS)
         ),
     ] = next(iter(ALGORITHMS))
+    matching: Annotated[
+        str,
+        Meta(
+            description="what tells where events go: "
+            + ", ".join(f"{name} ({what})" for name, what in MATCHINGS.items())
+        ),
+    ] = next(iter(MATCHINGS))
     parent: Annotated[
         str, Meta(description="with hierarchical routing, the name of the broker above")
     ] = ""
@@ -323,6 +331,9 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
 def _misrouted(configuration: Configuration) -> Iterator[tuple[str, str]]:
     """Algorithms that do not exist, or not for such a network."""
     broker, gateway = configuration.broker, configuration.gateway
+    if broker.matching not in MATCHINGS:
+        known = ", ".join(MATCHINGS)
+        yield "broker.matching", f"{broker.matching!r:.80} is no matching; it is one of {known}"
     for section, name, parent in (
         ("broker", broker.routing, broker.parent),
         ("gateway", gateway.routing, gateway.parent),

@@ -14,7 +14,9 @@ from palio.routing.advertised import Advertised
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
 from palio.routing.general import General
 from palio.routing.graphs import breadth_first
+from palio.routing.matchings import selectors_of
 from palio.routing.patterns.router import Patterned
+from palio.routing.protocol import Router, Selector
 from palio.simulation.agenda import US_PER_MS
 from palio.simulation.clients import Client
 from palio.simulation.links import Link
@@ -33,7 +35,7 @@ _VALUES: Final = 100
 Progress = Callable[[int], object]
 
 
-def simulate(
+def simulate(  # noqa: PLR0913  # each is an option of the command
     topology: str,
     routing: str,
     *,
@@ -41,14 +43,16 @@ def simulate(
     clients: int = 20,
     events: int = 100,
     patterns: int = 0,
+    matching: str = "reference",
     note: Callable[[str], object] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Clients at random brokers subscribe, change a parameter, publish; the costs, counted.
 
-    Of the clients, `patterns` also ask for a pattern, which the brokers assemble. `note` is told
-    each step of the trace as one line, `progress` how many events have been published. Where there
-    is one broker for all, the clients are at the other places of the topology.
+    Of the clients, `patterns` also ask for a pattern, which the brokers assemble. `matching` is one
+    of `palio.routing.matchings`. `note` is told each step of the trace as one line, `progress` how
+    many events have been published. Where there is one broker for all, the clients are at the other
+    places of the topology.
 
     >>> simulate("ring:12", "general", seed=7)["delivered"] > 0
     True
@@ -65,7 +69,17 @@ def simulate(
         able = " or ".join(each.name for each in ALGORITHMS.values() if each.assembles)
         raise InvalidInput(f"{routing} assembles no patterns; choose {able}")
     brokers = Topology(shape.brokers[:1], ()) if algorithm.graph is GraphKind.ALONE else shape
-    routers = _patterned(algorithm) if patterns else algorithm.new
+    selectors: list[Selector] = []
+    select = selectors_of(matching)
+
+    def selector() -> Selector:
+        selectors.append(select())
+        return selectors[-1]
+
+    def new_router(name: str) -> Router:
+        return algorithm.new(name, selector)
+
+    routers = _patterned(new_router) if patterns else new_router
     network = Network.of(brokers, routers, seed=seed, keep_trace=note is not None)
     scenario = _Scenario(network, random, note)
     scenario.populate(shape, clients, patterns)
@@ -78,6 +92,7 @@ def simulate(
     return {
         "topology": topology,
         "routing": routing,
+        "matching": matching,
         "seed": seed,
         "brokers": len(shape.brokers),
         "links": len(shape.edges),
@@ -85,16 +100,17 @@ def simulate(
         "published": events,
         **costs,
         **scenario.deliveries(),
+        "filters": sum(map(len, selectors)),
         "time_ms": network.now_ms,
         "trace": network.trace.hash,
     }
 
 
-def _patterned(algorithm: Algorithm) -> RouterFactory:
-    """Brokers that assemble patterns, over an algorithm."""
+def _patterned(new_router: Callable[[str], Router]) -> RouterFactory:
+    """Brokers that assemble patterns, over others."""
 
     def inner(name: str) -> Advertised | General:
-        router = algorithm.new(name)
+        router = new_router(name)
         assert isinstance(router, Advertised | General)
         return router
 

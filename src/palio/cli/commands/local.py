@@ -11,6 +11,7 @@ import typer
 from palio.cli import bench as bench_module
 from palio.cli.application import AsJson, FilterText, Parameters, app, event_argument
 from palio.routing.algorithms import ALGORITHMS
+from palio.routing.matchings import MATCHINGS
 
 __all__ = ["Benchmark", "Dialect", "How"]
 
@@ -198,7 +199,7 @@ def warm(as_json: AsJson = False) -> int:
 
 
 @app.command()
-def simulate(
+def simulate(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     topology: Annotated[
         str,
         typer.Option(
@@ -223,6 +224,9 @@ def simulate(
             min=0, help="How many clients also ask for a sequence, which brokers assemble."
         ),
     ] = 0,
+    matching: Annotated[
+        str, typer.Option(metavar="NAME", help=f"One of {', '.join(MATCHINGS)}.")
+    ] = "reference",
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")] = 0,
     trace: Annotated[
         Path | None,
@@ -234,6 +238,8 @@ def simulate(
 
     Clients subscribe, change a parameter and publish; messages are counted by class, with the
     virtual time from publication to delivery. No time is spent waiting: the clock is virtual.
+    Every matching gives the same counts: the index is what brokers use, the poset a walk through
+    filters from wider to narrower ones, the reference tries them one by one.
     """
     from palio.cli.simulate import simulate
 
@@ -244,6 +250,7 @@ def simulate(
         clients=clients,
         events=events,
         patterns=patterns,
+        matching=matching,
         trace=trace,
         as_json=as_json,
     )
