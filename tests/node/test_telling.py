@@ -302,7 +302,7 @@ def test_whatever_waits_nothing_old_is_heard_and_nothing_always_wanted_is_missed
     monkeypatch.setattr(streams, "SEEN_EVERY_ROUTES", 1)
     random = Randomness(seed)
     slow = Slow(seed)
-    filters = ["x >= :low AND x < 100", "x >= :low", "x >= :low OR y = :low"]
+    filters = ["x >= :low AND x < 100", "x - :low >= 0", "x >= :low", "x >= :low OR y = :low"]
     hearers = [slow.hearer, slow.world.client("second", "b2"), slow.world.client("third", "b1")]
     lows = [0] * len(hearers)
     keys = [each.subscribe(random.choice(filters), {"low": 0}) for each in hearers]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any, Final
 
 import pytest
+from hypothesis import given
 
 from palio.language.parsing import parse_advertisement
+from palio.matching.index import Index
+from palio.model.expressions import Slot, Test, walk
+from palio.model.filters import Filter
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import (
     Advertise,
@@ -19,10 +25,12 @@ from palio.routing.messages import (
     Update,
 )
 from palio.routing.parameters import WaitingBatch, changes, coalesce, lift
-from palio.routing.protocol import IllegalMessage, Peer
+from palio.routing.protocol import IllegalMessage, Matching, Peer, Selector
+from palio.routing.reference_selector import ReferenceSelector
 from palio.simulation import Link, Network, Randomness, line
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, ask, attached, parse, said
 from tests.routing.scenarios import random_filter
+from tests.strategies import filters
 
 
 def broker_with(*peers: Peer) -> Acyclic:
@@ -108,7 +116,107 @@ def test_lifting_and_filling_give_the_filter_back(seed: int) -> None:
         assert lifted.skeleton.bind(lifted.names) == filter
 
 
+@given(filters())
+def test_lifting_and_filling_give_any_filter_back(filter: Filter) -> None:
+    lifted = lift(filter)
+    assert lifted.filled({}) == filter
+    assert all(each.name in lifted.names for each in slots_of(lifted.skeleton))
+
+
+def slots_of(filter: Filter) -> list[Slot]:
+    return [
+        node
+        for each in filter.conjunctions
+        for residual in each.residuals
+        if isinstance(residual.condition, Test)
+        for node in walk(residual.condition)
+        if isinstance(node, Slot)
+    ]
+
+
+EXPRESSIONS: Final = [
+    "p > q * :x",
+    "p - q < :x",
+    "ABS(p) < :x",
+    "p * 2 < :x",
+    "LENGTH(s) > :x",
+    "LENGTH(s) > :x + 1 AND LOWER(s) = :word",
+    "(p - :x) * (p - :x) + (q - :y) * (q - :y) < 2",
+    "SQRT((p - :x) * (p - :x) + (q - :y) * (q - :y)) < :y",
+    "ABS(p - :x) < 2 OR q > :y",
+    "CONCAT(s, :word) = 'xx' AND p < :y",
+    "NOT p % 3 = q - :x",
+]
+
+
+def some_values(random: Randomness, *numbers: float) -> dict[str, Any]:
+    return {
+        "x": random.choice(numbers),
+        "y": random.choice(numbers),
+        "word": random.choice(["x", "xy", ""]),
+    }
+
+
+def chosen(filter: Filter, values: dict[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in filter.variables}
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_a_change_within_an_expression_is_one_update_with_the_effect_of_the_text(text: str) -> None:
+    """What the next broker makes of it is what it would have read."""
+    random = Randomness(1)
+    filter = parse(text)
+    here, there = broker_with(ALICE, ONE), broker_with(ONE)
+    values = chosen(filter, some_values(random, 3, 4, 5))
+    for send in ask(here, ALICE, Subscribe(0, filter, values)):
+        there.receive(ONE, send.message)
+    for version in range(1, 40):
+        values = chosen(filter, some_values(random, 3, 4.5, 5, -7, 0.5, 0, 1, 1.0))
+        before = list(there.poset())
+        sends = ask(here, ALICE, Update(0, values, version))
+        after = [parse(str(filter.bind(values)))]
+        assert said(sends) == [("s1", "Update")] * (before != after)
+        for send in sends:
+            there.receive(ONE, send.message)
+        assert list(there.poset()) == list(here.poset()) == after
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+@pytest.mark.parametrize("engine", [ReferenceSelector, lambda: Matching(Index())])
+def test_expressions_that_change_hear_what_their_text_says(
+    text: str, engine: Callable[[], Selector]
+) -> None:
+    """Over three brokers: what matches at any time since is heard, nothing else is."""
+    random = Randomness(2)
+    filter = parse(text)
+    network = Network.of(line(3), lambda name: Acyclic(name, engine), seed=1)
+    subscriber, publisher = network.client("s", "b1"), network.client("p", "b3")
+    values = chosen(filter, some_values(random, 1, 2))
+    key = subscriber.subscribe(text, values)
+    network.run()
+    before, wanted = network.costs.subscribes, []
+    for _ in range(30):
+        values = chosen(filter, some_values(random, 0, 1, 2, 1.5))
+        subscriber.update(key, **values)
+        network.run()
+        for _ in range(4):
+            event = {
+                "p": random.below(5) - 2,
+                "q": random.below(4),
+                "s": random.choice(["x", "XY"]),
+            }
+            publisher.publish(event)
+            if filter.matches(event, values):
+                wanted.append(event)
+        network.run()
+    assert [each.event for each in subscriber.received] == wanted
+    assert wanted
+    assert (network.costs.subscribes, network.costs.unsubscribes) == (before, 0)
+
+
 def test_changes_are_told_apart_by_type() -> None:
+    assert changes(parse("p > q * 2"), parse("p > q * 2.0")) == {"0": 2.0}
+    assert changes(parse("COALESCE(p, q) = 1"), parse("COALESCE(p, q) = TRUE")) is None
     assert changes(parse("a = 1"), parse("a = true")) is None
     assert changes(parse("a IN (1, 2)"), parse("a IN (1, 3, 4)")) == {"0": (1, 3, 4)}
     assert changes(parse("a < 1"), parse("a <= 1")) is None

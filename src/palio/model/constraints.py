@@ -166,16 +166,20 @@ class Residual:
     Identity is the canonical text. It is evaluated last, on what the constraints left.
     """
 
-    __slots__ = ("_text", "condition")
+    __slots__ = ("_text", "_variables", "condition")
 
     def __init__(self, condition: Test | Foreign) -> None:
         self.condition = condition
+        self._variables: frozenset[str] | None = None
         self._text = condition.text if isinstance(condition, Foreign) else show_test(condition)
 
     @property
     def variables(self) -> frozenset[str]:
         """Names of its variables."""
-        return _NO_NAMES if isinstance(self.condition, Foreign) else variables_of(self.condition)
+        if self._variables is None:
+            check = self.condition
+            self._variables = _NO_NAMES if isinstance(check, Foreign) else variables_of(check)
+        return self._variables
 
     @property
     def attributes(self) -> frozenset[str]:
@@ -206,13 +210,18 @@ class Residual:
 
     def substitute(self, values: Bindings) -> Residual:
         """With those variables that have a value replaced by it."""
+        condition = self.substituted(values)
+        return self if condition is self.condition else Residual(condition)
+
+    def substituted(self, values: Bindings) -> Test | Foreign:
+        """The condition of that."""
         check = self.condition
         if isinstance(check, Foreign) or not self.variables:
-            return self
+            return check
         subject = substitute(check.subject, values)
         operand = substitute_operand(check.op, check.operand, check.ignore_case, values)
         try:
-            return Residual(test(subject, check.op, operand, check.ignore_case))
+            return test(subject, check.op, operand, check.ignore_case)
         except InvalidFilter as error:
             raise unusable(self._text, self.variables, values, str(error)) from None
 

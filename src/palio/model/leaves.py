@@ -49,7 +49,7 @@ def settled(residual: Residual, values: Bindings) -> Leaf | bool:
     A constraint (`:x + 1 < price`), a verdict (`:x < :y`), or another residual. Values that leave
     constants without a meaning (`price / :zero`, `:word < 5`) are refused, as their text would be.
     """
-    check = residual.substitute(values).condition
+    check = residual.substituted(values)
     if isinstance(check, Foreign):
         return residual
     try:

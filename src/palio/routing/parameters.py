@@ -1,10 +1,10 @@
 """Parametric subscriptions (parametric 4.3): constants are variables, and updates coalesce.
 
-Every constant of a filter is a variable too, named by its place: `0`, `1`, ... The *skeleton* of a
-filter is what is left, so that two filters of one skeleton differ by values only, and a broker
-whose summary changes from one to the other says so in one UPD. Together with the key that a
-subscription has on a link these names are the paper's *broker variables*: they mean something
-between two neighbours only.
+Every constant of a filter is a variable too, named by its place: `0`, `1`, ..., also within an
+expression, as in `p > q * 2`. The *skeleton* of a filter is what is left, so that two filters of
+one skeleton differ by values only, and a broker whose summary changes from one to the other says so
+in one UPD. Together with the key that a subscription has on a link these names are the paper's
+*broker variables*: they mean something between two neighbours only.
 
 Where updates come faster than a link takes them, those that wait are joined (`WaitingBatch`): of a
 variable that swings to and fro only its last value travels. That skips effects, which the paper
@@ -17,9 +17,18 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from palio.model.expressions import Literal, Slot, Variable
-from palio.model.filters import Conjunction, Constraint, Filter
-from palio.model.values import Bindings, Value
+from palio.model.expressions import (
+    Arithmetic,
+    Call,
+    Foreign,
+    Literal,
+    Scalar,
+    Slot,
+    Test,
+    Variable,
+)
+from palio.model.filters import Conjunction, Constraint, Filter, Residual
+from palio.model.values import Bindings, Kind, Value
 from palio.routing.messages import (
     Advertise,
     Batch,
@@ -41,20 +50,19 @@ _REMEMBERED: Final = 1 << 16
 
 
 class LiftedFilter(NamedTuple):
-    """A filter without variables, taken apart: `skeleton` with `values` is the filter again.
+    """A filter without variables, taken apart: `skeleton` with `names` is the filter again.
 
     >>> import palio
     >>> lifted = lift(palio.parse("a > 5 AND b = 'x'"))
-    >>> lifted.values
-    (5, 'x')
+    >>> lifted.names
+    {'0': 5, '1': 'x'}
     >>> str(lifted.filled({"0": 7}))
     "a > 7 AND b = 'x'"
     """
 
     skeleton: Filter
-    values: tuple[Value | tuple[Value, ...], ...]
     names: Bindings
-    """Each value under the name of its place."""
+    """Each value under the name of its place, in that order."""
 
     def filled(self, values: Bindings) -> Filter:
         """The filter with some of its constants replaced."""
@@ -91,33 +99,73 @@ def interned(filter: Filter) -> Filter:
 
 @lru_cache(_REMEMBERED)
 def lift(filter: Filter) -> LiftedFilter:
-    """Take the constants out of a filter. Those of residual conditions stay: they are structure."""
-    values: list[Value | tuple[Value, ...]] = []
-    conjunctions = tuple(
-        Conjunction(
-            tuple(_lifted(each, values) for each in conjunction.constraints),
-            conjunction.residuals,
-        )
+    """Take the constants out of a filter: those of constraints first, then those in expressions.
+
+    A list that something computed is looked for in stays, and so does a condition of another
+    language: they are structure.
+
+    >>> import palio
+    >>> lifted = lift(palio.parse("p > q * 2 AND LOWER(s) = 'x' AND a = 5"))
+    >>> str(lifted.skeleton)
+    'a = :0 AND LOWER(s) = :1STRING AND p > q * :2'
+    >>> lifted.names
+    {'0': 5, '1STRING': 'x', '2': 2}
+    """
+    values: dict[str, Value | tuple[Value, ...]] = {}
+    constraints = [
+        tuple([_without_constant(each, values) for each in conjunction.constraints])
         for conjunction in filter.conjunctions
-    )
-    names = {str(place): value for place, value in enumerate(values)}
-    return LiftedFilter(interned(Filter(conjunctions)), tuple(values), names)
+    ]
+    residuals = [
+        tuple([_without_constants(each, values) for each in conjunction.residuals])
+        for conjunction in filter.conjunctions
+    ]
+    skeleton = Filter(tuple(map(Conjunction, constraints, residuals)))
+    return LiftedFilter(interned(skeleton), values)
 
 
-def _lifted(constraint: Constraint, values: list[Value | tuple[Value, ...]]) -> Constraint:
+def _without_constant(
+    constraint: Constraint, values: dict[str, Value | tuple[Value, ...]]
+) -> Constraint:
     operand = constraint.operand
     name = str(len(values))
     slot: Variable
     if isinstance(operand, Literal):
-        values.append(operand.value)
+        values[name] = operand.value
         slot = Slot(name, operand.kind)
     elif isinstance(operand, tuple):
         assert all(isinstance(each, Literal) for each in operand)
-        values.append(tuple(each.value for each in operand if isinstance(each, Literal)))
+        values[name] = tuple(each.value for each in operand if isinstance(each, Literal))
         slot = Variable(name)
     else:
         return constraint
     return Constraint(constraint.name, constraint.op, slot, constraint.ignore_case)
+
+
+def _without_constants(
+    residual: Residual, values: dict[str, Value | tuple[Value, ...]]
+) -> Residual:
+    """A residual is told by its text, so the names of slots say what kind they are of."""
+
+    def without(expression: Scalar) -> Scalar:
+        match expression:
+            case Literal(kind, value):
+                name = f"{len(values)}{'' if kind is Kind.NUMBER else kind.name}"
+                values[name] = value
+                return Slot(name, kind)
+            case Arithmetic(operator, left, right):
+                return Arithmetic(operator, without(left), without(right))
+            case Call(function, arguments):
+                return Call(function, tuple(map(without, arguments)))
+        return expression
+
+    check = residual.condition
+    if isinstance(check, Foreign):
+        return residual
+    subject, operand = without(check.subject), check.operand
+    if operand is not None and not isinstance(operand, tuple):
+        operand = without(operand)
+    return Residual(Test(subject, check.op, operand, check.ignore_case))
 
 
 @lru_cache(_REMEMBERED)
@@ -131,10 +179,11 @@ def changes(old: Filter, new: Filter) -> Bindings | None:
     before, after = lift(old), lift(new)
     if before.skeleton != after.skeleton:
         return None
-    return {
-        str(place): value
-        for place, (known, value) in enumerate(zip(before.values, after.values, strict=True))
-        if known != value
+    known = before.names
+    return {  # 2 and 2.0 are one number to a comparison, and two in an expression
+        name: value
+        for name, value in after.names.items()
+        if known[name] != value or type(known[name]) is not type(value)
     }
 
 
