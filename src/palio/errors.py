@@ -16,6 +16,7 @@ caller can decide by type; the details are attributes, so that a program need no
     │   └── NotSupported            what the routing of these brokers has no meaning for
     ├── NotAuthenticated            a token or certificate that proves nothing
     ├── NotPermitted                beyond what the principal was granted
+    ├── NotAdvertised               published, where only what was advertised is delivered
     ├── Unreachable                 no broker answers, or the connection was lost for good
     ├── Unsettled                   a change that some brokers could not be told of
     ├── IllegalMessage              a peer said what it may not say
@@ -40,6 +41,7 @@ __all__ = [
     "InvalidInput",
     "JournalDamaged",
     "LimitExceeded",
+    "NotAdvertised",
     "NotAuthenticated",
     "NotPermitted",
     "NotStored",
@@ -155,6 +157,21 @@ class NotAuthenticated(PalioError):
 
 class NotPermitted(PalioError):
     """The principal is known, and its grants do not go so far."""
+
+
+class NotAdvertised(PalioError):
+    """Events that no advertisement of their publisher announces were not published, as the routing
+    delivers no others. `count` says how many of what was sent together; the rest is published.
+    """
+
+    def __init__(self, whose: str, *, count: int, of: int) -> None:
+        self.count = count
+        self.of = of
+        super().__init__(
+            f"{count} of {of} events were not published, as no advertisement of {whose} at this "
+            "broker announces them; advertise before you publish, in the same session or under the "
+            "same identity at the same broker"
+        )
 
 
 class Unreachable(PalioError):

@@ -92,8 +92,8 @@ def test_one_interrupt_ends_every_command(is_killed: bool, tmp_path: Path) -> No
         commands = {
             "sub": ("sub", "TRUE", "--from", url),
             "durable": ("sub", "TRUE", "--from", url, "--name", "ann", "--durable", "d"),
-            "pub": ("pub", "--to", url),
-            "adv": ("adv", "TRUE", "--at", url),
+            "pub": ("pub", "--to", url, "--as", "bob"),
+            "adv": ("adv", "EXISTS x", "--at", url, "--as", "bob"),
             "archive": ("archive", "TRUE", "--from", url, "--to", str(archived)),
             "top": ("top", "--at", url),
         }
@@ -102,6 +102,7 @@ def test_one_interrupt_ends_every_command(is_killed: bool, tmp_path: Path) -> No
         }
         with palio.SyncClient(url) as client:
             until_connected(client, len(running))
+        until_told(running["adv"], "advertised")
         say(running["pub"], b'{"x": 1}')
         until_told(running["sub"], "in force")
         until_told(running["archive"], "archiving")

@@ -14,6 +14,7 @@ from rich.console import Console
 import palio
 from palio.cli import adv
 from palio.cli.main import INTERRUPTED
+from palio.cli.reporting import tell
 from palio.cli.top import Sample, Screen, _sample, figures
 from palio.cli.topology import _tree
 from palio.cli.trace import _hop
@@ -230,6 +231,66 @@ def test_who_may_announce_no_longer_is_told(
     ended = run("adv", "TRUE", "--at", guarded[0])
     assert ended.status == 2
     assert "the connection has ended for good" in ended.err
+
+
+def test_an_identity_advertises_in_one_process_and_publishes_in_another(
+    run: Palio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PALIO_TOKEN", raising=False)
+    with (
+        broker("b1", tmp_path, routing="advertised") as url,
+        process("adv", "x > 0", "--at", url, "--as", "ann") as running,
+        palio.SyncClient(url) as listener,
+    ):
+        assert running.stderr is not None
+        told = running.stderr.readline()
+        assert told == "palio: advertised x > 0 at b1 as ann; Ctrl-C withdraws it\n"
+        heard = listener.subscribe("TRUE")
+        assert (
+            "1 event published by ann/"
+            in run("pub", "--to", url, "--as", "ann", stdin='{"x": 1}').out
+        )
+        assert dict(heard.receive(PATIENCE_S)) == {"x": 1}
+        alone = run("pub", "--to", url, stdin='{"x": 1}')
+        assert alone.status == 2
+        assert "1 of 1 events were not published" in alone.err
+        assert run("adv", "EXISTS x", "--at", url, "--withdraw").status == 2
+        withdrawn = run("adv", "EXISTS x", "--at", url, "--as", "ann", "--withdraw")
+        assert (withdrawn.status, withdrawn.err) == (
+            0,
+            "palio: nothing that EXISTS x covers is advertised at b1 as ann any longer\n",
+        )
+        again = run("pub", "--to", url, "--as", "ann", stdin='{"x": 1}')
+        assert "no advertisement of the identity 'ann'" in again.err
+
+
+def test_who_shows_a_token_acts_under_its_own_name(
+    run: Palio, guarded: tuple[str, Path], show_token: Callable[..., None]
+) -> None:
+    show_token("ann", may_publish="TRUE")
+    refused = run("pub", "--to", guarded[0], "--as", "bob", stdin='{"x": 1}')
+    assert refused.status == 2
+    assert "'ann' may not act as 'bob'" in refused.err
+    assert "1 of 1" in run("pub", "--to", guarded[0], "--as", "ann", stdin='{"x": 1}').err
+
+
+def test_who_advertises_is_told_that_another_client_has_withdrawn_it(
+    run: Palio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adv, "LOOK_S", 0.05)
+    with (
+        broker("b1", tmp_path, routing="advertised") as url,
+        palio.SyncClient(url, identity="ann") as client,
+    ):
+
+        def tell_and_withdraw(text: str) -> None:
+            tell(text)
+            client.unadvertise("EXISTS x")
+
+        monkeypatch.setattr(adv, "tell", tell_and_withdraw)
+        ended = run("adv", "x > 0", "--at", url, "--as", "ann")
+        assert ended.status == 0
+        assert "x > 0 was withdrawn by another client as ann" in ended.err
 
 
 # --- top ---

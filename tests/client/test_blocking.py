@@ -369,6 +369,10 @@ def test_an_offer_and_questions_without_await() -> None:
         heard.unsubscribe()
         offer.withdraw()
         client.unadvertise(offer)  # again: it is withdrawn already
+        assert not offer.is_in_force
+        other = client.advertise("x < 5")
+        client.unadvertise("x < :most", most=5)
+        assert not other.is_in_force
         client.settled()
 
 

@@ -21,6 +21,7 @@ from palio.errors import (
     InvalidFilter,
     InvalidInput,
     LimitExceeded,
+    NotAdvertised,
     ParseError,
     Unreachable,
     Unsettled,
@@ -300,10 +301,66 @@ async def test_exactly_what_a_text_announces_is_delivered() -> None:
         await heard.settled()
         announced = [{"x": 1}, {"x": 1, "y": 3}, {"z": 1}]
         other = [{"x": 1, "y": 5}, {"x": 2}, {"x": 1, "z": 1}, {"w": 1}]
-        await alice.publish([*other, *announced])
+        with pytest.raises(NotAdvertised, match="4 of 7 events were not published") as told:
+            await alice.publish([*other, *announced])
+        assert (told.value.count, told.value.of) == (4, 7)
         assert plain(await take(heard, 3)) == announced
         await quiet()
         assert not await drain(heard)
+
+
+@in_virtual_time
+async def test_what_one_client_of_an_identity_advertises_another_publishes() -> None:
+    async with Network("line:2", routing="advertised") as net:
+        bob = await net.connect("b2")
+        heard = await bob.subscribe("TRUE")
+        first, second = [await net.connect("b1", identity="ann") for _ in range(2)]
+        offer = await first.advertise("x > 0")
+        await first.settled()
+        await heard.settled()
+        await second.publish({"x": 1})
+        assert plain(await take(heard, 1)) == [{"x": 1}]
+        elsewhere = await net.connect("b2", identity="ann")
+        for publisher in (bob, elsewhere):  # another identity; another broker
+            with pytest.raises(NotAdvertised, match="1 of 1"):
+                await publisher.publish({"x": 2})
+        await first.suspend()
+        assert (await second.publish({"x": 3})).level == "memory"
+        net.kill("b1")
+        net.restart("b1")
+        await first.resume()  # and advertises again
+        await second.settled()
+        await second.publish({"x": 4}, durable=True)
+        await first.move("palio://b2")
+        await elsewhere.publish({"x": 5})
+        with pytest.raises(NotAdvertised):
+            await second.publish({"x": 6})
+        assert offer.is_in_force
+
+
+@in_virtual_time
+async def test_a_client_withdraws_what_others_of_its_identity_advertise() -> None:
+    async with Network(routing="advertised") as net:
+        first, second = [await net.connect("b1", identity="ann") for _ in range(2)]
+        narrow, wide = await first.advertise("x > 5"), await first.advertise("x > 0")
+        await second.unadvertise("x > :least", least=3)
+        await first.settled()
+        assert (narrow.is_in_force, wide.is_in_force) == (False, True)
+        await narrow.withdraw()  # that was done
+        await second.publish({"x": 9})
+        await second.unadvertise("x > :least", {"least": 0})
+        with pytest.raises(NotAdvertised):
+            await second.publish({"x": 9})
+        net.kill("b1")
+        net.restart("b1")
+        await first.settled()  # it does not say again what was withdrawn
+        with pytest.raises(NotAdvertised):
+            await first.publish({"x": 9})
+        last = await first.advertise("y = 1")
+        await first.unadvertise("EXISTS y")
+        assert not last.is_in_force
+        with pytest.raises(InvalidInput, match="an identity cannot be called"):
+            _ = net.client("b1", identity="a/b")
 
 
 @in_virtual_time

@@ -96,7 +96,7 @@ async def test_what_was_not_subscribed_or_advertised_in_time_is_withdrawn() -> N
 
 @in_virtual_time
 async def test_none_waits_for_ever() -> None:
-    async with Network(routing="advertised") as net:
+    async with Network() as net:
         client = await net.connect("b1", timeout=None)
         net.cut("client-1", "b1")
         asked = asyncio.ensure_future(client.ask("status"))

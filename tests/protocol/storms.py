@@ -36,6 +36,7 @@ from palio.protocol.messages import (
     Publish,
     Subscribe,
     Update,
+    Withdraw,
 )
 from palio.routing.general import General
 from palio.simulation.agenda import TIMER, US
@@ -246,6 +247,7 @@ class Storm:
                 client.ask(lambda id: Ask(id, "status"))
                 client.settle()
                 client.ask(lambda id: Advertise(id, 1, "x >= 0"))
+                client.ask(lambda id: Withdraw(id, "EXISTS x"))
             case _:
                 self._publish(client)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from palio.node.authority import Authority, OpenAuthority
 from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
+from palio.routing.protocol import Router
 from palio.server.http.access import Access
 from palio.server.http.app import application, serve
 from palio.server.http.subscribers import HttpSubscribers
@@ -48,11 +49,12 @@ async def broker(
     *,
     authority: Authority | None = None,
     settings: Settings | None = None,
+    router: Callable[[str], Router] = Acyclic,
 ) -> AsyncIterator[Server]:
     """A broker, with a journal if there is a directory for it."""
     journal = Journal(directory, "b") if directory else Diskless()
     node = Node(
-        "b", Acyclic("b"), journal, authority=authority or OpenAuthority(), settings=settings
+        "b", router("b"), journal, authority=authority or OpenAuthority(), settings=settings
     )
     server = Server(node, journal)
     server.start()
@@ -109,9 +111,9 @@ async def publish(client: httpx.AsyncClient, *events: dict[str, Any], query: str
     return response.json()
 
 
-async def publish_one(client: httpx.AsyncClient, content: Any) -> httpx.Response:
+async def publish_one(client: httpx.AsyncClient, content: Any, query: str = "") -> httpx.Response:
     return await client.post(
-        "/events", content=json.dumps(content), headers={"content-type": JSON_TYPE}
+        f"/events{query}", content=json.dumps(content), headers={"content-type": JSON_TYPE}
     )
 
 

@@ -65,6 +65,8 @@ from palio.protocol.messages import (
     Unsubscribe,
     Update,
     Welcome,
+    Withdraw,
+    Withdrawn,
 )
 from palio.protocol.wire import CONTROL, HEAD, Decoder, Encoder, framed
 from palio.routing import messages as routing
@@ -97,6 +99,7 @@ FROM_CLIENTS: Final[tuple[Message, ...]] = (
     Ask(7, "trace", {"x": 1}),
     Settle(8),
     Unadvertise(9, 1),
+    Withdraw(13, "x > 0"),
     Unsubscribe(10, 2, forget=True),
 )
 
@@ -134,11 +137,14 @@ FROM_SERVERS: Final[tuple[Message, ...]] = (
     Refused(1, 1, Failure("Error", "no")),
     Deliver(MANY),
     Gaps((Gap("p", 1, 2, 2),)),
+    Withdrawn((1, 2)),
 )
 
 ABOUT_CONNECTIONS: Final[tuple[Message, ...]] = (Ping(), Pong(), Seen(0), Bye("closed"))
 
-ANSWERED: Final = sum(hasattr(each, "id") for each in FROM_CLIENTS)
+ANSWERED: Final = sum(
+    hasattr(each, "id") or isinstance(each, SubscribeAll) for each in FROM_CLIENTS
+)
 
 AS_CLIENT: Final = Hello("client", "mallory", PROTOCOL_VERSION, incarnation="1")
 AS_BROKER: Final = Hello("broker", "evil", PROTOCOL_VERSION)
@@ -244,11 +250,13 @@ async def test_the_conversations_are_sound_before_they_are_spoilt(tmp_path: Path
         writer.write(b"".join(frames(AS_CLIENT, *FROM_CLIENTS)))
         decoder, answered = Decoder("the broker"), list[Message]()
         async with asyncio.timeout(PATIENCE_S):
-            while sum(isinstance(each, Done | Answer) for each in answered) < ANSWERED:
+            while sum(isinstance(each, Done | Failed | Answer) for each in answered) < ANSWERED:
                 came = await reader.read(1 << 16)
                 assert came, f"it was closed after {answered}"
                 answered += decoder.feed(came)
-        assert not [each for each in answered if isinstance(each, Failed | Refused | Bye)]
+        refused = [each for each in answered if isinstance(each, Failed)]  # this is no such routing
+        assert [each.failure.kind for each in refused] == ["NotSupported"] * 2
+        assert not [each for each in answered if isinstance(each, Refused | Bye)]
         writer.transport.abort()
         heard = await at_home.suffers(b"".join(frames(AS_BROKER, *FROM_BROKERS)))
         assert not [each for each in heard if isinstance(each, Bye)]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from palio.cli import inputs
 from palio.cli.connecting import BrokerDoor
 from palio.cli.reporting import tell
-from palio.errors import Unreachable
+from palio.errors import InvalidInput, Unreachable
 
 __all__ = ["adv"]
 
@@ -18,17 +18,35 @@ LOOK_S: Final = 30.0
 """Seconds between two looks whether the broker has not turned the client away for good."""
 
 
-def adv(filter: str, door: BrokerDoor, parameters: list[str]) -> int:
-    """Advertise until Ctrl-C: an advertisement lasts as long as its client is there."""
-    return asyncio.run(_advertise(filter, door, inputs.bindings(parameters)))
+def adv(filter: str, door: BrokerDoor, parameters: list[str], *, withdraw: bool) -> int:
+    """Advertise until Ctrl-C: an advertisement lasts as long as its client is there. Or withdraw
+    what other clients of the identity advertise.
+    """
+    if withdraw and not door.identity:
+        raise InvalidInput(
+            "--withdraw is for what is advertised under an identity; give --as its name"
+        )
+    verb = _withdraw if withdraw else _advertise
+    return asyncio.run(verb(filter, door, inputs.bindings(parameters)))
+
+
+async def _withdraw(filter: str, door: BrokerDoor, values: Mapping[str, Any]) -> int:
+    async with door.connect() as client:
+        await client.unadvertise(filter, values)
+        where = f"at {client.broker} as {door.identity}"
+        tell(f"nothing that {filter} covers is advertised {where} any longer")
+    return 0
 
 
 async def _advertise(filter: str, door: BrokerDoor, values: Mapping[str, Any]) -> int:
     async with door.connect() as client:
-        offer = await client.advertise(filter, **values)
+        offer = await client.advertise(filter, values)
         await client.settled()
-        tell(f"advertised {offer.advertisement} at {client.broker}; Ctrl-C withdraws it")
-        while True:
+        under = f" as {door.identity}" if door.identity else ""
+        tell(f"advertised {offer.advertisement} at {client.broker}{under}; Ctrl-C withdraws it")
+        while offer.is_in_force:
             await asyncio.sleep(LOOK_S)
             with suppress(Unreachable):  # the client dials again
                 await client.status()
+        tell(f"{offer.advertisement} was withdrawn by another client{under}")
+    return 0

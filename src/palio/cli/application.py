@@ -19,6 +19,7 @@ __all__ = [
     "ClientName",
     "ConfigFile",
     "FilterText",
+    "Identity",
     "Parameters",
     "Source",
     "TokenFile",
@@ -96,6 +97,14 @@ TokenFile = Annotated[
 ]
 Authorities = Annotated[
     Path | None, typer.Option("--ca", metavar="FILE", help="Certificates to trust, for TLS.")
+]
+Identity = Annotated[
+    str,
+    typer.Option(
+        "--as",
+        metavar="NAME",
+        help="Act under this identity: what is advertised under it counts for all who do.",
+    ),
 ]
 ClientName = Annotated[
     str, typer.Option("--name", help="Whom durable subscriptions and publications belong to.")

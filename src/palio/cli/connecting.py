@@ -26,12 +26,13 @@ Answer = TypeVar("Answer")
 
 
 class BrokerDoor(NamedTuple):
-    """The addresses of brokers, the client's name and token, and the authorities to trust."""
+    """The addresses of brokers, the client's name, identity and token, the authorities to trust."""
 
     urls: list[str]
     token_file: Path | None = None
     ca: Path | None = None
     name: str = ""
+    identity: str = ""
 
     def connect(self, *, tells: bool = True) -> Client:
         """A client that is not connected yet; unless it `tells` nothing, people read on stderr when
@@ -41,7 +42,7 @@ class BrokerDoor(NamedTuple):
         token = os.environ.get(TOKEN_VARIABLE, "")
         if self.token_file is not None:
             token = inputs.token_of(str(self.token_file))
-        return connect(self.urls, name=self.name, token=token, tls=self.ca)
+        return connect(self.urls, name=self.name, identity=self.identity, token=token, tls=self.ca)
 
     async def ask(self, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
         """What the broker answers to one question."""

@@ -220,6 +220,11 @@ class SyncOffer:
         """What is announced."""
         return self._inner.advertisement
 
+    @property
+    def is_in_force(self) -> bool:
+        """Whether it was not withdrawn, here or by another client of the same identity."""
+        return self._inner.is_in_force
+
     def withdraw(self) -> None:
         """Announce no longer that such events will be published."""
         self._portal.call(self._inner.withdraw())
@@ -347,9 +352,18 @@ class SyncClient(SyncHub):
         offer = self._portal.call(self._client.advertise(text, values, **parameters))
         return SyncOffer(offer, self._portal)
 
-    def unadvertise(self, offer: SyncOffer) -> None:
-        """Withdraw an announcement."""
-        offer.withdraw()
+    def unadvertise(
+        self,
+        what: SyncOffer | str | Advertisement,
+        values: Bindings | None = None,
+        /,
+        **parameters: Any,
+    ) -> None:
+        """Withdraw an announcement, or all that a text covers (see `Client.unadvertise`)."""
+        if isinstance(what, SyncOffer):
+            what.withdraw()
+        else:
+            self._portal.call(self._client.unadvertise(what, values, **parameters))
 
     def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when all that was subscribed and advertised is in force everywhere."""

@@ -44,6 +44,7 @@ from palio.protocol.messages import (
     Unadvertise,
     Unsubscribe,
     Update,
+    Withdraw,
     unpack_mask,
 )
 from palio.protocol.requests import Outcome, Request
@@ -371,6 +372,8 @@ def _unanswered(request: Request) -> str:
             return "the change is in force here, and the broker will be told of it"
         case Unsubscribe():
             return "nothing more is heard here, and the broker will be told so"
+        case Withdraw():
+            return "all that it covers may be withdrawn or not; the broker is asked again"
         case Advertise() | Unadvertise():
             return "the broker may or may not know; it will be told that nothing is advertised"
         case Retire():

@@ -44,7 +44,7 @@ from palio.model.values import Bindings
 from palio.protocol.addresses import parse_address
 from palio.protocol.durations import check_seconds
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Answer, Ask, Hello, Retire
+from palio.protocol.messages import Answer, Ask, Hello, Retire, Withdraw
 from palio.protocol.names import check_name
 
 __all__ = ["Client", "Offer", "connect"]
@@ -65,6 +65,7 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     url: str | Sequence[str],
     *,
     name: str = "",
+    identity: str = "",
     token: str = "",
     tls: TLS = None,
     matcher: Matcher | None = None,
@@ -77,11 +78,12 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
 
     Of several URLs the first that answers is taken, and the others in turn when it no longer does.
     `name` is whom durable subscriptions belong to, unless a token or certificate says who this is;
-    without one it is drawn. `timeout` is how many seconds each request waits for its answer before
-    it raises `Unreachable` (None: for ever). `reorder_s` is how many seconds patterns wait for
-    events that were overtaken on their way (0: they go by the order of arrival; None: it is found
-    out). `dial` opens connections in some way of its own, and `seed` settles the pauses between
-    attempts; both are for tests.
+    without one it is that of `identity`, or drawn. All who act under one `identity` at a broker
+    share what they advertise; with a token it is its principal's own name. `timeout` is how many
+    seconds each request waits for its answer before it raises `Unreachable` (None: for ever).
+    `reorder_s` is how many seconds patterns wait for events that were overtaken on their way (0:
+    they go by the order of arrival; None: it is found out). `dial` opens connections in some way of
+    its own, and `seed` settles the pauses between attempts; both are for tests.
     """
     urls = [url] if isinstance(url, str) else list(url)
     if not urls:
@@ -90,12 +92,16 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
         for each in urls:
             parse_address(each)
         dial = tcp(tls)
+    if identity:
+        check_name(identity, "an identity")
+    name = name or identity
     hello = Hello(
         "client",
         check_name(name, "a client") if name else f"client-{secrets.token_hex(4)}",
         PROTOCOL_VERSION,
         token=token,
         incarnation=secrets.token_hex(4),
+        identity=identity,
     )
     upstream = BrokerUpstream(
         urls,
@@ -119,6 +125,11 @@ class Offer:
     async def withdraw(self) -> None:
         """Announce no longer that such events will be published."""
         await self._upstream.unadvertise(self._number)
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether it was not withdrawn, here or by another client of the same identity."""
+        return self._upstream.core.advertises(self._number)
 
     def __repr__(self) -> str:
         return f"<Offer of {self.advertisement}>"
@@ -274,9 +285,22 @@ class Client(Hub[BrokerUpstream]):
         what = read_advertisement(text, given_values(values, parameters))
         return Offer(self._upstream, await self._upstream.advertise(what), what)
 
-    async def unadvertise(self, offer: Offer) -> None:
-        """Withdraw an announcement."""
-        await offer.withdraw()
+    async def unadvertise(
+        self,
+        what: Offer | str | Advertisement,
+        values: Bindings | None = None,
+        /,
+        **parameters: Any,
+    ) -> None:
+        """Withdraw an announcement, or all that a text covers: those of this client, and under an
+        identity those of all who act under it at this broker.
+        """
+        if isinstance(what, Offer):
+            await what.withdraw()
+            return
+        self._check_open()
+        covering = read_advertisement(what, given_values(values, parameters))
+        await self._upstream.ask(Withdraw(0, str(covering)))
 
     # --- hearing ---
 

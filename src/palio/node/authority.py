@@ -158,6 +158,14 @@ class Principal:
         """What it may do, apart from who it is and for how long."""
         return (self.may_publish, self.may_hear, self.deny_publish, self.deny_hear)
 
+    def check_identity(self, identity: str) -> None:
+        """Refuse to let it act under a name that is not its own."""
+        if identity != self.name:
+            raise NotPermitted(
+                f"{self.name!r} may not act as {identity!r}, only as {self.name!r}: what is "
+                "advertised under an identity, whoever acts under it may withdraw"
+            )
+
     def check_monitor(self, what: str) -> None:
         """Refuse to tell about others whoever was not granted that."""
         if not self.may_monitor:

@@ -20,6 +20,7 @@ from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import Append, Effect, Entry, Forget, Moment, Operation, Report, Store
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
+from palio.node.outlets import Outlets
 from palio.node.releases import Releases
 from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
@@ -86,6 +87,7 @@ class Core:
         self._ways = router.ways
         self._sounder: Peer | None = None
         """The place in the routing table from which this broker itself sends waves."""
+        self.outlets = Outlets(router, self.route)
         self.lapses = Lapses(self._sound)
         self.telling = Telling(self._say, self.flow)
         self.releases = Releases()
@@ -377,17 +379,6 @@ class Core:
             durable.session, durable.away_since = None, self.at.now
             del self.by_peer[durable.peer]
             self.route(self.router.detach(durable.peer))
-
-    def outlet(self, session: Session) -> Peer:
-        """The place from which a session publishes and advertises.
-
-        It is not that from which it subscribes, since an event never goes back to where it came
-        from, and clients that publish what they subscribe to expect to hear it.
-        """
-        if session.outlet is None:
-            session.outlet = Peer.session(f"{session.id} publishing")
-            self.route(self.router.attach(session.outlet))
-        return session.outlet
 
     # --- custody ---
 

@@ -14,7 +14,7 @@ from palio.node.links import Link, Links
 from palio.node.peers import Peers
 from palio.node.questions import Questions
 from palio.node.refusals import Refusals
-from palio.node.sessions import Neighbour, PeerSession
+from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Challenge, Hello, Probe, Welcome
 from palio.protocol.names import check_name
@@ -57,17 +57,21 @@ class Greetings:
         owner = hello.name if state.introduction.is_open else principal.name
         if hello.incarnation:
             check_name(hello.incarnation, "an incarnation")
+        if hello.identity:
+            check_name(hello.identity, "an identity")
+            if not state.introduction.is_open:
+                principal.check_identity(hello.identity)
         session = core.sessions.get(hello.session)
         if (
             session is not None
-            and session.owner == owner
+            and (session.owner, session.identity) == (owner, hello.identity)
             and session.principal.grants == principal.grants  # its filters are narrowed by those
             and session.stream.knows(hello.received)
         ):
             session.principal = principal
             self._resume(link, state, session, hello, session.publisher)
             return
-        session = self._peers.new_session(owner, hello.incarnation, principal, link)
+        session = self._peers.new_session(owner, hello.identity, hello.incarnation, principal, link)
         state.party = session
         self._welcome(link, state, session, resumed=False, publisher=session.publisher)
         core.route(core.router.attach(session.peer))
@@ -144,6 +148,7 @@ class Greetings:
         core, settings = self._core, self._core.settings
         received = party.stream.received
         token, proof, grace, routing = "", b"", settings.client_grace_s, ""
+        identity = party.identity if isinstance(party, Session) else ""
         if not party.peer.is_client:
             token, proof = state.introduction.answer(party.peer.name)
             grace = settings.peer_grace_s
@@ -160,6 +165,7 @@ class Greetings:
             token,
             proof,
             routing,
+            identity,
         )
         core.out.append(Send(link, welcome))
 

@@ -17,6 +17,10 @@ is tried whole and then in parts, and what cannot go is replaced by something th
 MAX_SUBSCRIPTIONS: Final = 100_000
 """Subscriptions of one session; at about 4 KiB each, 400 MB."""
 
+MAX_ADVERTISEMENTS: Final = 1_000
+"""Advertisements of an identity at one broker, or of a session without one: each event is held
+against all of them, and each that is withdrawn by what covers it is looked for among them."""
+
 MAX_SESSIONS: Final = 100_000
 """Sessions of one broker, connected or waiting to be resumed."""
 

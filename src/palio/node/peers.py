@@ -33,7 +33,9 @@ class Peers:
         self.leaving: deque[Session] = deque()
         """Sessions that have ended, and whose subscriptions are yet to go from the tables."""
 
-    def new_session(self, owner: str, incarnation: str, principal: Principal, link: int) -> Session:
+    def new_session(
+        self, owner: str, identity: str, incarnation: str, principal: Principal, link: int
+    ) -> Session:
         """A client begins a session."""
         core = self._core
         if len(core.sessions) >= core.settings.max_sessions:
@@ -53,6 +55,7 @@ class Peers:
             owner=owner,
             publisher=publisher,
         )
+        session.identity = identity
         core.sessions[id] = session
         core.by_peer[session.peer] = (session, -1)
         return session
@@ -91,8 +94,7 @@ class Peers:
         core = self._core
         for durable in list(session.durables.values()):
             core.release(durable)
-        if session.outlet is not None:
-            core.route(core.router.detach(session.outlet))
+        core.outlets.leave(session)
         del core.sessions[session.id], core.by_peer[session.peer]
         core.end_waves(session)
         session.forget()

@@ -9,7 +9,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from palio.errors import IllegalMessage, InvalidEvent, NotPermitted, NotStored, PalioError
+from palio.errors import (
+    IllegalMessage,
+    InvalidEvent,
+    NotAdvertised,
+    NotPermitted,
+    NotStored,
+    PalioError,
+)
 from palio.matching.protocol import RowMask
 from palio.model.events import SEQ, TIME, check_times, conform, refuse_system_names
 from palio.model.parcels import Shape, runs, worth_copying
@@ -133,17 +140,21 @@ class Publishing:
         if message.first_seq <= session.last_seq:
             raise IllegalMessage(session.peer, f"number {message.first_seq} was published before")
         session.last_seq = last
-        denied: list[tuple[int, int]] = []
+        refused: list[Refused] = []
         addressees: Addressees | None = None
         try:
             self._spend(session, given)
             self._check(given)
             parcel = given.stamped(session.publisher, message.first_seq, self.times.next_us())
             if not session.principal.publishes_all:
-                parcel, denied = _permitted(session, parcel)
+                parcel = _permitted(session, parcel, refused)
+            outlet = core.outlets.of(session)
+            announced = core.router.announced(outlet, parcel) if len(parcel) else None
+            if announced is not None and not announced.all():
+                parcel = _announced(session, parcel, announced, refused)
             if message.durable and len(parcel):
                 addressees = core.durability.addressees(parcel)
-            ways = self._ways(core.outlet(session), parcel)
+            ways = self._ways(outlet, parcel)
         except PalioError as error:
             self._refuse(session, message, error)
             return
@@ -152,9 +163,8 @@ class Publishing:
             problem = InvalidEvent(f"the broker cannot handle these events: {error}")
             self._refuse(session, message, problem)
             return
-        for first, end in denied:
-            reason = f"{session.principal.name!r} may not publish this; it was granted less"
-            session.say(core.out, Refused(first, end, failure(NotPermitted(reason))))
+        for each in refused:
+            session.say(core.out, each)
         self.published += len(parcel)
         if message.durable:
             self._publish_durable(session, parcel, addressees, last)
@@ -428,7 +438,22 @@ def _part(party: PeerSession, parcel: Parcel, mask: RowMask) -> tuple[Parcel, by
     return parcel.select(mask), None
 
 
-def _permitted(session: Session, parcel: Parcel) -> tuple[Parcel, list[tuple[int, int]]]:
-    """What a session's principal may publish, and the numbers of the rest."""
+def _permitted(session: Session, parcel: Parcel, refused: list[Refused]) -> Parcel:
+    """What a session's principal may publish; the rest is refused."""
     mask = publishable(session.principal, parcel)
-    return parcel.select(mask), list(runs(parcel.numbers[~mask]))
+    reason = f"{session.principal.name!r} may not publish this; it was granted less"
+    return _without(parcel, mask, NotPermitted(reason), refused)
+
+
+def _announced(session: Session, parcel: Parcel, mask: RowMask, refused: list[Refused]) -> Parcel:
+    """What a session's advertisements announce; the rest is refused, as nobody would hear it."""
+    whose = f"the identity {session.identity!r}" if session.identity else "this session"
+    count = len(mask) - int(mask.sum())
+    return _without(parcel, mask, NotAdvertised(whose, count=count, of=len(mask)), refused)
+
+
+def _without(parcel: Parcel, mask: RowMask, error: PalioError, refused: list[Refused]) -> Parcel:
+    """Some events of a parcel; the others are refused."""
+    why = failure(error)
+    refused += [Refused(first, last, why) for first, last in runs(parcel.numbers[~mask])]
+    return parcel.select(mask)

@@ -287,7 +287,7 @@ class Questions:
     def _receivers(self, asker: Session | Neighbour, parcel: Parcel, source: str) -> Iterable[Peer]:
         """Whom an event that was published at a broker would be sent to from here."""
         core = self._core
-        sender = core.outlet(asker) if isinstance(asker, Session) else asker.peer
+        sender = core.outlets.of(asker) if isinstance(asker, Session) else asker.peer
         parcel.source = source
         return core.router.route(sender, parcel)
 

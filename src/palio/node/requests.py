@@ -48,6 +48,8 @@ from palio.protocol.messages import (
     Unsubscribe,
     Update,
     Visit,
+    Withdraw,
+    Withdrawn,
 )
 from palio.protocol.names import check_name
 from palio.protocol.portions import chars_together
@@ -57,7 +59,9 @@ from palio.routing.protocol import Peer
 
 __all__ = ["ClientRequest", "RequestHandler"]
 
-AnsweredRequest = Subscribe | Replace | Update | Unsubscribe | Advertise | Unadvertise | Retire
+AnsweredRequest = (
+    Subscribe | Replace | Update | Unsubscribe | Advertise | Unadvertise | Withdraw | Retire
+)
 ClientRequest = AnsweredRequest | SubscribeAll | Settle | Acknowledge
 
 
@@ -156,13 +160,21 @@ class RequestHandler:
             case Advertise(_, key, text):
                 offer = parse_advertisement(text)
                 check_advertisement(offer, session.principal)
-                if not self._core.router.is_advertised:
-                    raise NotSupported(_NO_ADVERTISEMENTS)
-                self._tell_router(self._core.outlet(session), routing.Advertise(key, offer))
+                self._check_advertised()
+                self._core.outlets.advertise(session, key, offer)
             case Unadvertise(_, key):
-                self._tell_router(self._core.outlet(session), routing.Unadvertise(key))
+                self._core.outlets.unadvertise(session, key)
+            case Withdraw(_, text):
+                offer = parse_advertisement(text)
+                self._check_advertised()
+                for owner, keys in self._core.outlets.withdraw(session, offer):
+                    owner.say(self._core.out, Withdrawn(tuple(keys)))
             case Retire(_, broker):
                 self._retire(session, broker)
+
+    def _check_advertised(self) -> None:
+        if not self._core.router.is_advertised:
+            raise NotSupported(_NO_ADVERTISEMENTS)
 
     def _retire(self, session: Session, broker: str) -> None:
         core, principal = self._core, session.principal

@@ -234,14 +234,14 @@ class Session(PeerSession):
         super().__init__(id, peer, principal, link, stream, budget)
         self.owner = owner
         """Whose durable subscriptions these are."""
+        self.identity = ""
+        """With whose other sessions it shares what they advertise; empty for nobody's."""
         self.publisher = publisher
         self.subscriptions: dict[int, Subscription] = {}
         self.durables: dict[int, Durable] = {}
         """Durable subscriptions, by key; `subscriptions` has them too."""
         self.stalled: dict[Durable, None] = {}
         """Those for which more may wait than there was room for. They are served in turn."""
-        self.outlet: Peer | None = None
-        """From where it publishes, once it does."""
         self.last_seq = -1
         self.waves: dict[int, None] = {}
         """Those by which it is to learn that all is in force everywhere."""

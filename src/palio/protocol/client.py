@@ -42,6 +42,7 @@ from palio.protocol.messages import (
     Unadvertise,
     Unsubscribe,
     Update,
+    Withdrawn,
 )
 from palio.protocol.moving import Crossing
 from palio.protocol.publications import Publications, Receipt
@@ -130,6 +131,7 @@ class ClientCore:
             Failed: self._answered,
             Answer: self._answered,
             Gaps: self._lost_events,
+            Withdrawn: self._withdrawn,
         }
 
     def _send(self, message: Message) -> None:
@@ -353,6 +355,11 @@ class ClientCore:
 
     def _lost_events(self, _session: ClientSession, message: Gaps) -> None:
         self._application.lose(message.gaps)
+
+    def _withdrawn(self, session: ClientSession, message: Withdrawn) -> None:
+        if session is self.session:
+            for key in message.keys:
+                self._advertised.pop(key, None)
 
     # --- a renewed session ---
 

@@ -22,7 +22,16 @@ from enum import Enum
 from math import inf
 from typing import Final, Protocol
 
-from palio.errors import Closed, DamagedFrame, IllegalMessage, PalioError, Unreachable
+from msgspec import structs
+
+from palio.errors import (
+    Closed,
+    DamagedFrame,
+    IllegalMessage,
+    NotSupported,
+    PalioError,
+    Unreachable,
+)
 from palio.protocol.failures import farewell, is_final
 from palio.protocol.limits import (
     BACKOFF_MAX_S,
@@ -237,18 +246,10 @@ class ClientSession:
             return
         self.stage = Stage.GREETING
         self.wake_at = min(self.wake_at, now + GREETING_S)
-        hello, stream = self.hello, self.stream
+        stream = self.stream
+        received, refused = (stream.received, stream.refused) if self.id else (0, "")
         self._connector.send(
-            Hello(
-                hello.role,
-                hello.name,
-                hello.version,
-                token=hello.token,
-                incarnation=hello.incarnation,
-                session=self.id,
-                received=stream.received if self.id else 0,
-                refused=stream.refused if self.id else "",
-            )
+            structs.replace(self.hello, session=self.id, received=received, refused=refused)
         )
 
     def lost(self, error: Exception, now: float) -> None:
@@ -331,13 +332,15 @@ class ClientSession:
         elif isinstance(message, Welcome):
             try:
                 again = self._welcomed(message)
-            except IllegalMessage as error:
+            except (IllegalMessage, NotSupported) as error:
                 self._failed(error, now)
             else:
                 self._begin(message, again, now)
 
     def _welcomed(self, welcome: Welcome) -> list[Message]:
         """What to say first: what the broker has not got, if it knows the session."""
+        if welcome.identity != self.hello.identity:
+            raise NotSupported(f"the broker {welcome.name!r} is older than identities are")
         if not welcome.resumed:
             self._unnamed = 0
             self._take_together()  # the owner says it again

@@ -67,6 +67,8 @@ __all__ = [
     "Update",
     "Visit",
     "Welcome",
+    "Withdraw",
+    "Withdrawn",
     "pack_mask",
     "unpack_mask",
 ]
@@ -106,6 +108,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """Of a broker, once it was asked: its signature (`palio.node.introductions`)."""
     routing: str = ""
     """Of a broker: by which algorithm it routes on this link."""
+    identity: str = ""
+    """Of a client: under whose name it acts, with others who do; empty for nobody's but its own."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")
@@ -138,6 +142,8 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     """...and its signature over the nonces of this greeting."""
     routing: str = ""
     """To brokers: as in `Hello`."""
+    identity: str = ""
+    """To clients: as in `Hello`."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")
@@ -228,6 +234,13 @@ class Unadvertise(msgspec.Struct, frozen=True, tag=True):
 
     id: Number
     key: Number
+
+
+class Withdraw(msgspec.Struct, frozen=True, tag=True):
+    """Withdraw all that `filter` covers, whichever session of the identity has announced it."""
+
+    id: Number
+    filter: str
 
 
 class Settle(msgspec.Struct, frozen=True, tag=True):
@@ -350,6 +363,12 @@ class Gaps(msgspec.Struct, frozen=True, tag=True):
     """What was lost since the last message."""
 
     gaps: tuple[Gap, ...]
+
+
+class Withdrawn(msgspec.Struct, frozen=True, tag=True):
+    """What this session has announced under these keys was withdrawn by a `Withdraw`."""
+
+    keys: tuple[Number, ...]
 
 
 # --- between brokers ---
@@ -490,6 +509,7 @@ Message: TypeAlias = (
     | Unsubscribe
     | Advertise
     | Unadvertise
+    | Withdraw
     | Settle
     | Publish
     | Acknowledge
@@ -502,6 +522,7 @@ Message: TypeAlias = (
     | Refused
     | Deliver
     | Gaps
+    | Withdrawn
     | Route
     | Forward
     | Carry

@@ -22,12 +22,22 @@ from palio.protocol.messages import (
     Unadvertise,
     Unsubscribe,
     Update,
+    Withdraw,
 )
 
 __all__ = ["Outcome", "Request", "Requests", "Waiter"]
 
 Request: TypeAlias = (
-    Subscribe | Replace | Update | Unsubscribe | Advertise | Unadvertise | Settle | Ask | Retire
+    Subscribe
+    | Replace
+    | Update
+    | Unsubscribe
+    | Advertise
+    | Unadvertise
+    | Withdraw
+    | Settle
+    | Ask
+    | Retire
 )
 
 Outcome: TypeAlias = Done | Answer | Failed | PalioError

@@ -49,6 +49,8 @@ from palio.protocol.messages import (
     Unsubscribe,
     Update,
     Welcome,
+    Withdraw,
+    Withdrawn,
 )
 
 __all__ = ["ALLOWED", "RULES", "Rule", "Speaker", "State", "as_markdown"]
@@ -96,7 +98,7 @@ RULES: Final = (
     Rule((Seen,), _KNOWN, _ESTABLISHED, "at any time"),
     Rule((Subscribe, SubscribeAll), _CLIENT, _ESTABLISHED, "under a key that is not in use"),
     Rule((Replace, Update), _CLIENT, _ESTABLISHED, "for a key that is subscribed"),
-    Rule((Unsubscribe, Advertise, Unadvertise), _CLIENT, _ESTABLISHED, "at any time"),
+    Rule((Unsubscribe, Advertise, Unadvertise, Withdraw), _CLIENT, _ESTABLISHED, "at any time"),
     Rule((Settle, Ask), _CLIENT, _ESTABLISHED, "at any time"),
     Rule((Publish,), _CLIENT, _ESTABLISHED, "numbers grow from event to event"),
     Rule((Acknowledge,), _CLIENT, _ESTABLISHED, "for an entry that was delivered"),
@@ -104,6 +106,7 @@ RULES: Final = (
     Rule((Done, Failed, Answer), _BROKER, _ESTABLISHED, "once for each request with an `id`"),
     Rule((Accepted, Refused), _BROKER, _ESTABLISHED, "for what was published"),
     Rule((Deliver, Gaps), _BROKER, _ESTABLISHED, "at any time"),
+    Rule((Withdrawn,), _BROKER, _ESTABLISHED, "for what was advertised"),
     Rule((Route,), _NEIGHBOUR, _ESTABLISHED, "see `palio.routing.messages`"),
     Rule((Forward,), _NEIGHBOUR, _ESTABLISHED, "for those who listen beyond the receiver"),
     Rule((Carry,), _NEIGHBOUR, _ESTABLISHED, "gives durable events into the receiver's custody"),

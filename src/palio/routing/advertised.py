@@ -60,10 +60,15 @@ class Advertised(ForwardingRouter):
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. Of a client's events only those count that it advertised."""
         found = super().route(sender, parcel)
-        if not sender.is_client or not found:
-            return found
+        announced = self.announced(sender, parcel) if found else None
+        return found if announced is None else narrowed(found, announced)
+
+    def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
+        """See `Router`."""
+        if not sender.is_client:
+            return None
         announcements = self._announcing.get(sender)
         if announcements is None:
             offers = [each.bound for each in self.advertisements.entries[sender].values()]
             announcements = self._announcing[sender] = Announcements(offers, self._new_selector)
-        return narrowed(found, announcements.among(parcel))
+        return announcements.among(parcel)

@@ -14,7 +14,13 @@ from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.routing.messages import Batch, Control, Flood, Request, Settled
 from palio.routing.peer_requests import Ledger
-from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send
+from palio.routing.protocol import (
+    IllegalMessage,
+    Peer,
+    SelectorFactory,
+    Send,
+    WithoutAdvertisements,
+)
 from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.waves import Waves
 
@@ -24,7 +30,7 @@ _EVERYBODY = Peer.broker("")
 """The one neighbour of the local table: what it is told is flooded."""
 
 
-class Flooded:
+class Flooded(WithoutAdvertisements):
     """One broker of an acyclic network in which all know all.
 
     >>> import palio
@@ -37,7 +43,6 @@ class Flooded:
     {'b1': array([ True])}
     """
 
-    is_advertised = False
     follows_sources = False
     ways = 0
 

@@ -13,20 +13,26 @@ from palio.routing.forwarding import Aim
 from palio.routing.messages import Batch, Control, Request, Settled
 from palio.routing.peer_requests import Ledger, Step
 from palio.routing.poset import Poset
-from palio.routing.protocol import MOST_MATCHES, IllegalMessage, Peer, SelectorFactory, Send
+from palio.routing.protocol import (
+    MOST_MATCHES,
+    IllegalMessage,
+    Peer,
+    SelectorFactory,
+    Send,
+    WithoutAdvertisements,
+)
 from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.waves import Waves
 
 __all__ = ["ForwardingRouter"]
 
 
-class ForwardingRouter:
+class ForwardingRouter(WithoutAdvertisements):
     """A broker that keeps subscriptions in a table and tells some peers the frontier of it.
 
     Without `parametric` it is plain siena: it takes no `Update` and sends none.
     """
 
-    is_advertised = False
     follows_sources = False
     ways = 0
 

@@ -106,6 +106,10 @@ class Gateway:
             found[peer] = whole
         return found
 
+    def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
+        """See `Router`."""
+        return self._side(sender).announced(sender, parcel)
+
     def _side(self, peer: Peer) -> Router:
         return self.outside if not peer.is_client and self.is_outside(peer) else self.inside
 

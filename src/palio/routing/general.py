@@ -130,6 +130,10 @@ class General:
             return {}
         return narrowed(self.inner.route(sender, parcel), new)
 
+    def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
+        """See `Router`."""
+        return self.inner.announced(sender, parcel)
+
     # --- link state ---
 
     def _links_changed(self) -> list[Send]:

@@ -33,6 +33,7 @@ __all__ = [
     "Selector",
     "SelectorFactory",
     "Send",
+    "WithoutAdvertisements",
     "narrowed",
     "routed",
     "wanting",
@@ -170,6 +171,19 @@ class Router(Protocol):
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """To which peers, never back to the sender, which events of a parcel go."""
+
+    def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
+        """Which events of a parcel its publisher advertised; None if they count without."""
+
+
+class WithoutAdvertisements:
+    """What a router has that lets events count whether they were advertised or not."""
+
+    is_advertised = False
+
+    def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:  # noqa: ARG002  # whatever they are
+        """See `Router`."""
+        return None
 
 
 def narrowed(found: Mapping[Peer, RowMask], kept: RowMask) -> dict[Peer, RowMask]:

@@ -35,7 +35,14 @@ from palio.routing.graphs import (
 )
 from palio.routing.messages import Batch, Control, Flood, LinkState, Request, Settled
 from palio.routing.peer_requests import Ledger
-from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send, narrowed
+from palio.routing.protocol import (
+    IllegalMessage,
+    Peer,
+    SelectorFactory,
+    Send,
+    WithoutAdvertisements,
+    narrowed,
+)
 from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["SourceTrees"]
@@ -98,7 +105,7 @@ class _Tree:
         return any(later.hops.get(broker) != hop for broker, hop in self.hops.items())
 
 
-class SourceTrees:
+class SourceTrees(WithoutAdvertisements):
     """One broker of any graph.
 
     >>> broker = SourceTrees("b1")
@@ -108,7 +115,6 @@ class SourceTrees:
     Flood(origin='b1', requests=(), fresh=True, wave=None, version=0, more=False)
     """
 
-    is_advertised = False
     follows_sources = True
 
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:

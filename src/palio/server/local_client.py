@@ -199,6 +199,7 @@ class Guest:
         connect: Connect,
         *,
         name: str,
+        identity: str = "",
         token: str = "",
         principal: str = "",
         session: str = "",
@@ -206,7 +207,15 @@ class Guest:
         keep_bytes: int = 0,
     ) -> Guest:
         """Connect and be welcomed; `Declined` if the node does not know who this is."""
-        hello = Hello("client", name, PROTOCOL_VERSION, token, session=session, received=received)
+        hello = Hello(
+            "client",
+            name,
+            PROTOCOL_VERSION,
+            token,
+            session=session,
+            received=received,
+            identity=identity,
+        )
         guest = cls(connect, hello, principal=principal, keep_bytes=keep_bytes)
         guest._session.connect(NOW)
         try:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Final
 
 import pytest
 
@@ -9,12 +10,17 @@ from palio.language.http_events import BATCH_TYPE
 from palio.model.events import SPARSE_CELLS, SPARSE_SHARE
 from palio.model.filters import TRUE
 from palio.node.authority import Principal
-from palio.protocol.messages import Message, Publish
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Advertise, Hello, Message, Publish
+from palio.routing.advertised import Advertised
 from palio.server.http import publishing
 from palio.server.local_link import LocalLink
 from palio.server.server import Server
-from tests.server.fronts import EVENT, asked, broker, publish, publish_one
+from tests.server.fronts import EVENT, asked, broker, event, publish, publish_one
 from tests.server.http.test_app import Tokens, bearer
+
+ENVELOPE: Final = " AND ".join(f"EXISTS {name}" for name in EVENT if name != "data")
+"""What every CloudEvent has."""
 
 
 def many() -> Tokens:
@@ -40,6 +46,39 @@ async def test_sessions_are_limited_and_the_oldest_goes(monkeypatch: pytest.Monk
         assert [sessions for _, sessions in numbers] == [1, 2, 2, 2, 2, 2]
         assert numbers[0][0] == numbers[2][0] == numbers[4][0]
         assert numbers[1][0] != numbers[5][0]
+
+
+async def test_what_an_identity_advertises_is_published_under_it() -> None:
+    async with (
+        broker(router=Advertised) as server,
+        asked(server) as client,
+    ):
+        planner = server.connect_local(lambda _message: None, lambda _reason: None)
+        planner.send(Hello("client", "planner", PROTOCOL_VERSION, identity="ann"))
+        planner.send(Advertise(1, 1, f"{ENVELOPE} AND data.x > 0"))
+        assert (await publish(client, event(1), query="?as=ann"))["accepted"] == 1
+        some = await client.post(
+            "/events?as=ann",
+            content=json.dumps([event(2), event(-2)]),
+            headers={"content-type": BATCH_TYPE},
+        )
+        assert some.status_code == 207
+        assert some.json()["refused"][0]["error"]["type"] == "NotAdvertised"
+        refused = await publish_one(client, EVENT)
+        assert refused.status_code == 409
+        assert refused.json()["error"]["count"] == 1
+        assert (await publish_one(client, EVENT, "?as=a/b")).status_code == 400
+        planner.close()
+
+
+async def test_who_shows_a_token_publishes_under_its_own_name() -> None:
+    async with broker(authority=many()) as server, asked(server, many()) as client:
+        client.headers.update(bearer("a"))
+        assert (await publish(client, EVENT, query="?as=a"))["accepted"] == 1
+        refused = await publish_one(client, EVENT, "?as=b")
+        assert refused.status_code == 403
+        assert "'a' may not act as 'b'" in refused.json()["error"]["message"]
+        assert server.node.status()["sessions"] == 1
 
 
 async def test_a_session_that_ended_is_opened_again() -> None:

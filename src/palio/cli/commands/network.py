@@ -14,6 +14,7 @@ from palio.cli.application import (
     Broker,
     ClientName,
     FilterText,
+    Identity,
     Parameters,
     Source,
     TokenFile,
@@ -26,15 +27,19 @@ if TYPE_CHECKING:
 
 
 def _door(
-    urls: list[str] | None, token_file: Path | None, ca: Path | None, name: str = ""
+    urls: list[str] | None,
+    token_file: Path | None,
+    ca: Path | None,
+    name: str = "",
+    identity: str = "",
 ) -> BrokerDoor:
     from palio.cli.connecting import BrokerDoor
 
-    return BrokerDoor(urls or [DEFAULT_BROKER], token_file, ca, name)
+    return BrokerDoor(urls or [DEFAULT_BROKER], token_file, ca, name, identity)
 
 
 @app.command()
-def pub(
+def pub(  # typer makes an option of each
     source: Annotated[
         str,
         typer.Argument(
@@ -47,6 +52,7 @@ def pub(
     durable: Annotated[
         bool, typer.Option("--durable", help="Return once the events are on the broker's disk.")
     ] = False,
+    identity: Identity = "",
     name: ClientName = "",
     token_file: TokenFile = None,
     ca: Authorities = None,
@@ -55,7 +61,7 @@ def pub(
     """Publish events."""
     from palio.cli.pub import pub
 
-    door = _door(at, token_file, ca, name)
+    door = _door(at, token_file, ca, name, identity)
     return pub(source, door, durable=durable, as_json=as_json)
 
 
@@ -105,10 +111,18 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
 
 @app.command()
-def adv(
+def adv(  # typer makes an option of each
     filter: FilterText,
     at: Broker = None,
     param: Parameters = None,
+    identity: Identity = "",
+    withdraw: Annotated[
+        bool,
+        typer.Option(
+            "--withdraw",
+            help="Withdraw all that the filter covers, whoever announced it; give --as.",
+        ),
+    ] = False,
     name: ClientName = "",
     token_file: TokenFile = None,
     ca: Authorities = None,
@@ -116,7 +130,8 @@ def adv(
     """Announce what will be published, until Ctrl-C."""
     from palio.cli.adv import adv
 
-    return adv(filter, _door(at, token_file, ca, name), param or [])
+    door = _door(at, token_file, ca, name, identity)
+    return adv(filter, door, param or [], withdraw=withdraw)
 
 
 @app.command()

@@ -18,6 +18,7 @@ _ERRORS: Final = {
     "401": "it was not shown who calls",
     "403": "beyond what was granted",
     "404": "there is no such subscription",
+    "409": "not advertised, where only that is delivered",
     "413": "larger than a limit",
     "415": "a packed body",
     "421": "sent to a name that is not this broker's",
@@ -61,6 +62,7 @@ def document() -> dict[str, Any]:
 
 def _events() -> dict[str, Any]:
     durable = _parameter("durable", "query", "Answer when they are on the disk.", type="boolean")
+    identity = _parameter("as", "query", "Under which identity it was advertised.")
     text = _parameter("filter", "query", "In Palio's language.", required=True, minLength=1)
     event = {JSON_TYPE: {"schema": ref("CloudEvent")}}
     return {
@@ -70,8 +72,8 @@ def _events() -> dict[str, Any]:
                 "202": _json("All are held.", ref("Receipt")),
                 "207": _json("Some were refused.", ref("Receipt")),
             },
-            _SENT,
-            parameters=[durable],
+            (*_SENT, "409"),
+            parameters=[durable, identity],
             body={**event, BATCH_TYPE: {"schema": listed("CloudEvent")}, "*/*": {}},
         ),
         "get": _operation(

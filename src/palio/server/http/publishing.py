@@ -14,7 +14,9 @@ from starlette.responses import JSONResponse, Response
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, Unreachable
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE, from_binary, from_json
 from palio.model.events import to_batches
+from palio.node.authority import ANYONE
 from palio.protocol.messages import Refused
+from palio.protocol.names import check_name
 from palio.server.http.access import NAME, Access, HttpCaller, body_of, json_of
 from palio.server.http.errors import described, status_of
 from palio.server.local_client import Connect, Declined, Guest, Receipt
@@ -33,21 +35,21 @@ MAX_PUBLISHERS: Final = 1_000
 
 
 class HttpPublishers:
-    """The publishers' side of the front: a session a token, shared by its requests."""
+    """The publishers' side of the front: a session a token and identity, shared by its requests."""
 
     def __init__(self, connect: Connect, access: Access) -> None:
         self._connect = connect
         self._access = access
-        self._guests: dict[str, asyncio.Task[Guest]] = {}
+        self._guests: dict[tuple[str, str], asyncio.Task[Guest]] = {}
 
     async def publish(self, request: Request) -> Response:
         """`POST /events`."""
-        caller = self._access.caller(request, "durable")
+        caller = self._access.caller(request, "durable", "as")
         durable = request.query_params.get("durable", "false")
         if durable not in ("true", "false"):
             raise InvalidInput(f"durable is true or false, not {durable!r:.40}")
         events = await _events(request)
-        guest = await self._guest(caller)
+        guest = await self._guest(caller, _identity(request, caller))
         batches, pace = list[pa.RecordBatch](), Pace()
         for piece in _pieces(events):
             batches += to_batches(piece)
@@ -70,20 +72,32 @@ class HttpPublishers:
         if ended:
             raise Unreachable(f"the broker takes nobody: {ended[0]}")
 
-    async def _guest(self, caller: HttpCaller) -> Guest:
+    async def _guest(self, caller: HttpCaller, identity: str = "") -> Guest:
         """The session of a token, opened when it is first needed or was closed."""
-        opening = self._guests.pop(caller.token, None)
+        whose = caller.token, identity
+        opening = self._guests.pop(whose, None)
         if opening is not None and opening.done() and not _is_usable(opening):
             opening = None
         if opening is None:
             opening = asyncio.create_task(
-                Guest.open(self._connect, name=NAME, token=caller.token), name="http publisher"
+                Guest.open(self._connect, name=NAME, identity=identity, token=caller.token),
+                name="http publisher",
             )
-        self._guests[caller.token] = opening
+        self._guests[whose] = opening
         if len(self._guests) > MAX_PUBLISHERS:
             oldest = self._guests.pop(next(iter(self._guests)))
             oldest.add_done_callback(_close)
         return await asyncio.shield(opening)
+
+
+def _identity(request: Request, caller: HttpCaller) -> str:
+    """Under whose name it is published; refused here, before there is a session for it."""
+    identity = request.query_params.get("as", "")
+    if identity:
+        check_name(identity, "an identity")
+        if caller.name != ANYONE:
+            caller.principal.check_identity(identity)
+    return identity
 
 
 def _is_usable(opening: asyncio.Task[Guest]) -> bool:
