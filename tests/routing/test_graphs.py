@@ -12,51 +12,13 @@ from palio.routing.graphs import (
     LastNumbers,
     LinkNews,
     LinkStates,
-    breadth_first,
-    spanning_tree,
 )
 from palio.routing.messages import LinkState
 from palio.routing.source_trees import SourceTrees
-from palio.simulation import Network, Randomness, Topology, connected_random
+from palio.simulation import Network
 from palio.simulation.network import RouterFactory
 from tests.routing.helpers import numbered
 from tests.routing.test_general import survivors_are_served
-
-
-def links_of(topology: Topology) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {broker: [] for broker in topology.brokers}
-    for one, other in topology.edges:
-        found[one].append(other)
-        found[other].append(one)
-    return {broker: tuple(others) for broker, others in found.items()}
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_all_brokers_see_the_same_trees(seed: int) -> None:
-    """Whatever order link states were heard in, and each one way is a shortest one."""
-    random = Randomness(seed)
-    topology = connected_random(random.between(2, 12), random.below(12), random)
-    links = links_of(topology)
-    shuffled = list(links)
-    random.shuffle(shuffled)
-    again = {broker: tuple(reversed(links[broker])) for broker in shuffled}
-    trees = {spanning_tree(links, each) for each in links}
-    assert len(trees | {spanning_tree(again, shuffled[0])}) == 1
-    for root in links:
-        parents = breadth_first(links, root)
-        assert parents == breadth_first(again, root)
-        hops = {root: 0}
-        for broker in list(parents)[1:]:
-            hops[broker] = hops[parents[broker]] + 1
-        assert set(hops) == set(links)
-        assert all(abs(hops[one] - hops[other]) <= 1 for one, other in topology.edges)
-
-
-def test_a_link_counts_when_both_ends_list_it() -> None:
-    links = {"a": ("b", "c"), "b": ("a",), "c": ()}
-    assert breadth_first(links, "a") == {"a": "a", "b": "a"}
-    assert spanning_tree(links, "b") == {("a", "b")}
-    assert spanning_tree(links, "c") == frozenset()
 
 
 def test_only_newer_states_are_news() -> None:
@@ -64,7 +26,9 @@ def test_only_newer_states_are_news() -> None:
     assert states.learn(LinkState("b2", 2, ("b1",))) is LinkNews.NEW
     assert states.learn(LinkState("b2", 2, ())) is LinkNews.OLD
     assert states.learn(LinkState("b2", 1, ())) is LinkNews.OLD
-    assert states.links == {"b1": (), "b2": ("b1",)}
+    assert states.graph == {"b1": {}, "b2": {}}  # b1 does not list it
+    states.renew({"b2": 7})
+    assert states.graph == {"b1": {"b2": 7}, "b2": {"b1": 7}}
     assert states.others() == [LinkState("b2", 2, ("b1",))]
 
 
@@ -82,10 +46,11 @@ def test_a_state_of_ones_own_earlier_life(
     version: int, neighbours: tuple[str, ...], news: LinkNews
 ) -> None:
     states = LinkStates("b1")
-    states.renew(["b2"])
-    states.renew(["b3", "b2"])
-    assert states.learn(LinkState("b1", version, neighbours)) is news
-    renewed = states.renew(["b2", "b3"])
+    states.renew({"b2": 1})
+    states.renew({"b3": 1, "b2": 1})
+    weights = (1,) * len(neighbours)
+    assert states.learn(LinkState("b1", version, neighbours, weights)) is news
+    renewed = states.renew({"b2": 1, "b3": 1})
     assert renewed.version > version
     assert renewed.neighbours == ("b2", "b3")
 
@@ -133,7 +98,7 @@ def test_a_version_that_nobody_could_outdo_is_made_up(beyond: int, news: LinkNew
     assert states.learn(LinkState("b2", MAX_VERSION + beyond, ("b1",))) is news
     mine = states.learn(LinkState("b1", MAX_VERSION + beyond, ("b2",)))
     assert mine is (LinkNews.MINE if news is LinkNews.NEW else LinkNews.OLD)
-    assert states.renew(["b2"]).version <= MAX_VERSION
+    assert states.renew({"b2": 1}).version <= MAX_VERSION
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])

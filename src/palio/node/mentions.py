@@ -13,7 +13,7 @@ from palio.errors import IllegalMessage, InvalidInput
 from palio.node.vouching import LAPSE, LINKS, RETIRED, TOKEN
 from palio.protocol.messages import Carry, Echo, Fact, Facts, Forward, Known, Message, Probe, Route
 from palio.protocol.names import check_name
-from palio.routing.messages import Flood, LinkState, Settled
+from palio.routing.messages import Control, Flood, LinkState, Settled, TreePlan
 
 __all__ = ["check_names"]
 
@@ -43,12 +43,8 @@ def check_names(sender: str, message: Message) -> None:
                 _check((_BROKER, name) for name in message.homes)
             case Probe():
                 _check((_BROKER, name) for name in message.path)
-            case Route(Settled() as control):
-                _check((_BROKER, name) for name in control.unreached)
-            case Route(LinkState() as control):
-                _check((_BROKER, name) for name in (control.origin, *control.neighbours))
-            case Route(Flood() as control):
-                check_name(control.origin, _BROKER)
+            case Route(control):
+                _check((_BROKER, name) for name in _in_control(control))
             case _:
                 pass
     except InvalidInput as error:
@@ -58,6 +54,20 @@ def check_names(sender: str, message: Message) -> None:
 def _check(named: Iterable[tuple[str, str]]) -> None:
     for what, name in named:
         check_name(name, what)
+
+
+def _in_control(control: Control) -> Iterable[str]:
+    """The brokers that a control message of routing names."""
+    match control:
+        case Settled(_, unreached):
+            return unreached
+        case LinkState(origin, _, neighbours):
+            return (origin, *neighbours)
+        case TreePlan(origin, _, links):
+            return (origin, *(end for link in links for end in link))
+        case Flood(origin):
+            return (origin,)
+    return ()
 
 
 def _in_facts(facts: Iterable[Fact]) -> Iterator[tuple[str, str]]:

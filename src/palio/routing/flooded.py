@@ -130,6 +130,11 @@ class Flooded(WithoutAdvertisements):
             found[self._world.peer_of(destination).name] = mask
         return dict(sorted(found.items()))
 
+    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+        """See `Router`; on a tree there is one way."""
+        del peer, weight
+        return []
+
     # --- flooding ---
 
     def _tell(self, requester: Peer | None = None, wave: int | None = None) -> list[Send]:

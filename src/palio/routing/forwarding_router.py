@@ -137,6 +137,11 @@ class ForwardingRouter(WithoutAdvertisements):
         found.pop(sender, None)
         return found
 
+    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+        """See `Router`; on a tree there is one way."""
+        del peer, weight
+        return []
+
     # --- what follows from a change ---
 
     def _plan(self, sender: Peer, batch: Batch) -> list[tuple[Ledger, list[Step]]]:

@@ -110,6 +110,11 @@ class Gateway:
         """See `Router`."""
         return self._side(sender).announced(sender, parcel)
 
+    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+        """See `Router`."""
+        side = self._side(peer)
+        return self._settle(deque((side, send) for send in side.weigh(peer, weight)))
+
     def _side(self, peer: Peer) -> Router:
         return self.outside if not peer.is_client and self.is_outside(peer) else self.inside
 

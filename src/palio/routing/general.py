@@ -1,11 +1,12 @@
 """Any graph (siena 4.3): one spanning tree, elected and repaired, under an algorithm for trees.
 
 Of the two sound designs for graphs this is the one with a single tree. Every broker floods the list
-of its live links; from all lists each computes the same tree, breadth first from the least name;
-and the algorithm within (`Acyclic` or `Advertised`) sees the links of the tree and no others. Why
-this one and not a tree for every source: routing state stays that of a tree however many origins
-there are, covering prunes across origins, and advertisements, parameters, patterns and waves work
-unchanged, with one proof for all. The price is a longer way for some events.
+of its live links and what they weigh; one of them decides which are the tree, and changes none that
+is in use without need (`plans`); and the algorithm within (`Acyclic` or `Advertised`) sees the
+links of the tree and no others. Why this one and not a tree for every source: routing state stays
+that of a tree however many origins there are, covering prunes across origins, and advertisements,
+parameters, patterns and waves work unchanged, with one proof for all. The price is a longer way for
+some events.
 
 A link of the tree is in use from when both ends said `Join` until one says `Leave`; a `Leave` is
 answered by `Leave`, and only then may the link be joined again, so what is said within one use
@@ -20,9 +21,20 @@ from collections.abc import Callable
 from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.routing.acyclic import Acyclic
-from palio.routing.graphs import ALL_NEW, NONE_NEW, LastNumbers, LinkNews, LinkStates, spanning_tree
-from palio.routing.messages import Batch, Control, Flood, Join, Leave, LinkState, Settled
+from palio.routing.graphs import ALL_NEW, NONE_NEW, LastNumbers, LinkNews, LinkStates
+from palio.routing.messages import (
+    Batch,
+    Control,
+    Flood,
+    Join,
+    Leave,
+    LinkState,
+    Settled,
+    TreePlan,
+)
+from palio.routing.plans import Plans
 from palio.routing.protocol import IllegalMessage, Peer, Role, Router, Send, narrowed
+from palio.routing.trees import edge_of, is_other_weight
 
 __all__ = ["General"]
 
@@ -45,7 +57,7 @@ class General:
 
     >>> broker = General("b1")
     >>> [send.message for send in broker.attach(Peer.broker("b2"))]
-    [LinkState(origin='b1', version=1, neighbours=('b2',))]
+    [LinkState(origin='b1', version=1, neighbours=('b2',), weights=(1,))]
     """
 
     follows_sources = False
@@ -56,7 +68,10 @@ class General:
         self.inner = inner(name)
         self._links: dict[Peer, _Link] = {}
         self._local: dict[Peer, None] = {}  # clients, and the other half of a gateway
+        self._weights: dict[Peer, int] = {}
+        """What links weigh, also those that are down: they come back as they were."""
         self._states = LinkStates(name)
+        self._plans = Plans(name)
         self._numbers = LastNumbers()
 
     @property
@@ -72,18 +87,19 @@ class General:
     @property
     def tree(self) -> frozenset[tuple[str, str]]:
         """The spanning tree as this broker sees it."""
-        return spanning_tree(self._states.links, self.name)
+        return self._plans.tree
 
     def attach(self, peer: Peer) -> list[Send]:
-        """See `Router`. A neighbour is told all link states."""
+        """See `Router`. A neighbour is told all plans and link states."""
         if peer in self._local or peer in self._links:
             raise ValueError(f"{peer} is attached already; detach it first")
         if peer.is_client or peer.role is Role.SIDE:
             self._local[peer] = None
             return self.inner.attach(peer)
         self._links[peer] = _Link()
+        plans = [Send(peer, plan) for plan in self._plans.all()]
         known = [Send(peer, state) for state in self._states.others()]
-        return known + self._links_changed()
+        return plans + known + self._links_changed()
 
     def detach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
@@ -106,6 +122,8 @@ class General:
         match message:
             case LinkState():
                 return self._learn(sender, message)
+            case TreePlan():
+                return self._heed(sender, message)
             case Join():
                 return self._joined(sender, link)
             case Leave():
@@ -136,9 +154,17 @@ class General:
 
     # --- link state ---
 
+    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+        """See `Router`."""
+        if not is_other_weight(self._weights.get(peer, 1), weight):
+            return []
+        self._weights[peer] = weight
+        return self._links_changed() if peer in self._links else []
+
     def _links_changed(self) -> list[Send]:
         """Flood our own list of links, and look at the tree again."""
-        state = self._states.renew(peer.name for peer in self._links)
+        weights = {peer.name: self._weights.get(peer, 1) for peer in self._links}
+        state = self._states.renew(weights)
         return [Send(peer, state) for peer in self._links] + self._look_again()
 
     def _learn(self, sender: Peer, state: LinkState) -> list[Send]:
@@ -151,14 +177,20 @@ class General:
         return flood + self._look_again()
 
     def _look_again(self) -> list[Send]:
-        """Join links that came into the tree, leave those that fell out of it."""
+        """Decide on a tree, if that is for us; join what came into it, leave what fell out."""
+        plan = self._plans.decide(self._states.graph)
+        sends = [] if plan is None else [Send(peer, plan) for peer in self._links]
         tree = self.tree
-        sends: list[Send] = []
         for peer, link in self._links.items():
-            edge = (min(self.name, peer.name), max(self.name, peer.name))
-            link.wanted = edge in tree
+            link.wanted = edge_of(self.name, peer.name) in tree
             sends += self._settle(peer, link)
         return sends
+
+    def _heed(self, sender: Peer, plan: TreePlan) -> list[Send]:
+        if not self._plans.learn(plan):
+            return []
+        flood = [Send(peer, plan) for peer in self._links if peer != sender]
+        return flood + self._look_again()
 
     def _settle(self, peer: Peer, link: _Link) -> list[Send]:
         """Make one link what the tree wants it to be, as far as the other end allows."""

@@ -1,9 +1,8 @@
-"""The parts of routing on a graph: link states, the trees they give, and numbers seen before."""
+"""The parts of routing on a graph: link states, the tree they give, and numbers seen before."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
@@ -13,7 +12,7 @@ from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.routing.messages import LinkState
 
-__all__ = ["LastNumbers", "LinkNews", "LinkStates", "breadth_first", "spanning_tree"]
+__all__ = ["LastNumbers", "LinkNews", "LinkStates"]
 
 MAX_PUBLISHERS: Final = 1 << 20
 """Publishers whose last number is remembered; beyond, the one heard of longest ago is forgotten."""
@@ -24,43 +23,12 @@ MAX_ORIGINS: Final = 10_000
 MAX_VERSION: Final = 1 << 62
 """Versions are counted from 0: one so great was made up, and the next one might be no number."""
 
+MAX_WEIGHT: Final = 1_000_000_000
+"""What a link weighs at most, so that a way over all of them is still a number."""
+
 ALL_NEW: Final = np.ones(1, np.bool_)
 NONE_NEW: Final = np.zeros(1, np.bool_)
 """The two answers about a single event."""
-
-
-def breadth_first(links: Mapping[str, tuple[str, ...]], root: str) -> dict[str, str]:
-    """For each broker that can be reached, the one before it on the way from the root.
-
-    A link counts when both ends list it. Ties go to the lesser name, so all brokers with the same
-    link states see the same tree.
-
-    >>> breadth_first({"a": ("b", "c"), "b": ("a", "c"), "c": ("a", "b")}, "b")
-    {'b': 'b', 'a': 'b', 'c': 'b'}
-    """
-    parents = {root: root}
-    queue = deque([root])
-    while queue:
-        broker = queue.popleft()
-        for neighbour in sorted(links.get(broker, ())):
-            if neighbour not in parents and broker in links.get(neighbour, ()):
-                parents[neighbour] = broker
-                queue.append(neighbour)
-    return parents
-
-
-def spanning_tree(links: Mapping[str, tuple[str, ...]], member: str) -> frozenset[tuple[str, str]]:
-    """The links, each as (lesser, greater), of the tree of the component that holds a broker.
-
-    >>> sorted(spanning_tree({"a": ("b", "c"), "b": ("a", "c"), "c": ("a", "b")}, "c"))
-    [('a', 'b'), ('a', 'c')]
-    """
-    parents = breadth_first(links, min(breadth_first(links, member)))
-    return frozenset(
-        (min(child, parent), max(child, parent))
-        for child, parent in parents.items()
-        if child != parent
-    )
 
 
 class LinkNews(Enum):
@@ -82,21 +50,34 @@ class LinkStates:
     def __init__(self, name: str) -> None:
         self.name = name
         self.known = {name: LinkState(name, 0, ())}
-
-    @property
-    def links(self) -> dict[str, tuple[str, ...]]:
-        """The neighbours of each broker, as it says."""
-        return {origin: state.neighbours for origin, state in self.known.items()}
+        self._said: dict[str, dict[str, int]] = {name: {}}
+        """By broker, what it says that its links weigh."""
+        self.graph: dict[str, dict[str, int]] = {name: {}}
+        """The links that both ends list, and what each weighs: as much as the heavier end says."""
 
     def others(self) -> list[LinkState]:
         """The states, by name, that a new neighbour is sent besides our own."""
         return [state for origin, state in sorted(self.known.items()) if origin != self.name]
 
-    def renew(self, neighbours: Iterable[str]) -> LinkState:
-        """Our own links have changed: the state to flood."""
+    def renew(self, weights: Mapping[str, int]) -> LinkState:
+        """Our own links, or what they weigh, have changed: the state to flood."""
+        names = tuple(sorted(weights))
         version = self.known[self.name].version + 1
-        state = self.known[self.name] = LinkState(self.name, version, tuple(sorted(neighbours)))
+        state = LinkState(self.name, version, names, tuple(weights[name] for name in names))
+        self._keep(state)
         return state
+
+    def _keep(self, state: LinkState) -> None:
+        origin, graph = state.origin, self.graph
+        self.known[origin] = state
+        for neighbour in graph.get(origin, ()):
+            del graph[neighbour][origin]
+        graph[origin] = {}
+        mine = self._said[origin] = _weights(state)
+        for neighbour, weight in mine.items():
+            theirs = self._said.get(neighbour, {}).get(origin)
+            if theirs is not None and neighbour != origin:
+                graph[origin][neighbour] = graph[neighbour][origin] = max(weight, theirs)
 
     def learn(self, state: LinkState) -> LinkNews:
         """Keep a state if it is news. After `MINE`, `renew` outdoes it."""
@@ -107,12 +88,22 @@ class LinkStates:
             assert known is not None
             if state.version < known.version or state == known:
                 return LinkNews.OLD
-            self.known[self.name] = state
+            self._keep(state)
             return LinkNews.MINE
         if known is not None and state.version <= known.version:
             return LinkNews.OLD
-        self.known[state.origin] = state
+        self._keep(state)
         return LinkNews.NEW
+
+
+def _weights(state: LinkState) -> dict[str, int]:
+    """What each link of a broker weighs, within reason; 1 where it does not say."""
+    if len(state.weights) != len(state.neighbours):
+        return dict.fromkeys(state.neighbours, 1)
+    return {
+        name: min(max(weight, 1), MAX_WEIGHT)
+        for name, weight in zip(state.neighbours, state.weights, strict=True)
+    }
 
 
 class LastNumbers:

@@ -19,6 +19,7 @@ on one link only, and `Update(17, {"1": 5.0})` sets the second constant of what 
 | `Settled`       | brokers  | for a wave that was sent to that very peer and is still open      |
 | `Flood`         | brokers  | flooded routing, from the direction of its origin; source trees   |
 | `LinkState`     | brokers  | general routing, source trees                                     |
+| `TreePlan`      | brokers  | general routing                                                   |
 | `Join`, `Leave` | brokers  | general routing; `Join` once, until a `Leave`                     |
 """
 
@@ -46,6 +47,7 @@ __all__ = [
     "Request",
     "Settled",
     "Subscribe",
+    "TreePlan",
     "Unadvertise",
     "Unsubscribe",
     "Update",
@@ -158,20 +160,33 @@ class Flood(msgspec.Struct, frozen=True, tag=True):
     more: bool = False
 
 
-class LinkState(msgspec.Struct, frozen=True, tag=True):
+class LinkState(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A broker's own list of live links, flooded; the highest `version` of an origin counts."""
 
     origin: str
     version: int
     neighbours: tuple[str, ...]
+    weights: tuple[int, ...] = ()
+    """What the link to each weighs; 1 for all if it does not say."""
+
+
+class TreePlan(msgspec.Struct, frozen=True, tag=True):
+    """Which links are to be the tree of all brokers that occur in it, as `origin` says; flooded.
+
+    Of the plans in which a broker occurs the one with the highest `version` counts.
+    """
+
+    origin: str
+    version: int
+    links: tuple[tuple[str, str], ...]
 
 
 class Join(msgspec.Struct, frozen=True, tag=True):
-    """The sender's spanning tree now holds this link."""
+    """By the plan of the tree that the sender goes by, it holds this link."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag=True):
-    """The sender's spanning tree no longer holds this link."""
+    """By the plan of the tree that the sender goes by, it no longer holds this link."""
 
 
-Control: TypeAlias = Batch | Settled | Flood | LinkState | Join | Leave
+Control: TypeAlias = Batch | Settled | Flood | LinkState | TreePlan | Join | Leave

@@ -169,6 +169,9 @@ class Router(Protocol):
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """Act on a message. An illegal one raises `IllegalMessage` and changes nothing."""
 
+    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+        """What the link to a neighbour, attached or not, weighs from now on; at least 1."""
+
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """To which peers, never back to the sender, which events of a parcel go."""
 

@@ -1,7 +1,7 @@
 """Any graph (siena 4.3, 5): a tree for every source; events take shortest paths.
 
 The other sound design for graphs beside `general`. Every broker knows all link states, and so every
-broker's tree: breadth first from it, ties to the lesser name. It also knows every broker's
+broker's tree: shortest ways from it, ties to the lesser name. It also knows every broker's
 *summary*, the roots of what that one's own clients ask for, flooded under the origin's name and
 version. An event published at `s` is accepted from the neighbour before this broker in tree(s) only
 (reverse path) and goes on to a child `c` if some origin below `c` in tree(s) asks for it. Covering
@@ -31,7 +31,6 @@ from palio.routing.graphs import (
     LastNumbers,
     LinkNews,
     LinkStates,
-    breadth_first,
 )
 from palio.routing.messages import Batch, Control, Flood, LinkState, Request, Settled
 from palio.routing.peer_requests import Ledger
@@ -44,6 +43,7 @@ from palio.routing.protocol import (
     narrowed,
 )
 from palio.routing.reference_selector import ReferenceSelector
+from palio.routing.trees import is_other_weight, shortest_ways
 
 __all__ = ["SourceTrees"]
 
@@ -111,7 +111,7 @@ class SourceTrees(WithoutAdvertisements):
     >>> broker = SourceTrees("b1")
     >>> for send in broker.attach(Peer.broker("b2")):
     ...     print(send.message)
-    LinkState(origin='b1', version=1, neighbours=('b2',))
+    LinkState(origin='b1', version=1, neighbours=('b2',), weights=(1,))
     Flood(origin='b1', requests=(), fresh=True, wave=None, version=0, more=False)
     """
 
@@ -127,6 +127,8 @@ class SourceTrees(WithoutAdvertisements):
         self._versions = {name: 0}
         self._clients: dict[Peer, None] = {}
         self._links: dict[Peer, None] = {}
+        self._weights: dict[Peer, int] = {}
+        """What links weigh, also those that are down: they come back as they were."""
         self._states = LinkStates(name)
         self._trees: dict[str, _Tree] = {}
         self._numbers = LastNumbers()
@@ -230,11 +232,18 @@ class SourceTrees(WithoutAdvertisements):
 
     # --- trees ---
 
+    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+        """See `Router`."""
+        if not is_other_weight(self._weights.get(peer, 1), weight):
+            return []
+        self._weights[peer] = weight
+        return self._links_changed() if peer in self._links else []
+
     def _tree(self, source: str) -> _Tree:
         tree = self._trees.get(source)
         if tree is None:
-            parents = breadth_first(self._states.links, source)
-            tree = self._trees[source] = _Tree(parents, self.name)
+            ways = shortest_ways(self._states.graph, source)
+            tree = self._trees[source] = _Tree(ways.parents, self.name)
         return tree
 
     def _replant(self) -> None:
@@ -249,7 +258,7 @@ class SourceTrees(WithoutAdvertisements):
 
     def _links_changed(self) -> list[Send]:
         """Flood our own list of links."""
-        state = self._states.renew(peer.name for peer in self._links)
+        state = self._states.renew({peer.name: self._weights.get(peer, 1) for peer in self._links})
         self._replant()
         return [Send(peer, state) for peer in self._links]
 

@@ -37,6 +37,11 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     """What a message costs (site-to-site links of siena 6)."""
     reliable: bool = True
 
+    @property
+    def weight(self) -> int:
+        """What it weighs where ways can be chosen: its price, or else its round trip in ms."""
+        return max(1, round(self.price if self.price != 1.0 else 2 * self.latency_ms))
+
 
 class Direction:
     """One way of a link: when does a message that is sent now arrive?"""

@@ -276,6 +276,7 @@ class Network:
         for end in wire.ends:
             if end not in self._crashed:
                 router, peer = self.routers[end], self._peer(wire, end)
+                self._carry(end, router.weigh(peer, wire.link.weight))
                 self._carry(end, router.attach(peer) if up else router.detach(peer))
 
     def _peer(self, wire: _Wire, end: str) -> Peer:

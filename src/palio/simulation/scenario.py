@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from math import ceil
 from typing import Any, Final
@@ -13,10 +13,10 @@ from palio.errors import InvalidInput
 from palio.routing.advertised import Advertised
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
 from palio.routing.general import General
-from palio.routing.graphs import breadth_first
 from palio.routing.matchings import selectors_of
 from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Router, Selector
+from palio.routing.trees import shortest_ways
 from palio.simulation.agenda import US_PER_MS
 from palio.simulation.clients import Client
 from palio.simulation.links import Link
@@ -150,17 +150,16 @@ class _Scenario:
         """Let clients come, subscribe, and change their minds."""
         random, network = self.random, self.network
         keys = []
-        links: dict[str, list[str]] = {name: [] for name in shape.brokers}
+        graph: dict[str, dict[str, int]] = {name: {} for name in shape.brokers}
         for one, other in shape.edges:
-            links[one].append(other)
-            links[other].append(one)
-        parents = breadth_first({name: tuple(near) for name, near in links.items()}, "b1")
+            graph[one][other] = graph[other][one] = 1
+        hops = shortest_ways(graph, "b1").distances
         for number in range(clients):
             place = random.choice(shape.brokers)
             if place in network.routers:
                 client = network.client(f"c{number}", place)
             else:
-                client = network.client(f"c{number}", "b1", [Link()] * _distance(parents, place))
+                client = network.client(f"c{number}", "b1", [Link()] * hops[place])
             self.crowd.append(client)
             self._published_us[client.name] = []
         for client in self.crowd:
@@ -212,14 +211,6 @@ class _Scenario:
         for time_us, source, target, what in steps:
             self._note(f"{time_us / US_PER_MS:.3f} {source} -> {target}: {what}")
         steps.clear()
-
-
-def _distance(parents: Mapping[str, str], place: str) -> int:
-    """The links between a place and the first."""
-    hops = 0
-    while parents[place] != place:
-        place, hops = parents[place], hops + 1
-    return hops
 
 
 def _spread(times_us: Iterable[int]) -> dict[str, float] | None:

@@ -152,6 +152,10 @@ class Patterned:
         """See `Router`."""
         return self._around(lambda: self._underlay.detach(peer))
 
+    def weigh(self, peer: Peer, weight: int) -> list[PatternSend]:
+        """See `Router`."""
+        return self._around(lambda: self._underlay.weigh(peer, weight))
+
     def receive(self, sender: Peer, message: Control | PatternControl) -> list[PatternSend]:
         """See `Router`."""
         if not isinstance(message, PatternControl):

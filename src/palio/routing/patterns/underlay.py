@@ -86,6 +86,10 @@ class Underlay:
         """See `Router`."""
         return self._outward(self.router.receive(sender, message))
 
+    def weigh(self, peer: Peer, weight: int) -> list[PatternSend]:
+        """See `Router`."""
+        return self._outward(self.router.weigh(peer, weight))
+
     def route(self, sender: Peer, parcel: Parcel) -> tuple[dict[Peer, RowMask], Parcel | None]:
         """See `Router`; and the events that monitors here might need."""
         found = self.router.route(sender, parcel)

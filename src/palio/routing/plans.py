@@ -1,0 +1,108 @@
+"""`Plans`: which links are the one tree of a graph, as one broker of it decides.
+
+Trees that every broker computes by itself would be others whenever one joins. So one broker of
+those that can reach each other decides, the one with the least name: it makes a plan, which is
+flooded, and which keeps the links that are in use as far as that is possible (`trees`). Whoever
+decides next, since it joined or the other is gone, goes on from the plans that there are. That a
+name is the least makes no other tree.
+
+1. A broker *occurs* in a plan as its origin, or at an end of one of its links. Of the plans in
+   which it occurs, the one with the highest version is *in force* for it (of two of a version, that
+   of the lesser name). A link is in use when the same plan is in force at both its ends.
+2. Who decides makes a new plan, of a version above all others, unless one plan is in force for all
+   whom it can reach and is what it would decide. So there is no end of plans only if links come and
+   go without end: a plan that is known everywhere is what all would decide.
+3. Two parts that find each other go by their own plans until there is one for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from palio.routing.graphs import MAX_ORIGINS, MAX_VERSION
+from palio.routing.messages import TreePlan
+from palio.routing.trees import Edge, Graph, shortest_ways, spanning_tree
+
+__all__ = ["Plans"]
+
+_NONE: Final = TreePlan("", 0, ())
+
+
+class Plans:
+    """The plans that one broker knows of, and its own decision.
+
+    >>> plans, graph = Plans("a"), {"a": {"b": 1}, "b": {"a": 1}}
+    >>> plans.decide(graph)
+    TreePlan(origin='a', version=1, links=(('a', 'b'),))
+    >>> plans.decide(graph), plans.tree
+    (None, frozenset({('a', 'b')}))
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._newest: dict[str, TreePlan] = {}
+        """By origin."""
+        self._in_force: dict[str, TreePlan] = {}
+        """By broker."""
+
+    @property
+    def tree(self) -> frozenset[Edge]:
+        """The links of the plan that is in force here."""
+        return frozenset(self._in_force.get(self.name, _NONE).links)
+
+    def all(self) -> list[TreePlan]:
+        """The plans, by origin, that a new neighbour is sent."""
+        return [plan for _, plan in sorted(self._newest.items())]
+
+    def learn(self, plan: TreePlan) -> bool:
+        """Keep a plan if it is news, and could be one."""
+        known = self._newest.get(plan.origin, _NONE)
+        if not known.version < plan.version < MAX_VERSION or len(plan.links) > MAX_ORIGINS:
+            return False
+        self._newest[plan.origin] = plan
+        self._look_again()
+        return plan.origin in self._newest
+
+    def decide(self, graph: Graph) -> TreePlan | None:
+        """The plan to flood, if it is for this broker to make one."""
+        if any(neighbour < self.name for neighbour in graph[self.name]):
+            return None  # seen at once
+        reached = shortest_ways(graph, self.name).distances
+        if self.name != min(reached):
+            return None
+        wanted = spanning_tree(graph, self._used(), self.name)
+        if self._is_in_force(wanted, reached):
+            return None
+        version = max((plan.version for plan in self._newest.values()), default=0) + 1
+        plan = self._newest[self.name] = TreePlan(self.name, version, tuple(sorted(wanted)))
+        self._look_again()
+        return plan
+
+    def _is_in_force(self, wanted: Collection[Edge], reached: Collection[str]) -> bool:
+        """Whether all whom this broker reaches go by one plan, which is what it wants."""
+        mine = self._in_force.get(self.name, _NONE)
+        if mine is _NONE:
+            return not wanted
+        return set(mine.links) == wanted and all(
+            self._in_force.get(broker) is mine for broker in reached
+        )
+
+    def _used(self) -> list[Edge]:
+        return [
+            link
+            for plan in self._newest.values()
+            for link in plan.links
+            if all(self._in_force.get(end) is plan for end in link)
+        ]
+
+    def _look_again(self) -> None:
+        """Which plan is in force for whom; what is in force for nobody is forgotten."""
+        self._in_force = {}
+        order = sorted(self._newest.values(), key=lambda plan: (-plan.version, plan.origin))
+        for plan in order:
+            ends = {plan.origin, *(end for link in plan.links for end in link)}
+            new = [end for end in ends if end not in self._in_force]
+            self._in_force.update(dict.fromkeys(new, plan))
+            if not new:
+                del self._newest[plan.origin]

@@ -1,0 +1,151 @@
+"""Trees over a graph with weights: the shortest ways from one broker, and one tree for all.
+
+All brokers that know the same links, weights and uses see the same trees. The one tree for all
+keeps the links that it has as long as it can: a broker that joins, a link that is new or one that
+the tree does without changes no way that events take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+from typing import Final, NamedTuple, TypeAlias
+
+__all__ = [
+    "DETOUR",
+    "Edge",
+    "Graph",
+    "Ways",
+    "edge_of",
+    "is_other_weight",
+    "shortest_ways",
+    "spanning_tree",
+]
+
+Graph: TypeAlias = Mapping[str, Mapping[str, int]]
+"""For each broker its neighbours, and what the link to each weighs."""
+
+Edge: TypeAlias = tuple[str, str]
+"""A link, the lesser name first."""
+
+DETOUR: Final = 2
+"""A link stays in the tree unless it weighs more than so many times a way round it."""
+
+
+LANDMARKS: Final = 4
+"""Brokers whose distances say where the middle is."""
+
+NOTABLE: Final = 1.5
+"""A weight is told anew when it has grown or shrunk by so much."""
+
+
+def is_other_weight(said: int, weight: int) -> bool:
+    """Whether a weight differs from what was said of it by as much as matters.
+
+    >>> is_other_weight(100, 140), is_other_weight(100, 151), is_other_weight(100, 60)
+    (False, True, True)
+    """
+    return weight > said * NOTABLE or said > weight * NOTABLE
+
+
+def edge_of(one: str, other: str) -> Edge:
+    """The link between two brokers."""
+    return (one, other) if one < other else (other, one)
+
+
+class Ways(NamedTuple):
+    """The tree of shortest ways from a root."""
+
+    parents: dict[str, str]
+    """For each broker that can be reached, the nearest first, the one before it."""
+    distances: dict[str, int]
+
+
+def shortest_ways(graph: Graph, root: str, within: int | None = None) -> Ways:
+    """The shortest ways from a root, to brokers no farther than `within`; ties to lesser names.
+
+    >>> shortest_ways({"a": {"b": 9, "c": 1}, "b": {"a": 9, "c": 1}, "c": {"a": 1, "b": 1}}, "a")
+    Ways(parents={'a': 'a', 'c': 'a', 'b': 'c'}, distances={'a': 0, 'c': 1, 'b': 2})
+    """
+    parents: dict[str, str] = {}
+    distances: dict[str, int] = {}
+    waiting = [(0, root, root)]
+    while waiting:
+        distance, broker, parent = heappop(waiting)
+        if broker in parents:
+            continue
+        parents[broker], distances[broker] = parent, distance
+        for neighbour, weight in graph.get(broker, {}).items():
+            farther = distance + weight
+            if neighbour not in parents and (within is None or farther <= within):
+                heappush(waiting, (farther, neighbour, broker))
+    return Ways(parents, distances)
+
+
+def spanning_tree(graph: Graph, used: Iterable[Edge], member: str) -> frozenset[Edge]:
+    """The links of the one tree of the component that holds a broker.
+
+    Those that are in use come first, the lighter the sooner, unless a way round one is much lighter
+    than it is. Others come in the order of their distance from the middle of the component: where
+    none is in use yet, the tree is that of the shortest ways from there.
+
+    >>> ring = {"a": {"b": 1, "c": 1}, "b": {"a": 1, "c": 1}, "c": {"a": 1, "b": 1}}
+    >>> sorted(spanning_tree(ring, (), "c")), sorted(spanning_tree(ring, [("b", "c")], "c"))
+    ([('a', 'b'), ('a', 'c')], [('a', 'b'), ('b', 'c')])
+    """
+    component = shortest_ways(graph, member).distances
+    near = shortest_ways(graph, _middle(graph, min(component))).distances
+    kept = {edge for edge in used if edge[0] in near and not _has_detour(graph, edge)}
+
+    def place(edge: Edge) -> tuple[bool, int, int, Edge]:
+        one, other = edge
+        weight = graph[one][other]
+        return edge not in kept, min(near[one], near[other]) + weight, weight, edge
+
+    edges = {edge_of(one, other) for one in near for other in graph.get(one, ())}
+    groups = {broker: broker for broker in near}
+    tree = set()
+    for edge in sorted(edges, key=place):
+        one, other = _leader(groups, edge[0]), _leader(groups, edge[1])
+        if one != other:
+            groups[other] = one
+            tree.add(edge)
+    return frozenset(tree)
+
+
+def _middle(graph: Graph, start: str) -> str:
+    """A broker with no long way to any other, nearly the shortest: all of them compared would take
+    a look at all ways. It has the shortest to a few that are far from each other.
+    """
+    landmarks = [shortest_ways(graph, start).distances]
+    landmarks[0] = shortest_ways(graph, _farthest(landmarks)).distances
+    while len(landmarks) < LANDMARKS:
+        landmarks.append(shortest_ways(graph, _farthest(landmarks)).distances)
+
+    def farness(broker: str) -> tuple[int, int, str]:
+        distances = [each[broker] for each in landmarks]
+        return max(distances), sum(distances), broker
+
+    return min(landmarks[0], key=farness)
+
+
+def _farthest(landmarks: list[dict[str, int]]) -> str:
+    """The broker farthest from the nearest of some others."""
+    return max(landmarks[0], key=lambda broker: (min(each[broker] for each in landmarks), broker))
+
+
+def _has_detour(graph: Graph, edge: Edge) -> bool:
+    """Whether there is a way round a link that is much lighter than it is."""
+    one, other = edge
+    weight = graph.get(one, {}).get(other)
+    if weight is None:
+        return True  # it is there no longer
+    within = (weight - 1) // DETOUR
+    return within > 0 and other in shortest_ways(graph, one, within).distances
+
+
+def _leader(groups: dict[str, str], broker: str) -> str:
+    while groups[broker] != broker:
+        groups[broker] = groups[groups[broker]]
+        broker = groups[broker]
+    return broker

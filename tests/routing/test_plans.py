@@ -1,0 +1,170 @@
+"""Who decides on the tree of a graph, and that it keeps what is in use."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from palio.routing import plans as plans_module
+from palio.routing.general import General
+from palio.routing.graphs import MAX_VERSION
+from palio.routing.messages import TreePlan
+from palio.routing.plans import Plans
+from palio.routing.trees import Edge
+from palio.simulation import Link, Network, Randomness, Topology, connected_random
+from palio.simulation.clients import Client
+from tests.routing.test_general import survivors_are_served
+
+PAIR = {"a": {"b": 1}, "b": {"a": 1}}
+LINE = {"a": {"b": 1}, "b": {"a": 1, "c": 1}, "c": {"b": 1}}
+
+
+def tree_at(network: Network, broker: str) -> frozenset[Edge]:
+    router = network.routers[broker]
+    assert isinstance(router, General)
+    return router.tree
+
+
+def publish_while_it_changes(network: Network, clients: list[Client]) -> int:
+    """An event every 5 ms, by one after the other; how many."""
+    for step in range(60):
+        publisher = clients[step % len(clients)]
+        network.after(5.0 * step, partial(publisher.publish, {"a": 1}))
+    network.run()
+    return 60
+
+
+def test_the_least_name_decides_and_the_others_do_not() -> None:
+    assert Plans("b").decide(PAIR) is None
+    assert Plans("c").decide(LINE) is None
+    plans = Plans("a")
+    assert plans.decide(LINE) == TreePlan("a", 1, (("a", "b"), ("b", "c")))
+    assert plans.decide(LINE) is None
+    assert Plans("a").decide({"a": {}}) is None  # alone
+
+
+def test_who_decides_next_goes_on_from_what_is_in_use() -> None:
+    ring = {name: {other: 1 for other in "abcd" if other != name} for name in "abcd"}
+    plans = Plans("a")
+    used = (("b", "c"), ("c", "d"))
+    assert plans.learn(TreePlan("b", 7, used))
+    plan = plans.decide(ring)
+    assert plan is not None
+    assert plan.version == 8
+    assert set(used) < set(plan.links)
+    assert len(plan.links) == 3
+
+
+def test_two_parts_go_by_their_own_plans_until_there_is_one_for_both() -> None:
+    plans = Plans("b")
+    plans.learn(TreePlan("a", 5, (("a", "b"),)))
+    plans.learn(TreePlan("c", 9, (("c", "d"),)))
+    assert plans.tree == {("a", "b")}
+    plans.learn(TreePlan("a", 10, (("a", "b"), ("b", "c"), ("c", "d"))))
+    assert len(plans.tree) == 3
+    assert plans.all() == [TreePlan("a", 10, (("a", "b"), ("b", "c"), ("c", "d")))]
+
+
+def test_of_two_plans_of_a_version_the_lesser_name_counts() -> None:
+    for order in (("a", "c"), ("c", "a")):
+        plans = Plans("b")
+        for origin in order:
+            plans.learn(TreePlan(origin, 3, ((origin, "b") if origin < "b" else ("b", origin),)))
+        assert plans.tree == {("a", "b")}
+
+
+def test_plans_that_are_old_or_cannot_be_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = Plans("b")
+    links = (("a", "b"),)
+    assert plans.learn(TreePlan("a", 3, links))
+    assert not plans.learn(TreePlan("a", 3, ()))
+    assert not plans.learn(TreePlan("a", 2, ()))
+    assert not plans.learn(TreePlan("a", MAX_VERSION, ()))
+    assert plans.learn(TreePlan("a", MAX_VERSION - 1, links))
+    monkeypatch.setattr(plans_module, "MAX_ORIGINS", 2)
+    longer = (("a", "b"), ("b", "c"), ("c", "d"))
+    assert not Plans("b").learn(TreePlan("a", 1, longer))
+    assert Plans("b").learn(TreePlan("a", 1, longer[:2]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", ["a0", "zz"])
+def test_a_broker_that_joins_and_leaves_costs_nobody_an_event(seed: int, name: str) -> None:
+    """Under load, wherever it joins: the tree of the others stays as it is."""
+    random = Randomness(seed)
+    network = Network.of(connected_random(12, 8, random), General, seed=seed)
+    clients = [network.client(f"at-{broker}", broker) for broker in list(network.routers)]
+    for client in clients:
+        client.subscribe("a = 1")
+    network.run()
+    tree = tree_at(network, "b1")
+    near = random.sample(sorted(network.routers), 2)
+    network.add_broker(name, General)
+    for each in near:
+        network.after(random.between(0, 30), partial(network.connect, name, each))
+    published = publish_while_it_changes(network, clients)
+    joined = tree_at(network, "b1")
+    assert tree < joined, f"seed {seed}"
+    assert len(joined - tree) == 1
+    for each in near:
+        network.after(100.0 + random.between(0, 30), partial(network.cut, name, each))
+    published += publish_while_it_changes(network, clients)
+    assert tree_at(network, "b1") == tree
+    heard = sum(len(client.received) for client in clients)
+    assert heard == published * (len(clients) - 1), f"seed {seed}"
+
+
+def test_links_that_weigh_less_are_taken_and_a_new_one_only_if_it_is_much_lighter() -> None:
+    network = Network(seed=1)
+    for broker in ("b1", "b2", "b3"):
+        network.add_broker(broker, General)
+        network.client(f"at-{broker}", broker)
+    network.connect("b1", "b2", Link(latency_ms=500))
+    network.run()
+    network.connect("b1", "b3", Link(latency_ms=2))
+    network.run()
+    network.connect("b3", "b2", Link(latency_ms=2))
+    network.run()
+    tree = tree_at(network, "b1")
+    assert tree == {("b1", "b3"), ("b2", "b3")}
+    survivors_are_served(network)
+
+
+def test_prices_count_for_more_than_round_trips() -> None:
+    topology = Topology(("b1", "b2", "b3"), (("b1", "b2"), ("b1", "b3"), ("b2", "b3")))
+    network = Network(seed=1)
+    for broker in topology.brokers:
+        network.add_broker(broker, General)
+    network.connect("b1", "b2", Link(price=100))
+    network.connect("b1", "b3", Link(price=2, latency_ms=90))
+    network.connect("b3", "b2", Link(price=2, latency_ms=90))
+    network.run()
+    assert tree_at(network, "b2") == {("b1", "b3"), ("b2", "b3")}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_plans_come_to_an_end_and_all_go_by_one(seed: int) -> None:
+    """Brokers and links come and go at once; then it is quiet, and there is one tree."""
+    random = Randomness(seed)
+    topology = connected_random(random.between(3, 10), random.below(10), random)
+    network = Network.of(topology, General, seed=seed)
+    crashed: list[str] = []
+    for step in range(12):
+        moment = network.now_ms + 7.0 * step
+        edge = random.choice(topology.edges)
+        broker = random.choice(topology.brokers)
+        if random.chance(0.5):
+            network.at(moment, partial(network.cut, *edge))
+            network.at(moment + random.below(80), partial(network.heal, *edge))
+        elif broker not in crashed:
+            crashed.append(broker)
+            network.at(moment, partial(network.crash, broker))
+            network.at(moment + 90 + step, partial(network.restart, broker))
+    network.run(20_000)
+    before = network.costs.topology
+    network.run(40_000)
+    assert network.costs.topology == before, f"seed {seed}: it does not end"
+    trees = {tree_at(network, broker) for broker in network.routers}
+    assert len(trees) == 1
+    assert Topology(topology.brokers, tuple(sorted(trees.pop()))).is_tree
