@@ -138,14 +138,10 @@ class Network:
             matcher=matcher,
             doors=Doors(authority=lambda _: authority or OpenAuthority()),
         )
+        self._algorithm = algorithm
         parents = {below: above for above, below in topology.edges}
-
-        def new_router(name: str) -> Router:
-            return algorithm.new(name, life=self._cluster.wall_us)
-
         for name in topology.brokers:
-            parent = parents.get(name, "") if algorithm.has_parents else ""
-            self._cluster.install(name, new_router, Disk(), parent)
+            self._install(name, parents.get(name, ""))
         for edge in topology.edges:
             self._cluster.connect(*edge)
         self._matcher = matcher
@@ -233,6 +229,26 @@ class Network:
             return _Wire(end)
 
         return dial
+
+    def add(self, broker: str, *neighbours: str) -> None:
+        """A broker joins, linked to others; in a hierarchy the first of them is above it."""
+        if broker in self._cluster.disks:
+            raise InvalidInput(f"there is a broker {broker!r} already; choose another name")
+        edges = tuple((self._known(each), broker) for each in neighbours)
+        topology = Topology((*self.topology.brokers, broker), (*self.topology.edges, *edges))
+        _check_shape(self._algorithm, topology)
+        self.topology = topology
+        self._install(broker, *neighbours[:1])
+        self.restart(broker)
+        for edge in edges:
+            self._cluster.connect(*edge)
+
+    def _install(self, broker: str, above: str = "") -> None:
+        parent = above if self._algorithm.has_parents else ""
+        self._cluster.install(broker, self._new_router, Disk(), parent)
+
+    def _new_router(self, broker: str) -> Router:
+        return self._algorithm.new(broker, life=self._cluster.wall_us)
 
     # --- faults ---
 

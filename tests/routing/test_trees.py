@@ -6,7 +6,7 @@ import pytest
 
 from palio.routing.graphs import MAX_WEIGHT, LinkStates
 from palio.routing.messages import LinkState
-from palio.routing.trees import Edge, shortest_ways, spanning_tree
+from palio.routing.trees import UNMEASURED, Edge, shortest_ways, spanning_tree
 from palio.simulation import Randomness, connected_random
 
 Links = dict[str, dict[str, int]]
@@ -129,6 +129,16 @@ def test_a_link_in_use_goes_when_a_way_round_it_is_less_than_half(
     used = [("a", "b"), ("a", "c")]
     assert (("a", "b") in spanning_tree(graph, used, "a")) is is_kept
     assert spanning_tree(graph, (), "a") == {("a", "c"), ("b", "c")}
+
+
+def test_a_link_in_use_of_which_nothing_is_known_is_left_alone() -> None:
+    graph = {
+        "a": {"b": UNMEASURED, "c": 1},
+        "b": {"a": UNMEASURED, "c": 1},
+        "c": {"a": 1, "b": 1},
+    }
+    assert ("a", "b") in spanning_tree(graph, [("a", "b")], "a")
+    assert ("a", "b") not in spanning_tree(graph, [], "a")
 
 
 def test_a_circle_of_links_in_use_is_opened_at_one_place() -> None:

@@ -204,5 +204,5 @@ def test_every_limit_of_the_node_can_be_set() -> None:
     all_limits = {field.name for field in msgspec.structs.fields(Limits)}
     own = {name for name in all_limits if name != "connections" and not name.startswith("http_")}
     node = {field.name: field.default for field in msgspec.structs.fields(NodeSettings)}
-    assert own == set(node) - {"routing", "parent", "outside", "token"}
+    assert own == set(node) - {"routing", "parent", "outside", "prices", "token"}
     assert {name: getattr(Limits(), name) for name in own} == {name: node[name] for name in own}

@@ -314,6 +314,8 @@ class Node:
                 self._greetings.welcomed(link, state, message)
             case Ping():
                 core.out.append(Send(link, Pong()))
+            case Pong() if isinstance(party, Neighbour):
+                self._peers.measured(link, party)
             case Seen(count) if party is not None:
                 party.seen(count)
                 core.flow(party)
@@ -429,6 +431,8 @@ class Node:
             core.out.append(Close(link, "silent"))
             return
         state.party.send_ack(core.out, now=True)
+        if isinstance(state.party, Neighbour):
+            self._peers.measure(state.party)
         if now - state.heard > settings.heartbeat_s:
             core.out.append(Send(link, Ping()))
         try:

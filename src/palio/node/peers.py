@@ -9,10 +9,12 @@ from typing import Final
 from palio.errors import NotAuthenticated
 from palio.node.authority import Principal
 from palio.node.core import Core
+from palio.node.effects import Send
 from palio.node.links import Links
 from palio.node.questions import Questions
+from palio.node.round_trips import RoundTrips
 from palio.node.sessions import Neighbour, PeerSession, Session
-from palio.protocol.messages import Bye
+from palio.protocol.messages import Bye, Ping
 from palio.protocol.streams import Stream
 from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.protocol import Peer
@@ -32,6 +34,8 @@ class Peers:
         self._questions = questions
         self.leaving: deque[Session] = deque()
         """Sessions that have ended, and whose subscriptions are yet to go from the tables."""
+        self._round_trips: dict[str, RoundTrips] = {}
+        """By broker, also while it is away."""
 
     def new_session(
         self, owner: str, identity: str, incarnation: str, principal: Principal, link: int
@@ -85,9 +89,30 @@ class Peers:
         core.report("info", "peer_up", peer=neighbour.name)
         neighbour.is_new = not core.durability.registry.has_heard_of(neighbour.name)
         core.durability.registry.join(neighbour.name, core.at)
+        self._weigh(neighbour)
         core.route(core.router.attach(neighbour.peer))
         if not neighbour.is_new:
             core.lapses.ways_changed()
+
+    def measure(self, neighbour: Neighbour) -> None:
+        """Ask a neighbour now and then for nothing but an answer: how far is it?"""
+        core, link = self._core, neighbour.link
+        trips = self._round_trips[neighbour.name]
+        if link is not None and trips.ask(link, core.at.now, core.settings.heartbeat_s):
+            core.out.append(Send(link, Ping()))
+
+    def measured(self, link: int, neighbour: Neighbour) -> None:
+        """It has answered."""
+        if self._round_trips[neighbour.name].answered(link, self._core.at.now):
+            self._weigh(neighbour)
+            self.measure(neighbour)
+
+    def _weigh(self, neighbour: Neighbour) -> None:
+        """Tell the router what the link to a neighbour weighs."""
+        core, name = self._core, neighbour.name
+        trips = self._round_trips.setdefault(name, RoundTrips())
+        weight = core.settings.prices.get(name, trips.weight)
+        core.route(core.router.weigh(neighbour.peer, weight))
 
     def end_session(self, session: Session) -> None:
         """A client's session is over."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from palio.node.limits import (
@@ -43,6 +45,9 @@ class Settings(msgspec.Struct, frozen=True):
 
     outside: Outside | None = None
     """With a gateway, the other network."""
+
+    prices: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """By neighbour, what the link to it weighs; of others the round trip is measured."""
 
     heartbeat_s: float = HEARTBEAT_S
     greeting_s: float = GREETING_S

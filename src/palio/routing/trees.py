@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
     "DETOUR",
+    "UNMEASURED",
     "Edge",
     "Graph",
     "Ways",
@@ -31,6 +32,11 @@ Edge: TypeAlias = tuple[str, str]
 DETOUR: Final = 2
 """A link stays in the tree unless it weighs more than so many times a way round it."""
 
+
+UNMEASURED: Final = 999
+"""What a link weighs of which nothing is known yet. Such a link is taken if there is no other; one
+that is in use is left alone until it is known.
+"""
 
 LANDMARKS: Final = 4
 """Brokers whose distances say where the middle is."""
@@ -140,6 +146,8 @@ def _has_detour(graph: Graph, edge: Edge) -> bool:
     weight = graph.get(one, {}).get(other)
     if weight is None:
         return True  # it is there no longer
+    if weight == UNMEASURED:
+        return False
     within = (weight - 1) // DETOUR
     return within > 0 and other in shortest_ways(graph, one, within).distances
 

@@ -281,6 +281,7 @@ def _node_settings(configuration: Configuration) -> Settings:
         routing=configuration.broker.routing,
         parent=configuration.broker.parent,
         outside=outside,
+        prices=configuration.peers.prices,
         **{name: value for name, value in limits.items() if name in known},
     )
 

@@ -174,6 +174,13 @@ class Peers(_Section, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="brokers to connect to: palio://host:port, palios:// with TLS"),
     ] = ()
+    prices: Annotated[
+        dict[str, Annotated[int, Meta(ge=1, le=MAX_COUNT)]],
+        Meta(
+            description="by the name of a neighbour, what its link weighs where there are several "
+            "ways; of others the round trip counts, 10 ms as 1"
+        ),
+    ] = {}
 
 
 class Gateway(_Section, frozen=True, kw_only=True):

@@ -1,0 +1,70 @@
+"""`RoundTrips`: how long a question to a neighbour takes, and what the link weighs by it.
+
+A broker that is busy answers late, and for a while: of a few round trips the shortest counts, and a
+link weighs more only once all of them were longer. Weights are coarse, so that brokers of one place
+are all equally near.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import ceil
+from typing import Final
+
+from palio.routing.trees import UNMEASURED
+
+__all__ = ["SAMPLES", "UNIT_S", "RoundTrips"]
+
+SAMPLES: Final = 5
+"""Of so many round trips the shortest counts..."""
+
+FIRST_SAMPLES: Final = 3
+"""...and of these at the beginning, one right after the other."""
+
+UNIT_S: Final = 0.01
+"""The round trip of a link that weighs 1."""
+
+
+class RoundTrips:
+    """Those of one neighbour, whatever connection it is on.
+
+    >>> trips = RoundTrips()
+    >>> for sent in (0.0, 1.0, 2.0):
+    ...     assert trips.ask(1, sent, every_s=5.0)
+    ...     assert trips.answered(1, sent + 0.042)
+    >>> trips.weight, trips.ask(1, 2.1, every_s=5.0), trips.ask(1, 8.0, every_s=5.0)
+    (5, False, True)
+    """
+
+    __slots__ = ("_asked", "_link", "_seconds")
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=SAMPLES)
+        self._asked: float | None = None
+        self._link = -1
+        """The connection on which a question is open; -1 if none is."""
+
+    @property
+    def weight(self) -> int:
+        """What the link weighs."""
+        if len(self._seconds) < FIRST_SAMPLES:
+            return UNMEASURED
+        return max(1, ceil(min(self._seconds) / UNIT_S))
+
+    def ask(self, link: int, now: float, every_s: float) -> bool:
+        """Whether to ask on a connection now. Of one that broke no answer comes."""
+        is_early = len(self._seconds) >= FIRST_SAMPLES and (
+            self._asked is not None and now - self._asked < every_s
+        )
+        if link == self._link or is_early:
+            return False
+        self._link, self._asked = link, now
+        return True
+
+    def answered(self, link: int, now: float) -> bool:
+        """An answer has come; whether it is one to a question of ours."""
+        if link != self._link or self._asked is None:
+            return False
+        self._link = -1
+        self._seconds.append(now - self._asked)
+        return True

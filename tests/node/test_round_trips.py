@@ -1,0 +1,101 @@
+"""What links weigh, by how long answers take."""
+
+from __future__ import annotations
+
+import pytest
+
+from palio.node.round_trips import FIRST_SAMPLES, SAMPLES, UNIT_S, RoundTrips
+from palio.node.settings import Settings
+from palio.routing.general import General
+from palio.routing.trees import UNMEASURED
+from palio.simulation.topologies import ring
+from palio.simulation.world import World
+from palio.testing import Network, run
+from tests.node.storms import QUICK
+
+
+def fed(*seconds: float) -> RoundTrips:
+    trips, now = RoundTrips(), 0.0
+    for each in seconds:
+        assert trips.ask(1, now, every_s=1.0)
+        assert trips.answered(1, now + each)
+        now += 10.0
+    return trips
+
+
+def test_a_link_weighs_something_after_a_few_answers() -> None:
+    assert fed().weight == UNMEASURED
+    assert fed(*[UNIT_S] * (FIRST_SAMPLES - 1)).weight == UNMEASURED
+    assert fed(*[UNIT_S] * FIRST_SAMPLES).weight == 1
+
+
+@pytest.mark.parametrize(("seconds", "weight"), [(0.0, 1), (0.0099, 1), (0.0101, 2), (0.2, 20)])
+def test_weights_are_coarse(seconds: float, weight: int) -> None:
+    assert fed(*[seconds] * 3).weight == weight
+
+
+def test_a_broker_that_is_busy_for_a_while_is_no_farther() -> None:
+    assert fed(0.02, *[0.9] * (SAMPLES - 1)).weight == 2
+    assert fed(0.02, *[0.9] * SAMPLES).weight == 90
+
+
+def test_answers_that_nobody_asked_for_count_for_nothing() -> None:
+    trips = RoundTrips()
+    assert not trips.answered(1, 5.0)
+    assert trips.ask(1, 5.0, every_s=1.0)
+    assert not trips.ask(1, 9.0, every_s=1.0)  # it has not answered
+    assert not trips.answered(2, 9.0)
+    assert trips.ask(2, 9.0, every_s=1.0)  # on a new connection
+    assert not trips.answered(1, 9.5)
+    assert trips.answered(2, 9.5)
+    assert not trips.answered(2, 9.6)
+
+
+def test_brokers_measure_and_the_tree_goes_round_a_slow_link() -> None:
+    world = World(settings=QUICK)
+    for name in ring(4).brokers:
+        world.add_broker(name, General)
+    world.delay("b1", "b2", 0.2)
+    for one, other in ring(4).edges:
+        world.connect(one, other)
+    world.run(10.0)
+    router = world.nodes["b3"]._core.router
+    assert isinstance(router, General)
+    assert router.tree == {("b1", "b4"), ("b2", "b3"), ("b3", "b4")}
+
+
+def test_a_price_counts_instead_of_the_round_trip() -> None:
+    given = {name: getattr(QUICK, name) for name in QUICK.__struct_fields__}
+    world = World(settings=Settings(**{**given, "prices": {"b3": 50}}))
+    for name in ring(4).brokers:
+        world.add_broker(name, General)
+    for one, other in ring(4).edges:
+        world.connect(one, other)
+    world.run(10.0)
+    router = world.nodes["b1"]._core.router
+    assert isinstance(router, General)
+    assert sum("b3" in link for link in router.tree) == 1  # it has two links
+
+
+def test_a_broker_whose_name_sorts_first_joins_and_nobody_loses_an_event() -> None:
+    """On whole brokers, with events under way all the time."""
+
+    async def main() -> tuple[int, int]:
+        async with Network("grid:3x3", delay_s=0.01) as net:
+            ann, bob = await net.connect("b1"), await net.connect("b9")
+            heard = await bob.subscribe("x >= 0")
+            await heard.settled()
+            net.add("a0", "b5", "b9")
+            published = 0
+            for _ in range(100):
+                await ann.publish({"x": published})
+                published += 1
+            await net.up()
+            for _ in range(100):
+                await ann.publish({"x": published})
+                published += 1
+            found = [(await heard.receive(timeout=10.0))["x"] for _ in range(published)]
+            return published, len(set(found))
+
+    published, heard = run(main())
+    assert published == heard
