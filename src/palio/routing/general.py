@@ -72,6 +72,8 @@ class General:
         """What links weigh, also those that are down: they come back as they were."""
         self._states = LinkStates(name)
         self._plans = Plans(name)
+        self._waves: dict[Peer, list[int]] = {}
+        """Those that wait, by who asked."""
         self._numbers = LastNumbers()
 
     @property
@@ -105,17 +107,18 @@ class General:
         """See `Router`."""
         if peer in self._local:
             del self._local[peer]
+            self._waves.pop(peer, None)
             return self.inner.detach(peer)
         if peer not in self._links:
             raise ValueError(f"{peer} is not attached")
         link = self._links.pop(peer)
-        sends = self.inner.detach(peer) if link.up else []
+        sends = self._down(peer) if link.up else []
         return sends + self._links_changed()
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """See `Router`."""
         if sender in self._local:
-            return self.inner.receive(sender, message)
+            return self._receive(sender, message)
         link = self._links.get(sender)
         if link is None:
             raise IllegalMessage(sender, "it is not attached")
@@ -133,7 +136,37 @@ class General:
                     return []  # said before they knew that we left
                 if not link.up:
                     raise IllegalMessage(sender, "the link is not in the tree")
-                return self.inner.receive(sender, message)
+                return self._receive(sender, message)
+
+    def _receive(self, sender: Peer, message: Control) -> list[Send]:
+        """Hand a message on. A wave waits until the tree is whole, as far as is known here: what is
+        in force wherever this broker reaches would else be so without those that join just now.
+        """
+        if not isinstance(message, Batch) or message.wave is None or self._is_whole():
+            return self.inner.receive(sender, message)
+        self._waves.setdefault(sender, []).append(message.wave)
+        return self.inner.receive(sender, Batch(message.requests, message.fresh))
+
+    def _is_whole(self) -> bool:
+        graph = self._states.graph
+        known = graph[self.name]
+        return (
+            all(peer.name in known for peer in self._links)
+            and all(link.up == link.wanted and not link.closing for link in self._links.values())
+            and self._plans.is_whole(graph)
+        )
+
+    def _go_on(self) -> list[Send]:
+        """Waves that waited go their way, if the tree is whole now."""
+        if not self._waves or not self._is_whole():
+            return []
+        waiting, self._waves = self._waves, {}
+        return [
+            send
+            for sender, waves in waiting.items()
+            for wave in waves
+            for send in self.inner.receive(sender, Batch((), wave=wave))
+        ]
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. Notes the numbers: asked again about the same events it gives nothing."""
@@ -182,9 +215,10 @@ class General:
         sends = [] if plan is None else [Send(peer, plan) for peer in self._links]
         tree = self.tree
         for peer, link in self._links.items():
-            link.wanted = edge_of(self.name, peer.name) in tree
+            is_elsewhere = link.mine and not self._plans.occurs(peer.name)
+            link.wanted = is_elsewhere or edge_of(self.name, peer.name) in tree
             sends += self._settle(peer, link)
-        return sends
+        return sends + self._go_on()
 
     def _heed(self, sender: Peer, plan: TreePlan) -> list[Send]:
         if not self._plans.learn(plan):
@@ -204,7 +238,7 @@ class General:
         up = link.mine and link.theirs
         if up != link.up:
             link.up = up
-            sends += self.inner.attach(peer) if up else self.inner.detach(peer)
+            sends += self.inner.attach(peer) if up else self._down(peer)
         return sends
 
     def _joined(self, sender: Peer, link: _Link) -> list[Send]:
@@ -213,16 +247,21 @@ class General:
         if link.theirs:
             raise IllegalMessage(sender, "it joined the link twice")
         link.theirs = True
-        return self._settle(sender, link)
+        return self._settle(sender, link) + self._go_on()
 
     def _left(self, sender: Peer, link: _Link) -> list[Send]:
         link.theirs = False
         if link.closing:
             link.closing = False
-            return self._settle(sender, link)
+            return self._settle(sender, link) + self._go_on()
         link.mine = False
         sends = [Send(sender, Leave())]
         if link.up:
             link.up = False
-            sends += self.inner.detach(sender)
-        return sends + self._settle(sender, link)
+            sends += self._down(sender)
+        return sends + self._settle(sender, link) + self._go_on()
+
+    def _down(self, peer: Peer) -> list[Send]:
+        """The tree does without a link, and whoever asked over it begins anew."""
+        self._waves.pop(peer, None)
+        return self.inner.detach(peer)

@@ -12,7 +12,8 @@ name is the least makes no other tree.
 2. Who decides makes a new plan, of a version above all others, unless one plan is in force for all
    whom it can reach and is what it would decide. So there is no end of plans only if links come and
    go without end: a plan that is known everywhere is what all would decide.
-3. Two parts that find each other go by their own plans until there is one for both.
+3. Two parts that find each other go by their own plans until there is one for both; a link to a
+   broker that does not occur in the plan stays as it is.
 """
 
 from __future__ import annotations
@@ -45,11 +46,23 @@ class Plans:
         """By origin."""
         self._in_force: dict[str, TreePlan] = {}
         """By broker."""
+        self._mine: set[str] = set()
+        """The brokers in the plan that is in force here."""
 
     @property
     def tree(self) -> frozenset[Edge]:
         """The links of the plan that is in force here."""
         return frozenset(self._in_force.get(self.name, _NONE).links)
+
+    def occurs(self, broker: str) -> bool:
+        """Whether a broker is in the plan that is in force here."""
+        return broker in self._mine
+
+    def is_whole(self, graph: Graph) -> bool:
+        """Whether all whom this broker reaches go by the plan that is in force here."""
+        mine = self._in_force.get(self.name)
+        reached = shortest_ways(graph, self.name).distances
+        return len(reached) == 1 or all(self._in_force.get(each) is mine for each in reached)
 
     def all(self) -> list[TreePlan]:
         """The plans, by origin, that a new neighbour is sent."""
@@ -102,6 +115,8 @@ class Plans:
         order = sorted(self._newest.values(), key=lambda plan: (-plan.version, plan.origin))
         for plan in order:
             ends = {plan.origin, *(end for link in plan.links for end in link)}
+            if self.name in ends and self.name not in self._in_force:
+                self._mine = ends
             new = [end for end in ends if end not in self._in_force]
             self._in_force.update(dict.fromkeys(new, plan))
             if not new:
