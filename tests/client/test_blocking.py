@@ -366,7 +366,8 @@ def test_an_offer_and_questions_without_await() -> None:
         assert client.trace({"x": 2})["hops"][0]["matched"][0]["subscriber"] == "ann"
         assert [entry["filter"] for entry in client.catalogue()] == ["x > 1"]
         assert client.ask("topology") == client.topology()
-        heard.unsubscribe()
+        assert client.cancel("x > :least", {"least": 0}) == 1
+        assert heard.closed
         offer.withdraw()
         client.unadvertise(offer)  # again: it is withdrawn already
         assert not offer.is_in_force

@@ -9,8 +9,9 @@ import palio
 from palio.client.dispatcher import Dispatcher
 from palio.client.hub import Hub
 from palio.client.upstream import Announced, Told
-from palio.errors import NotPermitted
+from palio.errors import Closed, InvalidBinding, NotPermitted
 from palio.matching.reference import Reference
+from palio.testing import Network
 from tests.client.recording import Recording
 
 
@@ -65,3 +66,89 @@ async def test_the_answers_to_all_handlers_are_waited_for() -> None:
         await hub.attach(Watcher("a"))
     assert refused.value.__notes__ == ["and: not 1"]
     assert all(each.done() for each in upstream.answers)
+
+
+# --- cancelling by covering ---
+
+
+async def test_all_that_a_filter_covers_is_cancelled_and_nothing_wider() -> None:
+    async with palio.Bus() as bus:
+        wide, narrow, other = [await bus.subscribe(text) for text in ("x > 0", "x > 5", "y = 1")]
+        moving = await bus.subscribe("x > :least", least=3)
+        pattern = await bus.subscribe("x > 5 THEN x > 5")
+        assert await bus.cancel("x > :low", low=3) == 2
+        assert [each.closed for each in (wide, narrow, other, moving, pattern)] == [
+            *(False, True, False, True, False)
+        ]
+        assert await bus.cancel("x > 3") == 0  # it makes no hole in what is wider
+        await bus.publish([{"x": 9}, {"y": 1}])
+        assert (wide.waiting, narrow.waiting, other.waiting) == (1, 0, 1)
+
+
+async def test_what_a_parameter_widens_is_covered_no_more() -> None:
+    async with palio.Bus() as bus:
+        moving = await bus.subscribe("x > :least", least=3)
+        await moving.update(least=1)
+        assert await bus.cancel("x > 2") == 0
+        await moving.update(least=2)
+        assert await bus.cancel("x > 2") == 1
+
+
+async def test_what_waits_is_discarded_with_what_is_cancelled() -> None:
+    async with palio.Bus() as bus:
+        heard = await bus.subscribe("x > 5")
+        await bus.publish({"x": 9})
+        assert await bus.cancel("EXISTS x") == 1
+        with pytest.raises(Closed):
+            await heard.receive()
+
+
+@pytest.mark.parametrize(
+    ("covering", "count"),
+    [
+        ("x > 0 THEN y > 0", 2),
+        ("x > 0 THEN y > 0 WITHIN 2s", 1),
+        ("x > 1 THEN y > 0", 1),
+        ("x > 0", 0),
+        ("x > 0 THEN y > 0 THEN z > 0", 0),
+    ],
+)
+async def test_a_pattern_cancels_patterns_step_by_step(covering: str, count: int) -> None:
+    async with palio.Bus() as bus:
+        await bus.subscribe("x > 1 THEN y > 1 WITHIN 1s")
+        await bus.subscribe("x > 0 THEN y > 0")
+        assert await bus.cancel(covering) == count
+
+
+async def test_handlers_go_on_until_their_subscriber_is_detached() -> None:
+    async with palio.Bus() as bus:
+        watcher = await bus.attach(Watcher("one"))
+        assert await bus.cancel("TRUE") == 0
+        await bus.publish({"x": 1})
+        await bus.detach(watcher)
+        assert watcher.heard == 1
+
+
+async def test_what_is_no_filter_cancels_nothing() -> None:
+    async with palio.Bus() as bus:
+        await bus.subscribe("x > 0")
+        with pytest.raises(InvalidBinding, match=":low"):
+            await bus.cancel("x > :low")
+        with pytest.raises(InvalidBinding, match="no parameter :low"):
+            await bus.cancel("x > 0", low=1)
+        assert await bus.cancel("x > 0") == 1
+
+
+async def test_the_broker_is_told_of_what_is_cancelled() -> None:
+    async with Network() as net:
+        client = await net.connect("b1", name="ann")
+        await client.subscribe("x > 5")
+        await client.subscribe("x > 6", durable="d")
+        wide = await client.subscribe("x > 0")
+        assert await client.cancel("x > 3") == 2
+        status = await client.status()
+        assert (status["subscriptions"], status["durable_subscriptions"]) == (1, 1)
+        await client.subscribe("x > 6", durable="d")
+        assert await client.cancel("x > 3", forget=True) == 1
+        assert (await client.status())["durable_subscriptions"] == 0
+        assert not wide.closed

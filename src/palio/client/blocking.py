@@ -256,6 +256,18 @@ class SyncHub:
         )
         return SyncSubscription(inner, self._portal)
 
+    def cancel(
+        self,
+        filter: str | Filter | Pattern,
+        values: Bindings | None = None,
+        /,
+        *,
+        forget: bool = False,
+        **parameters: Any,
+    ) -> int:
+        """End all subscriptions that a filter covers; how many (see `Hub.cancel`)."""
+        return self._portal.call(self._hub.cancel(filter, values, forget=forget, **parameters))
+
     def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
         """Run a subscriber's handlers as events come, on the loop's own thread.
 

@@ -6,20 +6,22 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
-from typing import Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
 from palio.client.home import Home
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscriber import Attached, Subscriber
-from palio.client.subscribing import check_on_gap
+from palio.client.subscribing import check_on_gap, check_values, given_values, understood
 from palio.client.subscription import Subscription
 from palio.client.upstream import Told, Upstream
 from palio.errors import Closed, InvalidInput
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
+from palio.model.relations import covers
 from palio.model.values import Bindings
+from palio.routing.patterns.standing import covers_pattern
 
 __all__ = ["Hub"]
 
@@ -66,6 +68,39 @@ class Hub(Generic[AnyUpstream]):
     def _handle(self, registration: Registration) -> Subscription:
         """What the application has of a subscription."""
         return Subscription(registration, self._upstream, self._home)
+
+    async def cancel(
+        self,
+        filter: str | Filter | Pattern,
+        values: Bindings | None = None,
+        /,
+        *,
+        forget: bool = False,
+        **parameters: Any,
+    ) -> int:
+        """End all subscriptions that a filter covers as they are now (siena 3.3); how many. What
+        waits for them is discarded; `forget` ends durable ones for good.
+
+        A pattern ends patterns of as many steps, each covered by its own. Handlers of subscribers
+        go on (`detach`).
+        """
+        self._check_open()
+        what, given = understood(filter), given_values(values, parameters)
+        check_values(what, given)
+        wide = what.bind(given)
+        attached = self._attached.values()
+        handled = {each.number for subscriber in attached for each in subscriber.registrations}
+        over = [
+            each
+            for each in self._dispatcher
+            if each.number not in handled and _covers(wide, each.bound)
+        ]
+        told = []
+        for each in over:
+            told.append(each.leave(forget=forget))
+            each.queue.discard(each)
+        await _all_told(told)
+        return len(over)
 
     async def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
         """Subscribe every `@on` handler of a subscriber, and run them as events come."""
@@ -136,6 +171,12 @@ class Hub(Generic[AnyUpstream]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} with {len(self._dispatcher)} subscriptions>"
+
+
+def _covers(wide: Filter | Pattern, narrow: Filter | Pattern) -> bool:
+    if isinstance(wide, Pattern):
+        return isinstance(narrow, Pattern) and covers_pattern(wide, narrow)
+    return isinstance(narrow, Filter) and covers(wide, narrow)
 
 
 async def _all_told(announced: Iterable[Told]) -> None:

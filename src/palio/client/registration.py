@@ -110,6 +110,11 @@ class Registration:
         """Tell the upstream of a new subscription, whose filter was read from a text, if any."""
         return self._upstream.subscribe(self, text)
 
+    @property
+    def bound(self) -> Filter | Pattern:
+        """What it hears now, with the values of its parameters."""
+        return self.what.bind(self.values)
+
     def changed(self, values: Bindings) -> dict[str, Any]:
         """All values with some of them changed, refused if the filter cannot use them."""
         changed = {**self.values, **frozen(values)}
