@@ -220,6 +220,33 @@ def test_no_batch_is_said_before_a_change_of_the_tree_that_came_before_it(
     assert len(third.requests) == 1
 
 
+def test_as_much_as_was_seen_goes_on_and_the_rest_is_waited_for_without_work() -> None:
+    broker = Busy(ROUTES_UNDER_WAY + 1)
+    core = broker.node._core
+    core.telling.tell(core.neighbours["b2"], Route(routing.Leave()))
+    broker.update()  # waits by itself
+    broker.say(NEIGHBOUR, Seen(core.neighbours["b2"].stream.sent - ROUTES_UNDER_WAY + 1))
+    broker.rest()
+    first, second = routes(broker.new)[ROUTES_UNDER_WAY:]
+    assert isinstance(first, routing.Batch)
+    assert second == routing.Leave()
+    assert broker.node.wake_at > AT.now
+    broker.seen()
+    (third,) = routes(broker.new)[ROUTES_UNDER_WAY + 2 :]
+    assert isinstance(third, routing.Batch)
+
+
+def test_no_batch_is_said_before_one_that_was_too_long_to_wait_with_others() -> None:
+    broker = Busy(ROUTES_UNDER_WAY + 1)
+    core = broker.node._core
+    table = tuple(routing.Unsubscribe(1_000 + key) for key in range(PORTION + 1))
+    core.telling.tell(core.neighbours["b2"], Route(routing.Batch(table)))
+    broker.update()
+    broker.seen()
+    sizes = [len(each.requests) for each in routes(broker.new) if isinstance(each, routing.Batch)]
+    assert sizes[ROUTES_UNDER_WAY:] == [1, PORTION, 1, 1]
+
+
 def test_what_waits_while_a_neighbour_is_away_goes_when_it_is_back() -> None:
     broker = Busy(ROUTES_UNDER_WAY + 50)
     neighbour = broker.node._core.neighbours["b2"]

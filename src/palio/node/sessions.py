@@ -314,11 +314,6 @@ class Neighbour(PeerSession):
         """Whether the link or the other end is behind with what this broker's router said."""
         return self.stream.unseen_routes >= ROUTES_UNDER_WAY
 
-    @property
-    def is_held(self) -> bool:
-        """Whether what is untold goes on only when the other end has seen more."""
-        return bool(self.untold) and isinstance(self.untold[0], WaitingBatch) and self.is_busy
-
     def join(self, batch: Batch) -> bool:
         """Say a batch with one that is untold, or after all that is. False: it is too long."""
         if self._open is not None and self._open.add(batch):
@@ -336,10 +331,12 @@ class Neighbour(PeerSession):
         self._open = None
 
     def next_portion(self) -> Message | None:
-        """Take out the next of what is untold."""
+        """Take out the next of what is untold; None if that is nothing, or waits."""
         while self.untold:
             first = self.untold[0]
             if isinstance(first, WaitingBatch):
+                if self.is_busy:
+                    return None
                 self.untold.popleft()
                 if first is self._open:
                     self.part()

@@ -26,7 +26,8 @@ __all__ = ["Telling"]
 class Telling:
     """Neighbours to whom something is untold.
 
-    `say` is called for each portion as its turn comes, and `over` when a neighbour has heard all.
+    `say` is called for each portion as its turn comes, and `over` when a neighbour has heard all
+    that may be said to it now.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Telling:
         """Say about a portion more to each neighbour that waits for one."""
         for neighbour in list(self.waiting):
             done = 0
-            while done < PORTION and not neighbour.is_held:
+            while done < PORTION:
                 portion = neighbour.next_portion()
                 if portion is None:
                     del self.waiting[neighbour]
@@ -67,12 +68,10 @@ class Telling:
                     break
                 self._say(neighbour, portion)
                 done += _weight(portion)
-            if neighbour.is_held:
-                del self.waiting[neighbour]
 
     def resume(self, neighbour: Neighbour) -> None:
         """A neighbour has seen more: `go_on` with what waited for that."""
-        if neighbour.untold and not neighbour.is_held:
+        if neighbour.untold and not neighbour.is_busy:
             self.waiting[neighbour] = None
 
     def forget(self, neighbour: Neighbour) -> None:

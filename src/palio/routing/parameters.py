@@ -190,8 +190,8 @@ def changes(old: Filter, new: Filter) -> Bindings | None:
 class WaitingBatch:
     """Batches that wait for a busy link, as one with the effect of them all in a row.
 
-    Of each key only the last is kept, in the order of these. It is one message, and so leaves no
-    gap however many went into it; `room` bounds what its requests weigh together.
+    Of each key only the last is kept. It is one message, and so leaves no gap however many went
+    into it; `room` bounds what its requests weigh together.
 
     >>> waiting = WaitingBatch()
     >>> [waiting.add(Batch((Update(7, {"0": value}, value),))) for value in (5, 9)]
@@ -229,14 +229,12 @@ class WaitingBatch:
             if isinstance(request, Cancel | Withdraw):
                 return False
             place = (isinstance(request, Advertise | Unadvertise), request.key)
-            known = changed.pop(place, None) or last.get(place)
+            known = changed.get(place) or last.get(place)
             joined = request if known is None else _joined(known[0], request)
             changed[place] = joined, self._weigh(joined)
             weight += changed[place][1] - (0 if known is None else known[1])
         if weight > self._room:
             return False
-        for place in changed:
-            last.pop(place, None)
         last.update(changed)
         self._last, self._weight = last, weight
         self._fresh = self._fresh or batch.fresh
