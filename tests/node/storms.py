@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from palio.language.parsing import parse_filter
 from palio.node.settings import Settings
 from palio.protocol.messages import Done, Route
-from palio.routing.acyclic import Acyclic
-from palio.routing.general import General
+from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind
 from palio.routing.messages import Batch
+from palio.routing.protocol import Router
 from palio.simulation.doors import Doors
 from palio.simulation.member import Member
 from palio.simulation.randomness import Randomness
@@ -28,8 +29,19 @@ class Storm:
         self.is_tree = self.random.chance(0.6)
         self.moves = self.random.chance(0.3)
         shape = self._topology()
-        router = Acyclic if self.is_tree else General
-        self.world = World.of(shape, router, seed=seed, settings=QUICK, doors=doors)
+        kind = GraphKind.TREE if self.is_tree else GraphKind.GRAPH
+        routings = [  # whoever comes back has yet to advertise again before it may publish
+            each for each in ALGORITHMS.values() if each.graph is kind and not each.is_advertised
+        ]
+        self.routing = self.random.choice(routings)
+        self.world = World(seed=seed, settings=QUICK, doors=doors)
+        above = {below: each for each, below in shape.edges}
+        for name in shape.brokers:
+            parent = above.get(name, "") if self.routing.has_parents else ""
+            self.world.add_broker(name, partial(self._router, self.routing), parent)
+        for edge in shape.edges:
+            self.world.connect(*edge)
+        self.world.run(1.0)
         self.brokers = shape.brokers
         self.edges = shape.edges
         self.listeners: list[tuple[Member, int, str]] = []
@@ -38,6 +50,10 @@ class Storm:
         self.published: list[tuple[str, int, dict[str, int], int]] = []
         self.cut: list[tuple[str, str]] = []
         self.killed: list[str] = []
+
+    def _router(self, routing: Algorithm, name: str) -> Router:
+        """One that says what it says with the versions of this life."""
+        return routing.new(name, life=self.world.wall_us)
 
     def _topology(self) -> Topology:
         size = self.random.between(2, 5)
