@@ -1,11 +1,13 @@
-"""What routing costs: covering, overlap, simulator steps, many subscriptions, updates and
-re-subscription.
+"""What routing costs: every algorithm and every matching (`routing_algorithms`), and with `--full`
+covering, overlap, simulator steps, many subscriptions, updates and re-subscription.
 
-    python -m benchmarks.routing [--size 100000] [--only index,overlap]
-    python -m benchmarks.routing --only parameters [--quick] --images docs/measured/images
+    palio bench routing                           or python -m benchmarks.routing: two minutes
+    python -m benchmarks.routing --docs docs/measured    and renew the page routing.md with it
+    python -m benchmarks.routing --only index,overlap [--size 100000]
+    python -m benchmarks.routing --only parameters [--quick] [--docs docs/measured]
 
 Fixed seeds; CPU seconds of this process, because other work on the machine should not count. With
-`--json` the parts that ran replace their like in that file; `--quick` is for the sweep of
+`--docs` the parts that ran replace their like in routing.json; `--quick` is for the sweep of
 `parameters`, which takes some ten minutes in full.
 """
 
@@ -14,12 +16,16 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import sys
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.matching_results import replace
+from benchmarks.routing_algorithms import Workload, algorithms, as_markdown, matchings, thresholds
 from benchmarks.routing_parameters import US_PER_MS, USUAL_SERVICE_US, factors, points, run
 from palio.language.parsing import parse_advertisement
 from palio.model.advertisements import Advertisement
@@ -38,6 +44,10 @@ from palio.simulation import Network, Randomness, random_tree
 Row = dict[str, Any]
 
 BROKERS: Final = 20
+MATCHED: Final = 10_000
+"""Filters that each matching has by itself."""
+BEGIN: Final = "<!-- measured: python -m benchmarks.routing --docs docs/measured -->"
+SHORT: Final = ("algorithms", "matchings")
 
 
 def mixed(count: int, seed: int) -> list[Filter]:
@@ -231,12 +241,43 @@ def settle(size: int) -> list[Row]:
     ]
 
 
+def every_algorithm(size: int) -> list[Row]:  # noqa: ARG001  # a part
+    """Each algorithm in one scenario."""
+    return algorithms()
+
+
+def every_matching(size: int) -> list[Row]:
+    """Each matching by itself, on filters of little, some and much covering."""
+    count = min(size, MATCHED)
+    return matchings(
+        [
+            Workload("mixed", mixed(count, 1), _any_event),
+            Workload("with tenth roots", tenth_roots(count, 1), partial(_quoted, count // 10)),
+            Workload("in one chain", thresholds(count), partial(_single, count)),
+        ]
+    )
+
+
+def _any_event(rng: np.random.Generator) -> dict[str, Any]:
+    return {f"a{name}": int(rng.integers(1000)) for name in range(20)}
+
+
+def _quoted(symbols: int, rng: np.random.Generator) -> dict[str, Any]:
+    symbol = f"s{int(rng.integers(symbols)):06d}"
+    price, volume = int(rng.integers(1000)), int(rng.integers(100_000))
+    return {"symbol": symbol, "price": price, "volume": volume}
+
+
+def _single(most: int, rng: np.random.Generator) -> dict[str, Any]:
+    return {"a": int(rng.integers(most))}
+
+
 def parameters(*, quick: bool) -> dict[str, list[Row]]:
     """Parametric updates against both orders of re-subscription (see `routing_parameters`)."""
     rows = []
     for point in points(quick=quick):
         rows.append(run(point))
-        print(" ".join(map(str, rows[-1].values())), flush=True)
+        print(" ".join(map(str, rows[-1].values())), file=sys.stderr, flush=True)
     return {"parameters": rows, "factors": factors(rows)}
 
 
@@ -249,37 +290,59 @@ def draw(results: dict[str, list[Row]], folder: Path) -> None:
     draw_factors(results["factors"], folder / "routing-factors.png")
 
 
-PARTS: Final = {"index": index, "overlap": overlap, "steps": steps, "settle": settle}
+PARTS: Final = {
+    "algorithms": every_algorithm,
+    "matchings": every_matching,
+    "index": index,
+    "overlap": overlap,
+    "steps": steps,
+    "settle": settle,
+}
 
 
 def show(name: str, rows: list[Row]) -> None:
-    columns = list(rows[0])
-    print(f"\n{name}\n" + "  ".join(f"{each:>16}" for each in columns))
-    for row in rows:
-        print("  ".join(f"{row[each]!s:>16}" for each in columns))
+    wide = {each: max(len(str(row[each])) for row in [*rows, {each: each}]) for each in rows[0]}
+    print(f"\n{name}")
+    for row in [{each: each for each in wide}, *rows]:
+        print("  ".join(f"{row[each]!s:>{width}}" for each, width in wide.items()), flush=True)
+
+
+def renew(results: dict[str, list[Row]], folder: Path) -> None:
+    """Put what ran in place of its like in routing.json, in the tables and in the figures."""
+    page = folder / "routing.json"
+    known = (json.loads(page.read_text()) if page.exists() else {}) | results
+    page.write_text(json.dumps(known, indent=1) + "\n")
+    if known.keys() >= set(SHORT):
+        tables = "\n\n".join(as_markdown(known[name]) for name in SHORT)
+        replace(tables, folder / "routing.md", BEGIN)
+    if "parameters" in results:
+        draw(results, folder / "images")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", type=int, default=100_000)
-    parser.add_argument("--only", default="index,overlap,steps,settle,parameters")
+    parser.add_argument("--only", help=f"of {', '.join(PARTS)}, parameters")
+    parser.add_argument("--full", action="store_true", help="all parts")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--images", type=Path, help="a folder for the figures of `parameters`")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--docs", type=Path, help="renew what was measured in a folder")
     options = parser.parse_args()
+    usual = (*PARTS, "parameters") if options.full else SHORT
     results: dict[str, list[Row]] = {}
-    for name in options.only.split(","):
+    for name in options.only.split(",") if options.only else usual:
         if name == "parameters":
-            results |= parameters(quick=options.quick)
+            found = parameters(quick=options.quick)
         else:
-            results[name] = PARTS[name](options.size)
-    for name, rows in results.items():
-        show(name, rows)
-    if "parameters" in results and options.images is not None:
-        draw(results, options.images)
-    if options.json is not None:
-        known = json.loads(options.json.read_text()) if options.json.exists() else {}
-        options.json.write_text(json.dumps(known | results, indent=1) + "\n")
+            found = {name: PARTS[name](options.size)}
+        results |= found
+        if not options.json:
+            for part, rows in found.items():
+                show(part, rows)
+    if options.docs is not None:
+        renew(results, options.docs)
+    if options.json:
+        print(json.dumps(results))
 
 
 if __name__ == "__main__":

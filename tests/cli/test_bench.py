@@ -45,6 +45,7 @@ def test_without_a_checkout_the_way_to_one_is_told(tmp_path: Path) -> None:
             ["bench", "peers", "--seconds", "0.5", "--only", "palio,nats", "--rows", "quiet"],
             ["--seconds", "0.5", "--only", "palio,nats", "--rows", "quiet"],
         ),
+        (["bench", "routing", "--only", "matchings"], ["--only", "matchings"]),
         (["bench", "peers", "--docs", "docs/measured"], ["--docs", "docs/measured"]),
     ],
 )
@@ -62,7 +63,7 @@ def test_what_the_command_runs(
     assert ran == [(arguments[1], options)]
 
 
-@pytest.mark.parametrize("name", ["matching", "network", "peers", "stress"])
+@pytest.mark.parametrize("name", ["matching", "network", "peers", "routing", "stress"])
 def test_the_checkout_has_what_the_command_names(name: str) -> None:
     assert (CHECKOUT / "benchmarks" / f"{name}.py").is_file()
 

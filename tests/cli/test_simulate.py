@@ -59,7 +59,8 @@ def test_the_trace_is_a_line_a_step(palio: Palio, tmp_path: Path) -> None:
     found = palio("simulate", *words, "--json").document
     lines = path.read_text().splitlines()
     assert found["trace"] == simulate("line:3", "acyclic", events=3)["trace"]
-    assert lines[0].startswith("0.000 c0 -> b")
+    assert lines[0].startswith("10.000 b1 -> b2")  # the brokers meet
+    assert lines[4].split()[1:3] == ["c0", "->"]
     assert sum(": Events " in line and line.split()[1][0] == "c" for line in lines) == 3
     assert [float(line.split()[0]) for line in lines] == sorted(
         float(line.split()[0]) for line in lines

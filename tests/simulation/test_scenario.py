@@ -96,7 +96,8 @@ def test_each_step_is_noted_as_a_line() -> None:
     lines: list[str] = []
     found = simulate("line:3", "acyclic", seed=2, events=5, note=lines.append)
     assert found == simulate("line:3", "acyclic", seed=2, events=5)
-    assert lines[0].startswith("0.000 c0 -> b")
+    assert lines[0].startswith("10.000 b1 -> b2")  # the brokers meet
+    assert lines[4].split()[1:3] == ["c0", "->"]
     assert len([line for line in lines if "Subscribe" in line]) >= 20
 
 

@@ -147,8 +147,9 @@ class _Scenario:
         self._published_us: dict[str, list[int]] = {}
 
     def populate(self, shape: Topology, clients: int, patterns: int) -> None:
-        """Let clients come, subscribe, and change their minds."""
+        """Let brokers meet, then clients come, subscribe, and change their minds."""
         random, network = self.random, self.network
+        self._run()
         keys = []
         graph: dict[str, dict[str, int]] = {name: {} for name in shape.brokers}
         for one, other in shape.edges:

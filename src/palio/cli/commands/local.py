@@ -38,6 +38,7 @@ class Benchmark(StrEnum):
     MATCHING = "matching"
     NETWORK = "network"
     PEERS = "peers"
+    ROUTING = "routing"
     STRESS = "stress"
 
 
@@ -152,7 +153,7 @@ def match(
 @app.command(hidden=not bench_module.is_available())
 def bench(
     benchmark: Annotated[
-        Benchmark, typer.Argument(metavar="NAME", help="Which: matching, network, peers, stress.")
+        Benchmark, typer.Argument(metavar="NAME", help=f"Which: {', '.join(Benchmark)}.")
     ],
     full: Annotated[
         bool, typer.Option("--full", help="Up to a million filters, or longer runs.")
@@ -161,7 +162,8 @@ def bench(
         float | None, typer.Option(help="Of each measurement (network, peers).")
     ] = None,
     only: Annotated[
-        str, typer.Option(metavar="NAME,...", help="These systems (peers), or parts (stress).")
+        str,
+        typer.Option(metavar="NAME,...", help="These systems (peers), or parts (routing, stress)."),
     ] = "",
     rows: Annotated[
         str, typer.Option(metavar="NAME,...", help="These rows of the table (peers).")
@@ -171,13 +173,14 @@ def bench(
     ] = "",
     as_json: AsJson = False,
 ) -> int:
-    """Measure the matching engine, or brokers on loopback.
+    """Measure the matching engine, routing, or brokers on loopback.
 
     Their bars, and what they are compared with: numpy by hand and other engines, or a raw echo.
     Peers is Palio beside NATS and other brokers, those of them that are installed (the extra
-    `peers` brings their clients). Stress is what a broker withstands: journals, breaks, idle
-    clients and such as stop reading. Needs a checkout of Palio, since benchmarks are not part of
-    the installed package. Each takes a few minutes.
+    `peers` brings their clients). Routing is every algorithm and every matching in one scenario on
+    the virtual network. Stress is what a broker withstands: journals, breaks, idle clients and such
+    as stop reading. Needs a checkout of Palio, since benchmarks are not part of the installed
+    package. Each takes a few minutes.
     """
     options = ["--full"] if full else []
     options += ["--seconds", f"{seconds:g}"] if seconds is not None else []
