@@ -7,8 +7,11 @@ import random
 import pytest
 
 from palio.language.parsing import parse_advertisement
+from palio.matching.protocol import RowMask
+from palio.model.parcels import Parcel
 from palio.model.row_parcels import RowParcel
 from palio.routing.advertised import Advertised
+from palio.routing.announcements import Announcements
 from palio.routing.messages import Advertise, Batch, Subscribe, Unadvertise, Withdraw
 from palio.routing.protocol import IllegalMessage, Peer
 from palio.simulation import Network, line, star
@@ -130,6 +133,33 @@ def test_exactly_what_the_texts_announce_is_delivered(seed: int) -> None:
     assert [each.event for each in alice.received] == [
         event for event in every_event() if any(announced(means, event) for _, means in offers)
     ]
+
+
+def test_what_is_announced_is_asked_once_for_each_publication(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    among = Announcements.among
+
+    def counted(self: Announcements, parcel: Parcel) -> RowMask:
+        asked.append(len(parcel))
+        return among(self, parcel)
+
+    monkeypatch.setattr(Announcements, "among", counted)
+    broker = broker_with(ALICE, BOB)
+    ask(broker, BOB, Subscribe(0, parse("EXISTS x")))
+    ask(broker, ALICE, Advertise(0, parse_advertisement("x > 0")))
+    good, mixed = RowParcel("alice", [{"x": 1}]), RowParcel("alice", [{"x": 1}, {"x": -1}])
+    assert broker.announced(ALICE, good) is None
+    assert broker.route(ALICE, good)
+    assert asked == [1]
+    found = broker.announced(ALICE, mixed)
+    assert found is not None
+    assert found.tolist() == [True, False]
+    assert broker.announced(ALICE, good) is None
+    ask(broker, ALICE, Unadvertise(0))  # what was found before counts no longer
+    assert broker.route(ALICE, good) == {}
+    assert broker.announced(ONE, mixed) is None  # a neighbour has looked
 
 
 def test_many_events_are_held_against_what_is_advertised_now() -> None:

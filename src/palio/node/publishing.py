@@ -150,7 +150,7 @@ class Publishing:
                 parcel = _permitted(session, parcel, refused)
             outlet = core.outlets.of(session)
             announced = core.router.announced(outlet, parcel) if len(parcel) else None
-            if announced is not None and not announced.all():
+            if announced is not None:
                 parcel = _announced(session, parcel, announced, refused)
             if message.durable and len(parcel):
                 addressees = core.durability.addressees(parcel)

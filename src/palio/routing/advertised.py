@@ -29,6 +29,8 @@ class Advertised(ForwardingRouter):
         self.advertisements = Ledger(advertising=True)
         self._overlaps = OverlapIndex()
         self._announcing: dict[Peer, Announcements] = {}
+        self._whole: tuple[Announcements, Parcel] | None = None
+        """A parcel that is announced altogether: `route` comes next, and need not look again."""
         self._new_selector = selector
         super().__init__(name, selector)
         self._ledgers.append(self.advertisements)
@@ -61,6 +63,7 @@ class Advertised(ForwardingRouter):
         """See `Router`. Of a client's events only those count that it advertised."""
         found = super().route(sender, parcel)
         announced = self.announced(sender, parcel) if found else None
+        self._whole = None
         return found if announced is None else narrowed(found, announced)
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
@@ -71,4 +74,12 @@ class Advertised(ForwardingRouter):
         if announcements is None:
             offers = [each.bound for each in self.advertisements.entries[sender].values()]
             announcements = self._announcing[sender] = Announcements(offers, self._new_selector)
-        return announcements.among(parcel)
+        if self._whole is not None:
+            known, whole = self._whole
+            if known is announcements and whole is parcel:
+                return None
+        announced = announcements.among(parcel)
+        if not announced.all():
+            return announced
+        self._whole = announcements, parcel
+        return None

@@ -176,7 +176,7 @@ class Router(Protocol):
         """To which peers, never back to the sender, which events of a parcel go."""
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
-        """Which events of a parcel its publisher advertised; None if they count without."""
+        """Which events of a parcel count, as their publisher advertised them; None if all do."""
 
 
 class WithoutAdvertisements:
