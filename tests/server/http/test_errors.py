@@ -34,7 +34,7 @@ def test_the_table_of_the_page_holds() -> None:
         encoding="utf-8"
     )
     rows = page.split("| status | `type` |\n|---|---|\n")[1].split("\n\n")[0].splitlines()
-    assert len(rows) == 9
+    assert len(rows) == 10
     for row in rows:
         status, kinds = (cell.strip() for cell in row.strip("|").split(" | "))
         for name in kinds.split("`")[1::2]:
