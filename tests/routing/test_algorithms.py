@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
 
+import palio
 from palio.client.connection import Client
 from palio.client.subscription import Subscription
 from palio.errors import InvalidInput, NotSupported
@@ -16,6 +20,8 @@ from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algo
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, connected_random, random_tree
 from palio.testing import Network, run
+from tests.cli.brokers import process
+from tests.conftest import NIGHTLY
 
 CONCEPTS = Path(__file__).parents[2] / "docs/concepts/routing.md"
 EVENTS = "kind IS NOT NULL AND x IS NOT NULL AND n IS NOT NULL"
@@ -43,37 +49,73 @@ class Life:
         return connected_random(size, 2, self.random.branch())
 
     async def run(self) -> None:
+        """On whole brokers in virtual time."""
         async with Network(
             self.topology, routing=self.algorithm.name, seed=self.seed, delay_s=0.005
         ) as net:
+            await self.live([await net.connect(*each) for each in self._places()])
+
+    async def run_in_processes(self, folder: Path) -> None:
+        """On brokers that are started as a user starts them."""
+        with ExitStack() as stack:
+            urls: dict[str, str] = {}
+            for name in self.topology.brokers:
+                urls[name] = stack.enter_context(self._served(name, folder, urls))
             clients = [
-                await net.connect(self.random.choice(self.topology.brokers), name=f"c{number}")
-                for number in range(5)
+                await palio.connect(urls[broker], name=f"{broker}-{number}")
+                for number, (broker,) in enumerate(self._places())
             ]
-            if self.algorithm.is_advertised:
-                for client in clients:
-                    await client.advertise(EVENTS)
+            until = perf_counter() + 30.0
+            while len((await clients[0].topology())["brokers"]) < len(urls):
+                assert perf_counter() < until, "the brokers do not find each other"
+                await asyncio.sleep(0.05)
+            await self.live(clients)
             for client in clients:
-                await client.settled()
-            for number, client in enumerate(clients):
-                durable = "kept" if number % 2 else ""
-                kind = self.random.below(3)
-                values = {"low": self.random.below(10)}
-                subscription = await client.subscribe(
-                    f"kind = {kind} AND x >= :low", values, durable=durable
-                )
-                self.due[subscription] = []
-                self.heard.append((subscription, {"kind": kind, **values}))
-            await self._settle()
-            await self._publish(clients)
-            await self._check()  # what is still in a queue when a parameter changes is tried again
-            for place, (subscription, wanted) in enumerate(self.heard):
-                low = self.random.below(10)
-                await subscription.update(low=low)
-                self.heard[place] = subscription, {**wanted, "low": low}
-            await self._settle()
-            await self._publish(clients)
-            await self._check()
+                await client.close()
+
+    @contextmanager
+    def _served(self, name: str, folder: Path, urls: Mapping[str, str]) -> Iterator[str]:
+        """A broker that dials its neighbours, as far as they are there; its address."""
+        edges = [edge for edge in self.topology.edges if name in edge]
+        near = [one if other == name else other for one, other in edges]
+        dialled = [word for each in near if each in urls for word in ("--peer", urls[each])]
+        above = [one for one, other in edges if other == name and self.algorithm.has_parents]
+        parent = [word for each in above for word in ("--parent", each)]
+        where = ("--listen", "127.0.0.1:0", "--data", str(folder / name), "--json")
+        words = ("--name", name, "--routing", self.algorithm.name, *where, *parent, *dialled)
+        with process("serve", *words) as started:
+            assert started.stdout is not None
+            yield json.loads(started.stdout.readline())["listening"]["palio"]
+
+    def _places(self) -> list[tuple[str]]:
+        return [(self.random.choice(self.topology.brokers),) for _ in range(5)]
+
+    async def live(self, clients: list[Client]) -> None:
+        """Clients ask, publish, and change what they ask for."""
+        if self.algorithm.is_advertised:
+            for client in clients:
+                await client.advertise(EVENTS)
+        for client in clients:
+            await client.settled()
+        for number, client in enumerate(clients):
+            durable = "kept" if number % 2 else ""
+            kind = self.random.below(3)
+            values = {"low": self.random.below(10)}
+            subscription = await client.subscribe(
+                f"kind = {kind} AND x >= :low", values, durable=durable
+            )
+            self.due[subscription] = []
+            self.heard.append((subscription, {"kind": kind, **values}))
+        await self._settle()
+        await self._publish(clients)
+        await self._check()  # what is still in a queue when a parameter changes is tried again
+        for place, (subscription, wanted) in enumerate(self.heard):
+            low = self.random.below(10)
+            await subscription.update(low=low)
+            self.heard[place] = subscription, {**wanted, "low": low}
+        await self._settle()
+        await self._publish(clients)
+        await self._check()
 
     async def _settle(self) -> None:
         for subscription, _ in self.heard:
@@ -95,15 +137,24 @@ class Life:
             found = []
             with suppress(TimeoutError):
                 while True:
-                    found.append((await subscription.receive(timeout=5.0))["n"])
+                    patience = 5.0 if len(found) < len(due) else 0.3
+                    found.append((await subscription.receive(timeout=patience))["n"])
             assert sorted(found) == due, f"seed {self.seed}: {wanted}"
             due.clear()
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(250) if NIGHTLY else range(3))
 def test_each_algorithm_delivers_exactly_what_was_asked_for(name: str, seed: int) -> None:
     run(Life(ALGORITHMS[name], seed).run())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("seed", range(20) if NIGHTLY else range(1))
+async def test_and_so_it_does_in_processes_of_their_own(
+    name: str, seed: int, tmp_path: Path
+) -> None:
+    await Life(ALGORITHMS[name], seed).run_in_processes(tmp_path)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
