@@ -75,6 +75,20 @@ def test_a_link_that_would_close_a_circle_is_refused(routing: str) -> None:
     assert [event for _, _, event in heard.heard] == [{"x": 1}]
 
 
+@pytest.mark.parametrize("routing", ["acyclic", "hierarchical"])
+def test_links_made_at_once_that_close_a_circle_part_again(routing: str) -> None:
+    """When a broker dials two at a time, neither knows yet of the other link."""
+    world = _world(dict.fromkeys(("b1", "b2", "b3"), routing))
+    world.connect("b1", "b2")
+    world.run(2.0)
+    world.connect("b3", "b1")
+    world.connect("b3", "b2")
+    world.run(5.0)
+    peers = {name: set(node.status()["peers"]) for name, node in world.nodes.items()}
+    assert peers == {"b1": {"b2", "b3"}, "b2": {"b1"}, "b3": {"b1"}}
+    assert any("would close a circle" in reason for reason in _reasons(world))
+
+
 @pytest.mark.parametrize("routing", ["general", "source-trees"])
 def test_a_graph_may_have_circles(routing: str) -> None:
     world = _world(dict.fromkeys(("b1", "b2", "b3"), routing))

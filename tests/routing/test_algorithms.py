@@ -134,7 +134,7 @@ class Life:
     async def _check(self) -> None:
         for subscription, wanted in self.heard:
             due = self.due[subscription]
-            found = []
+            found: list[int] = []
             with suppress(TimeoutError):
                 while True:
                     patience = 5.0 if len(found) < len(due) else 0.3

@@ -11,7 +11,7 @@ from palio.node.authority import Principal
 from palio.node.core import Core
 from palio.node.effects import Send
 from palio.node.links import Link, Links
-from palio.node.peers import Peers
+from palio.node.peers import Peers, circle
 from palio.node.questions import Questions
 from palio.node.refusals import Refusals
 from palio.node.sessions import Neighbour, PeerSession, Session
@@ -134,13 +134,8 @@ class Greetings:
             raise NotSupported(
                 f"{core.name!r} is a {mine} broker and has no neighbours; connect clients to it"
             )
-        way = core.durability.registry.next_hop(name)
-        if shape is GraphKind.TREE and way is not None:
-            raise NotSupported(
-                f"a link between {core.name!r} and {name!r} would close a circle, as they are "
-                f"linked by way of {way!r}, and {mine} needs a tree; leave the link out, or set "
-                'broker.routing = "general" for all'
-            )
+        if shape is GraphKind.TREE and core.durability.registry.next_hop(name) is not None:
+            raise circle(core.name, name, mine)
 
     def _welcome(
         self, link: int, state: Link, party: PeerSession, *, resumed: bool, publisher: str = ""

@@ -262,6 +262,7 @@ class Node:
                 self._peers.end_neighbour(neighbour)
             elif neighbour.has_dropped():
                 core.lapses.note()
+        self._peers.open_circles()
         yield from self._tell_lapses()
         for subject, durable in list(core.durability.here.items()):
             if core.durability.here.get(subject) is durable and _lease_is_over(

@@ -6,7 +6,7 @@ from collections import deque
 from itertools import islice
 from typing import Final
 
-from palio.errors import NotAuthenticated
+from palio.errors import NotAuthenticated, NotSupported
 from palio.node.authority import Principal
 from palio.node.core import Core
 from palio.node.effects import Send
@@ -16,13 +16,24 @@ from palio.node.round_trips import RoundTrips
 from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.protocol.messages import Bye, Ping
 from palio.protocol.streams import Stream
+from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.protocol import Peer
+from palio.routing.trees import edge_of, forest
 
-__all__ = ["STEPS", "Peers"]
+__all__ = ["STEPS", "Peers", "circle"]
 
 STEPS: Final = 1_000
 """What is done at once of what may be much: about 10 ms, then other inputs have their turn."""
+
+
+def circle(name: str, other: str, routing: str) -> NotSupported:
+    """Why two brokers are not to be linked."""
+    return NotSupported(
+        f"a link between {name!r} and {other!r} would close a circle, as there is another way "
+        f"between them, and {routing} needs a tree; leave the link out, or set "
+        'broker.routing = "general" for all'
+    )
 
 
 class Peers:
@@ -34,6 +45,8 @@ class Peers:
         self._questions = questions
         self.leaving: deque[Session] = deque()
         """Sessions that have ended, and whose subscriptions are yet to go from the tables."""
+        self._looked_at = -1
+        """The state of the registry when circles were looked for last."""
         self._round_trips: dict[str, RoundTrips] = {}
         """By broker, also while it is away."""
 
@@ -141,6 +154,31 @@ class Peers:
         if not session.subscriptions:
             core.route(core.router.detach(session.peer))
             self.leaving.popleft()
+
+    def open_circles(self) -> None:
+        """Links that were made at once may close a circle that nobody saw before. Where the routing
+        needs a tree, both ends of the one with the greatest names part.
+        """
+        core, registry = self._core, self._core.durability.registry
+        if registry.ways == self._looked_at:
+            return
+        self._looked_at = registry.ways
+        said = {broker: registry.links(broker) for broker in registry.brokers}
+        links = {
+            edge_of(broker, near)
+            for broker, all_near in said.items()
+            for near in all_near
+            if broker in said.get(near, ())
+        }
+        surplus = links - forest(sorted(links))
+        for neighbour in list(core.neighbours.values()):
+            routing = core.settings.routing_with(neighbour.name)
+            algorithm = ALGORITHMS.get(routing)
+            is_for_trees = algorithm is not None and algorithm.graph is GraphKind.TREE
+            if is_for_trees and edge_of(core.name, neighbour.name) in surplus:
+                if neighbour.link is not None:
+                    self._links.hang_up(neighbour.link, circle(core.name, neighbour.name, routing))
+                self.end_neighbour(neighbour)
 
     def end_neighbour(self, neighbour: Neighbour) -> None:
         """A broker's session is over."""

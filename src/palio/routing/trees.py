@@ -18,6 +18,7 @@ __all__ = [
     "Graph",
     "Ways",
     "edge_of",
+    "forest",
     "is_other_weight",
     "shortest_ways",
     "spanning_tree",
@@ -109,13 +110,22 @@ def spanning_tree(graph: Graph, used: Iterable[Edge], member: str) -> frozenset[
         return edge not in kept, min(near[one], near[other]) + weight, weight, edge
 
     edges = {edge_of(one, other) for one in near for other in graph.get(one, ())}
-    groups = {broker: broker for broker in near}
+    return forest(sorted(edges, key=place))
+
+
+def forest(links: Iterable[Edge]) -> frozenset[Edge]:
+    """Of some links, in their order, those that close no circle.
+
+    >>> sorted(forest([("a", "b"), ("b", "c"), ("a", "c")]))
+    [('a', 'b'), ('b', 'c')]
+    """
+    groups: dict[str, str] = {}
     tree = set()
-    for edge in sorted(edges, key=place):
-        one, other = _leader(groups, edge[0]), _leader(groups, edge[1])
+    for link in links:
+        one, other = (_leader(groups, end) for end in link)
         if one != other:
             groups[other] = one
-            tree.add(edge)
+            tree.add(link)
     return frozenset(tree)
 
 
@@ -153,6 +163,7 @@ def _has_detour(graph: Graph, edge: Edge) -> bool:
 
 
 def _leader(groups: dict[str, str], broker: str) -> str:
+    groups.setdefault(broker, broker)
     while groups[broker] != broker:
         groups[broker] = groups[groups[broker]]
         broker = groups[broker]
