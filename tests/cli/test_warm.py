@@ -25,7 +25,7 @@ def test_where_none_are_it_tells_how_far_it_is(
     monkeypatch.setattr(routing_kernels, "are_on_disk", lambda: False)
     first, *progress, last = palio("warm").out.splitlines()
     assert first.startswith("compiling them takes about a minute")
-    assert progress == [f"{done} of 23 kernels" for done in range(1, 24)]
+    assert progress == [f"{done} of 24 kernels" for done in range(1, 25)]
     assert last.startswith("The kernels are compiled and cached")
 
 

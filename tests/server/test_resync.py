@@ -59,6 +59,7 @@ class Line(NamedTuple):
         await self.subscribe(new)
         before = self.relay.carried_bytes
         self.relay.mend()
+        await linked(self.publisher, 1)  # where nothing has changed nothing waits for the link
         await self.settle()
         return self.relay.carried_bytes - before
 
@@ -96,7 +97,7 @@ async def test_a_link_that_returns_takes_bytes_for_what_changed() -> None:
         more = await found.returns(range(5, 55), range(1_005, 1_055))
         each = (more - some) / 90
         assert nothing < 1_000
-        assert some - nothing < 2 * 10 * each
+        assert some - nothing < 3 * 10 * each  # of many, more travel as one than of a few
         assert each < 3 * table / SUBSCRIPTIONS
         assert more < table / 2
         await found.hears(1, 55, 399, 1_000, 1_054, unwanted=(0, 4, 54))
