@@ -89,6 +89,18 @@ def test_plans_that_are_old_or_cannot_be_are_not_kept(monkeypatch: pytest.Monkey
     assert Plans("b").learn(TreePlan("a", 1, longer[:2]))
 
 
+@pytest.mark.parametrize(("most", "kept"), [(5, ["b", "c"]), (4, ["c"])])
+def test_plans_that_were_made_up_take_only_so_much_room(
+    most: int, kept: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two links and an origin, one link and an origin: those of the lesser version go."""
+    monkeypatch.setattr(plans_module, "MAX_PLANNED", most)
+    plans = Plans("a")
+    plans.learn(TreePlan("b", 1, (("a", "b"),)))
+    plans.learn(TreePlan("c", 2, (("c", "d"), ("d", "e"))))
+    assert [plan.origin for plan in plans.all()] == kept
+
+
 @pytest.mark.parametrize("seed", SEEDS[:100:8])
 @pytest.mark.parametrize("name", ["a0", "zz"])
 def test_a_broker_that_joins_and_leaves_costs_nobody_an_event(seed: int, name: str) -> None:

@@ -74,6 +74,8 @@ class General:
         self._plans = Plans(name)
         self._waves: dict[Peer, list[int]] = {}
         """Those that wait, by who asked."""
+        self._is_agreed: bool | None = None
+        """Whether all go by the plan in force here; None if that is yet to be found out."""
         self._numbers = LastNumbers()
 
     @property
@@ -149,11 +151,12 @@ class General:
 
     def _is_whole(self) -> bool:
         graph = self._states.graph
-        known = graph[self.name]
+        if self._is_agreed is None:
+            self._is_agreed = self._plans.is_whole(graph)
         return (
-            all(peer.name in known for peer in self._links)
+            self._is_agreed
+            and all(peer.name in graph[self.name] for peer in self._links)
             and all(link.up == link.wanted and not link.closing for link in self._links.values())
-            and self._plans.is_whole(graph)
         )
 
     def _go_on(self) -> list[Send]:
@@ -211,6 +214,7 @@ class General:
 
     def _look_again(self) -> list[Send]:
         """Decide on a tree, if that is for us; join what came into it, leave what fell out."""
+        self._is_agreed = None
         plan = self._plans.decide(self._states.graph)
         sends = [] if plan is None else [Send(peer, plan) for peer in self._links]
         tree = self.tree

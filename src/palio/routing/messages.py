@@ -160,13 +160,17 @@ class Flood(msgspec.Struct, frozen=True, tag=True):
     more: bool = False
 
 
+MOST_LINKS: Final = 10_000
+"""Links of one link state or plan: names in them are looked at one by one, in 10 ms."""
+
+
 class LinkState(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A broker's own list of live links, flooded; the highest `version` of an origin counts."""
 
     origin: str
     version: int
-    neighbours: tuple[str, ...]
-    weights: tuple[int, ...] = ()
+    neighbours: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_LINKS)]
+    weights: Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_LINKS)] = ()
     """What the link to each weighs; 1 for all if it does not say."""
 
 
@@ -178,7 +182,7 @@ class TreePlan(msgspec.Struct, frozen=True, tag=True):
 
     origin: str
     version: int
-    links: tuple[tuple[str, str], ...]
+    links: Annotated[tuple[tuple[str, str], ...], msgspec.Meta(max_length=MOST_LINKS)]
 
 
 class Join(msgspec.Struct, frozen=True, tag=True):

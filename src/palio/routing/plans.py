@@ -27,6 +27,10 @@ from palio.routing.trees import Edge, Graph, shortest_ways, spanning_tree
 
 __all__ = ["Plans"]
 
+MAX_PLANNED: Final = 50_000
+"""Links and origins of all plans that are kept: those with the lesser versions are forgotten. In a
+network few plans are in force at a time; who sends more has made some up."""
+
 _NONE: Final = TreePlan("", 0, ())
 
 
@@ -112,8 +116,13 @@ class Plans:
     def _look_again(self) -> None:
         """Which plan is in force for whom; what is in force for nobody is forgotten."""
         self._in_force = {}
+        room = MAX_PLANNED
         order = sorted(self._newest.values(), key=lambda plan: (-plan.version, plan.origin))
         for plan in order:
+            room -= 1 + len(plan.links)
+            if room < 0:
+                del self._newest[plan.origin]
+                continue
             ends = {plan.origin, *(end for link in plan.links for end in link)}
             if self.name in ends and self.name not in self._in_force:
                 self._mine = ends
