@@ -8,6 +8,7 @@ import pytest
 
 from palio.model.events import to_batches
 from palio.model.filters import TRUE
+from palio.node import outlets
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Moment, Send
 from palio.node.limits import MAX_ADVERTISEMENTS
@@ -241,3 +242,26 @@ def test_a_session_that_is_lost_is_over_after_its_grace() -> None:
         for link in (LISTENER, TWO):
             house.node.receive(link, Ping(), Moment(float(at), at * 10**6))
     assert house.delivers(TWO, 1) == []
+
+
+def test_what_takes_too_long_to_withdraw_is_refused_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One client would else hold a broker for seconds, with a thousand lists against a pattern."""
+    house = House()
+    for key in range(3):
+        house.say(ONE, Advertise(key + 1, key, f"x > {key}"))
+    most = 0
+    while True:
+        monkeypatch.setattr(outlets, "MAX_WITHDRAW_COMPARISONS", most)
+        said = house.say(TWO, Withdraw(10 + most, "EXISTS x"))
+        refused = [each.failure for each in said if isinstance(each, Failed)]
+        if not refused:
+            break
+        assert refused[0].kind == "LimitExceeded"
+        assert "withdraw one by one" in refused[0].message
+        assert house.delivers(TWO, 5) == [5]  # all go on
+        most += 1
+    assert most > 3
+    assert Done(10 + most) in said
+    assert house.delivers(TWO, 5) == []

@@ -82,16 +82,22 @@ def roots(filters: Sequence[Filter]) -> list[Filter]:
 
 
 def covers_advertisement(
-    general: Advertisement, specific: Advertisement, *, open: bool = False
+    general: Advertisement,
+    specific: Advertisement,
+    *,
+    open: bool = False,
+    effort: Effort | None = None,
 ) -> bool:
     """Whether every event that advertisement `specific` announces is announced by `general`.
+
+    Several questions may share an `effort`; when it is spent, the answer is no.
 
     >>> from palio import parse_advertisement
     >>> covers_advertisement(parse_advertisement("a > 0 AND b > 0"), parse_advertisement("a > 5"))
     True
     """
     wide, narrow = checked_advertisement(general), checked_advertisement(specific)
-    effort = Effort()
+    effort = effort or Effort()
     return all(
         any(_announcement_covers(one, each, open, effort) for one in wide.alternatives)
         for each in narrow.alternatives

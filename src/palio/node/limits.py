@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from palio.model.limits import MAX_COMPARISONS
 from palio.protocol.limits import FRAME_TRIES
 
 SESSION_TRIES: Final = 3 * FRAME_TRIES
@@ -20,6 +21,9 @@ MAX_SUBSCRIPTIONS: Final = 100_000
 MAX_ADVERTISEMENTS: Final = 1_000
 """Advertisements of an identity at one broker, or of a session without one: each event is held
 against all of them, and each that is withdrawn by what covers it is looked for among them."""
+
+MAX_WITHDRAW_COMPARISONS: Final = 8 * MAX_COMPARISONS
+"""What it may cost to find out which of these a `Withdraw` covers: 35 ms at the worst."""
 
 MAX_SESSIONS: Final = 100_000
 """Sessions of one broker, connected or waiting to be resumed."""

@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 from palio.errors import LimitExceeded
 from palio.model.advertisements import Advertisement
+from palio.model.effort import Effort
 from palio.model.relations import covers_advertisement
-from palio.node.limits import MAX_ADVERTISEMENTS
+from palio.node.limits import MAX_ADVERTISEMENTS, MAX_WITHDRAW_COMPARISONS
 from palio.node.sessions import Session
 from palio.routing.messages import Advertise, Batch, Request, Unadvertise
 from palio.routing.protocol import Peer, Router, Send
@@ -73,14 +74,20 @@ class Outlets:
 
     def withdraw(self, session: Session, what: Advertisement) -> list[tuple[Session, list[int]]]:
         """siena's `unadvertise`: end all that `what` covers, whichever session of the identity has
-        announced it. Whose they were, and their keys.
+        announced it. Whose they were, and their keys. What takes too long ends none of them.
         """
-        outlet = self._outlet(session)
+        outlet, effort = self._outlet(session), Effort(MAX_WITHDRAW_COMPARISONS)
         over = [
             key
             for key, (_, offer) in outlet.offers.items()
-            if offer == what or covers_advertisement(what, offer)
+            if offer == what or covers_advertisement(what, offer, effort=effort)
         ]
+        if effort.is_spent:
+            raise LimitExceeded(
+                "the work to find out what that covers (withdraw one by one)",
+                limit="MAX_WITHDRAW_COMPARISONS",
+                maximum=MAX_WITHDRAW_COMPARISONS,
+            )
         self._drop(outlet, over)
         owners: dict[str, list[int]] = {}
         for owner, key in over:
