@@ -36,7 +36,6 @@ class Algorithm:
     summary: str
     """What it does, in a line."""
     graph: GraphKind
-    router: Callable[[str, SelectorFactory], Router]
     has_parents: bool = False
     """Whether each broker but one is told which broker is above it."""
     is_advertised: bool = False
@@ -45,6 +44,8 @@ class Algorithm:
     """
     assembles: bool = False
     """Whether brokers can assemble patterns where their events meet."""
+    router: Callable[[str, SelectorFactory], Router] | None = None
+    """What makes a router, if it is one of your own; of those below `routers` makes them."""
     joins: bool = False
     """Whether a gateway may have it on a side."""
 
@@ -53,60 +54,14 @@ class Algorithm:
         will do.
         """
         from palio.routing.reference_selector import ReferenceSelector
+        from palio.routing.routers import ROUTERS
         from palio.routing.source_trees import SourceTrees
 
-        router = self.router(name, selector or ReferenceSelector)
+        make = self.router or ROUTERS[self.name]
+        router = make(name, selector or ReferenceSelector)
         if isinstance(router, SourceTrees):
             router.begin(life)
         return router
-
-
-def _acyclic(name: str, selector: SelectorFactory) -> Router:
-    from palio.routing.acyclic import Acyclic
-
-    return Acyclic(name, selector)
-
-
-def _advertised(name: str, selector: SelectorFactory) -> Router:
-    from palio.routing.advertised import Advertised
-
-    return Advertised(name, selector)
-
-
-def _hierarchical(name: str, selector: SelectorFactory) -> Router:
-    from palio.routing.hierarchical import Hierarchical
-
-    return Hierarchical(name, selector)
-
-
-def _flooded(name: str, selector: SelectorFactory) -> Router:
-    from palio.routing.flooded import Flooded
-
-    return Flooded(name, selector)
-
-
-def _centralized(name: str, selector: SelectorFactory) -> Router:
-    from palio.routing.centralized import Centralized
-
-    return Centralized(name, selector)
-
-
-def _source_trees(name: str, selector: SelectorFactory) -> Router:
-    from palio.routing.source_trees import SourceTrees
-
-    return SourceTrees(name, selector)
-
-
-def _general(name: str, selector: SelectorFactory) -> Router:
-    from palio.routing.general import General
-
-    return General(name, lambda inner: _acyclic(inner, selector))
-
-
-def _general_advertised(name: str, selector: SelectorFactory) -> Router:
-    from palio.routing.general import General
-
-    return General(name, lambda inner: _advertised(inner, selector))
 
 
 ALGORITHMS: Final[dict[str, Algorithm]] = {
@@ -116,14 +71,12 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
             name="general",
             summary="one tree over any graph, and as acyclic along it",
             graph=GraphKind.GRAPH,
-            router=_general,
             joins=True,
         ),
         Algorithm(
             name="general-advertised",
             summary="one tree over any graph, and as advertised along it",
             graph=GraphKind.GRAPH,
-            router=_general_advertised,
             is_advertised=True,
             assembles=True,
             joins=True,
@@ -132,20 +85,17 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
             name="source-trees",
             summary="events take shortest ways, on a tree for each broker where some are published",
             graph=GraphKind.GRAPH,
-            router=_source_trees,
         ),
         Algorithm(
             name="acyclic",
             summary="subscriptions go to all brokers, unless a wider one has gone there",
             graph=GraphKind.TREE,
-            router=_acyclic,
             joins=True,
         ),
         Algorithm(
             name="advertised",
             summary="subscriptions go towards advertisements that they overlap",
             graph=GraphKind.TREE,
-            router=_advertised,
             is_advertised=True,
             assembles=True,
             joins=True,
@@ -154,7 +104,6 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
             name="hierarchical",
             summary="subscriptions and events go up to a root, events down where they match",
             graph=GraphKind.TREE,
-            router=_hierarchical,
             has_parents=True,
             joins=True,
         ),
@@ -162,13 +111,11 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
             name="flooded",
             summary="every broker knows every subscription",
             graph=GraphKind.TREE,
-            router=_flooded,
         ),
         Algorithm(
             name="centralized",
             summary="one broker for all clients",
             graph=GraphKind.ALONE,
-            router=_centralized,
         ),
     )
 }
