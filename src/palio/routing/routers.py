@@ -1,6 +1,4 @@
-"""What makes the router of each algorithm; apart from their names (`algorithms`), which cost nothing
-to list.
-"""
+"""What makes the router of each algorithm, apart from their names, which cost nothing to list."""
 
 from __future__ import annotations
 
