@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from palio.errors import InvalidEvent
 from palio.matching import warming
-from palio.matching.held import ADVANCING, MAX_HELD, MOST_ANCHORS, Held, work_of
+from palio.matching.held import ADVANCING, LAYER, MAX_HELD, MOST_ANCHORS, Held, work_of
 from palio.matching.index import Index
 from palio.matching.reference import Reference
 from palio.matching.subscriptions import Subscription
@@ -111,6 +112,14 @@ def test_the_last_change_of_a_key_counts_and_what_was_held_before_stays() -> Non
     assert first.left(np.array([6, 7, 8, 9])).tolist() == [6, 8, 9]
 
 
+def test_what_is_held_alone_is_told_in_order() -> None:
+    index = Index()
+    keys = [70_000, -5, 3, 1 << 40, -(1 << 33)]
+    for key in keys:
+        index.add(key, parsed("x = 1"))
+    assert index.match_event({"x": 1}).tolist() == sorted(keys)
+
+
 def test_what_is_no_event_is_refused() -> None:
     index = Index()
     index.add(1, parsed("s = 'a'"))
@@ -134,19 +143,51 @@ def test_what_was_tried_often_enough_is_compiled() -> None:
     warming.warm()
     jobs: list[Any] = []
     index = Index(jobs.append)
-    index.add(1, parsed("x < 5"))
+    keys = range(LAYER + 1)
+    for key in keys:
+        index.add(key, parsed("x < 5"))
     for _ in range(ADVANCING):
-        assert index.match_event({"x": 4}).tolist() == [1]
+        assert index.match_event({"x": 4}).tolist() == [*keys]
         assert index._store._state.latest.count == 0
-    assert index.match_event({"x": 4}).tolist() == [1]
-    assert index._store._state.latest.count == 1
+    assert index.match_event({"x": 4}).tolist() == [*keys]
+    assert index._store._state.latest.count == len(keys)
     assert jobs == []
-    index.add(2, parsed("s = 'a'"))
+    index.add(99, parsed("s = 'a'"))
     while not jobs:
-        assert index.match_event({"s": "a"}).tolist() == [2]
-    assert index.match_event({"s": "a"}).tolist() == [2]
+        assert index.match_event({"s": "a"}).tolist() == [99]
+    assert index.match_event({"s": "a"}).tolist() == [99]
     (job,) = jobs
-    assert index._store._state.latest.count == 1
+    assert index._store._state.latest.count == len(keys)
     job()
-    assert index._store._state.latest.count == 2
-    assert index.match_event({"s": "a", "x": 1}).tolist() == [1, 2]
+    assert index._store._state.latest.count == len(keys) + 1
+    assert index.match_event({"s": "a", "x": 1}).tolist() == [*keys, 99]
+
+
+@pytest.mark.parametrize(("filters", "is_held"), [(LAYER - 1, True), (LAYER, True), (11, False)])
+def test_few_filters_that_stand_alone_are_not_compiled_for_single_events(
+    filters: int, is_held: bool
+) -> None:
+    """Not after a batch either, which has them compiled; what is dearer moves to that."""
+    index = Index()
+    for key in range(filters):
+        index.add(key, parsed("x < 5"))
+    for _ in range(3 * ADVANCING):
+        assert len(index.match_event({"x": 4})) == filters
+    assert (index._store._state.latest.count == 0) is is_held
+    assert len(index.match(pa.record_batch({"x": [4, 5]})).keys) == filters
+    assert index.match_event({"x": 4}).tolist() == [*range(filters)]
+    assert (len(index._lone().held) == filters) is is_held
+    index.remove(0)
+    assert index.match_event({"x": 4}).tolist() == [*range(1, filters)]
+
+
+def test_what_batches_have_compiled_is_not_held_beyond_the_limit() -> None:
+    index = Index()
+    for key in range(MAX_HELD):
+        index.add(key, parsed(f"x = {key}"))
+    assert index.match_event({"x": 4}).tolist() == [4]
+    assert index.match(pa.record_batch({"x": [4, 5]})).keys.tolist() == [4, 5]
+    assert len(index._lone().held) == MAX_HELD
+    index.add(MAX_HELD, parsed("x = 4"))
+    assert index.match_event({"x": 4}).tolist() == [4, MAX_HELD]
+    assert len(index._lone().held) == 1

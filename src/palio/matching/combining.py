@@ -50,7 +50,7 @@ def match_event(lone: Lone, event: Mapping[str, Any]) -> Longs:
     found = [layer.match_event(event) for layer in base.layers]
     if len(held):
         found = [held.left(keys) for keys in found]
-        found.append(np.array(held.match(event), np.int64))
+        found.append(np.array(sorted(held.match(event)), np.int64))
     if len(found) == 1:
         return found[0]
     keys = np.concatenate([_NO_LONGS, *found])

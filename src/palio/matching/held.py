@@ -53,6 +53,9 @@ COMPILING: Final = 1_000
 COMPILING_WORK: Final = 15
 """...and a unit of work in it."""
 
+LAYER: Final = 10
+"""Microseconds that the first layer takes for an event, however few its filters are."""
+
 LISTS: Final = (tuple, list, set, frozenset)
 
 
@@ -106,11 +109,16 @@ class Held:
     >>> held = Held().after([(7, Subscription(palio.parse("s = 'a'"), {}, 1)), (8, None)])
     >>> held.match({"s": "a"}), held.left(np.array([7, 8, 9])).tolist()
     ([7], [9])
+
+    `spared` are the microseconds that compiling all of it would cost each event: only what trying
+    takes beyond that is counted, so a few filters that stand alone are never compiled for single
+    events.
     """
 
-    __slots__ = ("_entries", "_keys", "_spent")
+    __slots__ = ("_entries", "_keys", "_spared", "_spent")
 
-    def __init__(self, known: Held | None = None) -> None:
+    def __init__(self, known: Held | None = None, *, spared: int = 0) -> None:
+        self._spared: int = spared if known is None else known._spared
         self._entries: dict[int, _Entry | None] = {} if known is None else known._entries.copy()
         self._keys: dict[Anchor, tuple[int, ...]] = {} if known is None else known._keys.copy()
         self._spent: list[int] = [0] if known is None else known._spent
@@ -150,7 +158,7 @@ class Held:
                 spent += entry.cost
                 if entry.matches(present):
                     found.append(key)
-        self._spent[0] += spent
+        self._spent[0] += max(0, spent - self._spared)
         return found
 
     def destination(self, key: int) -> int:
@@ -163,6 +171,11 @@ class Held:
         """Those of some keys, ascending, that did not change."""
         changed = self._entries.keys() & keys.tolist()
         return np.delete(keys, np.searchsorted(keys, sorted(changed))) if changed else keys
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether this stands alone, and no event has cost more than a layer would."""
+        return self._spared > 0 and not self._spent[0]
 
     def is_spent(self, work: int) -> bool:
         """Whether events cost as much by now as it would have to compile this work."""

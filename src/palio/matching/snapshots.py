@@ -19,7 +19,7 @@ from palio.matching.building import layer_of, merged_layers, tiered
 from palio.matching.change_log import ChangeLog, is_recent
 from palio.matching.compile.terms import Guard, single_templates
 from palio.matching.compiled import CompiledLayer
-from palio.matching.held import Change, Held, work_of
+from palio.matching.held import LAYER, MAX_HELD, Change, Held, work_of
 from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Layer
 from palio.matching.recent import RecentLayer
@@ -105,6 +105,16 @@ class Lone(NamedTuple):
     seen: int
     """The number of changes that are in both."""
 
+    @classmethod
+    def on(cls, base: Snapshot) -> Lone:
+        """A snapshot with nothing held beside it yet."""
+        return cls(base, Held(spared=0 if base.layers else LAYER), base.count)
+
+    def is_to_be_moved(self, base: Snapshot, count: int) -> bool:
+        """Whether so many changes are rather tried with another snapshot that there is."""
+        held = self.held
+        return base is not self.base and (count - self.base.count > MAX_HELD or not held.is_cheap)
+
 
 class State:
     """Compiled layers, and the changes to them since, in order.
@@ -134,7 +144,7 @@ class State:
         """What there is to compile in all changes: their constraints and constants."""
         self.latest = Snapshot(0, layers)
         """The snapshot with most changes that any reader has made."""
-        self._lone = Lone(self.latest, Held(), 0)
+        self._lone = Lone.on(self.latest)
         sizes = [layer.rows for layer in layers]
         self.rows, self.largest = sum(sizes), max(sizes, default=0)
         for key, subscription in changes:
@@ -158,14 +168,16 @@ class State:
         return latest
 
     def lone(self) -> Lone:
-        """The same for single events, without compiling anything."""
+        """The same for single events, without compiling anything. They go on with the snapshot that
+        they have while trying what is held costs less than a layer.
+        """
         base, lone = self.latest, self._lone
         count = len(self.changes)
-        if lone.base is not base:
-            lone = Lone(base, Held(), base.count)
+        if lone.is_to_be_moved(base, count):
+            lone = self._lone = Lone.on(base)
         if lone.seen < count:
             held = lone.held.after(self.changes[lone.seen : count])
-            lone = self._lone = Lone(base, held, count)
+            lone = self._lone = Lone(lone.base, held, count)
         return lone
 
     def _caught_up(
@@ -220,7 +232,7 @@ class State:
         state.changes, state.log, state.work = self.changes[:count], self.log, self.work
         state.most_joined = inf
         state.latest = self.latest if self.latest.count <= count else Snapshot(0, self.layers)
-        state._lone = Lone(state.latest, Held(), state.latest.count)
+        state._lone = Lone.on(state.latest)
         return state
 
 
