@@ -32,6 +32,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "cli/application.py": "cli/test_main.py",
     "cli/commands/": "cli/test_main.py",
     "cli/adv.py": "cli/test_topology.py",
+    "cli/cancel.py": "cli/test_topology.py",
     "cli/connecting.py": "cli/test_pub.py",
     "cli/sub.py": "cli/test_pub.py",
     "cli/retire.py": "cli/test_topology.py",

@@ -17,6 +17,7 @@ caller can decide by type; the details are attributes, so that a program need no
     ├── NotAuthenticated            a token or certificate that proves nothing
     ├── NotPermitted                beyond what the principal was granted
     ├── NotAdvertised               published, where only what was advertised is delivered
+    ├── SubscriptionEnded           a subscription that somebody else has ended
     ├── Unreachable                 no broker answers, or the connection was lost for good
     ├── Unsettled                   a change that some brokers could not be told of
     ├── IllegalMessage              a peer said what it may not say
@@ -48,6 +49,7 @@ __all__ = [
     "NotSupported",
     "PalioError",
     "ParseError",
+    "SubscriptionEnded",
     "Unreachable",
     "UnsafeFile",
     "Unsettled",
@@ -172,6 +174,12 @@ class NotAdvertised(PalioError):
             "broker announces them; advertise before you publish, in the same session or under the "
             "same identity at the same broker"
         )
+
+
+class SubscriptionEnded(PalioError):
+    """A subscription hears nothing more, though who made it has not unsubscribed: another who acts
+    under the same identity has cancelled it.
+    """
 
 
 class Unreachable(PalioError):

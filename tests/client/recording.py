@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from palio.client.upstream import Announced, Told
+from palio.model.filters import Filter
+from palio.model.patterns import Pattern
 
 
 class Recording:
@@ -39,6 +41,10 @@ class Recording:
     def withdraw(self, wanted: Announced, *, forget: bool) -> Told:
         self.told.append(("withdraw", wanted.number, forget))
         return self.answer
+
+    async def cancel(self, what: Filter | Pattern, *, forget: bool) -> int:
+        self.told.append(("cancel", str(what), forget))
+        return 0
 
     def acknowledge(self, number: int, entry: int) -> None:
         self.told.append(("acknowledge", number, entry))

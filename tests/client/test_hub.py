@@ -9,10 +9,11 @@ import palio
 from palio.client.dispatcher import Dispatcher
 from palio.client.hub import Hub
 from palio.client.upstream import Announced, Told
-from palio.errors import Closed, InvalidBinding, NotPermitted
+from palio.errors import Closed, InvalidBinding, NotPermitted, SubscriptionEnded
 from palio.matching.reference import Reference
 from palio.testing import Network
 from tests.client.recording import Recording
+from tests.client.virtual import PATIENCE_S, in_virtual_time
 
 
 @dataclass
@@ -137,6 +138,84 @@ async def test_what_is_no_filter_cancels_nothing() -> None:
         with pytest.raises(InvalidBinding, match="no parameter :low"):
             await bus.cancel("x > 0", low=1)
         assert await bus.cancel("x > 0") == 1
+
+
+@pytest.mark.parametrize("text", ["x > 3", "x > 3 THEN x > 4"])
+async def test_a_new_subscription_replaces_what_it_covers_if_asked(text: str) -> None:
+    async with palio.Bus() as bus, Network() as net:
+        client = await net.connect("b1", identity="ann")
+        other = await net.connect("b1", identity="ann")
+        for hub, elsewhere in ((bus, bus), (client, client), (client, other)):
+            narrow = await elsewhere.subscribe(text.replace("3", "5"))
+            equal = await hub.subscribe(text)
+            beside = await elsewhere.subscribe("y > 3")
+            wide = await hub.subscribe(text, replaces=True)
+            with pytest.raises((Closed, SubscriptionEnded)):
+                await narrow.receive(PATIENCE_S)
+            assert (equal.closed, wide.closed, beside.closed) == (True, False, False)
+            await wide.unsubscribe()  # and brings nothing back
+            assert (narrow.closed, equal.closed) == (True, True)
+
+
+@in_virtual_time
+async def test_what_an_identity_hears_is_cancelled_from_any_connection_of_it() -> None:
+    async with Network() as net:
+        planner, worker = [await net.connect("b1", identity="ann") for _ in range(2)]
+        bob = await net.connect("b1")
+        texts = ("x > 0", "x > 5", "x > 5 THEN y > 5")
+        wide, narrow, pattern = [await worker.subscribe(each) for each in texts]
+        strange = await bob.subscribe("x > 5")
+        own = await planner.subscribe("x > 6")
+        await bob.publish({"x": 9})
+        assert await bob.cancel("x > 1") == 1  # its own
+        assert strange.closed
+        assert await planner.cancel("x > :least", least=3) == 2
+        assert own.closed
+        assert (await narrow.receive())["x"] == 9  # what waited comes first
+        with pytest.raises(SubscriptionEnded, match="cancelled what x > 3 covers"):
+            await narrow.receive()
+        assert (narrow.closed, wide.closed, pattern.closed) == (True, False, False)
+        with pytest.raises(Closed):
+            await narrow.update(least=1)
+        assert await planner.cancel("x > 1 THEN TRUE") == 1
+        with pytest.raises(SubscriptionEnded):
+            await pattern.receive()
+        net.kill("b1")
+        net.restart("b1")
+        assert (await worker.status())["subscriptions"] == 1  # what has ended is not said again
+        await bob.publish({"x": 9})
+        await wide.settled()
+
+
+@in_virtual_time
+async def test_handlers_of_others_are_told_that_they_were_cancelled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Network() as net:
+        planner, worker = [await net.connect("b1", identity="ann") for _ in range(2)]
+        watcher = await worker.attach(Watcher("one"))
+        mine = await planner.attach(Watcher("mine"))
+        assert await planner.cancel("x > 0") == 1  # one's own go on
+        await planner.publish([{"x": 1}, {"x": -1}])
+        await worker.detach(watcher)
+        await planner.detach(mine)
+        assert (watcher.heard, mine.heard) == (-1, 0)
+        assert "rises of Watcher(name='one'" in caplog.text
+        assert "hears nothing more: another client that acts as 'ann'" in caplog.text
+
+
+@in_virtual_time
+async def test_an_update_that_comes_after_a_cancellation_is_told_so() -> None:
+    async with Network() as net:
+        planner, worker = [await net.connect("b1", identity="ann") for _ in range(2)]
+        heard = await worker.subscribe("x > :least", least=5)
+        ended, update = await asyncio.gather(
+            planner.cancel("x > 1"), heard.update(least=6), return_exceptions=True
+        )
+        assert ended == 1
+        assert isinstance(update, Closed)
+        with pytest.raises(SubscriptionEnded):
+            await heard.receive()
 
 
 async def test_the_broker_is_told_of_what_is_cancelled() -> None:

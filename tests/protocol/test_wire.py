@@ -27,10 +27,13 @@ from palio.protocol.limits import (
 )
 from palio.protocol.messages import (
     Bye,
+    Cancel,
     Carry,
     Deliver,
+    Ended,
     Fact,
     Facts,
+    Failure,
     Forward,
     Hello,
     Message,
@@ -82,6 +85,8 @@ MESSAGES: list[Message] = [
     Ping(),
     Withdraw(1, "x > 0"),
     Withdrawn((1, 2)),
+    Cancel(1, "x > 0 THEN y = 1", forget=True),
+    Ended((1, 2), Failure("SubscriptionEnded", "no")),
     Bye("closed", "because"),
     Subscribe(1, 2, "x > :y", {"y": 2**60, "z": b"\xff", "w": [1, 2], "t": ROWS[0]["t"]}),
     Publish(parcel(*ROWS), 7, durable=True),

@@ -33,10 +33,12 @@ from palio.protocol.messages import (
     Answer,
     Ask,
     Bye,
+    Cancel,
     Carry,
     Deliver,
     Done,
     Echo,
+    Ended,
     Fact,
     Facts,
     Failed,
@@ -100,6 +102,7 @@ FROM_CLIENTS: Final[tuple[Message, ...]] = (
     Settle(8),
     Unadvertise(9, 1),
     Withdraw(13, "x > 0"),
+    Cancel(14, "x > 0", forget=True),
     Unsubscribe(10, 2, forget=True),
 )
 
@@ -138,6 +141,7 @@ FROM_SERVERS: Final[tuple[Message, ...]] = (
     Deliver(MANY),
     Gaps((Gap("p", 1, 2, 2),)),
     Withdrawn((1, 2)),
+    Ended((1, 2), Failure("SubscriptionEnded", "no")),
 )
 
 ABOUT_CONNECTIONS: Final[tuple[Message, ...]] = (Ping(), Pong(), Seen(0), Bye("closed"))
@@ -146,7 +150,7 @@ ANSWERED: Final = sum(
     hasattr(each, "id") or isinstance(each, SubscribeAll) for each in FROM_CLIENTS
 )
 
-AS_CLIENT: Final = Hello("client", "mallory", PROTOCOL_VERSION, incarnation="1")
+AS_CLIENT: Final = Hello("client", "mallory", PROTOCOL_VERSION, incarnation="1", identity="ann")
 AS_BROKER: Final = Hello("broker", "evil", PROTOCOL_VERSION)
 
 

@@ -103,7 +103,8 @@ Identity = Annotated[
     typer.Option(
         "--as",
         metavar="NAME",
-        help="Act under this identity: what is advertised under it counts for all who do.",
+        help="Act under this identity: advertisements count for all who do, and each may cancel "
+        "what any of them hears.",
     ),
 ]
 ClientName = Annotated[

@@ -11,8 +11,6 @@ import asyncio
 import random
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from functools import reduce
-from operator import or_
 from typing import Any, Final
 
 from palio.client.answering import answers, finish, log_refusal
@@ -35,6 +33,8 @@ from palio.protocol.client import ClientCore
 from palio.protocol.client_session import ClientSession
 from palio.protocol.messages import (
     Advertise,
+    Answer,
+    Cancel,
     Deliver,
     Hello,
     Replace,
@@ -206,7 +206,7 @@ class BrokerUpstream:
 
     def replace(self, wanted: Announced) -> Told:
         """See `Upstream`."""
-        return self.ask(Replace(0, wanted.number, _text(wanted.what), dict(wanted.values)))
+        return self.ask(Replace(0, wanted.number, str(wanted.what), dict(wanted.values)))
 
     def withdraw(self, wanted: Announced, *, forget: bool) -> Told:
         """See `Upstream`."""
@@ -217,6 +217,14 @@ class BrokerUpstream:
         if forget:
             log_refusal(withdrawn)
         return self._while_connected(withdrawn, request)
+
+    async def cancel(self, what: Filter | Pattern, *, forget: bool) -> int:
+        """See `Upstream`. Who acts under no identity is by itself."""
+        if not self._hello.identity:
+            return 0
+        answer: Answer = await self.ask(Cancel(0, str(what), forget))
+        ended: int = answer.data
+        return ended
 
     def _while_connected(self, change: asyncio.Future[Any], request: Request) -> Told:
         """Done with a change that is in force here, or when the connection breaks: the broker is
@@ -296,7 +304,7 @@ class BrokerUpstream:
             _tell_unknown(each for each in missed if not each.closed)
 
     def withdrawn(self, key: int, error: PalioError) -> None:
-        """The broker refuses a subscription that was in force before: it ends with the error."""
+        """A subscription that was in force is over: it ends with the error."""
         found = self.dispatcher.get(key)
         if found is not None:
             found.end(error)
@@ -372,8 +380,8 @@ def _unanswered(request: Request) -> str:
             return "the change is in force here, and the broker will be told of it"
         case Unsubscribe():
             return "nothing more is heard here, and the broker will be told so"
-        case Withdraw():
-            return "all that it covers may be withdrawn or not; the broker is asked again"
+        case Withdraw() | Cancel():
+            return "what it covers may be over or not; the broker is asked again"
         case Advertise() | Unadvertise():
             return "the broker may or may not know; it will be told that nothing is advertised"
         case Retire():
@@ -383,11 +391,6 @@ def _unanswered(request: Request) -> str:
 
 def _description(wanted: Announced, text: str = "") -> Subscribe:
     """A subscription as it is now, as its broker must know it."""
-    text = text or _text(wanted.what)
+    text = text or str(wanted.what)
     values = wanted.values and dict(wanted.values)
     return Subscribe(0, wanted.number, text, values, wanted.durable, wanted.lease_s)
-
-
-def _text(what: Filter | Pattern) -> str:
-    """What a broker is asked for: for a pattern whatever any of its steps wants."""
-    return str(what if isinstance(what, Filter) else reduce(or_, what.steps))

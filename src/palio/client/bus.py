@@ -78,13 +78,15 @@ class Bus(Hub[LocalUpstream]):
         *,
         capacity: int = DEFAULT_CAPACITY,
         on_gap: Callable[[Gap], None] | None = None,
+        replaces: bool = False,
         **parameters: Any,
     ) -> Subscription:
         """Hear what matches from now on.
 
         Parameters are given by name (`limit=10.0`), in a mapping (`{"limit": 10.0}`), or both: the
         mapping takes those with the name of an option. `capacity` bounds the events that wait; what
-        a slow consumer loses is told to `on_gap`.
+        a slow consumer loses is told to `on_gap`. `replaces` ends all others that it covers, as
+        `cancel` does.
         """
         what = understood(filter)
         for name in sorted((_DURABLE_OPTIONS - what.variables) & parameters.keys()):
@@ -93,8 +95,8 @@ class Bus(Hub[LocalUpstream]):
             raise InvalidInput(f"reorder_s= is for brokers: {_IN_ORDER}")
         given = given_values(values, parameters)
         options = SubscriptionOptions(on_gap)
-        registration, _ = self._announced(what, given, capacity, options)
-        return self._handle(registration)
+        registration, told = self._announced(what, given, capacity, options)
+        return await self._in_force(registration, told, replaces=replaces)
 
     async def publish(
         self, events: Publishable, *, publisher: str = "bus", durable: bool = False

@@ -79,7 +79,8 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     Of several URLs the first that answers is taken, and the others in turn when it no longer does.
     `name` is whom durable subscriptions belong to, unless a token or certificate says who this is;
     without one it is that of `identity`, or drawn. All who act under one `identity` at a broker
-    share what they advertise; with a token it is its principal's own name. `timeout` is how many
+    share what they advertise, and each may cancel what any of them hears; with a token it is its
+    principal's own name. `timeout` is how many
     seconds each request waits for its answer before it raises `Unreachable` (None: for ever).
     `reorder_s` is how many seconds patterns wait for events that were overtaken on their way (0:
     they go by the order of arrival; None: it is found out). `dial` opens connections in some way of
@@ -304,7 +305,7 @@ class Client(Hub[BrokerUpstream]):
 
     # --- hearing ---
 
-    async def subscribe(
+    async def subscribe(  # noqa: PLR0913  # each is an option that applications give by name
         self,
         filter: str | Filter | Pattern,
         values: Bindings | None = None,
@@ -315,6 +316,7 @@ class Client(Hub[BrokerUpstream]):
         lease_s: float = 0.0,
         acknowledge: Literal["automatic", "explicit"] = "automatic",
         reorder_s: float | None = None,
+        replaces: bool = False,
         **parameters: Any,
     ) -> Subscription:
         """Hear what matches from now on; return when it is in force at this broker.
@@ -329,6 +331,8 @@ class Client(Hub[BrokerUpstream]):
         `reorder_s` is how long a pattern waits for events that were overtaken on their way, if not
         as long as `connect` says or as it finds out. What comes later still is counted in `late`
         and told as `Late`.
+
+        `replaces` ends all others that it covers once it is in force, as `cancel` does.
         """
         given, what = given_values(values, parameters), understood(filter)
         wait_s = self._reorder_s if reorder_s is None else check_reorder(reorder_s)
@@ -345,15 +349,9 @@ class Client(Hub[BrokerUpstream]):
             option = "lease_s" if lease_s else "acknowledge"
             raise InvalidInput(f"{option}= is for durable subscriptions; give durable= a name")
         options = SubscriptionOptions(on_gap, wait_s, durable, lease_s, acknowledge == "automatic")
-        text = filter if isinstance(filter, str) and isinstance(what, Filter) else ""
+        text = filter if isinstance(filter, str) else ""
         registration, told = self._announced(what, given, capacity, options, text)
-        try:
-            if told is not None:
-                await told
-        except BaseException:
-            registration.abandon()
-            raise
-        return self._handle(registration)
+        return await self._in_force(registration, told, replaces=replaces)
 
     def _check_durable(self, durable: str) -> None:
         check_name(durable, "a durable subscription")

@@ -19,9 +19,8 @@ from palio.client.upstream import Told, Upstream
 from palio.errors import Closed, InvalidInput
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
-from palio.model.relations import covers
 from palio.model.values import Bindings
-from palio.routing.patterns.standing import covers_pattern
+from palio.routing.patterns.standing import covers_subscription
 
 __all__ = ["Hub"]
 
@@ -65,8 +64,20 @@ class Hub(Generic[AnyUpstream]):
             registration.abandon()
             raise
 
-    def _handle(self, registration: Registration) -> Subscription:
-        """What the application has of a subscription."""
+    async def _in_force(
+        self, registration: Registration, told: Told, *, replaces: bool
+    ) -> Subscription:
+        """What the application has of a new subscription, once it is in force, and for `replaces`
+        the others that it covers are over.
+        """
+        try:
+            if told is not None:
+                await told
+            if replaces:
+                await self._end_covered(registration.bound, but=registration)
+        except BaseException:
+            registration.abandon()
+            raise
         return Subscription(registration, self._upstream, self._home)
 
     async def cancel(
@@ -82,25 +93,32 @@ class Hub(Generic[AnyUpstream]):
         waits for them is discarded; `forget` ends durable ones for good.
 
         A pattern ends patterns of as many steps, each covered by its own. Handlers of subscribers
-        go on (`detach`).
+        go on (`detach`). Under an identity it ends what others who act under it hear at the broker,
+        too, handlers among it: they have what waits and then `SubscriptionEnded`.
         """
         self._check_open()
         what, given = understood(filter), given_values(values, parameters)
         check_values(what, given)
-        wide = what.bind(given)
+        return await self._end_covered(what.bind(given), forget=forget)
+
+    async def _end_covered(
+        self, wide: Filter | Pattern, *, forget: bool = False, but: Registration | None = None
+    ) -> int:
         attached = self._attached.values()
         handled = {each.number for subscriber in attached for each in subscriber.registrations}
         over = [
             each
             for each in self._dispatcher
-            if each.number not in handled and _covers(wide, each.bound)
+            if each.number not in handled
+            and each is not but
+            and covers_subscription(wide, each.bound)
         ]
         told = []
         for each in over:
             told.append(each.leave(forget=forget))
             each.queue.discard(each)
         await _all_told(told)
-        return len(over)
+        return len(over) + await self._upstream.cancel(wide, forget=forget)
 
     async def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
         """Subscribe every `@on` handler of a subscriber, and run them as events come."""
@@ -171,12 +189,6 @@ class Hub(Generic[AnyUpstream]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} with {len(self._dispatcher)} subscriptions>"
-
-
-def _covers(wide: Filter | Pattern, narrow: Filter | Pattern) -> bool:
-    if isinstance(wide, Pattern):
-        return isinstance(narrow, Pattern) and covers_pattern(wide, narrow)
-    return isinstance(narrow, Filter) and covers(wide, narrow)
 
 
 async def _all_told(announced: Iterable[Told]) -> None:

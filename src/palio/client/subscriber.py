@@ -124,8 +124,9 @@ class Subscriber:
     def refused(self, handler: str, error: PalioError) -> None:
         """Called when a handler will hear nothing more, for its subscription was ended; logs it.
 
-        A broker may refuse one that it took before, when the session with it is made anew. The
-        other handlers go on. Override to do otherwise.
+        A broker may refuse one that it took before, when the session with it is made anew, or
+        another client of the same identity has cancelled it. The other handlers go on. Override to
+        do otherwise.
         """
         logger.error("%s of %r hears nothing more: %s", handler, self, error)
 

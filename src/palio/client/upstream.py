@@ -55,6 +55,9 @@ class Upstream(Protocol):
     def withdraw(self, wanted: Announced, /, *, forget: bool) -> Told:
         """It hears nothing more. `forget`: nor is anything to be kept for its name."""
 
+    async def cancel(self, what: Filter | Pattern, /, *, forget: bool) -> int:
+        """End what others who act under the same identity hear and this covers; how many."""
+
     def acknowledge(self, number: int, entry: int, /) -> None:
         """A durable subscription has dealt with everything up to an entry."""
 
@@ -90,6 +93,11 @@ class LocalUpstream:
         """See `Upstream`."""
         del forget
         return None
+
+    async def cancel(self, _what: Filter | Pattern, *, forget: bool) -> int:
+        """See `Upstream`: a bus is by itself."""
+        del forget
+        return 0
 
     def acknowledge(self, _number: int, _entry: int) -> None:
         """See `Upstream`."""

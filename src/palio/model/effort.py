@@ -37,10 +37,17 @@ class Effort:
     >>> effort = Effort(3)
     >>> effort.spend(2), effort.spend(2), effort.is_spent
     (True, False, True)
+    >>> effort.spent
+    4
     """
 
     def __init__(self, left: float = MAX_COMPARISONS) -> None:
-        self._left = left
+        self._given = self._left = left
+
+    @property
+    def spent(self) -> float:
+        """What has been taken."""
+        return self._given - self._left
 
     @property
     def is_spent(self) -> bool:

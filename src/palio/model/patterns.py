@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import reduce
 from heapq import heappop, heappush
 from itertools import takewhile
+from operator import or_
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -69,6 +71,16 @@ class Pattern(msgspec.Struct, frozen=True, cache_hash=True):
     def variables(self) -> frozenset[str]:
         """Names of the variables of all steps."""
         return frozenset[str]().union(*(step.variables for step in self.steps))
+
+    @property
+    def any_step(self) -> Filter:
+        """What any of its steps wants.
+
+        >>> import palio
+        >>> print(palio.parse_pattern("a = 1 THEN b = 2").any_step)
+        a = 1 OR b = 2
+        """
+        return reduce(or_, self.steps)
 
     def bind(self, values: Bindings) -> Pattern:
         """With its variables replaced by constants."""

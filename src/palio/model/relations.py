@@ -32,8 +32,12 @@ def covers(
     specific: Filter,
     general_values: Bindings | None = None,
     specific_values: Bindings | None = None,
+    *,
+    effort: Effort | None = None,
 ) -> bool:
     """Whether every event that matches `specific` certainly matches `general`.
+
+    Several questions may share an `effort`; when it is spent, the answer is no.
 
     >>> import palio
     >>> palio.covers(palio.parse("price < 10"), palio.parse("price < 5 AND symbol = 'IBM'"))
@@ -43,7 +47,7 @@ def covers(
     specific = checked_filter(specific).bind(specific_values or NO_VALUES)
     if general == specific:
         return True
-    effort = Effort()
+    effort = effort or Effort()
     unmet = [
         each
         for each in specific.conjunctions

@@ -25,6 +25,13 @@ against all of them, and each that is withdrawn by what covers it is looked for 
 MAX_WITHDRAW_COMPARISONS: Final = 8 * MAX_COMPARISONS
 """What it may cost to find out which of these a `Withdraw` covers: 35 ms at the worst."""
 
+CANCEL_SLICE: Final = MAX_COMPARISONS
+"""Comparisons after which a `Cancel` lets others have their turn: 256 plain subscriptions, 2 to 7
+ms, or a few of the costliest."""
+
+MAX_CANCELS: Final = 16
+"""`Cancel` of one session that are under way: each has a list of what it has yet to look at."""
+
 MAX_SESSIONS: Final = 100_000
 """Sessions of one broker, connected or waiting to be resumed."""
 

@@ -13,6 +13,7 @@ from palio.errors import DamagedFrame, IllegalMessage, LimitExceeded, NotAuthent
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.node.authority import Authority, OpenAuthority
+from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import Close, Effect, Moment, Send, Store
 from palio.node.greetings import Greetings
@@ -104,14 +105,20 @@ class Node:
             new_id or numbered_ids("session"),
             matcher,
         )
-        self._requests = RequestHandler(self._core)
+        self._cancelling = Cancelling(self._core)
+        self._requests = RequestHandler(self._core, self._cancelling)
         self._publishing = Publishing(self._core)
         self._questions = Questions(self._core, self._publishing)
         self._links = Links(self._core)
         self._peers = Peers(self._core, self._links, self._questions)
         self._greetings = Greetings(self._core, self._links, self._peers, self._questions)
         later = self._core.durability.registry.later
-        self._unfinished = (self._peers.leaving, self._core.telling.waiting, later.waiting)
+        self._unfinished = (
+            self._peers.leaving,
+            self._core.telling.waiting,
+            later.waiting,
+            self._cancelling.unfinished,
+        )
         """That of which every `tick` does a piece."""
         self._is_draining = False
         self._round: Iterator[int] | None = None
@@ -220,6 +227,7 @@ class Node:
             self._peers.let_go()
             core.telling.go_on()
             core.durability.registry.go_on(at)
+            self._cancelling.go_on()
         if is_due and at.now < self._round_at:
             self.wake_at = at.now if self._round else self._round_at
             return self._effects()

@@ -21,10 +21,12 @@ from palio.errors import (
     NotSupported,
     PalioError,
 )
-from palio.language.parsing import parse_advertisement, parse_filter
+from palio.language.parsing import parse, parse_advertisement
 from palio.model.filters import Filter
+from palio.model.patterns import Pattern
 from palio.model.values import NO_VALUES, Bindings
 from palio.node.authority import check_advertisement, narrow
+from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import Operation
 from palio.node.sessions import Durable, Session, Subscription
@@ -34,6 +36,7 @@ from palio.protocol.limits import TOGETHER_CHARS
 from palio.protocol.messages import (
     Acknowledge,
     Advertise,
+    Cancel,
     Done,
     Failed,
     Failure,
@@ -60,13 +63,21 @@ from palio.routing.protocol import Peer
 __all__ = ["ClientRequest", "RequestHandler"]
 
 AnsweredRequest = (
-    Subscribe | Replace | Update | Unsubscribe | Advertise | Unadvertise | Withdraw | Retire
+    Subscribe
+    | Replace
+    | Update
+    | Unsubscribe
+    | Advertise
+    | Unadvertise
+    | Withdraw
+    | Cancel
+    | Retire
 )
 ClientRequest = AnsweredRequest | SubscribeAll | Settle | Acknowledge
 
 
-_Heard: TypeAlias = tuple[Filter, Bindings]
-"""A filter and the values of its parameters."""
+_Narrowed: TypeAlias = tuple[Filter, Bindings]
+"""A filter, narrowed by grants, and the values of its parameters."""
 
 
 class _PendingSubscribe(NamedTuple):
@@ -87,13 +98,13 @@ class _PendingUpdate(NamedTuple):
     id: int
     key: int
     known: Subscription
-    before: _Heard
+    before: tuple[Filter | Pattern, Bindings]
     """What the session had asked for."""
     durable: Durable
-    was: _Heard
-    """What that was, narrowed by grants."""
-    given: _Heard
-    """What it is now, narrowed by grants."""
+    was: _Narrowed
+    """What that was."""
+    given: _Narrowed
+    """What it is now."""
 
 
 _ADVERTISED: Final = ", ".join(each.name for each in ALGORITHMS.values() if each.is_advertised)
@@ -107,8 +118,9 @@ _NO_ADVERTISEMENTS: Final = (
 class RequestHandler:
     """Requests of clients."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, cancelling: Cancelling) -> None:
         self._core = core
+        self._cancelling = cancelling
 
     def serve(self, session: Session, request: ClientRequest) -> None:
         """Put a request in force and answer it."""
@@ -132,12 +144,16 @@ class RequestHandler:
 
     @staticmethod
     def _is_answered_later(session: Session, request: AnsweredRequest) -> bool:
-        """Whether it is about a durable subscription, and in force once it is on the disk."""
+        """Whether it takes several turns, or is in force once a durable subscription is on the
+        disk.
+        """
         match request:
             case Subscribe():
                 return bool(request.durable)
             case Replace() | Update():
                 return bool(session.subscriptions[request.key].durable)
+            case Cancel():
+                return True
             case _:
                 return False
 
@@ -146,17 +162,19 @@ class RequestHandler:
             case Subscribe():
                 self._subscribe(session, (request,))
             case Replace(id, key, text, values):
-                self._update(session, id, key, parse_filter(text), values)
+                self._update(session, id, key, parse(text), values)
             case Update(id, key, values):
                 known = self._known(session, key)
-                unknown = sorted(set(values) - known.filter.variables)
+                unknown = sorted(set(values) - known.what.variables)
                 if unknown:
                     raise InvalidBinding(
                         f"the filter of key {key} has no parameter :{unknown[0]}", name=unknown[0]
                     )
-                self._update(session, id, key, known.filter, {**known.values, **values})
+                self._update(session, id, key, known.what, {**known.values, **values})
             case Unsubscribe(_, key, forget):
-                self._unsubscribe(session, key, forget=forget)
+                self._cancelling.end(session, (key,), forget=forget)
+            case Cancel():
+                self._cancelling.cancel(session, request)
             case Advertise(_, key, text):
                 offer = parse_advertisement(text)
                 check_advertisement(offer, session.principal)
@@ -225,19 +243,18 @@ class RequestHandler:
             key = request.key
             if key in session.subscriptions or key in heard:
                 raise IllegalMessage(session.peer, f"key {key} is in use; replace its filter")
-            filter = parse_filter(request.filter)
-            narrowed = narrow(filter, request.values, session.principal)
+            asked = Subscription(parse(request.filter), request.values or NO_VALUES)
+            narrowed = narrow(asked.filter, asked.values, session.principal)
             if request.durable:  # which comes alone
-                self._subscribe_durable(session, request, filter, narrowed)
+                self._subscribe_durable(session, request, asked.what, narrowed)
                 return
-            values = request.values or NO_VALUES
-            told.append(routing.Subscribe(key, narrowed, values))
-            heard[key] = Subscription(filter, values)
+            told.append(routing.Subscribe(key, narrowed, asked.values))
+            heard[key] = asked
         self._tell_router(session.peer, *told)
         session.subscriptions.update(heard)
 
     def _subscribe_durable(
-        self, session: Session, request: Subscribe, filter: Filter, narrowed: Filter
+        self, session: Session, request: Subscribe, what: Filter | Pattern, narrowed: Filter
     ) -> None:
         """Make or take up a durable subscription; answered when it is on the disk."""
         core = self._core
@@ -258,7 +275,7 @@ class RequestHandler:
         core.route(core.router.attach(durable.peer))
         self._tell_router(durable.peer, routing.Subscribe(0, narrowed, dict(request.values)))
         session.subscriptions[request.key] = Subscription(
-            filter, dict(request.values), durable=subject
+            what, dict(request.values), durable=subject
         )
 
         pending = _PendingSubscribe(session, request, durable, known is None, had_ended)
@@ -290,28 +307,30 @@ class RequestHandler:
         return self._core.durability.put(subject, filter, values, lease_s, wall_us, visit)
 
     def _update(
-        self, session: Session, id: int, key: int, filter: Filter, values: Bindings
+        self, session: Session, id: int, key: int, what: Filter | Pattern, values: Bindings
     ) -> None:
         """Another filter or other values under the same key; all of it or nothing."""
         known = self._known(session, key)
-        own = {name: value for name, value in values.items() if name in filter.variables}
+        own = {name: value for name, value in values.items() if name in what.variables}
+        filter = Subscription(what, own).filter
         narrowed = narrow(filter, own, session.principal)
         known.version += 1
-        if filter == known.filter and filter.variables:
-            update: routing.Request = routing.Update(key, own, known.version)
+        if what == known.what and filter.variables:
+            routed = {name: own[name] for name in filter.variables}
+            update: routing.Request = routing.Update(key, routed, known.version)
         else:
             update = routing.Subscribe(key, narrowed, own)
             known.version = 0
         if known.durable:
             self._update_durable(session, id, key, narrowed, own)
             if isinstance(update, routing.Update):
-                update = routing.Update(0, own, known.version)
+                update = routing.Update(0, update.values, known.version)
             else:
                 update = routing.Subscribe(0, narrowed, own)
             self._tell_router(self._core.durability.here[known.durable].peer, update)
         else:
             self._tell_router(session.peer, update)
-        known.filter, known.values = filter, own
+        known.what, known.values = what, own
 
     def _update_durable(
         self, session: Session, id: int, key: int, narrowed: Filter, values: Bindings
@@ -319,7 +338,7 @@ class RequestHandler:
         """Write a change; answered when it is on the disk, undone if it cannot be written."""
         core = self._core
         known = session.subscriptions[key]
-        subject, before = known.durable, (known.filter, known.values)
+        subject, before = known.durable, (known.what, known.values)
         durable = core.durability.here[subject]
         was = (durable.filter, durable.values)
         _, operations = self._put(subject, durable.visit, narrowed, values, durable.lease_s)
@@ -343,29 +362,17 @@ class RequestHandler:
         is_ours = session.subscriptions.get(pending.key) is known and durable.session is session
         narrowed, values = pending.given
         if is_ours and durable.filter is narrowed and durable.values == values:
-            known.filter, known.values = pending.before
+            known.what, known.values = pending.before
             was = pending.was
             _, operations = self._put(durable.subject, durable.visit, *was, durable.lease_s)
             core.append(operations)
             self._tell_router(durable.peer, routing.Subscribe(0, *was))
             known.version = 0
 
-    def _unsubscribe(self, session: Session, key: int, *, forget: bool) -> None:
-        known = session.subscriptions.pop(key, None)
-        if known is None:
-            return
-        if not known.durable:
-            self._tell_router(session.peer, routing.Unsubscribe(key))
-            return
-        core = self._core
-        core.release(core.durability.here[known.durable])
-        if forget:
-            core.append(core.durability.drop(known.durable))
-
     def _known(self, session: Session, key: int) -> Subscription:
         known = session.subscriptions.get(key)
         if known is None:
-            raise IllegalMessage(session.peer, f"key {key} is not subscribed")
+            raise Closed(f"there is no subscription with key {key}, or none any longer")
         return known
 
     def _acknowledge(self, session: Session, request: Acknowledge) -> None:

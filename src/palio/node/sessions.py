@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from palio.model.filters import Filter
+from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
@@ -206,12 +207,18 @@ class PeerSession:
 
 
 class Subscription(msgspec.Struct):
-    """What a session hears under one key; `filter` is what was asked for, before grants."""
+    """What a session hears under one key; `what` was asked for, before grants."""
 
-    filter: Filter
+    what: Filter | Pattern
     values: Bindings
     version: int = 0
     durable: str = ""
+
+    @property
+    def filter(self) -> Filter:
+        """What brokers look for: of a pattern what any of its steps wants."""
+        what = self.what
+        return what if isinstance(what, Filter) else what.any_step
 
 
 class Session(PeerSession):

@@ -30,6 +30,7 @@ from palio.protocol.messages import (
     Answer,
     Deliver,
     Done,
+    Ended,
     Failed,
     Gap,
     Gaps,
@@ -80,7 +81,9 @@ class Application(Protocol):
         """A session began; what is published while there is none is not known."""
 
     def withdrawn(self, key: int, error: PalioError) -> None:
-        """The broker refuses a subscription that was in force before."""
+        """A subscription that was in force is over: the broker refuses it, or another client of the
+        same identity has cancelled it.
+        """
 
     def flow(self) -> None:
         """There may be room to publish more."""
@@ -132,6 +135,7 @@ class ClientCore:
             Answer: self._answered,
             Gaps: self._lost_events,
             Withdrawn: self._withdrawn,
+            Ended: self._ended,
         }
 
     def _send(self, message: Message) -> None:
@@ -361,6 +365,17 @@ class ClientCore:
             for key in message.keys:
                 self._advertised.pop(key, None)
 
+    def _ended(self, session: ClientSession, message: Ended) -> None:
+        if session is self.session:
+            for key in message.keys:
+                self._end_subscription(key, error_of(message.failure))
+
+    def _end_subscription(self, key: int, error: PalioError) -> None:
+        if key in self._subscribed:
+            del self._subscribed[key]
+            self.unconfirmed.pop(key, None)
+            self._application.withdrawn(key, error)
+
     # --- a renewed session ---
 
     def _declare(self) -> None:
@@ -402,6 +417,5 @@ class ClientCore:
 
     def _declared(self, key: int, outcome: Outcome) -> None:
         """End a subscription that the broker refuses although it was in force before."""
-        if isinstance(outcome, Failed) and key in self._subscribed:
-            del self._subscribed[key]
-            self._application.withdrawn(key, error_of(outcome.failure))
+        if isinstance(outcome, Failed):
+            self._end_subscription(key, error_of(outcome.failure))

@@ -31,11 +31,13 @@ __all__ = [
     "Answer",
     "Ask",
     "Bye",
+    "Cancel",
     "Carry",
     "Challenge",
     "Deliver",
     "Done",
     "Echo",
+    "Ended",
     "EventMessage",
     "Fact",
     "Facts",
@@ -174,7 +176,8 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Hear what matches. `durable` names a subscription that outlives its session.
+    """Hear what matches, or what any step of a pattern wants. `durable` names a subscription that
+    outlives its session.
 
     Its values are plain and lead nowhere: the garbage collector need not visit it.
     """
@@ -241,6 +244,18 @@ class Withdraw(msgspec.Struct, frozen=True, tag=True):
 
     id: Number
     filter: str
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """End what the other sessions of the identity hear and `filter` covers, a filter or a pattern.
+
+    Answered by `Answer`: how many subscriptions that were.
+    """
+
+    id: Number
+    filter: str
+    forget: bool = False
+    """Whether durable ones end for good; else they wait for their owners."""
 
 
 class Settle(msgspec.Struct, frozen=True, tag=True):
@@ -369,6 +384,13 @@ class Withdrawn(msgspec.Struct, frozen=True, tag=True):
     """What this session has announced under these keys was withdrawn by a `Withdraw`."""
 
     keys: tuple[Number, ...]
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """The subscriptions of this session under these keys are over, and why."""
+
+    keys: tuple[Number, ...]
+    failure: Failure
 
 
 # --- between brokers ---
@@ -510,6 +532,7 @@ Message: TypeAlias = (
     | Advertise
     | Unadvertise
     | Withdraw
+    | Cancel
     | Settle
     | Publish
     | Acknowledge
@@ -523,6 +546,7 @@ Message: TypeAlias = (
     | Deliver
     | Gaps
     | Withdrawn
+    | Ended
     | Route
     | Forward
     | Carry

@@ -13,6 +13,7 @@ from palio.protocol.messages import (
     Advertise,
     Answer,
     Ask,
+    Cancel,
     Done,
     Failed,
     Replace,
@@ -35,6 +36,7 @@ Request: TypeAlias = (
     | Advertise
     | Unadvertise
     | Withdraw
+    | Cancel
     | Settle
     | Ask
     | Retire

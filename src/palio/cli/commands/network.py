@@ -87,6 +87,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
             "and then as it finds out, unless given.",
         ),
     ] = None,
+    identity: Identity = "",
     name: ClientName = "",
     token_file: TokenFile = None,
     ca: Authorities = None,
@@ -98,7 +99,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     """
     from palio.cli.sub import sub
 
-    door = _door(at, token_file, ca, name)
+    door = _door(at, token_file, ca, name, identity)
     return sub(
         filter,
         door,
@@ -132,6 +133,29 @@ def adv(  # typer makes an option of each
 
     door = _door(at, token_file, ca, name, identity)
     return adv(filter, door, param or [], withdraw=withdraw)
+
+
+@app.command()
+def cancel(  # typer makes an option of each
+    filter: FilterText,
+    identity: Annotated[
+        str, typer.Option("--as", metavar="NAME", help="Whose subscriptions.", show_default=False)
+    ],
+    at: Broker = None,
+    param: Parameters = None,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="End durable ones for good; else they wait.")
+    ] = False,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+) -> int:
+    """End all that those who act under an identity hear at a broker, as far as a filter covers it.
+
+    A pattern ends patterns of as many steps, each covered by its own.
+    """
+    from palio.cli.cancel import cancel
+
+    return cancel(filter, _door(at, token_file, ca, "", identity), param or [], forget=forget)
 
 
 @app.command()

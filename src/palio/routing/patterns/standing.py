@@ -25,12 +25,15 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+from palio.model.effort import Effort
+from palio.model.filters import Filter
 from palio.model.patterns import Pattern, Place
+from palio.model.relations import covers
 from palio.routing.patterns.assembly import Assembly
 from palio.routing.poset import SUBSCRIPTIONS
 from palio.routing.protocol import Peer
 
-__all__ = ["AssemblyPlace", "PatternSubscription", "covers_pattern"]
+__all__ = ["AssemblyPlace", "PatternSubscription", "covers_pattern", "covers_subscription"]
 
 
 class AssemblyPlace(Enum):
@@ -79,11 +82,38 @@ def covers_pattern(general: Pattern, specific: Pattern) -> bool:
     >>> covers_pattern(palio.parse("a > 1 THEN b > 1"), palio.parse("a > 1 THEN b > 5 WITHIN 1s"))
     True
     """
-    if len(general.steps) != len(specific.steps):
-        return False
-    if general.within is not None and (specific.within is None or specific.within > general.within):
-        return False
-    return all(
+    return _are_alike(general, specific) and all(
         wide == narrow or SUBSCRIPTIONS(wide, narrow)
         for wide, narrow in zip(general.steps, specific.steps, strict=True)
+    )
+
+
+def _are_alike(general: Pattern, specific: Pattern) -> bool:
+    """Whether they are of one length, and the general one gives its events time enough."""
+    if len(general.steps) != len(specific.steps):
+        return False
+    within = specific.within
+    return general.within is None or (within is not None and within <= general.within)
+
+
+def covers_subscription(
+    general: Filter | Pattern, specific: Filter | Pattern, effort: Effort | None = None
+) -> bool:
+    """Whether a filter covers another one, or a pattern another of the same length; neither of them
+    one of the other kind. Asked once, so nothing is remembered of it.
+
+    >>> import palio
+    >>> covers_subscription(palio.parse("a > 1"), palio.parse("a > 5 THEN a > 9"))
+    False
+    """
+    effort = effort or Effort()
+    if isinstance(general, Filter):
+        return isinstance(specific, Filter) and covers(general, specific, effort=effort)
+    return (
+        isinstance(specific, Pattern)
+        and _are_alike(general, specific)
+        and all(
+            covers(wide, narrow, effort=effort)
+            for wide, narrow in zip(general.steps, specific.steps, strict=True)
+        )
     )

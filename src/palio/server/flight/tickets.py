@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from palio.errors import InvalidInput, LimitExceeded
 from palio.language.bounded_json import check_parts, read_json
+from palio.language.parsing import parse_filter
 from palio.model.events import PUBLISHER, SEQ, SYSTEM_PREFIX, TIME, is_system_name, rows
 from palio.model.limits import MAX_ATTRIBUTES
 from palio.server.limits import MAX_TICKET_BYTES
@@ -65,6 +66,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f"column {name!r:.60} of type {kind!r:.40}: types are {', '.join(_TYPES)}, "
                     f"and names that begin with {SYSTEM_PREFIX} belong to the system"
                 )
+        parse_filter(ticket.filter)  # a pattern is assembled by who asks for its steps
         return ticket
 
     @property
