@@ -24,7 +24,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "node/settings.py": "server/test_settings.py",
     "protocol/limits.py": "protocol/test_wire.py",
     "routing/messages.py": "protocol/test_wire.py",
-    "routing/proxies/messages.py": "routing/proxies/test_router.py",
     "server/limits.py": "server/test_run.py",
     "server/http/schemas.py": "server/http/test_openapi.py",
     "matching/protocol.py": ENGINES,

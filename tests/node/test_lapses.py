@@ -33,6 +33,7 @@ from palio.routing.flooded import Flooded
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Router
+from palio.routing.proxies import Proxies
 from palio.simulation.disks import Disk
 from palio.simulation.member import Member
 from palio.simulation.randomness import Randomness
@@ -299,11 +300,12 @@ def _lapses(world: World, broker: str) -> list[Fact]:
     return [each for each in facts if each.subject == LAPSE]
 
 
-def test_a_hierarchy_is_told_above_and_below() -> None:
+@pytest.mark.parametrize("router", [Hierarchical, Proxies])
+def test_a_hierarchy_is_told_above_and_below(router: Callable[[str], Router]) -> None:
     world = World(settings=QUICK)
-    world.add_broker("root", Hierarchical)
-    world.add_broker("middle", Hierarchical, "root")
-    world.add_broker("leaf", Hierarchical, "middle")
+    world.add_broker("root", router)
+    world.add_broker("middle", router, "root")
+    world.add_broker("leaf", router, "middle")
     world.connect("middle", "root")
     world.connect("leaf", "middle")
     world.run(1.0)

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
+import numpy as np
 from msgspec import structs
 
+from palio.matching.protocol import RowMask
+from palio.model.parcels import Parcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.flooded import Flooded
@@ -19,6 +22,7 @@ from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Batch, Flood, LinkState, Subscribe
 from palio.routing.peer_requests import Ledger
 from palio.routing.poset import SUBSCRIPTIONS
+from palio.routing.proxies import Proxies
 from palio.routing.source_trees import SourceTrees
 from palio.simulation.network import RouterFactory
 from tests import mutations
@@ -300,6 +304,16 @@ def _summary_of_before(right: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
+def _nothing_is_sporadic(_: Callable[..., Any]) -> Callable[..., Any]:
+    """What nobody offered goes only where it is known to be wanted."""
+
+    def wrong(self: Proxies, parcel: Parcel) -> RowMask:
+        del self
+        return np.zeros(len(parcel), np.bool_)
+
+    return wrong
+
+
 MUTATIONS: Final = [
     Mutation("skip a forward", Ledger, "outgoing", _skip_every_third_forward),
     Mutation("drop NST", Forwarding, "_eligible", _no_nst),
@@ -316,6 +330,7 @@ MUTATIONS: Final = [
     Mutation("send events back", ForwardingRouter, "route", _echo_events),
     Mutation("tell a new neighbour nothing", ForwardingRouter, "attach", _no_fresh_state, General),
     Mutation("up only if wanted", Hierarchical, "route", _master_only_if_wanted, Hierarchical),
+    Mutation("all is expected", Proxies, "_sporadic", _nothing_is_sporadic, Proxies),
     Mutation("no look at new offers", Advertised, "_applied", _no_overlap_recheck, Advertised),
     Mutation("unadvertised events", Advertised, "route", _unadvertised_events_pass, Advertised),
     Mutation("no window of numbers", General, "route", _no_seen_window, General),

@@ -21,6 +21,7 @@ from palio.routing.advertised import Advertised
 from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.general import General
 from palio.routing.messages import Flood, Subscribe
+from palio.routing.proxies import Proxies
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import (
     Client,
@@ -164,6 +165,7 @@ class Storm:
             isinstance(each, Advertised) or isinstance(getattr(each, "inner", None), Advertised)
             for each in self.network.routers.values()
         )
+        self.offers = self.advertised or routing is Proxies
         self.reference = Reference()
         self.faults: list[Callable[[], None]] = []
         self.graph = graph
@@ -306,7 +308,7 @@ class Storm:
             client = self.random.choice(self.clients)
             acts = [self.subscribe, self.unsubscribe, self.publish, self.publish]
             acts += [self.subscribe, self.update] if self.parameters else [self.subscribe]
-            if self.advertised:
+            if self.offers:
                 acts += [self.advertise, self.advertise]
             self.random.choice(acts)(client)
 
@@ -365,7 +367,7 @@ class Storm:
             broker = router.inner if isinstance(router, General) else router
             if isinstance(broker, ForwardingRouter):
                 broker.subscriptions.table.check()
-            if isinstance(broker, Advertised):
+            if isinstance(broker, Advertised | Proxies):
                 broker.advertisements.table.check()
 
     def check_summaries(self) -> None:
@@ -380,7 +382,7 @@ class Storm:
             broker = router.inner if isinstance(router, General) else router
             if isinstance(broker, ForwardingRouter):
                 assert set(broker.subscriptions.table.nodes) <= {TRUE}  # a gateway's own
-            if isinstance(broker, Advertised):
+            if isinstance(broker, Advertised | Proxies):
                 assert not broker.advertisements.table.nodes
 
 

@@ -92,9 +92,10 @@ class Life:
 
     async def live(self, clients: list[Client]) -> None:
         """Clients ask, publish, and change what they ask for."""
-        if self.algorithm.is_advertised:
+        if self.algorithm.takes_advertisements:
             for client in clients:
-                await client.advertise(EVENTS)
+                if self.algorithm.is_advertised or self.random.chance(0.5):
+                    await client.advertise(EVENTS)
         for client in clients:
             await client.settled()
         for number, client in enumerate(clients):
@@ -160,15 +161,19 @@ async def test_and_so_it_does_in_processes_of_their_own(
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_what_is_said_of_advertisements_is_so(name: str) -> None:
     algorithm = ALGORITHMS[name]
-    assert algorithm.new("b1").is_advertised == algorithm.is_advertised
+    router = algorithm.new("b1")
+    assert router.is_advertised == algorithm.is_advertised
+    assert router.takes_advertisements == algorithm.takes_advertisements
 
     async def advertise() -> None:
         async with Network("line:1", routing=name) as net:
             client = await net.connect("b1")
-            if algorithm.is_advertised:
+            if algorithm.takes_advertisements:
                 await client.advertise("x > 1")
                 return
-            with pytest.raises(NotSupported, match="one of general-advertised, advertised"):
+            with pytest.raises(
+                NotSupported, match="one of general-advertised, advertised, proxies"
+            ):
                 await client.advertise("x > 1")
 
     run(advertise())
@@ -204,7 +209,7 @@ def test_the_documentation_lists_every_algorithm() -> None:
 
 def _said(algorithm: Algorithm) -> str:
     facts = {
-        "`advertise`": algorithm.is_advertised,
+        "`advertise`": algorithm.takes_advertisements,
         "`parent`": algorithm.has_parents,
         "gateways": algorithm.joins,
     }

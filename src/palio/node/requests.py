@@ -107,7 +107,9 @@ class _PendingUpdate(NamedTuple):
     """What it is now."""
 
 
-_ADVERTISED: Final = ", ".join(each.name for each in ALGORITHMS.values() if each.is_advertised)
+_ADVERTISED: Final = ", ".join(
+    each.name for each in ALGORITHMS.values() if each.takes_advertisements
+)
 
 _NO_ADVERTISEMENTS: Final = (
     "by this broker's routing events count whether they were advertised or not, so that "
@@ -191,7 +193,7 @@ class RequestHandler:
                 self._retire(session, broker)
 
     def _check_advertised(self) -> None:
-        if not self._core.router.is_advertised:
+        if not self._core.router.takes_advertisements:
             raise NotSupported(_NO_ADVERTISEMENTS)
 
     def _retire(self, session: Session, broker: str) -> None:

@@ -24,6 +24,7 @@ class Advertised(ForwardingRouter):
     """One broker of an acyclic network with advertisement-based semantics (siena 3.3)."""
 
     is_advertised = True
+    takes_advertisements = True
 
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.advertisements = Ledger(advertising=True)

@@ -39,9 +39,9 @@ class Algorithm:
     has_parents: bool = False
     """Whether each broker but one is told which broker is above it."""
     is_advertised: bool = False
-    """Whether events count only where their publisher advertised them. Where they count without,
-    `advertise` is an error.
-    """
+    """Whether events count only where their publisher advertised them."""
+    takes_advertisements: bool = False
+    """Whether it helps to advertise where events count without; else `advertise` is an error."""
     assembles: bool = False
     """Whether brokers can assemble patterns where their events meet."""
     router: Callable[[str, SelectorFactory], Router] | None = None
@@ -78,6 +78,7 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
             summary="one tree over any graph, and as advertised along it",
             graph=GraphKind.GRAPH,
             is_advertised=True,
+            takes_advertisements=True,
             assembles=True,
             joins=True,
         ),
@@ -97,6 +98,7 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
             summary="subscriptions go towards advertisements that they overlap",
             graph=GraphKind.TREE,
             is_advertised=True,
+            takes_advertisements=True,
             assembles=True,
             joins=True,
         ),
@@ -106,6 +108,13 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
             graph=GraphKind.TREE,
             has_parents=True,
             joins=True,
+        ),
+        Algorithm(
+            name="proxies",
+            summary="subscriptions go up to a root and down to what they overlap, events as wanted",
+            graph=GraphKind.TREE,
+            has_parents=True,
+            takes_advertisements=True,
         ),
         Algorithm(
             name="flooded",

@@ -111,12 +111,15 @@ class Forwarding:
         return self._bits.get(neighbour, 0)
 
     def connect(self, neighbour: Peer) -> None:
-        """From now on this peer is told what the others want."""
+        """From now on this peer is told what the others want. What may go to it by its `aim` is to
+        be touched again.
+        """
         free = ~self._everyone & (self._everyone + 1)  # the lowest bit not in use
         self._bits[neighbour] = free
         self._everyone |= free
         self._sent[neighbour] = {}
-        self._touched.update(dict.fromkeys(self.nodes.values()))
+        if self._aim is None or len(self._bits) <= 2:  # alone, one is not asked where to go
+            self._touched.update(dict.fromkeys(self.nodes.values()))
 
     def disconnect(self, neighbour: Peer) -> None:
         """The peer is told nothing any more. What it asked for is the caller's to `remove`."""

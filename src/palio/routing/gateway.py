@@ -72,6 +72,11 @@ class Gateway:
         return self.inside.is_advertised
 
     @property
+    def takes_advertisements(self) -> bool:
+        """See `Router`."""
+        return self.inside.takes_advertisements
+
+    @property
     def is_below(self) -> bool:
         """Whether the outside is a hierarchy, which has a master for this broker."""
         return isinstance(self.outside, Hierarchical)

@@ -84,6 +84,11 @@ class General:
         return self.inner.is_advertised
 
     @property
+    def takes_advertisements(self) -> bool:
+        """See `Router`."""
+        return self.inner.takes_advertisements
+
+    @property
     def peers(self) -> list[Peer]:
         """All attached peers: clients, then neighbours."""
         return [*self._local, *self._links]

@@ -99,6 +99,12 @@ class OverlapIndex:
         counts[found] -= 1
         return self._filters(found[counts[found] == 0])
 
+    def overlapping(self, peer: Peer) -> Iterator[Filter]:
+        """The filters that overlap what a neighbour advertises."""
+        filters, counts = self._wanted.items, self._counts.get(peer)
+        if counts is not None:
+            yield from (filters[each] for each in np.flatnonzero(counts).tolist())
+
     def drop(self, peer: Peer) -> None:
         """Forget a neighbour with all that it advertises."""
         self._counts.pop(peer, None)

@@ -148,9 +148,11 @@ class Router(Protocol):
 
     @property
     def is_advertised(self) -> bool:
-        """Whether events count only where their publisher advertised them. Where they count
-        without, advertisements mean nothing.
-        """
+        """Whether events count only where their publisher advertised them."""
+
+    @property
+    def takes_advertisements(self) -> bool:
+        """Whether advertisements mean anything."""
 
     @property
     def follows_sources(self) -> bool:
@@ -183,6 +185,7 @@ class WithoutAdvertisements:
     """What a router has that lets events count whether they were advertised or not."""
 
     is_advertised = False
+    takes_advertisements = False
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:  # noqa: ARG002  # whatever they are
         """See `Router`."""

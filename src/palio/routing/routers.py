@@ -12,6 +12,7 @@ from palio.routing.flooded import Flooded
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Router, SelectorFactory
+from palio.routing.proxies import Proxies
 from palio.routing.source_trees import SourceTrees
 
 __all__ = ["ROUTERS"]
@@ -25,6 +26,7 @@ ROUTERS: Final[Mapping[str, Callable[[str, SelectorFactory], Router]]] = {
     "acyclic": Acyclic,
     "advertised": Advertised,
     "hierarchical": Hierarchical,
+    "proxies": Proxies,
     "flooded": Flooded,
     "centralized": Centralized,
 }

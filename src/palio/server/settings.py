@@ -90,7 +90,7 @@ class Broker(_Section, frozen=True, kw_only=True):
         ),
     ] = next(iter(MATCHINGS))
     parent: Annotated[
-        str, Meta(description="with hierarchical routing, the name of the broker above")
+        str, Meta(description="with hierarchical or proxies routing, the name of the broker above")
     ] = ""
     journal_bytes: Annotated[
         int,

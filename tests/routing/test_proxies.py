@@ -1,0 +1,210 @@
+"""The proxy hierarchy: its rules on single brokers, who is told how much, and storms."""
+
+from __future__ import annotations
+
+import pytest
+
+from palio.language.parsing import parse_advertisement
+from palio.model.row_parcels import RowParcel
+from palio.routing import proxies
+from palio.routing.messages import (
+    Advertise,
+    Batch,
+    Request,
+    Settled,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from palio.routing.protocol import Peer
+from palio.routing.proxies import NARROW_AT, WIDE_AT, Proxies
+from tests.routing.helpers import ALICE, BOB, MASTER, ONE, TWO, ask, attached, parse, said
+from tests.routing.scenarios import Storm
+from tests.routing.seeds import SEEDS
+
+PRICED = Advertise(0, parse_advertisement("price > 0 AND symbol IS NOT NULL"))
+CHEAP = parse("price < 10")
+
+
+def proxy(*peers: Peer) -> Proxies:
+    return attached(Proxies("P2"), *peers)
+
+
+def goes(broker: Proxies, sender: Peer, **event: object) -> set[str]:
+    return {peer.name for peer in broker.route(sender, RowParcel("alice", [event]))}
+
+
+def test_what_is_offered_and_wanted_goes_up() -> None:
+    broker = proxy(MASTER, ONE, TWO, ALICE)
+    assert said(ask(broker, ONE, PRICED)) == [("s0", "Advertise")]
+    assert ask(broker, TWO, PRICED) == []
+    assert said(ask(broker, ALICE, Subscribe(0, parse("x = 1")))) == [("s0", "Subscribe")]
+
+
+def test_figure_4_an_offer_finds_what_was_wanted_before() -> None:
+    broker = proxy(MASTER, ONE, TWO, ALICE)
+    assert said(ask(broker, ALICE, Subscribe(0, CHEAP))) == [("s0", "Subscribe")]
+    assert said(ask(broker, ONE, PRICED)) == [("s0", "Advertise"), ("s1", "Subscribe")]
+    assert said(ask(broker, ONE, Unadvertise(0))) == [("s0", "Unadvertise"), ("s1", "Unsubscribe")]
+
+
+def test_nothing_is_told_down_to_who_offers_something_else() -> None:
+    broker = proxy(MASTER, ONE, TWO)
+    ask(broker, ONE, PRICED)
+    assert ask(broker, MASTER, Subscribe(0, parse("x = 1"))) == []
+    assert said(ask(broker, MASTER, Subscribe(1, CHEAP))) == [("s1", "Subscribe")]
+
+
+def test_what_nobody_offered_goes_up_and_to_whoever_wants_it() -> None:
+    broker = proxy(MASTER, ONE, ALICE)
+    ask(broker, ONE, Subscribe(0, CHEAP))
+    assert goes(broker, ALICE, price=9) == {"s0", "s1"}
+    assert goes(broker, ALICE, price=11) == {"s0"}
+    assert goes(broker, MASTER, price=9) == {"s1"}
+    assert goes(proxy(ONE, ALICE), ALICE, price=9) == set()
+
+
+def test_what_was_offered_goes_where_it_is_wanted_once_the_master_has_answered() -> None:
+    """Until then what others above want may still be on its way."""
+    broker = proxy(MASTER, ALICE)
+    (told,) = ask(broker, ALICE, PRICED)
+    assert isinstance(told.message, Batch)
+    wave = told.message.wave
+    assert wave is not None
+    assert goes(broker, ALICE, price=9) == {"s0"}
+    assert broker.receive(MASTER, Settled(wave)) == []
+    assert goes(broker, ALICE, price=9) == set()
+    assert goes(broker, ALICE, price=9, volume=1) == {"s0"}
+    ask(broker, MASTER, Subscribe(0, CHEAP))
+    assert goes(broker, ALICE, price=9) == {"s0"}
+    assert goes(broker, ALICE, price=11) == set()
+    many = RowParcel("alice", [{"price": 8 + row} for row in range(20)] + [{"x": 1}])
+    assert broker.route(ALICE, many)[MASTER].tolist() == [True, True, *[False] * 18, True]
+    ask(broker, ALICE, Unadvertise(0))
+    assert goes(broker, ALICE, price=11) == {"s0"}
+
+
+def test_who_waits_for_the_same_answer_hears_it_too() -> None:
+    broker = proxy(MASTER, ALICE)
+    (told,) = ask(broker, ALICE, PRICED, wave=7)
+    assert isinstance(told.message, Batch)
+    assert told.message.wave is not None
+    assert broker.receive(MASTER, Settled(told.message.wave)) == [(ALICE, Settled(7))]
+    assert goes(broker, ALICE, price=9) == set()
+
+
+def test_a_master_that_comes_back_is_asked_again() -> None:
+    broker = proxy(MASTER, ALICE)
+    (told,) = ask(broker, ALICE, PRICED)
+    assert isinstance(told.message, Batch)
+    assert told.message.wave is not None
+    broker.receive(MASTER, Settled(told.message.wave))
+    assert broker.detach(MASTER) == []
+    assert goes(broker, ALICE, price=9) == set()
+    (again,) = broker.attach(MASTER)
+    assert isinstance(again.message, Batch)
+    assert again.message.fresh
+    assert again.message.wave is not None
+    assert goes(broker, ALICE, price=9) == {"s0"}
+    broker.detach(MASTER)  # before it has answered
+    assert said(broker.attach(MASTER)) == [("s0", "Advertise")]
+    assert goes(broker, ALICE, price=9) == {"s0"}
+
+
+# --- many wishes for one direction ---
+
+
+def wishes(number: int) -> list[Request]:
+    return [Subscribe(each, parse(f"price = {each + 1}")) for each in range(number)]
+
+
+def standing(broker: Proxies, peer: Peer) -> list[str]:
+    return [str(each) for each in broker.subscriptions.table.sent(peer)]
+
+
+@pytest.mark.parametrize("offers_first", [True, False])
+@pytest.mark.parametrize(("beyond", "told"), [(-1, WIDE_AT - 1), (0, WIDE_AT), (1, 1)])
+def test_of_too_many_wishes_a_broker_below_is_told_one_for_all(
+    beyond: int, told: int, offers_first: bool
+) -> None:
+    broker = proxy(MASTER, ONE, ALICE)
+    steps: list[tuple[Peer, list[Request]]] = [(ONE, [PRICED]), (ALICE, wishes(WIDE_AT + beyond))]
+    for peer, requests in steps if offers_first else steps[::-1]:
+        ask(broker, peer, *requests)
+    assert len(standing(broker, ONE)) == told
+    assert len(standing(broker, MASTER)) == WIDE_AT + beyond
+    broker.subscriptions.table.check()
+
+
+@pytest.mark.parametrize(
+    ("left", "told"), [(NARROW_AT + 1, 1), (NARROW_AT, 1), (NARROW_AT - 1, NARROW_AT - 1)]
+)
+def test_of_few_again_it_is_told_each(left: int, told: int) -> None:
+    broker = proxy(MASTER, ONE, ALICE)
+    ask(broker, ONE, PRICED)
+    ask(broker, ALICE, *wishes(WIDE_AT + 1))
+    ask(broker, ALICE, *map(Unsubscribe, range(left, WIDE_AT + 1)))
+    assert len(standing(broker, ONE)) == told
+    broker.subscriptions.table.check()
+
+
+def test_who_offers_less_is_told_each_again() -> None:
+    broker = proxy(MASTER, ONE, ALICE)
+    ask(broker, ONE, PRICED)
+    ask(broker, ALICE, *wishes(WIDE_AT + 1))
+    ask(broker, ONE, Advertise(0, parse_advertisement("price < 3 AND symbol IS NOT NULL")))
+    assert standing(broker, ONE) == ["price = 1", "price = 2"]
+
+
+def test_its_own_wishes_do_not_count() -> None:
+    broker = proxy(MASTER, ONE)
+    ask(broker, ONE, PRICED, *wishes(WIDE_AT + 1))
+    assert standing(broker, ONE) == []
+
+
+def test_who_wants_all_itself_is_told_up_of() -> None:
+    broker = proxy(MASTER, ONE, ALICE, BOB)
+    ask(broker, ONE, PRICED)
+    ask(broker, ALICE, *wishes(WIDE_AT + 1))
+    ask(broker, BOB, Subscribe(0, parse("TRUE")))
+    assert standing(broker, MASTER) == ["TRUE"]
+    ask(broker, BOB, Unsubscribe(0))
+    assert len(standing(broker, MASTER)) == WIDE_AT + 1
+    assert standing(broker, ONE) == ["TRUE"]
+    broker.detach(ONE)
+    broker.subscriptions.table.check()
+    assert parse("TRUE") not in broker.subscriptions.table.nodes
+
+
+def messages_of_a_storm(children: int) -> int:
+    """A root starts anew. Each child offers one kind, and wants another part of it."""
+    root, messages = Proxies("P1"), 0
+    for number in range(children):
+        peer = Peer.broker(f"P{number + 2}")
+        wish = Subscribe(0, parse(f"price = {number + 1}"))
+        sends = root.attach(peer)
+        sends += root.receive(peer, Batch((PRICED, wish), fresh=True, wave=0))
+        messages += 1 + len(sends)
+    return messages
+
+
+def test_a_root_that_starts_anew_is_no_storm() -> None:
+    """Once each of n children was told of n wishes, one by one."""
+    few, more, many = map(messages_of_a_storm, (50, 200, 500))
+    assert few < 50 * 50
+    assert many < 5_000
+    assert many - more <= 4 * (500 - 200)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_storm(seed: int) -> None:
+    Storm(seed, Proxies).run()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_storm_with_brokers_that_are_asked_for_all(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxies, "WIDE_AT", 2)
+    monkeypatch.setattr(proxies, "NARROW_AT", 1)
+    Storm(seed, Proxies).run()
