@@ -51,6 +51,7 @@ def test_a_token_is_made_read_and_revoked(key: Path, capsys: pytest.CaptureFixtu
     assert "may hear     price < 5" in out
     assert "may publish  nothing" in out
     assert "monitor      no" in out
+    assert "acts as      alice\n" in out
     assert "limits       events_per_s 100" in out
     read = document(capsys, "token", "inspect", token, "--keys", f"{key}.pub")
     assert read["claims"]["exp"] - read["claims"]["iat"] == 3_600
@@ -58,6 +59,14 @@ def test_a_token_is_made_read_and_revoked(key: Path, capsys: pytest.CaptureFixtu
     for what in (made["id"], "another"):
         assert run(capsys, "token", "revoke", what, "--file", str(revoked))[0] == 0
     assert revoked.read_text() == f"{made['id']}\nanother\n"
+
+
+def test_a_token_may_act_under_other_names(key: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("--identity", "ann", "--identity", "bob")
+    made = document(capsys, "token", "create", "planner", "--key", str(key), *names)
+    token = kept(key.with_name("planner"), made["token"])
+    assert "acts as      planner, ann, bob\n" in run(capsys, "token", "inspect", token)[1]
+    assert document(capsys, "token", "inspect", token)["claims"]["identities"] == ["ann", "bob"]
 
 
 def test_a_token_may_be_told_about_others(key: Path, capsys: pytest.CaptureFixture[str]) -> None:

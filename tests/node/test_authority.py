@@ -73,6 +73,18 @@ def test_who_was_not_granted_to_monitor_is_told_so() -> None:
         Principal("nobody", TRUE, TRUE).check_monitor("the topology")
 
 
+def test_a_principal_acts_under_its_own_name_and_those_granted_to_it() -> None:
+    planner = Principal("planner", identities=frozenset(("ann", "bob")))
+    for identity in ("planner", "ann", "bob"):
+        planner.check_identity(identity)
+    with pytest.raises(NotPermitted, match=r"'planner' may not act as 'anne'.*--identity"):
+        planner.check_identity("anne")
+    with pytest.raises(NotPermitted, match="'ann' may not act as 'planner'"):
+        Principal("ann", TRUE, TRUE, may_monitor=True).check_identity("planner")
+    with pytest.raises(InvalidInput, match="an identity cannot be called"):
+        Principal("planner", identities=frozenset(("a/b",)))
+
+
 def test_a_principal_has_a_name() -> None:
     for name in ("", "..", "a/b", "a\nb"):
         with pytest.raises(InvalidInput, match="a principal cannot be called"):

@@ -8,7 +8,9 @@ from typing import Any, Final
 import pytest
 
 from palio.model.events import to_batches
+from palio.model.filters import TRUE
 from palio.node import cancelling
+from palio.node.authority import Authority, NamedAuthority, Principal
 from palio.node.effects import Append, Moment, Send
 from palio.node.limits import CANCEL_SLICE, MAX_CANCELS
 from palio.node.memory import MemoryStore
@@ -43,17 +45,19 @@ SLICE: Final = CANCEL_SLICE // 66
 class House:
     """A broker; `ONE`, `TWO` and `THREE` act as ann, `OTHER` as nobody."""
 
-    def __init__(self) -> None:
-        self.node = Node("b1", Acyclic("b1"), MemoryStore())
+    def __init__(self, authority: Authority | None = None) -> None:
+        self.node = Node("b1", Acyclic("b1"), MemoryStore(), authority=authority)
         self.node.start(NOW)
         self.published = 0
+        if authority is not None:
+            return
         for link in (ONE, TWO, THREE):
             self.greet(link, f"c{link}", "ann")
         self.greet(OTHER, "other")
 
-    def greet(self, link: int, name: str, identity: str = "") -> None:
-        self.node.accept(link, NOW)
-        self.say(link, Hello("client", name, PROTOCOL_VERSION, identity=identity))
+    def greet(self, link: int, name: str, identity: str = "", *, proven: str = "") -> list[Message]:
+        self.node.accept(link, NOW, proven)
+        return self.say(link, Hello("client", name, PROTOCOL_VERSION, identity=identity))
 
     def say(self, link: int, message: Message) -> list[Message]:
         """What one hears of what one says."""
@@ -184,6 +188,26 @@ def test_who_acts_under_no_identity_cancels_nothing_of_others() -> None:
     assert isinstance(failed, Failed)
     assert failed.failure.kind == "ParseError"
     assert house.hears({"x": 6}) == {9: 1}
+
+
+def test_who_may_act_under_an_identity_cancels_what_it_hears_and_nobody_else_does() -> None:
+    granted = frozenset(("ann",))
+    principals = {
+        "ann": Principal("ann", may_hear=TRUE),
+        "planner": Principal("planner", identities=granted),
+        "bob": Principal("bob", TRUE, TRUE, may_monitor=True),
+    }
+    house = House(NamedAuthority(principals))
+    house.greet(ONE, "ann", "ann", proven="ann")
+    house.say(ONE, Subscribe(1, 1, "x > 5"))
+    (bye,) = house.greet(OTHER, "ann", "ann", proven="bob")
+    assert isinstance(bye, Bye)
+    assert "'bob' may not act as 'ann'" in bye.reason
+    house.greet(TWO, "planner", "ann", proven="planner")
+    (failed,) = house.say(TWO, Subscribe(1, 1, "x > 5"))  # what it hears is its own grant's
+    assert isinstance(failed, Failed)
+    assert failed.failure.kind == "NotPermitted"
+    assert house.say(TWO, Cancel(2, "x > 5")) == [Answer(2, 1)]
 
 
 @pytest.mark.parametrize(("count", "slices"), [(SLICE - 1, 1), (SLICE + 2, 2), (3 * SLICE, 3)])

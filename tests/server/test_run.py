@@ -388,13 +388,15 @@ async def test_limits_reach_the_server_and_the_node() -> None:
 
 def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
     assert isinstance(new_authority(Configuration()), OpenAuthority)
-    grants = {"b2": Grant(may_hear="x = 1"), "ops": Grant(monitor=True)}
+    grants = {"b2": Grant(may_hear="x = 1"), "ops": Grant(monitor=True, identities=("ann",))}
     named = new_authority(Configuration(auth=Auth(grants=grants)))
     principal = named.authenticate("", "b2", Moment(0.0, 0))
     assert str(principal.may_hear) == "x = 1"
     assert str(principal.may_publish) == "FALSE"
     assert not principal.may_monitor
-    assert named.authenticate("", "ops", Moment(0.0, 0)).may_monitor
+    assert not principal.identities
+    ops = named.authenticate("", "ops", Moment(0.0, 0))
+    assert (ops.may_monitor, ops.identities) == (True, frozenset(("ann",)))
 
 
 @pytest.mark.parametrize(

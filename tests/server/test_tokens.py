@@ -88,6 +88,15 @@ def test_a_token_may_grant_to_be_told_about_others() -> None:
     assert msgspec.structs.replace(ALICE, monitor=True).principal().may_monitor
 
 
+def test_a_token_may_grant_to_act_under_other_names() -> None:
+    assert ALICE.principal().identities == frozenset()
+    planner = msgspec.structs.replace(ALICE, identities=("ann", "bob"))
+    principal = verify(sign(planner, KEY), KEYS).principal()
+    assert principal.identities == {"ann", "bob"}
+    with pytest.raises(InvalidInput, match="an identity cannot be called"):
+        sign(msgspec.structs.replace(ALICE, identities=("ann", "../bob")), KEY)
+
+
 def test_a_token_is_a_json_web_token() -> None:
     header, claims, _ = TOKEN.split(".")
     assert json.loads(base64.urlsafe_b64decode(header + "==")) == HEADER

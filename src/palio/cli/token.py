@@ -138,5 +138,6 @@ def _described(
         lines.append(f"{name.replace('_', ' '):12} {filter or 'nothing'}")
     lines.append(f"{'monitor':12} {'yes' if claims.monitor else 'no'}")
     lines.append(f"{'broker':12} {f'with the key {claims.broker}' if claims.broker else 'no'}")
+    lines.append(f"acts as      {', '.join((claims.sub, *claims.identities))}")
     limits = ", ".join(f"{name} {number:g}" for name, number in claims.limits.items())
     return [*lines, f"limits       {limits or 'none'}"]

@@ -90,6 +90,12 @@ NO_MONITOR: Final = (
 )
 """What is missing, and how it is granted."""
 
+NO_IDENTITY: Final = (
+    "to act under another name than its own is a grant (palio token create --identity NAME, or "
+    "identities in [auth.grants.NAME])"
+)
+"""What is missing, and how it is granted."""
+
 NO_BROKER: Final = (
     "to be a broker is a grant of its own: a token bound to its key (palio token create NAME "
     "--broker NAME.pub; auth.token_file and auth.broker_key there), or a certificate and "
@@ -118,6 +124,8 @@ class Principal:
     """Whether it is told about others: who they are, what they hear, how much there is of it."""
     may_link: bool = False
     """Whether it may be a broker of this network."""
+    identities: frozenset[str] = frozenset()
+    """Under which names it may act besides its own."""
     key: str = ""
     """The public key that its token is bound to: whoever shows that proves to have the key."""
     expires_us: int | None = None
@@ -127,6 +135,8 @@ class Principal:
 
     def __post_init__(self) -> None:
         check_name(self.name, "a principal")
+        for identity in self.identities:
+            check_name(identity, "an identity")
         for what in ("may_publish", "may_hear", "deny_publish", "deny_hear"):
             variables = getattr(self, what).variables
             if variables:
@@ -159,11 +169,11 @@ class Principal:
         return (self.may_publish, self.may_hear, self.deny_publish, self.deny_hear)
 
     def check_identity(self, identity: str) -> None:
-        """Refuse to let it act under a name that is not its own."""
-        if identity != self.name:
+        """Refuse to let it act under a name that is neither its own nor granted to it."""
+        if identity != self.name and identity not in self.identities:
             raise NotPermitted(
-                f"{self.name!r} may not act as {identity!r}, only as {self.name!r}: what is "
-                "advertised under an identity, whoever acts under it may withdraw"
+                f"{self.name!r} may not act as {identity!r}: {NO_IDENTITY}, since whoever acts "
+                "under an identity may withdraw what it advertises and cancel what it hears"
             )
 
     def check_monitor(self, what: str) -> None:

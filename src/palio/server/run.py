@@ -268,6 +268,7 @@ def _principal(name: str, grant: Grant) -> Principal:
         read(grant.deny_hear),
         may_monitor=grant.monitor,
         may_link=grant.broker,
+        identities=frozenset(grant.identities),
     )
 
 

@@ -143,6 +143,7 @@ class Grant(_Section, frozen=True, kw_only=True):
     deny_hear: str = ""
     monitor: bool = False
     broker: bool = False
+    identities: tuple[str, ...] = ()
 
 
 class Auth(_Section, frozen=True, kw_only=True):
@@ -162,7 +163,7 @@ class Auth(_Section, frozen=True, kw_only=True):
         dict[str, Grant],
         Meta(
             description="by the name in a client certificate: may_publish, may_hear, deny_..., "
-            "monitor, broker"
+            "monitor, broker, identities"
         ),
     ] = {}
 
@@ -403,7 +404,13 @@ def _wrong_names(configuration: Configuration) -> Iterator[tuple[str, str]]:
         if parent:
             named.append((setting, "a broker", parent))
     named += [("gateway.brokers", "a broker", name) for name in gateway.brokers]
-    named += [("auth.grants", "a principal", name) for name in configuration.auth.grants]
+    grants = configuration.auth.grants
+    named += [("auth.grants", "a principal", name) for name in grants]
+    named += [
+        (f"auth.grants.{name}", "an identity", identity)
+        for name, grant in grants.items()
+        for identity in grant.identities
+    ]
     for setting, what, name in named:
         try:
             check_name(name, what)

@@ -98,6 +98,7 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     monitor: bool = False
     broker: str = ""
     """The public key, 32 bytes in base64url, that the broker of this name must have."""
+    identities: tuple[str, ...] = ()
     limits: dict[str, float] = {}
 
     def principal(self) -> Principal:
@@ -118,6 +119,7 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             limits=_limits(self.limits) if self.limits else NO_LIMITS,
             may_monitor=self.monitor,
             may_link=bool(self.broker),
+            identities=frozenset(self.identities),
             key=self.broker,
             expires_us=self.exp * 1_000_000,
             token=self.jti,

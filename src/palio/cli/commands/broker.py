@@ -112,6 +112,10 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     monitor: Annotated[
         bool, typer.Option("--monitor", help="May be told about others: topology, trace, metrics.")
     ] = False,
+    identity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another name under which it may act."),
+    ] = None,
     broker: Annotated[
         Path | None,
         typer.Option(metavar="FILE.pub", help="For the broker that has the key to this one."),
@@ -135,6 +139,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         "deny_publish": deny_publish,
         "deny_hear": deny_hear,
         "monitor": monitor,
+        "identities": tuple(identity or ()),
     }
     return create_token(
         key,
