@@ -144,6 +144,8 @@ class General:
                 if not link.up:
                     raise IllegalMessage(sender, "the link is not in the tree")
                 return self._receive(sender, message)
+            case _:
+                raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
 
     def _receive(self, sender: Peer, message: Control) -> list[Send]:
         """Hand a message on. A wave waits until the tree is whole, as far as is known here: what is

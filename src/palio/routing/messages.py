@@ -21,6 +21,8 @@ on one link only, and `Update(17, {"1": 5.0})` sets the second constant of what 
 | `LinkState`     | brokers  | general routing, source trees                                     |
 | `TreePlan`      | brokers  | general routing                                                   |
 | `Join`, `Leave` | brokers  | general routing; `Join` once, until a `Leave`                     |
+
+Those about patterns are told in `palio.routing.patterns.messages`.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ import msgspec
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.values import NO_VALUES
+from palio.routing.patterns.messages import PatternControl
 
 __all__ = [
     "PORTION",
@@ -193,4 +196,4 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
     """By the plan of the tree that the sender goes by, it no longer holds this link."""
 
 
-Control: TypeAlias = Batch | Settled | Flood | LinkState | TreePlan | Join | Leave
+Control: TypeAlias = Batch | Settled | Flood | LinkState | TreePlan | Join | Leave | PatternControl

@@ -177,7 +177,7 @@ class Client:
         """Whether some subscription of its own matches now."""
         return any(filter.matches(event, values) for filter, values in self._filters.values())
 
-    def take(self, message: Control | PatternControl | RowParcel, now_us: int) -> int:
+    def take(self, message: Control | RowParcel, now_us: int) -> int:
         """What the broker delivers; how many notifications of it were wanted."""
         if isinstance(message, Composite):
             return self._take_composite(message, now_us)

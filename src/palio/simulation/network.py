@@ -33,7 +33,6 @@ from palio.routing.parameters import coalesce
 from palio.routing.patterns.messages import (
     Composite,
     PatternControl,
-    PatternSend,
     SubscribePattern,
     UnsubscribePattern,
 )
@@ -51,9 +50,9 @@ from palio.simulation.trace import Costs, Trace
 
 __all__ = ["Network", "RouterFactory"]
 
-RouterFactory: TypeAlias = Callable[[str], Router | Patterned]
+RouterFactory: TypeAlias = Callable[[str], Router]
 
-Message: TypeAlias = Control | PatternControl | RowParcel
+Message: TypeAlias = Control | RowParcel
 
 START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """What stands for time 0 in the events of a network that matches patterns."""
@@ -117,7 +116,7 @@ class Network:
         self.agenda = Agenda()
         self.trace = Trace(keep=keep_trace)
         self.costs = Costs()
-        self.routers: dict[str, Router | Patterned] = {}
+        self.routers: dict[str, Router] = {}
         self.clients: dict[str, Client] = {}
         self._factories: dict[str, RouterFactory] = {}
         self._wires: dict[tuple[str, str], _Wire] = {}
@@ -169,7 +168,7 @@ class Network:
 
     # --- building ---
 
-    def add_broker(self, name: str, routing: RouterFactory = Acyclic) -> Router | Patterned:
+    def add_broker(self, name: str, routing: RouterFactory = Acyclic) -> Router:
         """A broker without links."""
         if name in self.routers:
             raise InvalidInput(f"there is a broker {name!r} already; choose another name")
@@ -293,7 +292,7 @@ class Network:
 
     def control(self, client: Client, message: Batch | PatternControl) -> None:
         """A client's request reaches its broker after `client_us`."""
-        self._bring(client, _letter(client.name, client.peer, 0, message))
+        self._bring(client, Letter(client.name, client.peer, 0, message))
 
     def publish(self, client: Client, parcel: RowParcel) -> None:
         """A client's events are stamped, if patterns need it, and brought to its broker."""
@@ -335,7 +334,7 @@ class Network:
             self._deliver(broker, peer, parcel.select(mask))
         self._plan_wake(broker)
 
-    def _carry(self, broker: str, sends: Iterable[Send | PatternSend]) -> None:
+    def _carry(self, broker: str, sends: Iterable[Send]) -> None:
         for peer, message in sends:
             self._deliver(broker, peer, message)
         self._plan_wake(broker)
@@ -413,7 +412,7 @@ class Network:
         if wire.epoch != epoch:
             self.costs.lost += 1
             return
-        self._receive(target, _letter(source, wire.peers[target], epoch, message))
+        self._receive(target, Letter(source, wire.peers[target], epoch, message))
 
     def _receive(self, broker: str, letter: Letter) -> None:
         """Work on a message, or let it wait until the broker has time."""
@@ -456,12 +455,9 @@ class Network:
             return
         self.costs.steps += 1
         router = self.routers[broker]
-        if isinstance(router, Patterned):
-            self._carry(broker, router.receive(letter.sender, message))
-        elif type(message) in _ABOUT_PATTERNS:
+        if type(message) in _ABOUT_PATTERNS and not isinstance(router, Patterned):
             raise InvalidInput(f"{broker} matches no patterns: its router must be a Patterned")
-        else:
-            self._carry(broker, router.receive(letter.sender, cast("Control", message)))
+        self._carry(broker, router.receive(letter.sender, message))
 
     def _hand_over(self, broker: str, name: str, message: Message) -> None:
         client = self.clients.get(name)
@@ -529,11 +525,6 @@ _COUNTERS: Final[Mapping[type, str]] = {
     Advertise: "advertises",
     Unadvertise: "unadvertises",
 }
-
-
-def _letter(source: str, sender: Peer, epoch: int, message: Message) -> Letter:
-    """To an inbox a message about patterns is one piece of work like any other."""
-    return Letter(source, sender, epoch, cast("Control | RowParcel", message))
 
 
 def size_of(message: Message) -> int:

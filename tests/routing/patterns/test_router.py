@@ -22,7 +22,6 @@ from palio.routing.patterns.messages import (
     CancelPattern,
     Composite,
     PatternControl,
-    PatternSend,
     Ready,
     Recall,
     Resume,
@@ -32,7 +31,7 @@ from palio.routing.patterns.messages import (
 )
 from palio.routing.patterns.router import Patterned
 from palio.routing.patterns.standing import AssemblyPlace
-from palio.routing.protocol import IllegalMessage, Peer
+from palio.routing.protocol import IllegalMessage, Peer, Send
 from palio.simulation import Client, Link, Network, Randomness, Topology, line, ring, tree
 from tests.routing.helpers import ALICE, BOB, ONE, THREE, TWO, parse
 
@@ -64,17 +63,17 @@ def broker_with(*peers: Peer) -> Patterned:
     return broker
 
 
-def offer(broker: Patterned, peer: Peer, *filters: Any) -> list[PatternSend]:
+def offer(broker: Patterned, peer: Peer, *filters: Any) -> list[Send]:
     return broker.receive(
         peer, Batch(tuple(Advertise(key, each) for key, each in enumerate(filters)))
     )
 
 
-def wish(broker: Patterned, peer: Peer, wanted: Pattern, key: int = 0) -> list[PatternSend]:
+def wish(broker: Patterned, peer: Peer, wanted: Pattern, key: int = 0) -> list[Send]:
     return broker.receive(peer, SubscribePattern(key, wanted))
 
 
-def said(sends: list[PatternSend]) -> list[tuple[str, str]]:
+def said(sends: list[Send]) -> list[tuple[str, str]]:
     """Who is told what, in short; advertisements left out."""
     found = []
     for peer, message in sends:
@@ -108,7 +107,7 @@ def test_what_one_neighbour_offers_is_delegated_whole() -> None:
     broker = broker_with(ALICE, ONE, TWO)
     offer(broker, ONE, ALARMS, FILES)
     (send,) = wish(broker, ALICE, BREAK_IN)
-    assert send == PatternSend(ONE, SubscribePattern(0, BREAK_IN))
+    assert send == Send(ONE, SubscribePattern(0, BREAK_IN))
     assert stage_of(broker) is AssemblyPlace.THERE
 
 
@@ -194,11 +193,11 @@ def test_a_recall_of_what_went_on_is_passed_on_and_so_is_the_answer() -> None:
     broker = broker_with(ONE, TWO)
     offer(broker, TWO, ALARMS)
     wish(broker, ONE, BREAK_IN, key=7)
-    assert broker.receive(ONE, Recall(7)) == [PatternSend(TWO, Recall(0))]
+    assert broker.receive(ONE, Recall(7)) == [Send(TWO, Recall(0))]
     known = AssemblyProgress(
         held=(Occurrence(START, "p", 3, {"alarm": "failed login", "attempts": 4}),)
     )
-    assert broker.receive(TWO, Returned(0, known)) == [PatternSend(ONE, Returned(7, known))]
+    assert broker.receive(TWO, Returned(0, known)) == [Send(ONE, Returned(7, known))]
     assert broker.standing == []
 
 
@@ -207,7 +206,7 @@ def test_a_composite_is_passed_on_under_the_subscribers_key() -> None:
     offer(broker, TWO, ALL)
     wish(broker, ONE, AB, key=7)
     parts = (Occurrence(START, "p", 0, {"a": 1}), Occurrence(START, "p", 1, {"b": 2}))
-    assert broker.receive(TWO, Composite(0, parts)) == [PatternSend(ONE, Composite(7, parts))]
+    assert broker.receive(TWO, Composite(0, parts)) == [Send(ONE, Composite(7, parts))]
 
 
 def test_a_neighbour_that_goes_takes_its_monitor_along_and_another_one_starts() -> None:
@@ -230,7 +229,7 @@ def test_when_a_subscriber_goes_its_provider_is_told() -> None:
 # --- assembling and time ---
 
 
-def composites(sends: list[PatternSend]) -> list[tuple[int, ...]]:
+def composites(sends: list[Send]) -> list[tuple[int, ...]]:
     return [
         tuple(part.seq for part in message.parts)
         for _, message in sends

@@ -15,11 +15,9 @@ from heapq import heappop, heappush
 
 from palio.model.limits import MAX_PATTERN_PENDING
 from palio.model.patterns import Monitor, Occurrence, Pattern, Place, place_of
-from palio.routing.patterns.messages import AssemblyProgress
+from palio.routing.patterns.messages import AssemblyProgress, Parts
 
-__all__ = ["Assembly", "Parts", "follows", "is_occurrence"]
-
-Parts = tuple[Occurrence, ...]
+__all__ = ["Assembly", "follows", "is_occurrence"]
 
 
 def is_occurrence(pattern: Pattern, parts: Parts) -> bool:

@@ -20,21 +20,21 @@ What a provider says about a pattern that the subscriber gave up in the meantime
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
+from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.patterns import Occurrence, Pattern, Place
-from palio.model.values import NO_VALUES, Bindings
-from palio.routing.messages import Control
-from palio.routing.protocol import Peer
+from palio.model.values import NO_VALUES
 
 __all__ = [
     "AssemblyProgress",
     "CancelPattern",
     "Composite",
+    "Parts",
     "PatternControl",
-    "PatternSend",
     "Ready",
     "Recall",
     "Resume",
@@ -42,6 +42,9 @@ __all__ = [
     "SubscribePattern",
     "UnsubscribePattern",
 ]
+
+Parts: TypeAlias = Annotated[tuple[Occurrence, ...], msgspec.Meta(max_length=MAX_PATTERN_STEPS)]
+"""Events of one occurrence of a pattern, or of the beginning of one."""
 
 
 class AssemblyProgress(msgspec.Struct, frozen=True):
@@ -51,7 +54,7 @@ class AssemblyProgress(msgspec.Struct, frozen=True):
     stands at `after` or before has had its chance.
     """
 
-    taken: tuple[Occurrence, ...] = ()
+    taken: Parts = ()
     held: tuple[Occurrence, ...] = ()
     after: Place | None = None
 
@@ -65,7 +68,7 @@ class SubscribePattern(msgspec.Struct, frozen=True, tag=True):
 
     key: int
     pattern: Pattern
-    values: Bindings = NO_VALUES
+    values: Mapping[str, Any] = NO_VALUES
     running: bool = False
 
 
@@ -82,7 +85,7 @@ class CancelPattern(msgspec.Struct, frozen=True, tag=True):
     """
 
     pattern: Pattern
-    values: Bindings = NO_VALUES
+    values: Mapping[str, Any] = NO_VALUES
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -115,7 +118,7 @@ class Composite(msgspec.Struct, frozen=True, tag=True):
     """A composite notification: the events of one occurrence of a pattern, in their order."""
 
     key: int
-    parts: tuple[Occurrence, ...]
+    parts: Parts
 
 
 PatternControl: TypeAlias = (
@@ -128,10 +131,3 @@ PatternControl: TypeAlias = (
     | Returned
     | Composite
 )
-
-
-class PatternSend(NamedTuple):
-    """An instruction to the shell: deliver a message to a peer, in order with its others."""
-
-    to: Peer
-    message: Control | PatternControl

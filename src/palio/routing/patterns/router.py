@@ -34,14 +34,14 @@ from palio.model.patterns import Occurrence, Pattern, place_of
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import Advertise, Batch, Control, Settled, Unadvertise, Withdraw
-from palio.routing.patterns.assembly import Assembly, Parts, follows, is_occurrence
+from palio.routing.patterns.assembly import Assembly, follows, is_occurrence
 from palio.routing.patterns.factoring import Factor, Offers, differences, factored
 from palio.routing.patterns.messages import (
     AssemblyProgress,
     CancelPattern,
     Composite,
+    Parts,
     PatternControl,
-    PatternSend,
     Ready,
     Recall,
     Resume,
@@ -52,7 +52,8 @@ from palio.routing.patterns.messages import (
 from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
 from palio.routing.patterns.underlay import Underlay
 from palio.routing.poset import overlap
-from palio.routing.protocol import IllegalMessage, Peer
+from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send
+from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["REORDER_WINDOW", "Patterned"]
 
@@ -86,6 +87,8 @@ class Patterned:
         name: str,
         inner: Callable[[str], Advertised | General] = Advertised,
         window: timedelta = REORDER_WINDOW,
+        *,
+        selector: SelectorFactory = ReferenceSelector,
     ) -> None:
         if window < timedelta(0):
             raise InvalidInput("a reorder window is not negative")
@@ -93,7 +96,7 @@ class Patterned:
         self.window = window
         self.ignored = 0
         """Occurrences of one client that began before its last one ended: a monitor was lost."""
-        self._underlay = Underlay(name, inner)
+        self._underlay = Underlay(name, inner, selector)
         self.observed = 0
         """Events that a pattern assembled here might need."""
         self._late_before = 0
@@ -103,6 +106,14 @@ class Patterned:
         self._due: list[tuple[datetime, int]] = []
 
     # --- what is known ---
+
+    is_advertised = True
+    follows_sources = False
+
+    @property
+    def ways(self) -> int:
+        """See `Router`."""
+        return self.inner.ways
 
     @property
     def inner(self) -> Advertised | General:
@@ -144,19 +155,19 @@ class Patterned:
 
     # --- the calls of `Router` ---
 
-    def attach(self, peer: Peer) -> list[PatternSend]:
+    def attach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
         return self._around(lambda: self._underlay.attach(peer))
 
-    def detach(self, peer: Peer) -> list[PatternSend]:
+    def detach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
         return self._around(lambda: self._underlay.detach(peer))
 
-    def weigh(self, peer: Peer, weight: int) -> list[PatternSend]:
+    def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """See `Router`."""
         return self._around(lambda: self._underlay.weigh(peer, weight))
 
-    def receive(self, sender: Peer, message: Control | PatternControl) -> list[PatternSend]:
+    def receive(self, sender: Peer, message: Control) -> list[Send]:
         """See `Router`."""
         if not isinstance(message, PatternControl):
             if _only_subscribes(message) or not self._standing:
@@ -188,11 +199,15 @@ class Patterned:
             self._observe(mine)
         return found
 
+    def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
+        """See `Router`."""
+        return self.inner.announced(sender, parcel)
+
     # --- time ---
 
-    def advance(self, now: datetime) -> list[PatternSend]:
+    def advance(self, now: datetime) -> list[Send]:
         """It is `now`: what was published a window ago takes its part; composites that follow."""
-        sends: list[PatternSend] = []
+        sends: list[Send] = []
         until = now - self.window
         released: dict[int, PatternSubscription] = {}
         while self._due and self._due[0][0] <= until:
@@ -243,51 +258,50 @@ class Patterned:
             if assembly.earliest != before or assembly.is_full:
                 self._plan(self._standing[number])
 
-    def _report(self, standing: PatternSubscription, parts: Parts) -> list[PatternSend]:
+    def _report(self, standing: PatternSubscription, parts: Parts) -> list[Send]:
         """One occurrence goes one link towards the subscriber."""
         if standing.subscriber.is_client:
             if standing.ends_after is not None and place_of(parts[0]) <= standing.ends_after:
                 self.ignored += 1
                 return []
             standing.ends_after = place_of(parts[-1])
-        return [PatternSend(standing.subscriber, Composite(standing.key, parts))]
+        return [Send(standing.subscriber, Composite(standing.key, parts))]
 
     # --- what subscribers say ---
 
-    def _subscribe(self, sender: Peer, message: SubscribePattern) -> list[PatternSend]:
+    def _subscribe(self, sender: Peer, message: SubscribePattern) -> list[Send]:
         if message.running and sender.is_client:
             raise IllegalMessage(sender, "only a broker has a running pattern to hand over")
         pattern = _bound(sender, message)
-        mine = self._by_key.setdefault(sender, {})
-        sends = self._give_up(mine.get(message.key))
+        sends = self._give_up(self._by_key.get(sender, {}).get(message.key))
         standing = PatternSubscription(sender, message.key, pattern, self._next_number)
         self._next_number += 1
         self._standing[standing.number] = standing
-        mine[message.key] = standing
+        self._by_key.setdefault(sender, {})[message.key] = standing
         if not message.running:
             return sends + self._settle(standing)
         standing.stage = AssemblyPlace.AWAITED
         sends += self._assemble(standing, is_waiting=True)
-        return [*sends, PatternSend(sender, Ready(message.key))]
+        return [*sends, Send(sender, Ready(message.key))]
 
-    def _cancel(self, sender: Peer, message: CancelPattern) -> list[PatternSend]:
+    def _cancel(self, sender: Peer, message: CancelPattern) -> list[Send]:
         if not sender.is_client:
             raise IllegalMessage(sender, "CancelPattern is for clients; a broker names keys")
         pattern = _bound(sender, message)
-        sends: list[PatternSend] = []
+        sends: list[Send] = []
         for standing in list(self._by_key.get(sender, {}).values()):
             if covers_pattern(pattern, standing.pattern):
                 sends += self._give_up(standing)
         return sends
 
-    def _resume(self, sender: Peer, message: Resume) -> list[PatternSend]:
+    def _resume(self, sender: Peer, message: Resume) -> list[Send]:
         standing = self._by_key.get(sender, {}).get(message.key)
         if standing is None or standing.stage is not AssemblyPlace.AWAITED:
             raise IllegalMessage(sender, f"Resume of pattern {message.key}, which is not awaited")
         self._take_over(sender, standing, message.progress)
         return self._settle(standing)
 
-    def _recall(self, sender: Peer, key: int) -> list[PatternSend]:
+    def _recall(self, sender: Peer, key: int) -> list[Send]:
         standing = self._by_key.get(sender, {}).get(key)
         if standing is None or sender.is_client:
             raise IllegalMessage(sender, f"Recall of pattern {key}, which is not delegated")
@@ -299,20 +313,18 @@ class Patterned:
         if standing.stage is AssemblyPlace.RECALLED:
             return []
         standing.stage = AssemblyPlace.RECALLED
-        return [PatternSend(standing.provider, Recall(standing.number))]
+        return [Send(standing.provider, Recall(standing.number))]
 
-    def _return(self, standing: PatternSubscription) -> list[PatternSend]:
+    def _return(self, standing: PatternSubscription) -> list[Send]:
         """Give the assembly back to the subscriber that recalled it."""
         assembly = standing.assembly
         progress = AssemblyProgress() if assembly is None else assembly.stop()
-        answer = PatternSend(standing.subscriber, Returned(standing.key, progress))
+        answer = Send(standing.subscriber, Returned(standing.key, progress))
         return [answer, *self._give_up(standing)]
 
     # --- what providers say ---
 
-    def _from_provider(
-        self, sender: Peer, message: Ready | Returned | Composite
-    ) -> list[PatternSend]:
+    def _from_provider(self, sender: Peer, message: Ready | Returned | Composite) -> list[Send]:
         number = message.key
         if sender.is_client or not 0 <= number < self._next_number:
             raise IllegalMessage(sender, f"pattern {number} was never delegated to it")
@@ -339,17 +351,17 @@ class Patterned:
                     raise IllegalMessage(sender, f"pattern {number} does not occur in its parts")
                 return self._report(standing, parts)
 
-    def _hand_over(self, standing: PatternSubscription) -> list[PatternSend]:
+    def _hand_over(self, standing: PatternSubscription) -> list[Send]:
         """The provider is ready: let it have the assembly, unless it is not wanted there now."""
         assert standing.provider is not None
         assert standing.assembly is not None
         provider, assembly = standing.provider, standing.assembly
         if self._goal(standing) != provider:
             standing.stage, standing.provider = AssemblyPlace.HERE, None
-            withdrawal = PatternSend(provider, UnsubscribePattern(standing.number))
+            withdrawal = Send(provider, UnsubscribePattern(standing.number))
             return [withdrawal, *self._settle(standing)]
         standing.stage = AssemblyPlace.THERE
-        resume = PatternSend(provider, Resume(standing.number, assembly.stop()))
+        resume = Send(provider, Resume(standing.number, assembly.stop()))
         return [resume, *self._disassemble(standing)]
 
     def _take_over(
@@ -372,7 +384,7 @@ class Patterned:
         provider = factors[0].only_provider if len(factors) == 1 else None
         return None if provider is None or provider.is_client else provider
 
-    def _settle(self, standing: PatternSubscription) -> list[PatternSend]:
+    def _settle(self, standing: PatternSubscription) -> list[Send]:
         """Bring the assembly one step nearer to where the table wants it."""
         stage = standing.stage
         if stage not in (AssemblyPlace.IDLE, AssemblyPlace.HERE, AssemblyPlace.THERE):
@@ -386,58 +398,59 @@ class Patterned:
             assert standing.provider is not None
             standing.stage = AssemblyPlace.RECALLED
             asking = self._assemble(standing, is_waiting=True)
-            return [*asking, PatternSend(standing.provider, Recall(standing.number))]
+            return [*asking, Send(standing.provider, Recall(standing.number))]
         if goal is not None:
             is_running = stage is AssemblyPlace.HERE
             standing.stage = AssemblyPlace.MOVING if is_running else AssemblyPlace.THERE
             standing.provider = goal
             wish = SubscribePattern(standing.number, standing.pattern, running=is_running)
-            return [PatternSend(goal, wish)]
+            return [Send(goal, wish)]
         if stage is AssemblyPlace.IDLE:
             standing.stage = AssemblyPlace.HERE
             return self._assemble(standing)
         return []
 
-    def _assemble(
-        self, standing: PatternSubscription, *, is_waiting: bool = False
-    ) -> list[PatternSend]:
+    def _assemble(self, standing: PatternSubscription, *, is_waiting: bool = False) -> list[Send]:
         """Begin to assemble here: subscribe the steps as plain filters."""
         standing.assembly = Assembly(standing.pattern, is_waiting=is_waiting)
         return self._underlay.subscribe(standing.number, standing.pattern.steps)
 
-    def _disassemble(self, standing: PatternSubscription) -> list[PatternSend]:
+    def _disassemble(self, standing: PatternSubscription) -> list[Send]:
         """No longer assemble here."""
         if standing.assembly is not None:
             self._late_before += standing.assembly.late
             standing.assembly = None
         return self._underlay.unsubscribe(standing.number)
 
-    def _give_up(self, standing: PatternSubscription | None) -> list[PatternSend]:
+    def _give_up(self, standing: PatternSubscription | None) -> list[Send]:
         """Forget a pattern, here and at its provider."""
         if standing is None:
             return []
         del self._standing[standing.number]
-        del self._by_key[standing.subscriber][standing.key]
+        mine = self._by_key[standing.subscriber]
+        del mine[standing.key]
+        if not mine:
+            del self._by_key[standing.subscriber]
         sends = self._disassemble(standing)
         if standing.provider is not None:
-            sends.append(PatternSend(standing.provider, UnsubscribePattern(standing.number)))
+            sends.append(Send(standing.provider, UnsubscribePattern(standing.number)))
         return sends
 
     # --- what follows when offers change ---
 
-    def _around(
-        self, call: Callable[[], list[PatternSend]], sender: Peer | None = None
-    ) -> list[PatternSend]:
+    def _around(self, call: Callable[[], list[Send]], sender: Peer | None = None) -> list[Send]:
         """Let the inner router act, and follow: peers that went, offers that changed.
 
         Of a batch only its sender's offers can have changed.
         """
+        if not self._standing:
+            return call()
         before = self._underlay.offers(sender)
         sends = call()
         after = self._underlay.offers(sender)
         gone = [peer for peer in before if peer not in after]
         changed = differences(before, after)
-        moves: list[PatternSend] = []
+        moves: list[Send] = []
         for peer in gone:
             moves += self._lose(peer)
         for standing in list(self._standing.values()):
@@ -445,18 +458,17 @@ class Patterned:
                 moves += self._settle(standing)
         return sends + [each for each in moves if each.to not in gone]
 
-    def _lose(self, peer: Peer) -> list[PatternSend]:
+    def _lose(self, peer: Peer) -> list[Send]:
         """A peer is gone: so is what it wanted, and what it assembled starts anew."""
-        sends: list[PatternSend] = []
+        sends: list[Send] = []
         for standing in list(self._by_key.get(peer, {}).values()):
             sends += self._give_up(standing)
-        self._by_key.pop(peer, None)
         for standing in list(self._standing.values()):
             if standing.provider == peer:
                 sends += self._restart(standing)
         return sends
 
-    def _restart(self, standing: PatternSubscription) -> list[PatternSend]:
+    def _restart(self, standing: PatternSubscription) -> list[Send]:
         """The provider is gone, and what it knew: go on here with what is known here."""
         standing.provider = None
         if standing.is_asked_back:

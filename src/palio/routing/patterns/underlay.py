@@ -18,8 +18,7 @@ from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import Batch, Control, Settled, Subscribe, Unsubscribe
 from palio.routing.patterns.factoring import Offers
-from palio.routing.patterns.messages import PatternSend
-from palio.routing.protocol import Peer, Role, Send
+from palio.routing.protocol import Peer, Role, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["Underlay"]
@@ -38,7 +37,12 @@ class Underlay:
     {7: array([ True, False])}
     """
 
-    def __init__(self, name: str, router: Callable[[str], Advertised | General]) -> None:
+    def __init__(
+        self,
+        name: str,
+        router: Callable[[str], Advertised | General],
+        selector: SelectorFactory = ReferenceSelector,
+    ) -> None:
         self.router = router(name)
         tree = self.router.inner if isinstance(self.router, General) else self.router
         if not isinstance(tree, Advertised):
@@ -47,7 +51,7 @@ class Underlay:
         self._monitors = Peer(Role.SIDE, f"{name} monitors")
         self._steps: dict[int, list[int]] = {}
         self._next_step = 0
-        self._selector = ReferenceSelector()
+        self._selector = selector()
         self.router.attach(self._monitors)
         self.router.receive(self._monitors, Batch((), fresh=True))
 
@@ -74,19 +78,19 @@ class Underlay:
 
     # --- the calls of `Router` ---
 
-    def attach(self, peer: Peer) -> list[PatternSend]:
+    def attach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
         return self._outward(self.router.attach(peer))
 
-    def detach(self, peer: Peer) -> list[PatternSend]:
+    def detach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
         return self._outward(self.router.detach(peer))
 
-    def receive(self, sender: Peer, message: Control) -> list[PatternSend]:
+    def receive(self, sender: Peer, message: Control) -> list[Send]:
         """See `Router`."""
         return self._outward(self.router.receive(sender, message))
 
-    def weigh(self, peer: Peer, weight: int) -> list[PatternSend]:
+    def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """See `Router`."""
         return self._outward(self.router.weigh(peer, weight))
 
@@ -98,7 +102,7 @@ class Underlay:
 
     # --- the monitors ---
 
-    def subscribe(self, number: int, steps: Iterable[Filter]) -> list[PatternSend]:
+    def subscribe(self, number: int, steps: Iterable[Filter]) -> list[Send]:
         """Let the assembly of this number have what matches any step."""
         keys = self._steps[number] = []
         requests = []
@@ -110,7 +114,7 @@ class Underlay:
             requests.append(Subscribe(key, step))
         return self.receive(self._monitors, Batch(tuple(requests)))
 
-    def unsubscribe(self, number: int) -> list[PatternSend]:
+    def unsubscribe(self, number: int) -> list[Send]:
         """The assembly of this number, if there is one, needs nothing any more."""
         keys = self._steps.pop(number, [])
         for key in keys:
@@ -123,14 +127,14 @@ class Underlay:
         """By number of an assembly, which events match one of its steps."""
         return self._selector.route(parcel)
 
-    def _outward(self, sends: Iterable[Send]) -> list[PatternSend]:
+    def _outward(self, sends: Iterable[Send]) -> list[Send]:
         """The messages of the router to peers other than the monitors."""
         pending = deque(sends)
         found = []
         while pending:
             to, message = pending.popleft()
             if to != self._monitors:
-                found.append(PatternSend(to, message))
+                found.append(Send(to, message))
             elif isinstance(message, Batch) and message.wave is not None:
                 pending.extend(self.router.receive(to, Settled(message.wave)))
         return found
