@@ -248,7 +248,7 @@ class Network:
         self._cluster.install(broker, self._new_router, Disk(), parent)
 
     def _new_router(self, broker: str) -> Router:
-        return self._algorithm.new(broker, life=self._cluster.wall_us)
+        return self._algorithm.new_assembling(broker, life=self._cluster.wall_us)
 
     # --- faults ---
 

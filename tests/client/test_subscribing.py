@@ -6,6 +6,7 @@ import pytest
 
 import palio
 from palio.client.subscribing import (
+    check_assembled_by,
     check_on_gap,
     check_values,
     frozen,
@@ -60,3 +61,22 @@ def test_who_is_told_of_gaps_can_be_called(on_gap: Any, error: str) -> None:
     check_on_gap(print)
     with pytest.raises(InvalidInput, match=error):
         check_on_gap(on_gap)
+
+
+TWO = palio.parse("x = 1 THEN x = 2")
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (("anybody", TWO, None, ""), "'client' or 'brokers', not 'anybody'"),
+        (("brokers", palio.parse("x = 1"), None, ""), "'x = 1' is one filter"),
+        (("brokers", TWO, 0.0, ""), "reorder_s= is for patterns that the client assembles"),
+        (("brokers", TWO, None, "d"), "leave durable= out"),
+    ],
+)
+def test_brokers_assemble_patterns_and_nothing_else(given: Any, error: str) -> None:
+    assert check_assembled_by("brokers", TWO, None, "")
+    assert not check_assembled_by("client", TWO, 1.0, "d")
+    with pytest.raises(InvalidInput, match=error):
+        check_assembled_by(*given)

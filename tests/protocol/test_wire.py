@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.errors import DamagedFrame, IllegalMessage
-from palio.language.parsing import parse_advertisement, parse_filter
+from palio.language.parsing import parse_advertisement, parse_filter, parse_pattern
 from palio.model.events import to_batch
+from palio.model.patterns import Occurrence, place_of
 from palio.protocol.limits import (
     MAX_BATCH_CELLS,
     MAX_BATCH_ROWS,
@@ -26,6 +27,7 @@ from palio.protocol.limits import (
     PROTOCOL_VERSION,
 )
 from palio.protocol.messages import (
+    Assembled,
     Bye,
     Cancel,
     Carry,
@@ -50,6 +52,7 @@ from palio.protocol.messages import (
 from palio.protocol.portions import portions
 from palio.protocol.wire import CONTROL, HEAD, Decoder, Encoder, framed
 from palio.routing import messages as routing
+from palio.routing.patterns import messages as patterns
 from tests.node.events import parcel
 from tests.protocol.test_ipc import LONG, messages, overlapping
 from tests.strategies import shown, values
@@ -80,6 +83,16 @@ ROWS = [
     {"i": -(2**63), "s": ""},
 ]
 
+PARTS = tuple(
+    Occurrence(
+        datetime(2026, 1, 1, microsecond=seq, tzinfo=UTC),
+        "p",
+        seq,
+        {**row, "$seq": seq, "$time": datetime(2026, 1, 1, microsecond=seq, tzinfo=UTC)},
+    )
+    for seq, row in enumerate(ROWS)
+)
+
 MESSAGES: list[Message] = [
     Hello("client", "alice", PROTOCOL_VERSION, "token", "x", "session", 3),
     Ping(),
@@ -87,6 +100,7 @@ MESSAGES: list[Message] = [
     Withdrawn((1, 2)),
     Cancel(1, "x > 0 THEN y = 1", forget=True),
     Ended((1, 2), Failure("SubscriptionEnded", "no")),
+    Assembled(7, PARTS),
     Bye("closed", "because"),
     Subscribe(1, 2, "x > :y", {"y": 2**60, "z": b"\xff", "w": [1, 2], "t": ROWS[0]["t"]}),
     Publish(parcel(*ROWS), 7, durable=True),
@@ -106,6 +120,13 @@ MESSAGES: list[Message] = [
         )
     ),
     Route(routing.LinkState("b1", 3, ("b2",))),
+    Route(patterns.SubscribePattern(7, parse_pattern("x = 1 THEN s LIKE 'a%' WITHIN 1500ms"))),
+    Route(patterns.UnsubscribePattern(7)),
+    Route(patterns.Ready(7)),
+    Route(patterns.Resume(7, patterns.AssemblyProgress(PARTS[:1], PARTS, place_of(PARTS[1])))),
+    Route(patterns.Recall(7)),
+    Route(patterns.Returned(7, patterns.AssemblyProgress())),
+    Route(patterns.Composite(7, PARTS)),
 ]
 
 

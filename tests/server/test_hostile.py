@@ -12,6 +12,7 @@ import random
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from palio.client.connection import Client
 from palio.client.subscription import Subscription
 from palio.language.parsing import parse_filter
 from palio.model.events import stamped, to_batch
+from palio.model.patterns import Occurrence
 from palio.protocol.limits import MAX_FRAME_BYTES, MAX_GREETING_BYTES, PROTOCOL_VERSION
 from palio.protocol.messages import (
     Accepted,
@@ -32,6 +34,7 @@ from palio.protocol.messages import (
     Advertise,
     Answer,
     Ask,
+    Assembled,
     Bye,
     Cancel,
     Carry,
@@ -106,6 +109,8 @@ FROM_CLIENTS: Final[tuple[Message, ...]] = (
     Unsubscribe(10, 2, forget=True),
 )
 
+NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
+OCCURRED: Final = Occurrence(NOON, "p", 1, {"x": 1, "$seq": 1, "$time": NOON})
 FROM_BROKERS: Final[tuple[Message, ...]] = (
     Route(routing.LinkState("evil", 3, ("b1",))),
     Route(routing.Join()),
@@ -140,6 +145,7 @@ FROM_SERVERS: Final[tuple[Message, ...]] = (
     Refused(1, 1, Failure("Error", "no")),
     Deliver(MANY),
     Gaps((Gap("p", 1, 2, 2),)),
+    Assembled(1, (OCCURRED, OCCURRED)),
     Withdrawn((1, 2)),
     Ended((1, 2), Failure("SubscriptionEnded", "no")),
 )

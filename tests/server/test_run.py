@@ -41,6 +41,8 @@ from palio.protocol.messages import (
 )
 from palio.routing import kernels
 from palio.routing.acyclic import Acyclic
+from palio.routing.algorithms import find_algorithm
+from palio.routing.patterns.router import Patterned
 from palio.server import run as run_module
 from palio.server import tokens
 from palio.server.limits import GC_THRESHOLDS
@@ -415,7 +417,9 @@ def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
 )
 def test_the_routing_that_a_configuration_names(routing: Any, name: str) -> None:
     router = new_router(Configuration(broker=Broker(name="b7", routing=routing)))
-    assert (type(router).__name__, router.name) == (name, "b7")
+    assert isinstance(router, Patterned) == find_algorithm(routing).assembles
+    plain = router.inner if isinstance(router, Patterned) else router
+    assert (type(plain).__name__, plain.name) == (name, "b7")
 
 
 @pytest.mark.parametrize(

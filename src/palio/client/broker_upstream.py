@@ -34,6 +34,7 @@ from palio.protocol.client_session import ClientSession
 from palio.protocol.messages import (
     Advertise,
     Answer,
+    Assembled,
     Cancel,
     Deliver,
     Hello,
@@ -206,7 +207,10 @@ class BrokerUpstream:
 
     def replace(self, wanted: Announced) -> Told:
         """See `Upstream`."""
-        return self.ask(Replace(0, wanted.number, str(wanted.what), dict(wanted.values)))
+        values = dict(wanted.values)
+        return self.ask(
+            Replace(0, wanted.number, str(wanted.what), values, assembled=wanted.by_brokers)
+        )
 
     def withdraw(self, wanted: Announced, *, forget: bool) -> Told:
         """See `Upstream`."""
@@ -288,6 +292,8 @@ class BrokerUpstream:
         if may_have_missed:
             self._missed.update(dict.fromkeys(self.dispatcher))
             _tell_unknown(self._missed)
+        elif self.is_ready:  # it has moved
+            _tell_unknown(each for each in self.dispatcher if each.by_brokers)
         self.is_ready = True
         for each in self.dispatcher:
             if each.durable:
@@ -347,6 +353,12 @@ class BrokerUpstream:
             mask = unpack_mask(message.rows, len(message.parcel))
             self.dispatcher.deliver_durable(found, message.parcel, mask, message.entry)
 
+    def deliver_assembled(self, message: Assembled) -> None:
+        """An occurrence of a pattern, for the subscription that it is of."""
+        found = self.dispatcher.get(message.key)
+        if found is not None:  # else it was unsubscribed meanwhile
+            found.occurred(message.parts)
+
     def lose(self, gaps: Sequence[messages.Gap]) -> None:
         """Events that the broker dropped because this client fell behind, or that may have been
         lost on their way to it.
@@ -393,4 +405,12 @@ def _description(wanted: Announced, text: str = "") -> Subscribe:
     """A subscription as it is now, as its broker must know it."""
     text = text or str(wanted.what)
     values = wanted.values and dict(wanted.values)
-    return Subscribe(0, wanted.number, text, values, wanted.durable, wanted.lease_s)
+    return Subscribe(
+        0,
+        wanted.number,
+        text,
+        values,
+        wanted.durable,
+        wanted.lease_s,
+        assembled=wanted.by_brokers,
+    )

@@ -31,7 +31,7 @@ from palio.client.outgoing import Publishable
 from palio.client.registration import SubscriptionOptions
 from palio.client.reordering import check_reorder
 from palio.client.securing import TLS
-from palio.client.subscribing import given_values, understood
+from palio.client.subscribing import check_assembled_by, given_values, understood
 from palio.client.subscription import SETTLE_PATIENCE_S, Subscription
 from palio.client.transport import Dial, tcp
 from palio.errors import InvalidInput
@@ -317,6 +317,7 @@ class Client(Hub[BrokerUpstream]):
         acknowledge: Literal["automatic", "explicit"] = "automatic",
         reorder_s: float | None = None,
         replaces: bool = False,
+        assembled_by: Literal["client", "brokers"] = "client",
         **parameters: Any,
     ) -> Subscription:
         """Hear what matches from now on; return when it is in force at this broker.
@@ -333,6 +334,8 @@ class Client(Hub[BrokerUpstream]):
         and told as `Late`.
 
         `replaces` ends all others that it covers once it is in force, as `cancel` does.
+        `assembled_by="brokers"`: brokers put the events of a pattern together where they meet, and
+        only whole sequences come here. Their routing has to go by advertisements.
         """
         given, what = given_values(values, parameters), understood(filter)
         wait_s = self._reorder_s if reorder_s is None else check_reorder(reorder_s)
@@ -340,6 +343,7 @@ class Client(Hub[BrokerUpstream]):
             raise InvalidInput(
                 f"reorder_s= is for patterns, such as a THEN b; {str(what)!r:.80} is one filter"
             )
+        by_brokers = check_assembled_by(assembled_by, what, reorder_s, durable)
         if acknowledge not in ("automatic", "explicit"):
             raise InvalidInput(f"acknowledge is 'automatic' or 'explicit', not {acknowledge!r}")
         lease_s = check_seconds(lease_s, "lease_s")
@@ -348,7 +352,8 @@ class Client(Hub[BrokerUpstream]):
         elif lease_s or acknowledge == "explicit":
             option = "lease_s" if lease_s else "acknowledge"
             raise InvalidInput(f"{option}= is for durable subscriptions; give durable= a name")
-        options = SubscriptionOptions(on_gap, wait_s, durable, lease_s, acknowledge == "automatic")
+        is_automatic = acknowledge == "automatic"
+        options = SubscriptionOptions(on_gap, wait_s, durable, lease_s, is_automatic, by_brokers)
         text = filter if isinstance(filter, str) else ""
         registration, told = self._announced(what, given, capacity, options, text)
         return await self._in_force(registration, told, replaces=replaces)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
@@ -20,7 +20,7 @@ import msgspec
 from palio.client.answering import log_refusal
 from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
 from palio.client.events import Event, Gap, Late
-from palio.client.sequences import Sequences
+from palio.client.sequences import Sequences, composite
 from palio.client.subscribing import check_values, frozen
 from palio.client.upstream import Told, Upstream
 from palio.errors import HandlerFailed, InvalidFilter, PalioError
@@ -29,7 +29,7 @@ from palio.model.events import SEQ, TIME
 from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.parameters import check_kept
-from palio.model.patterns import Pattern
+from palio.model.patterns import Occurrence, Pattern, Place, place_of
 from palio.model.values import Bindings
 from palio.protocol.receipts import NO_RECEIPTS, Receipts
 
@@ -53,6 +53,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
     lease_s: float = 0.0
     is_automatic: bool = True
     """Whether asking for the next event acknowledges those before it."""
+    by_brokers: bool = False
+    """Whether brokers assemble it, if it is a pattern."""
 
 
 class Registration:
@@ -78,6 +80,9 @@ class Registration:
         self.durable = options.durable
         self.lease_s = options.lease_s
         self._given_reorder_s = options.reorder_s
+        self._by_brokers = options.by_brokers
+        self._ended_at: Place | None = None
+        """Where the last occurrence ended that brokers assembled: the next one lies beyond."""
         self.is_automatic = options.is_automatic
         self.receipts = NO_RECEIPTS
         """What is owed to the broker for events that were delivered."""
@@ -103,6 +108,11 @@ class Registration:
         self._has_warned = False
         """Whether a warning says already that events come too late."""
         self.install()
+
+    @property
+    def by_brokers(self) -> bool:
+        """Whether brokers assemble it: then no event is matched here."""
+        return self._by_brokers and isinstance(self.what, Pattern)
 
     # --- changes ---
 
@@ -175,8 +185,7 @@ class Registration:
 
     def _keyed(self, values: Bindings) -> Iterator[tuple[int, Filter, Bindings]]:
         """Its filters, each with the engine's key for it and its own values."""
-        steps = self.what.steps if isinstance(self.what, Pattern) else (self.what,)
-        for key, each in enumerate(steps, start=self.number * MAX_PATTERN_STEPS):
+        for key, each in enumerate(self._steps, start=self.number * MAX_PATTERN_STEPS):
             yield key, each, {name: values[name] for name in each.variables}
 
     def install(self) -> None:
@@ -211,7 +220,7 @@ class Registration:
 
     def _begun(self) -> Sequences | None:
         """The sequences of a pattern that nothing has come for yet."""
-        if not isinstance(self.what, Pattern):
+        if not isinstance(self.what, Pattern) or self.by_brokers:
             return None
         return Sequences(self.what, self.values, self._given_reorder_s)
 
@@ -269,11 +278,28 @@ class Registration:
 
     # --- what comes ---
 
+    @property
+    def _steps(self) -> tuple[Filter, ...]:
+        """What single events are matched with here."""
+        if isinstance(self.what, Filter):
+            return (self.what,)
+        return () if self.by_brokers else self.what.steps
+
     def concerns(self, event: Mapping[str, Any]) -> bool:
         """Whether an event, system columns and all, matches its filter or a step of its pattern."""
-        what = self.what
-        steps = (what,) if isinstance(what, Filter) else what.steps
-        return any(step.matches(event, self.values) for step in steps)
+        return any(step.matches(event, self.values) for step in self._steps)
+
+    def occurred(self, sequence: Sequence[Occurrence]) -> None:
+        """Brokers have assembled an occurrence: it is queued, unless it overlaps the one before,
+        as when two brokers tell of it, or is one of what was subscribed before.
+        """
+        first = place_of(sequence[0])
+        if not self.by_brokers or (self._ended_at is not None and first <= self._ended_at):
+            return
+        event = composite(sequence)
+        if self.still_wants(event):
+            self._ended_at = place_of(sequence[-1])
+            self.queue.offer(QueuedEvents.made(self, event.publisher, [event]))
 
     def still_wants(self, event: Event) -> bool:
         """See `Consumer`."""

@@ -25,7 +25,7 @@ from palio.model.events import SEQ, TIME, is_system_name
 from palio.model.patterns import Monitor, Occurrence, Pattern
 from palio.model.values import Bindings
 
-__all__ = ["Sequences"]
+__all__ = ["Sequences", "composite"]
 
 _PUBLISHED: Final = itemgetter(1)
 
@@ -139,7 +139,14 @@ class Sequences:
 
     @staticmethod
     def _composites(found: Iterable[tuple[Occurrence, ...]]) -> list[Event]:
-        return [_composite([_event(each) for each in sequence]) for sequence in found]
+        return [composite(sequence) for sequence in found]
+
+
+def composite(sequence: Iterable[Occurrence]) -> Event:
+    """The events of one sequence, as an application hears of it."""
+    parts = [_event(each) for each in sequence]
+    last = parts[-1]
+    return Event(dict(last), last.publisher, last.seq, last.time, tuple(parts))
 
 
 def _event(occurrence: Occurrence) -> Event:
@@ -147,8 +154,3 @@ def _event(occurrence: Occurrence) -> Event:
         name: value for name, value in occurrence.event.items() if not is_system_name(name)
     }
     return Event(attributes, occurrence.publisher, occurrence.seq, occurrence.time)
-
-
-def _composite(parts: list[Event]) -> Event:
-    last = parts[-1]
-    return Event(dict(last), last.publisher, last.seq, last.time, tuple(parts))

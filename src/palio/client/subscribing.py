@@ -13,7 +13,14 @@ from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 
-__all__ = ["check_on_gap", "check_values", "frozen", "given_values", "understood"]
+__all__ = [
+    "check_assembled_by",
+    "check_on_gap",
+    "check_values",
+    "frozen",
+    "given_values",
+    "understood",
+]
 
 _NONE: Final[dict[str, Any]] = {}
 """The values of all subscriptions without parameters."""
@@ -83,3 +90,26 @@ def check_on_gap(on_gap: object) -> None:
         raise InvalidInput(f"on_gap is called with a Gap; {on_gap!r:.40} cannot be called")
     if inspect.iscoroutinefunction(on_gap):
         raise InvalidInput("on_gap is an ordinary function; an `async def` would never run")
+
+
+def check_assembled_by(
+    who: object, what: Filter | Pattern, reorder_s: float | None, durable: str
+) -> bool:
+    """Whether brokers are to assemble what is subscribed; refused where that has no meaning.
+
+    >>> check_assembled_by("brokers", parse("a = 1 THEN b = 1"), None, "")
+    True
+    """
+    if who not in ("client", "brokers"):
+        raise InvalidInput(f"assembled_by is 'client' or 'brokers', not {who!r:.40}")
+    if who == "client":
+        return False
+    if not isinstance(what, Pattern):
+        raise InvalidInput(
+            f"assembled_by= is for patterns, such as a THEN b; {str(what)!r:.80} is one filter"
+        )
+    if reorder_s is not None:
+        raise InvalidInput("reorder_s= is for patterns that the client assembles; leave it out")
+    if durable:
+        raise InvalidInput("brokers keep no pattern for who is away; leave durable= out")
+    return True

@@ -25,6 +25,10 @@ class Announced(Protocol):
     durable: str
     lease_s: float
 
+    @property
+    def by_brokers(self) -> bool:
+        """Whether it is a pattern that brokers assemble."""
+
 
 class Upstream(Protocol):
     """Is told of changes that are in force here already."""

@@ -22,6 +22,7 @@ from palio.node.sessions import Session, Subscription
 from palio.protocol.failures import failure
 from palio.protocol.messages import Answer, Cancel, Ended, Failure
 from palio.routing.messages import Batch, Unsubscribe
+from palio.routing.patterns.messages import UnsubscribePattern
 from palio.routing.patterns.standing import covers_subscription
 
 __all__ = ["Cancelling"]
@@ -54,6 +55,9 @@ class Cancelling:
             if known is None:
                 continue
             ended += 1
+            if known.assembled:
+                core.route(core.router.receive(session.peer, UnsubscribePattern(key)))
+                continue
             if not known.durable:
                 live.append(Unsubscribe(key))
                 continue

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from palio.model.parcels import Parcel
 from palio.node.allowances import Allowances
+from palio.node.assembling import Assembling
 from palio.node.authority import Authority, hearable
 from palio.node.complaints import Complaints
 from palio.node.custody import Lost
@@ -27,6 +28,7 @@ from palio.node.settings import Settings
 from palio.node.telling import Telling
 from palio.node.vouching import LAPSE, LINKS, Vouching
 from palio.protocol.messages import (
+    Assembled,
     Carry,
     Deliver,
     Done,
@@ -38,6 +40,7 @@ from palio.protocol.messages import (
     unpack_mask,
 )
 from palio.routing.messages import Batch, Control, Settled
+from palio.routing.patterns.messages import Composite
 from palio.routing.protocol import Peer, Router, Send
 
 __all__ = ["Core"]
@@ -69,6 +72,7 @@ class Core:
     ) -> None:
         self.name = name
         self.router = router
+        self.assembling = Assembling(router)
         self.settings = settings
         self.authority = authority
         self.identity = identity
@@ -238,11 +242,18 @@ class Core:
             if peer.is_client:
                 if isinstance(control, Settled):
                     self._answered(control.wave, control.unreached)
+                elif isinstance(control, Composite):
+                    session, _ = self.by_peer[peer]
+                    assembled = Assembled(control.key, control.parts)
+                    session.offer(self.out, assembled, self.settings.queue_bytes)
                 continue
             neighbour = self.neighbours.get(peer.name)
-            if neighbour is not None:
-                self.telling.tell(neighbour, Route(control))
-                is_other_tree = is_other_tree or neighbour.changes_tree(control)
+            if neighbour is None:
+                continue
+            told = self.assembling.told(neighbour.principal, control)
+            if told is not None:
+                self.telling.tell(neighbour, Route(told))
+                is_other_tree = is_other_tree or neighbour.changes_tree(told)
         if is_other_tree:
             self.lapses.ways_changed()
 

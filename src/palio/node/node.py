@@ -54,6 +54,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.names import check_name
 from palio.protocol.streams import Stream
+from palio.routing.messages import Control
 from palio.routing.protocol import Router
 
 __all__ = ["Node"]
@@ -222,6 +223,10 @@ class Node:
         is_due = core.releases.are_due(at.now)
         if is_due:
             core.append(())
+        composites = core.assembling.advance(at)
+        if composites is not None:
+            is_due = True
+            core.route(composites)
         if any(self._unfinished):
             is_due = True
             self._peers.let_go()
@@ -406,9 +411,7 @@ class Node:
             case Route(control):
                 if neighbour.missing:
                     control = neighbour.missing.honest(control)
-                core.route(core.router.receive(neighbour.peer, control))
-                if neighbour.changes_tree(control):
-                    core.lapses.ways_changed()
+                self._routed(neighbour, control)
             case Forward():
                 self._publishing.forward(neighbour, message)
             case Carry():
@@ -421,6 +424,17 @@ class Node:
                 self._questions.probe(neighbour, message)
             case Probed():
                 self._questions.probed(neighbour, message)
+
+    def _routed(self, neighbour: Neighbour, control: Control) -> None:
+        """A neighbour's router says something."""
+        core = self._core
+        heard, denied = core.assembling.heard(neighbour.principal, control)
+        if denied:
+            core.complain("beyond_grant", neighbour.name, denied, said=type(control).__name__)
+        if heard is not None:
+            core.route(core.router.receive(neighbour.peer, heard))
+        if neighbour.changes_tree(control):
+            core.lapses.ways_changed()
 
     # --- time ---
 
@@ -453,7 +467,8 @@ class Node:
         self._core.settle_up()
         if any(self._unfinished):
             self.wake_at = self._core.at.now
-        self.wake_at = min(self.wake_at, self._core.releases.due_at)
+        core = self._core
+        self.wake_at = min(self.wake_at, core.releases.due_at, core.assembling.due_at(core.at))
         out, self._core.out = self._core.out, []
         return out
 

@@ -289,7 +289,9 @@ class Questions:
         core = self._core
         sender = core.outlets.of(asker) if isinstance(asker, Session) else asker.peer
         parcel.source = source
-        return core.router.route(sender, parcel)
+        patterned = core.assembling.router
+        router = core.router if patterned is None else patterned.inner  # no pattern takes it
+        return router.route(sender, parcel)
 
     def _would_send(self, peer: Peer, hop: dict[str, Any], state: _Open, message: Probe) -> None:
         core = self._core
@@ -405,6 +407,6 @@ def _matched(session: Session, key: int, event: Mapping[str, Any]) -> list[dict[
             "durable": each.durable,
         }
         for number, each in session.subscriptions.items()
-        if (number == key if key >= 0 else not each.durable)
+        if (number == key if key >= 0 else not (each.durable or each.assembled))
         and each.filter.matches(event, each.values)
     ]

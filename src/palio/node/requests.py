@@ -25,6 +25,7 @@ from palio.language.parsing import parse, parse_advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import NO_VALUES, Bindings
+from palio.node.assembling import NO_DURABLE
 from palio.node.authority import check_advertisement, narrow
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
@@ -58,6 +59,7 @@ from palio.protocol.names import check_name
 from palio.protocol.portions import chars_together
 from palio.routing import messages as routing
 from palio.routing.algorithms import ALGORITHMS
+from palio.routing.patterns.messages import SubscribePattern, UnsubscribePattern
 from palio.routing.protocol import Peer
 
 __all__ = ["ClientRequest", "RequestHandler"]
@@ -163,16 +165,8 @@ class RequestHandler:
         match request:
             case Subscribe():
                 self._subscribe(session, (request,))
-            case Replace(id, key, text, values):
-                self._update(session, id, key, parse(text), values)
-            case Update(id, key, values):
-                known = self._known(session, key)
-                unknown = sorted(set(values) - known.what.variables)
-                if unknown:
-                    raise InvalidBinding(
-                        f"the filter of key {key} has no parameter :{unknown[0]}", name=unknown[0]
-                    )
-                self._update(session, id, key, known.what, {**known.values, **values})
+            case Replace() | Update():
+                self._change(session, request)
             case Unsubscribe(_, key, forget):
                 self._cancelling.end(session, (key,), forget=forget)
             case Cancel():
@@ -241,18 +235,31 @@ class RequestHandler:
             )
         heard: dict[int, Subscription] = {}
         told: list[routing.Request] = []
+        wishes: list[SubscribePattern] = []
         for request in requests:
             key = request.key
             if key in session.subscriptions or key in heard:
                 raise IllegalMessage(session.peer, f"key {key} is in use; replace its filter")
-            asked = Subscription(parse(request.filter), request.values or NO_VALUES)
+            asked = Subscription(
+                parse(request.filter), request.values or NO_VALUES, assembled=request.assembled
+            )
+            if request.assembled:
+                if request.durable:
+                    raise InvalidInput(NO_DURABLE)
+                wish = core.assembling.wish(key, asked.what, asked.values, session.principal)
+                wishes.append(wish)
+                heard[key] = asked
+                continue
             narrowed = narrow(asked.filter, asked.values, session.principal)
             if request.durable:  # which comes alone
                 self._subscribe_durable(session, request, asked.what, narrowed)
                 return
             told.append(routing.Subscribe(key, narrowed, asked.values))
             heard[key] = asked
-        self._tell_router(session.peer, *told)
+        if told:
+            self._tell_router(session.peer, *told)
+        for wish in wishes:
+            core.route(core.router.receive(session.peer, wish))
         session.subscriptions.update(heard)
 
     def _subscribe_durable(
@@ -308,11 +315,29 @@ class RequestHandler:
         wall_us = self._core.at.wall_us
         return self._core.durability.put(subject, filter, values, lease_s, wall_us, visit)
 
+    def _change(self, session: Session, request: Replace | Update) -> None:
+        """Something else under the same key; all of it or nothing."""
+        id, key, known = request.id, request.key, self._known(session, request.key)
+        if isinstance(request, Replace):
+            what, values, assembled = parse(request.filter), request.values, request.assembled
+        else:
+            unknown = sorted(set(request.values) - known.what.variables)
+            if unknown:
+                raise InvalidBinding(
+                    f"the filter of key {key} has no parameter :{unknown[0]}", name=unknown[0]
+                )
+            what, values = known.what, {**known.values, **request.values}
+            assembled = known.assembled
+        if assembled:
+            self._assemble(session, key, what, values)
+        else:
+            self._update(session, id, key, what, values)
+
     def _update(
         self, session: Session, id: int, key: int, what: Filter | Pattern, values: Bindings
     ) -> None:
-        """Another filter or other values under the same key; all of it or nothing."""
-        known = self._known(session, key)
+        """Another filter or other values under the same key."""
+        core, known = self._core, self._known(session, key)
         own = {name: value for name, value in values.items() if name in what.variables}
         filter = Subscription(what, own).filter
         narrowed = narrow(filter, own, session.principal)
@@ -329,10 +354,25 @@ class RequestHandler:
                 update = routing.Update(0, update.values, known.version)
             else:
                 update = routing.Subscribe(0, narrowed, own)
-            self._tell_router(self._core.durability.here[known.durable].peer, update)
+            self._tell_router(core.durability.here[known.durable].peer, update)
         else:
+            if known.assembled:
+                core.route(core.router.receive(session.peer, UnsubscribePattern(key)))
             self._tell_router(session.peer, update)
-        known.what, known.values = what, own
+        known.what, known.values, known.assembled = what, own, False
+
+    def _assemble(
+        self, session: Session, key: int, what: Filter | Pattern, values: Bindings
+    ) -> None:
+        """A pattern for brokers to assemble, under a key in use; it starts over."""
+        core, known = self._core, self._known(session, key)
+        if known.durable:
+            raise InvalidInput(NO_DURABLE)
+        wish = core.assembling.wish(key, what, values, session.principal)
+        if not known.assembled:
+            self._tell_router(session.peer, routing.Unsubscribe(key))
+        core.route(core.router.receive(session.peer, wish))
+        known.what, known.values, known.version, known.assembled = what, values, 0, True
 
     def _update_durable(
         self, session: Session, id: int, key: int, narrowed: Filter, values: Bindings

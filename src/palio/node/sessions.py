@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,7 @@ from palio.node.missing import Missing
 from palio.protocol.limits import PORTION_BYTES, ROUTES_UNDER_WAY
 from palio.protocol.messages import (
     NO_VISIT,
+    Assembled,
     Deliver,
     Forward,
     Gap,
@@ -39,6 +40,9 @@ from palio.routing.parameters import WaitingBatch
 from palio.routing.protocol import Peer
 
 __all__ = ["Budget", "Durable", "Neighbour", "PeerSession", "Session", "Subscription"]
+
+_Events: TypeAlias = Deliver | Assembled | Forward
+"""What may wait in a queue, and be dropped there."""
 
 
 class Budget:
@@ -87,7 +91,7 @@ class PeerSession:
         self.queued_bytes = 0
         self.dropped = 0
         """Events that were dropped because the receiver fell behind."""
-        self._queue: deque[tuple[Deliver | Forward, int]] = deque()
+        self._queue: deque[tuple[_Events, int]] = deque()
         self._budget = budget
         self._gaps: dict[tuple[str, int], Gap] = {}
         """By publisher and durable subscription (or -1), what was lost and is yet to be told."""
@@ -116,7 +120,7 @@ class PeerSession:
         if self.link is not None:
             out.append(Send(self.link, message))
 
-    def offer(self, out: list[Effect], message: Deliver | Forward, limit: int) -> None:
+    def offer(self, out: list[Effect], message: _Events, limit: int) -> None:
         """Send events, or queue them behind others; the oldest go where there are too many."""
         if self.has_room and not self._queue:
             self.say(out, message)
@@ -183,19 +187,24 @@ class PeerSession:
         else:
             self._budget.parties.pop(self, None)
 
-    def _lose(self, message: Deliver | Forward) -> None:
-        parcel = message.parcel
-        numbers = parcel.numbers[unpack_mask(message.rows, len(parcel))]
-        publisher, first, last = parcel.publisher, int(numbers[0]), int(numbers[-1])
-        key = message.key if isinstance(message, Deliver) else -1
+    def _lose(self, message: _Events) -> None:
+        key = -1 if isinstance(message, Forward) else message.key
+        if isinstance(message, Assembled):
+            lost = message.parts[-1]
+            publisher, first, last, count = lost.publisher, lost.seq, lost.seq, 1
+        else:
+            parcel = message.parcel
+            numbers = parcel.numbers[unpack_mask(message.rows, len(parcel))]
+            publisher, first, last = parcel.publisher, int(numbers[0]), int(numbers[-1])
+            count = len(numbers)
+        self.dropped += count
         if (publisher, key) not in self._gaps and len(self._gaps) >= MAX_GAPS:
             publisher, first, last = "*", 0, 0
         known = self._gaps.get((publisher, key))
         if known is not None:
             first = known.first_seq
-        count = len(numbers) + (known.count if known else 0)
+            count += known.count
         self._gaps[publisher, key] = Gap(publisher, first, last, count, key)
-        self.dropped += len(numbers)
 
     def _tell_gaps(self, out: list[Effect]) -> None:
         if self._gaps or self._owes_lapse:
@@ -213,6 +222,8 @@ class Subscription(msgspec.Struct):
     values: Bindings
     version: int = 0
     durable: str = ""
+    assembled: bool = False
+    """Whether brokers assemble it, a pattern."""
 
     @property
     def filter(self) -> Filter:

@@ -28,6 +28,7 @@ from palio.protocol.messages import (
     Acknowledge,
     Advertise,
     Answer,
+    Assembled,
     Deliver,
     Done,
     Ended,
@@ -73,6 +74,9 @@ class Application(Protocol):
 
     def deliver_durable(self, message: Deliver) -> None:
         """Events for one durable subscription, which may have come before: see `Receipts`."""
+
+    def deliver_assembled(self, message: Assembled) -> None:
+        """An occurrence of a pattern that brokers assembled, which may have come before."""
 
     def lose(self, gaps: Sequence[Gap]) -> None:
         """The broker dropped events, as this client fell behind."""
@@ -128,6 +132,7 @@ class ClientCore:
         """Why there will be no further connection, if that is so."""
         self._hearers: Final[dict[type, Callable[[ClientSession, Any], None]]] = {
             Deliver: self._delivered,
+            Assembled: self._assembled,
             Accepted: self._accepted,
             Refused: self._refused,
             Done: self._answered,
@@ -343,6 +348,9 @@ class ClientCore:
             self._application.deliver_named(message, message.subscriptions, self.unconfirmed)
         else:
             self._application.deliver(message)
+
+    def _assembled(self, _session: ClientSession, message: Assembled) -> None:
+        self._application.deliver_assembled(message)
 
     def _accepted(self, session: ClientSession, message: Accepted) -> None:
         self.publications.accepted(message, behind=session is not self.session)

@@ -21,6 +21,7 @@ from palio.model.parcels import Parcel, pack_mask, unpack_mask
 from palio.model.values import NO_VALUES
 from palio.protocol.limits import MAX_NUMBER, MAX_SECONDS, MOST_TOGETHER
 from palio.routing.messages import PORTION, Control, Values
+from palio.routing.patterns.messages import Parts
 
 __all__ = [
     "NO_VISIT",
@@ -30,6 +31,7 @@ __all__ = [
     "Advertise",
     "Answer",
     "Ask",
+    "Assembled",
     "Bye",
     "Cancel",
     "Carry",
@@ -191,6 +193,8 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False):
     """How long it waits for its owner; 0 for as long as the broker likes."""
     visit: Number = 0
     """The how many-th session of its client this is said in, if it is durable; see `Visit`."""
+    assembled: bool = False
+    """Whether brokers assemble the pattern; else the client hears what any step wants."""
 
 
 class SubscribeAll(msgspec.Struct, frozen=True, tag=True):
@@ -206,6 +210,8 @@ class Replace(msgspec.Struct, frozen=True, tag=True):
     key: Number
     filter: str
     values: Values = NO_VALUES
+    assembled: bool = False
+    """As in `Subscribe`."""
 
 
 class Update(msgspec.Struct, frozen=True, tag=True):
@@ -363,6 +369,13 @@ class Deliver(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     may have come before. What the receiver has changed and has no answer for it looks at itself."""
 
 
+class Assembled(msgspec.Struct, frozen=True, tag=True):
+    """One occurrence of a pattern that a session subscribed under a key: its events, in order."""
+
+    key: Number
+    parts: Parts
+
+
 class Gap(msgspec.Struct, frozen=True):
     """Events of one publisher that a session lost."""
 
@@ -371,7 +384,7 @@ class Gap(msgspec.Struct, frozen=True):
     last_seq: int
     count: Number
     key: int = -1
-    """The durable subscription that lost them, or -1."""
+    """The durable subscription, or the pattern, that lost them; or -1."""
 
 
 class Gaps(msgspec.Struct, frozen=True, tag=True):
@@ -544,6 +557,7 @@ Message: TypeAlias = (
     | Accepted
     | Refused
     | Deliver
+    | Assembled
     | Gaps
     | Withdrawn
     | Ended

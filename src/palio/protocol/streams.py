@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from palio.errors import IllegalMessage
+from palio.model.patterns import Occurrence
 from palio.protocol.limits import (
     DAMAGE_TRIES,
     FRAME_TRIES,
@@ -29,6 +30,7 @@ from palio.protocol.limits import (
 from palio.protocol.messages import (
     UNCOUNTED,
     Answer,
+    Assembled,
     Done,
     EventMessage,
     Message,
@@ -36,6 +38,7 @@ from palio.protocol.messages import (
     Seen,
     SubscribeAll,
 )
+from palio.routing.patterns.messages import WithEvents, events_of
 
 __all__ = ["Stream", "size_of"]
 
@@ -45,11 +48,21 @@ _CONTROL_BYTES = 128
 _NUMBER_BYTES = 8
 """What a number in a list weighs."""
 
+_EVENT_BYTES = 256
+"""What an event of a pattern weighs, beside its values..."""
+
+_VALUE_BYTES = 16
+"""...and each of these beside its text."""
+
 
 def size_of(message: Message) -> int:
     """About how many bytes of memory a message takes."""
     if isinstance(message, EventMessage):
         return message.parcel.held_bytes
+    if isinstance(message, Assembled):
+        return _CONTROL_BYTES + _weight_of(message.parts)
+    if isinstance(message, Route) and isinstance(message.control, WithEvents):
+        return _CONTROL_BYTES + _weight_of(events_of(message.control))
     if isinstance(message, Answer):
         return _CONTROL_BYTES + len(msgspec.msgpack.encode(message.data))
     if isinstance(message, SubscribeAll):
@@ -57,6 +70,16 @@ def size_of(message: Message) -> int:
     if isinstance(message, Done):
         return _CONTROL_BYTES + _NUMBER_BYTES * len(message.others)
     return _CONTROL_BYTES
+
+
+def _weight_of(events: Sequence[Occurrence]) -> int:
+    texts = (
+        len(value)
+        for each in events
+        for value in each.event.values()
+        if isinstance(value, str | bytes)
+    )
+    return sum(texts) + sum(_EVENT_BYTES + _VALUE_BYTES * len(each.event) for each in events)
 
 
 class Stream:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -62,6 +63,29 @@ class Algorithm:
         if isinstance(router, SourceTrees):
             router.begin(life)
         return router
+
+    def new_assembling(
+        self,
+        name: str,
+        selector: SelectorFactory | None = None,
+        *,
+        life: int = 0,
+        window: timedelta | None = None,
+    ) -> Router:
+        """The same, with patterns assembled over it if it `assembles` (and as it is if not). It
+        holds events back for a `window`.
+        """
+        if not self.assembles:
+            return self.new(name, selector, life=life)
+        from palio.routing.patterns.router import REORDER_WINDOW, Patterned
+        from palio.routing.reference_selector import ReferenceSelector
+
+        return Patterned(
+            name,
+            lambda inner: self.new(inner, selector, life=life),
+            REORDER_WINDOW if window is None else window,
+            selector=selector or ReferenceSelector,
+        )
 
 
 ALGORITHMS: Final[dict[str, Algorithm]] = {

@@ -142,6 +142,10 @@ class ForwardingRouter(WithoutAdvertisements):
         del peer, weight
         return []
 
+    def told(self, neighbour: Peer) -> None:
+        """A neighbour was told something by whoever is above this router: waves answer for it."""
+        self._waves.said(neighbour)
+
     # --- what follows from a change ---
 
     def _plan(self, sender: Peer, batch: Batch) -> list[tuple[Ledger, list[Step]]]:

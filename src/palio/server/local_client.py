@@ -30,6 +30,7 @@ from palio.protocol.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
 from palio.protocol.messages import (
     Answer,
     Ask,
+    Assembled,
     Deliver,
     Done,
     Failed,
@@ -407,6 +408,9 @@ class Guest:
     def deliver_durable(self, message: Deliver) -> None:
         """See `Application`: what comes twice is the consumer's to know."""
         self._hear(message)
+
+    def deliver_assembled(self, message: Assembled) -> None:
+        """See `Application`: no guest asks for it."""
 
     def lose(self, gaps: Sequence[Gap]) -> None:
         """See `Application`."""

@@ -183,7 +183,7 @@ def new_router(configuration: Configuration) -> Router:
     gateway = configuration.gateway
     inside = find_algorithm(configuration.broker.routing)
     if not gateway.routing:
-        return inside.new(name, selector, life=time.time_ns() // 1_000)
+        return inside.new_assembling(name, selector, life=time.time_ns() // 1_000)
     outside = find_algorithm(gateway.routing)
     return Gateway(
         name,

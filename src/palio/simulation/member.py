@@ -18,6 +18,7 @@ from palio.protocol.client_session import ClientSession
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Answer,
+    Assembled,
     Deliver,
     Done,
     Failed,
@@ -183,6 +184,8 @@ class Member:
         self.core = ClientCore(self)
         self.heard: list[tuple[str, int, dict[str, Any]]] = []
         """Publisher, number and attributes of what came, in order."""
+        self.assembled: list[Assembled] = []
+        """What brokers have assembled, in order."""
         self.gaps: list[Gap] = []
         self.answers: dict[int, Done | Failed | Answer] = {}
         self.outcomes: dict[int, list[Outcome]] = {}
@@ -446,6 +449,10 @@ class Member:
             seq = row.pop("$seq")
             row.pop("$time")
             self.heard.append((parcel.publisher, seq, row))
+
+    def deliver_assembled(self, message: Assembled) -> None:
+        """An occurrence of a pattern."""
+        self.assembled.append(message)
 
     def lose(self, gaps: Sequence[Gap]) -> None:
         """Its broker dropped events."""

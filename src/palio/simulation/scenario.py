@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from math import ceil
 from typing import Any, Final
 
 import msgspec
 
 from palio.errors import InvalidInput
-from palio.routing.advertised import Advertised
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
-from palio.routing.general import General
 from palio.routing.matchings import selectors_of
-from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Router, Selector
 from palio.routing.trees import shortest_ways
 from palio.simulation.agenda import US_PER_MS
 from palio.simulation.clients import Client
 from palio.simulation.links import Link
-from palio.simulation.network import Network, RouterFactory
+from palio.simulation.network import Network
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, parse_topology
 
@@ -77,10 +73,10 @@ def simulate(  # noqa: PLR0913  # each is an option of the command
         return selectors[-1]
 
     def new_router(name: str) -> Router:
-        return algorithm.new(name, selector)
+        new = algorithm.new_assembling if patterns else algorithm.new
+        return new(name, selector)
 
-    routers = _patterned(new_router) if patterns else new_router
-    network = Network.of(brokers, routers, seed=seed, keep_trace=note is not None)
+    network = Network.of(brokers, new_router, seed=seed, keep_trace=note is not None)
     scenario = _Scenario(network, random, note)
     scenario.populate(shape, clients, patterns)
     for done in range(events):
@@ -104,17 +100,6 @@ def simulate(  # noqa: PLR0913  # each is an option of the command
         "time_ms": network.now_ms,
         "trace": network.trace.hash,
     }
-
-
-def _patterned(new_router: Callable[[str], Router]) -> RouterFactory:
-    """Brokers that assemble patterns, over others."""
-
-    def inner(name: str) -> Advertised | General:
-        router = new_router(name)
-        assert isinstance(router, Advertised | General)
-        return router
-
-    return partial(Patterned, inner=inner)
 
 
 def _checked(topology: str, algorithm: Algorithm, random: Randomness) -> Topology:

@@ -41,6 +41,8 @@ __all__ = [
     "Returned",
     "SubscribePattern",
     "UnsubscribePattern",
+    "WithEvents",
+    "events_of",
 ]
 
 Parts: TypeAlias = Annotated[tuple[Occurrence, ...], msgspec.Meta(max_length=MAX_PATTERN_STEPS)]
@@ -131,3 +133,17 @@ PatternControl: TypeAlias = (
     | Returned
     | Composite
 )
+
+WithEvents: TypeAlias = Composite | Resume | Returned
+"""Those that bear events."""
+
+
+def events_of(message: WithEvents) -> tuple[Occurrence, ...]:
+    """The events that a message bears.
+
+    >>> events_of(Returned(7, AssemblyProgress()))
+    ()
+    """
+    if isinstance(message, Composite):
+        return message.parts
+    return (*message.progress.taken, *message.progress.held)

@@ -52,7 +52,7 @@ from palio.routing.patterns.messages import (
 from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
 from palio.routing.patterns.underlay import Underlay
 from palio.routing.poset import overlap
-from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send
+from palio.routing.protocol import IllegalMessage, Peer, Router, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["REORDER_WINDOW", "Patterned"]
@@ -85,7 +85,7 @@ class Patterned:
     def __init__(
         self,
         name: str,
-        inner: Callable[[str], Advertised | General] = Advertised,
+        inner: Callable[[str], Router] = Advertised,
         window: timedelta = REORDER_WINDOW,
         *,
         selector: SelectorFactory = ReferenceSelector,
@@ -108,6 +108,7 @@ class Patterned:
     # --- what is known ---
 
     is_advertised = True
+    takes_advertisements = True
     follows_sources = False
 
     @property
@@ -404,6 +405,7 @@ class Patterned:
             standing.stage = AssemblyPlace.MOVING if is_running else AssemblyPlace.THERE
             standing.provider = goal
             wish = SubscribePattern(standing.number, standing.pattern, running=is_running)
+            self.tree.told(goal)
             return [Send(goal, wish)]
         if stage is AssemblyPlace.IDLE:
             standing.stage = AssemblyPlace.HERE

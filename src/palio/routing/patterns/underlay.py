@@ -18,7 +18,7 @@ from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import Batch, Control, Settled, Subscribe, Unsubscribe
 from palio.routing.patterns.factoring import Offers
-from palio.routing.protocol import Peer, Role, SelectorFactory, Send
+from palio.routing.protocol import Peer, Role, Router, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = ["Underlay"]
@@ -40,13 +40,14 @@ class Underlay:
     def __init__(
         self,
         name: str,
-        router: Callable[[str], Advertised | General],
+        router: Callable[[str], Router],
         selector: SelectorFactory = ReferenceSelector,
     ) -> None:
-        self.router = router(name)
-        tree = self.router.inner if isinstance(self.router, General) else self.router
-        if not isinstance(tree, Advertised):
+        whole = router(name)
+        tree = whole.inner if isinstance(whole, General) else whole
+        if not isinstance(tree, Advertised) or not isinstance(whole, Advertised | General):
             raise InvalidInput("patterns need advertisements: use Advertised, or General over it")
+        self.router = whole
         self.tree = tree
         self._monitors = Peer(Role.SIDE, f"{name} monitors")
         self._steps: dict[int, list[int]] = {}

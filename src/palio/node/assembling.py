@@ -1,0 +1,178 @@
+"""`Assembling`: patterns that this broker assembles with others, for its clients.
+
+Where they go is the router's to say (`palio.routing.patterns`). Here is what a broker adds: the
+time, what clients were granted, and what a neighbour may tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from math import inf
+from typing import Final
+
+from msgspec.structs import replace
+
+from palio.errors import (
+    IllegalMessage,
+    InvalidEvent,
+    InvalidInput,
+    LimitExceeded,
+    NotPermitted,
+    NotSupported,
+)
+from palio.matching.protocol import RowMask
+from palio.model.events import SEQ, TIME
+from palio.model.filters import FALSE, Filter
+from palio.model.parcels import Parcel
+from palio.model.patterns import Occurrence, Pattern
+from palio.model.row_parcels import RowParcel
+from palio.model.values import Bindings, checked
+from palio.node.authority import Principal, hearable, narrow, publishable
+from palio.node.effects import Moment
+from palio.protocol.limits import MAX_PUBLISHER_CHARS
+from palio.routing.algorithms import ALGORITHMS
+from palio.routing.messages import Control
+from palio.routing.patterns.messages import (
+    AssemblyProgress,
+    Composite,
+    SubscribePattern,
+    WithEvents,
+    events_of,
+)
+from palio.routing.patterns.router import Patterned
+from palio.routing.protocol import Router, Send
+
+__all__ = ["NO_DURABLE", "Assembling", "narrowed"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND: Final = timedelta(seconds=1)
+
+EARLY_S: Final = 0.001
+"""The clock of the wall and that of timers differ: what is due so soon is waited for no longer."""
+
+_ABLE: Final = " or ".join(each.name for each in ALGORITHMS.values() if each.assembles)
+
+NO_DURABLE: Final = "brokers keep no pattern for who is away; leave durable= out"
+
+
+class Assembling:
+    """The patterns of one broker, if its routing assembles any."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router if isinstance(router, Patterned) else None
+
+    # --- time ---
+
+    def due_at(self, at: Moment) -> float:
+        """When `advance` is next to be called, by the clock of timers."""
+        wake = None if self.router is None else self.router.wake
+        return inf if wake is None else at.now + max(0.0, (wake - _wall(at)) / _SECOND)
+
+    def advance(self, at: Moment) -> list[Send] | None:
+        """What follows from the time; None if nothing is due."""
+        if self.router is None or self.due_at(at) > at.now + EARLY_S:
+            return None
+        return self.router.advance(_wall(at))
+
+    # --- what clients ask for ---
+
+    def wish(
+        self, key: int, what: Filter | Pattern, values: Bindings, principal: Principal
+    ) -> SubscribePattern:
+        """What the router is asked for a client's pattern, each step narrowed by its grants."""
+        if isinstance(what, Filter):
+            raise InvalidInput("brokers assemble patterns, such as a THEN b; this is one filter")
+        if self.router is None:
+            raise NotSupported(
+                "brokers assemble patterns only where publishers advertise: set broker.routing "
+                f"to {_ABLE} for all, or let the client assemble it"
+            )
+        what.bind(values)  # an error of the subscriber's own comes before one of authority
+        return SubscribePattern(key, narrowed(what, values, principal), values)
+
+    # --- between brokers ---
+
+    @staticmethod
+    def heard(principal: Principal, control: Control) -> tuple[Control | None, int]:
+        """What counts of what a neighbour says, and how many events it may not bring. What they
+        are is `IllegalMessage` if no publisher's broker made them.
+        """
+        if isinstance(control, WithEvents):
+            for each in events_of(control):
+                _check(principal.name, each)
+            if not principal.publishes_all:
+                return _permitted(control, publishable, principal)
+        elif isinstance(control, SubscribePattern) and not principal.hears_all:
+            try:
+                pattern = narrowed(control.pattern, control.values, principal)
+            except (NotPermitted, LimitExceeded):  # it waits for what never comes
+                pattern = Pattern((FALSE,) * len(control.pattern.steps))
+            return replace(control, pattern=pattern), 0
+        return control, 0
+
+    @staticmethod
+    def told(principal: Principal, control: Control) -> Control | None:
+        """What a neighbour is told of what the router says."""
+        if principal.hears_all or not isinstance(control, WithEvents):
+            return control
+        return _permitted(control, hearable, principal)[0]
+
+
+def _wall(at: Moment) -> datetime:
+    return _EPOCH + timedelta(microseconds=at.wall_us)
+
+
+def narrowed(pattern: Pattern, values: Bindings, principal: Principal) -> Pattern:
+    """What a principal may hear of a pattern: each step by itself (see `narrow`).
+
+    >>> import palio
+    >>> reader = Principal("reader", may_hear=palio.parse("EXISTS a"))
+    >>> str(narrowed(palio.parse("a = 1 THEN a = 2"), {}, reader))
+    'a = 1 THEN a = 2'
+    """
+    if principal.hears_all:
+        return pattern
+    steps = [
+        narrow(step, {name: values[name] for name in step.variables}, principal)
+        for step in pattern.steps
+    ]
+    return Pattern(tuple(steps), pattern.within)
+
+
+def _check(sender: str, occurrence: Occurrence) -> None:
+    """Refuse an event that no broker can have numbered and dated, or of no event's values."""
+    event = occurrence.event
+    if event.get(SEQ) != occurrence.seq or event.get(TIME) != occurrence.time:
+        raise IllegalMessage(sender, f"an event whose {SEQ} and {TIME} are not its own")
+    if occurrence.seq < 0 or len(occurrence.publisher) > MAX_PUBLISHER_CHARS:
+        raise IllegalMessage(sender, "an event of a publisher that nobody is called")
+    try:
+        for value in event.values():
+            checked(value)
+    except InvalidEvent as error:
+        raise IllegalMessage(sender, f"an event with what is no value: {error}") from None
+
+
+def _permitted(
+    control: WithEvents, grant: Callable[[Principal, Parcel], RowMask], principal: Principal
+) -> tuple[Control | None, int]:
+    """It without events that a grant leaves out, and how many these are. Without one of its events
+    there is no occurrence, and what had begun begins anew.
+    """
+
+    def only(events: Iterable[Occurrence]) -> tuple[Occurrence, ...]:
+        return tuple(
+            each for each in events if grant(principal, RowParcel(each.publisher, [each.event]))[0]
+        )
+
+    if isinstance(control, Composite):
+        out = len(control.parts) - len(only(control.parts))
+        return None if out else control, out
+    before = control.progress
+    taken, held = only(before.taken), only(before.held)
+    out = len(before.taken) + len(before.held) - len(taken) - len(held)
+    if not out:
+        return control, 0
+    taken = taken if len(taken) == len(before.taken) else ()
+    return replace(control, progress=AssemblyProgress(taken, held, before.after)), out
