@@ -33,6 +33,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "cli/adv.py": "cli/test_topology.py",
     "cli/cancel.py": "cli/test_topology.py",
     "cli/connecting.py": "cli/test_pub.py",
+    "cli/event_files.py": "cli/test_pub.py",
     "cli/sub.py": "cli/test_pub.py",
     "cli/retire.py": "cli/test_topology.py",
     "cli/top.py": "cli/test_topology.py",

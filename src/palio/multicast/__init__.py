@@ -1,0 +1,1 @@
+"""Multicast: which groups of brokers carry an event (docs/concepts/multicast.md)."""

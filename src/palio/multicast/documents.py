@@ -1,0 +1,78 @@
+"""Plans as JSON documents: what `palio plan` writes and reads."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from palio.errors import FileDamaged, InvalidInput, PalioError
+from palio.multicast.broker_sets import MAX_BROKERS
+from palio.multicast.clustered import ClusteredGroups
+from palio.multicast.hybrid import HybridGroups
+from palio.multicast.listed import listed
+from palio.multicast.neighbours import NeighbourGroups
+from palio.multicast.plans import GroupPlan
+
+__all__ = ["FORMAT", "decode", "encode"]
+
+FORMAT: Final = 1
+"""Grows when what is written changes."""
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    format: int
+    method: str
+    brokers: tuple[str, ...]
+    content: dict[str, Any]
+    report: dict[str, Any] = {}
+
+
+def encode(plan: GroupPlan, report: dict[str, Any] | None = None) -> bytes:
+    """A plan as bytes, with what it was found to cost.
+
+    >>> from palio.multicast.listed import flooding
+    >>> decode(encode(flooding(("b1", "b2"))))[0].method
+    'flooding'
+    """
+    document = _Document(
+        format=FORMAT,
+        method=plan.method,
+        brokers=plan.brokers,
+        content=plan.document(),
+        report=report or {},
+    )
+    return msgspec.json.format(msgspec.json.encode(document), indent=0) + b"\n"
+
+
+def decode(data: bytes) -> tuple[GroupPlan, dict[str, Any]]:
+    """A plan, and what it was found to cost when it was made."""
+    try:
+        document = msgspec.json.decode(data, type=_Document)
+        if document.format != FORMAT:
+            raise InvalidInput(f"it has format {document.format}, and format {FORMAT} is read")
+        if len(document.brokers) > MAX_BROKERS:
+            raise InvalidInput(f"it has more than {MAX_BROKERS:,} brokers")
+        return _plan(document), document.report
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, PalioError) as error:
+        raise FileDamaged(f"this is no plan of groups: {error}") from error
+
+
+def _plan(document: _Document) -> GroupPlan:
+    brokers, content = document.brokers, document.content
+    match document.method:
+        case "ideal" | "flooding" | "approximated":
+            return listed(document.method, brokers, content)
+        case "clustered" | "threshold":
+            return ClusteredGroups(brokers, content["clusters"], content.get("threshold"))
+        case "neighbours":
+            return NeighbourGroups(brokers, content["graph"])
+        case "hybrid":
+            edge = content["edge"]
+            return HybridGroups(
+                ClusteredGroups(brokers, edge["clusters"], edge.get("threshold")),
+                listed("approximated", brokers, content["across"]),
+                float(np.float64(content["send_price"])),
+            )
+    raise InvalidInput(f"{document.method!r:.80} is no method")

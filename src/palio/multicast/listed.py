@@ -1,0 +1,109 @@
+"""`ListedGroups`: the groups are listed, and an event goes to the least one with all who want it.
+
+The ideal plan has a group for each set of destinations that occurs; flooding has one of all
+brokers. The approximation (`merging`) lies between them: as many groups as there may be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from palio.errors import InvalidInput, LimitExceeded
+from palio.multicast import kernels
+from palio.multicast.broker_sets import Words, masks_of, numbered, rows_of, words_of
+from palio.multicast.plans import Sends, priced, sends_to
+from palio.multicast.traffic import GroupTraffic
+
+__all__ = ["ListedGroups", "flooding", "ideal", "listed"]
+
+Longs = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class ListedGroups:
+    """Groups by their members, the cheapest first.
+
+    >>> from palio.multicast.broker_sets import named
+    >>> plan = ideal(GroupTraffic.of(["b1", "b2", "b3"], [(["b1"], 1), (["b1", "b2"], 1)]))
+    >>> sends = plan.sends(rows_of([["b2"], ["b3"]], numbered(plan.brokers)))
+    >>> sends.starts.tolist(), [named(row, plan.brokers) for row in plan.members(sends.groups)]
+    ([0, 1, 1], [('b1', 'b2')])
+    >>> [named(row, plan.brokers) for row in sends.by_link]
+    [(), ('b3',)]
+    """
+
+    def __init__(
+        self, method: str, brokers: tuple[str, ...], groups: Words, prices: Floats | None = None
+    ) -> None:
+        self.method = method
+        self.brokers = brokers
+        costs = priced(groups, prices)
+        order = np.argsort(costs, kind="stable")
+        self.groups = np.ascontiguousarray(groups[order])
+        self.prices = prices
+        masks = masks_of(self.groups, len(brokers))
+        self.joins: Longs = masks.sum(axis=0, dtype=np.int64)
+        holders, numbers = np.nonzero(masks.T)
+        self._of_broker = numbers
+        """The groups of each broker, the cheapest first, one broker after the other."""
+        self._starts = np.searchsorted(holders, np.arange(len(brokers) + 1)).astype(np.int64)
+
+    @property
+    def group_count(self) -> int:
+        """See `GroupPlan`."""
+        return len(self.groups)
+
+    def sends(self, sets: Words, publisher: int = 0) -> Sends:
+        """See `GroupPlan`. Whom no one group reaches together all get the event by links."""
+        del publisher
+        found = kernels.supersets(
+            np.ascontiguousarray(sets), self.groups, self._starts, self._of_broker
+        )
+        by_link = np.where((found < 0)[:, None], sets, np.uint64(0))
+        return sends_to(found, by_link)
+
+    def members(self, groups: Longs) -> Words:
+        """See `GroupPlan`."""
+        return self.groups[groups]
+
+    def document(self) -> dict[str, Any]:
+        """See `GroupPlan`."""
+        lists = [np.flatnonzero(row).tolist() for row in masks_of(self.groups, len(self.brokers))]
+        found: dict[str, Any] = {"groups": lists}
+        if self.prices is not None:
+            found["prices"] = self.prices.tolist()
+        return found
+
+
+def ideal(traffic: GroupTraffic, most: int | None = None) -> ListedGroups:
+    """A group for each set that occurs: the least that can be sent, and mostly too many groups."""
+    several = traffic.sets
+    if most is not None and len(several) > most:
+        raise LimitExceeded(
+            "the number of groups of the ideal plan",
+            limit="groups",
+            maximum=most,
+            actual=len(several),
+        )
+    return ListedGroups("ideal", traffic.brokers, several)
+
+
+def flooding(brokers: tuple[str, ...]) -> ListedGroups:
+    """One group of all brokers, for events that anybody wants."""
+    numbered(brokers)
+    return ListedGroups("flooding", brokers, rows_of([brokers], numbered(brokers)))
+
+
+def listed(method: str, brokers: tuple[str, ...], document: dict[str, Any]) -> ListedGroups:
+    """The plan that a file holds."""
+    masks = np.zeros((len(document["groups"]), len(brokers)), np.bool_)
+    for row, members in enumerate(document["groups"]):
+        if not members or not all(0 <= place < len(brokers) for place in members):
+            raise InvalidInput(f"group {row} of the plan names no broker, or one that there is not")
+        masks[row, members] = True
+    prices = document.get("prices")
+    given = None if prices is None else np.asarray(prices, np.float64)
+    return ListedGroups(method, brokers, words_of(masks), given)

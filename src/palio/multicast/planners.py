@@ -1,0 +1,188 @@
+"""The methods by name, and `plan`: one of them, or the best of all, for some traffic and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from palio.errors import InvalidInput, LimitExceeded
+from palio.multicast.clustered import MAX_CLUSTER, ClusteredGroups, groups_needed
+from palio.multicast.clusters import clusters_of, likeness_by_interest, likeness_by_location
+from palio.multicast.hybrid import HybridGroups
+from palio.multicast.listed import flooding, ideal
+from palio.multicast.merging import approximated
+from palio.multicast.neighbours import NeighbourGroups
+from palio.multicast.plans import GroupPlan, PlanReport, measure
+from palio.multicast.traffic import GroupTraffic
+from palio.routing.trees import Graph
+
+__all__ = ["BEST", "METHODS", "PlanLimits", "compare", "plan"]
+
+Floats = npt.NDArray[np.float64]
+
+BEST: Final = "best"
+"""Whichever method costs least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanLimits:
+    """What a plan may use, and what there is to plan with."""
+
+    groups: int = 1_000
+    """Groups in all."""
+    cluster_size: int | None = None
+    """Brokers of a cluster; as many as the groups allow for if it is not said."""
+    threshold: int | None = None
+    """Destinations of a cluster beyond which all of it gets the event."""
+    clusters: tuple[tuple[str, ...], ...] = ()
+    """The clusters, if they are given rather than found."""
+    graph: Graph | None = None
+    """Links between brokers and what they weigh: for clusters by location, and for neighbours."""
+    prices: tuple[float, ...] | None = None
+    """What it costs that a broker gets an event, in the order of the brokers; else 1 each."""
+    send_price: float = 1.0
+    """What a send costs, measured by a broker that gets an event."""
+
+    def __post_init__(self) -> None:
+        if self.groups < 1:
+            raise InvalidInput(f"a plan has one group at least, not {self.groups}")
+        if not self.send_price >= 0:
+            raise InvalidInput("the price of a send is 0 or more")
+
+    def prices_of(self, traffic: GroupTraffic) -> Floats | None:
+        """The prices as numbers, one for each broker."""
+        if self.prices is None:
+            return None
+        prices = np.asarray(self.prices, np.float64)
+        if len(prices) != len(traffic.brokers) or not (np.isfinite(prices) & (prices > 0)).all():
+            raise InvalidInput("there is one price for each broker, a number above 0")
+        return prices
+
+
+def _clusters(traffic: GroupTraffic, limits: PlanLimits, most: int) -> list[list[int]]:
+    if limits.clusters:
+        places = {name: place for place, name in enumerate(traffic.brokers)}
+        unknown = [name for each in limits.clusters for name in each if name not in places]
+        if unknown:
+            raise InvalidInput(f"{unknown[0]!r:.80} is in a cluster, and no broker of the plan")
+        return [[places[name] for name in each] for each in limits.clusters]
+    size = limits.cluster_size or _largest(len(traffic.brokers), most, limits.threshold)
+    if limits.graph is not None:
+        return clusters_of(likeness_by_location(traffic.brokers, limits.graph), size)
+    return clusters_of(likeness_by_interest(traffic), size)
+
+
+def _largest(brokers: int, groups: int, threshold: int | None) -> int:
+    """The size of clusters for which there are groups enough."""
+    for size in range(min(MAX_CLUSTER, brokers), 1, -1):
+        whole, rest = divmod(brokers, size)
+        needed = whole * groups_needed(size, threshold)
+        if needed + (groups_needed(rest, threshold) if rest else 0) <= groups:
+            return size
+    return 1
+
+
+def _clustered(
+    traffic: GroupTraffic, limits: PlanLimits, threshold: int | None = None
+) -> ClusteredGroups:
+    bounded = PlanLimits(**{**vars(limits), "threshold": threshold})
+    made = ClusteredGroups(traffic.brokers, _clusters(traffic, bounded, limits.groups), threshold)
+    if made.group_count > limits.groups:
+        raise LimitExceeded(
+            "the number of groups of these clusters",
+            limit="groups",
+            maximum=limits.groups,
+            actual=made.group_count,
+        )
+    return made
+
+
+def _threshold(traffic: GroupTraffic, limits: PlanLimits) -> GroupPlan:
+    if limits.threshold is not None:
+        return _clustered(traffic, limits, limits.threshold)
+    found = [_clustered(traffic, limits, 1)]
+    for threshold in (2, 3, 4):
+        with suppress(LimitExceeded):
+            found.append(_clustered(traffic, limits, threshold))
+    return min(
+        found, key=lambda made: _cost(measure(made, traffic, limits.prices_of(traffic)), limits)
+    )
+
+
+def _hybrid(traffic: GroupTraffic, limits: PlanLimits) -> GroupPlan:
+    half = PlanLimits(**{**vars(limits), "groups": max(1, limits.groups // 2)})
+    edge = _clustered(traffic, half, limits.threshold)
+    across = approximated(
+        traffic, max(1, limits.groups - edge.group_count), limits.prices_of(traffic)
+    )
+    return HybridGroups(edge, across, limits.send_price)
+
+
+def _neighbours(traffic: GroupTraffic, limits: PlanLimits) -> GroupPlan:
+    if limits.graph is None:
+        raise InvalidInput("hop by hop needs the links between brokers")
+    return NeighbourGroups(traffic.brokers, limits.graph)
+
+
+METHODS: Final[dict[str, Callable[[GroupTraffic, PlanLimits], GroupPlan]]] = {
+    "ideal": lambda traffic, limits: ideal(traffic, limits.groups),
+    "flooding": lambda traffic, _: flooding(traffic.brokers),
+    "clustered": _clustered,
+    "threshold": _threshold,
+    "neighbours": _neighbours,
+    "approximated": lambda traffic, limits: approximated(
+        traffic, limits.groups, limits.prices_of(traffic)
+    ),
+    "hybrid": _hybrid,
+}
+"""What makes a plan of each method."""
+
+
+def _cost(report: PlanReport, limits: PlanLimits) -> float:
+    return report.price + limits.send_price * (report.sends + report.links)
+
+
+def plan(traffic: GroupTraffic, method: str = BEST, limits: PlanLimits = PlanLimits()) -> GroupPlan:
+    """The plan of a method, or the one that costs least.
+
+    >>> traffic = GroupTraffic.of(["b1", "b2", "b3", "b4"], [(["b1", "b2"], 3), (["b3", "b4"], 1)])
+    >>> plan(traffic, limits=PlanLimits(groups=2)).method
+    'ideal'
+    """
+    if method == BEST:
+        found = [made for _, made, _ in compare(traffic, limits) if made is not None]
+        return found[0]
+    make = METHODS.get(method)
+    if make is None:
+        raise InvalidInput(f"{method!r:.80} is no method; choose {BEST}, {', '.join(METHODS)}")
+    limits.prices_of(traffic)
+    return make(traffic, limits)
+
+
+def compare(
+    traffic: GroupTraffic,
+    limits: PlanLimits = PlanLimits(),
+) -> list[tuple[str, GroupPlan | None, PlanReport | str]]:
+    """Every method, the cheapest first: its plan and what that costs, or why it has none."""
+    found: list[tuple[str, GroupPlan, PlanReport]] = []
+    cannot: list[tuple[str, None, str]] = []
+    for name, made in _made(traffic, limits):
+        if isinstance(made, str):
+            cannot.append((name, None, made))
+        else:
+            found.append((name, made, measure(made, traffic, limits.prices_of(traffic))))
+    found.sort(key=lambda each: _cost(each[2], limits))
+    return [*found, *cannot]
+
+
+def _made(traffic: GroupTraffic, limits: PlanLimits) -> Iterator[tuple[str, GroupPlan | str]]:
+    for name, make in METHODS.items():
+        try:
+            yield name, make(traffic, limits)
+        except (InvalidInput, LimitExceeded) as error:
+            yield name, str(error)

@@ -1,0 +1,194 @@
+"""`GroupPlan`: which groups there are, and which of them carry an event. What a plan costs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from palio.multicast.broker_sets import Words, masks_of, named, rows_of, sizes_of, united, words_of
+from palio.multicast.traffic import GroupTraffic
+
+__all__ = [
+    "GroupPlan",
+    "PlanReport",
+    "Sends",
+    "explain",
+    "measure",
+    "priced",
+    "received",
+    "sends_to",
+]
+
+_AT_ONCE: Final = 65_536
+"""Sets that are spread out to a byte a broker at once."""
+
+Longs = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Sends(NamedTuple):
+    """What is sent for each of some events."""
+
+    starts: Longs
+    """Event `i` is sent to `groups[starts[i] : starts[i + 1]]`."""
+    groups: Longs
+    by_link: Words
+    """The brokers that no group reaches: they get the event by links."""
+
+    @property
+    def events(self) -> Longs:
+        """The event of each send to a group."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+
+def sends_to(groups: Longs, by_link: Words) -> Sends:
+    """One send an event; none where the group is -1."""
+    kept = groups >= 0
+    starts = np.zeros(len(groups) + 1, np.int64)
+    np.cumsum(kept, out=starts[1:])
+    return Sends(starts, groups[kept], by_link)
+
+
+class GroupPlan(Protocol):
+    """A plan of one method. Sets of brokers are rows of bits (`broker_sets`)."""
+
+    brokers: tuple[str, ...]
+
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+
+    @property
+    def group_count(self) -> int:
+        """How many groups there are."""
+
+    @property
+    def joins(self) -> Longs:
+        """How many groups each broker joins."""
+
+    def sends(self, sets: Words, publisher: int = 0) -> Sends:
+        """What carries events with these destinations from a publisher's broker: each of them is
+        in one of the groups, or gets it by a link.
+        """
+
+    def members(self, groups: Longs) -> Words:
+        """Who is in groups."""
+
+    def document(self) -> dict[str, Any]:
+        """What a file holds of it."""
+
+
+def priced(sets: Words, prices: Floats | None) -> Floats:
+    """What it costs that these get an event.
+
+    >>> priced(np.array([[5]], np.uint64), np.array([1.0, 1.0, 2.5])).tolist()
+    [3.5]
+    """
+    if prices is None:
+        return sizes_of(sets).astype(np.float64)
+    costs = np.empty(len(sets))
+    for first in range(0, len(sets), _AT_ONCE):
+        part = sets[first : first + _AT_ONCE]
+        costs[first : first + len(part)] = masks_of(part, len(prices)) @ prices
+    return costs
+
+
+def received(plan: GroupPlan, sends: Sends) -> Words:
+    """Who gets each event, wanted or not."""
+    return sends.by_link | united(plan.members(sends.groups), sends.events, len(sends.by_link))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanReport:
+    """What a plan costs, on average over the events of some traffic."""
+
+    method: str
+    groups: int
+    joins: float
+    """Groups that a broker joins, on average."""
+    most_joins: int
+    sends: float
+    """Sends to groups an event."""
+    links: float
+    """Sends by links an event."""
+    precision: float
+    """Brokers that wanted an event, of those that got it."""
+    waste: float
+    """Brokers that got an event in vain."""
+    price: float
+    """The prices of all that get an event: 1 each unless prices were given."""
+
+    def row(self) -> dict[str, Any]:
+        """The figures by name."""
+        return asdict(self)
+
+
+def measure(plan: GroupPlan, traffic: GroupTraffic, prices: Floats | None = None) -> PlanReport:
+    """What a plan costs for some traffic. Every broker publishes as much where that matters.
+
+    >>> from palio.multicast.listed import flooding
+    >>> traffic = GroupTraffic.of(["b1", "b2", "b3", "b4"], [(["b1", "b2"], 1)])
+    >>> measure(flooding(traffic.brokers), traffic).precision
+    0.5
+    """
+    by_publisher = plan.method == "neighbours"
+    publishers = range(len(plan.brokers)) if by_publisher else range(1)
+    totals = np.zeros(4)
+    for publisher in publishers:
+        sends = plan.sends(traffic.sets, publisher)
+        got = received(plan, sends)
+        if by_publisher:
+            got |= traffic.sets & _alone(publisher, traffic.sets.shape[1])
+        totals += [
+            float(traffic.shares @ each)
+            for each in (
+                np.diff(sends.starts),
+                sizes_of(sends.by_link),
+                sizes_of(got),
+                priced(got, prices),
+            )
+        ]
+    sent, linked, reached, price = (totals / len(publishers)).tolist()
+    return PlanReport(
+        method=plan.method,
+        groups=plan.group_count,
+        joins=float(plan.joins.mean()),
+        most_joins=int(plan.joins.max()),
+        sends=sent,
+        links=linked,
+        precision=traffic.destinations / reached if reached else 1.0,
+        waste=reached - traffic.destinations,
+        price=price,
+    )
+
+
+def _alone(publisher: int, words: int) -> Words:
+    """The set of the publisher's own broker, which has the event."""
+    own = np.zeros((1, 64 * words), np.bool_)
+    own[0, publisher] = True
+    return words_of(own)
+
+
+def explain(plan: GroupPlan, destinations: list[str], publisher: str | None = None) -> list[str]:
+    """The way of one event, a line for each send.
+
+    >>> from palio.multicast.listed import flooding
+    >>> for line in explain(flooding(("b1", "b2", "b3")), ["b1", "b2"]):
+    ...     print(line)
+    group 0 of b1, b2, b3: in vain to b3
+    """
+    places = {name: place for place, name in enumerate(plan.brokers)}
+    wanted = rows_of([destinations], places)
+    if publisher is not None:
+        rows_of([[publisher]], places)  # it must be one of them
+    sends = plan.sends(wanted, places[publisher] if publisher is not None else 0)
+    lines = []
+    for group, members in zip(sends.groups.tolist(), plan.members(sends.groups), strict=True):
+        vain = named(members & ~wanted[0], plan.brokers)
+        tail = f": in vain to {', '.join(vain)}" if vain else ""
+        lines.append(f"group {group} of {', '.join(named(members, plan.brokers))}{tail}")
+    lines += [f"{name} by a link" for name in named(sends.by_link[0], plan.brokers)]
+    return lines or ["nobody wants it: it is not sent"]

@@ -1,0 +1,140 @@
+"""`palio plan`: what is made, what it says, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from palio.multicast.documents import decode
+from tests.cli.helpers import Palio
+
+NETWORK = {
+    "b1": {"links": {"b2": 10}},
+    "b2": {"price": 2, "links": {"b3": 1}},
+    "b3": {"links": {"b4": 10}},
+    "b4": {},
+}
+WISHES = [
+    {"broker": "b1", "filter": "n < :most", "parameters": {"most": 10}},
+    {"broker": "b2", "filter": "n < 20"},
+    {"broker": "b3", "filter": "n >= 20 AND n < 90"},
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Events in three kinds of file, subscriptions, a network, and where events went."""
+    rows = [{"n": number} for number in range(100)]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.table({"n": [row["n"] for row in rows]}), tmp_path / "events.parquet")
+    (tmp_path / "events.csv").write_text("n\n" + "".join(f"{row['n']}\n" for row in rows))
+    (tmp_path / "wishes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in WISHES))
+    (tmp_path / "network.json").write_text(json.dumps(NETWORK))
+    went = [{"brokers": ["b1", "b2"], "count": 10}, {"brokers": ["b3"], "count": 30}]
+    (tmp_path / "went.jsonl").write_text("".join(json.dumps(row) + "\n" for row in went))
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
+def test_a_plan_is_made_from_events_and_subscriptions(palio: Palio, home: Path, kind: str) -> None:
+    out = home / "plan.json"
+    made = palio(
+        "plan", "make", "--events", str(home / f"events.{kind}"),
+        "--subscriptions", str(home / "wishes.jsonl"), "--network", str(home / "network.json"),
+        "--groups", "3", "--out", str(out), "--json",
+    )  # fmt: skip
+    assert made.status == 0, made.err
+    assert "100 events, of which nobody wants 10" in made.err
+    report = json.loads(made.out)
+    assert (report["method"], report["groups"], report["waste"]) == ("ideal", 3, 0.0)
+    plan, kept = decode(out.read_bytes())
+    assert plan.brokers == ("b1", "b2", "b3", "b4")
+    assert kept == {name: report[name] for name in kept}
+    way = palio("plan", "show", str(out), "--to", "b1,b2")
+    assert way.out == "group 2 of b1, b2\n"
+    shown = palio("plan", "show", str(out))
+    assert "ideal: 3 groups for 4 brokers" in shown.out
+    assert "precision: 1.000" in shown.out
+
+
+def test_methods_are_compared_the_cheapest_first(palio: Palio, home: Path) -> None:
+    arguments = ("plan", "compare", "--destinations", str(home / "went.jsonl"),
+                 "--network", str(home / "network.json"), "--groups", "4")  # fmt: skip
+    lines = palio(*arguments).out.splitlines()
+    assert lines[0].split() == [
+        "method", "groups", "joins", "sends", "links", "precision", "waste", "price",
+    ]  # fmt: skip
+    names = [line.split()[0] for line in lines[1:]]
+    assert names[0] == "ideal"
+    assert names.index("flooding") > names.index("approximated")
+    assert "hybrid: not possible" in lines[-1]
+    document = json.loads(palio(*arguments, "--json").out)
+    assert [each["method"] for each in document["plans"]] == names[: len(document["plans"])]
+    assert list(document["impossible"]) == ["hybrid"]
+    # An event in four goes to b1 and to b2, which costs 2: 0.25 * 3 + 0.75 * 1.
+    assert document["plans"][0]["price"] == pytest.approx(1.5)
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs palio[studies]")
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_a_plan_is_drawn(palio: Palio, home: Path, ending: str) -> None:
+    out, picture = home / "plan.json", home / f"plan.{ending}"
+    palio("plan", "make", "--destinations", str(home / "went.jsonl"), "--out", str(out))
+    assert palio("plan", "show", str(out), "--picture", str(picture)).status == 0
+    begin = picture.read_bytes()[:100]
+    assert begin.startswith(b"<?xml" if ending == "svg" else b"\x89PNG")
+    refused = palio("plan", "show", str(out), "--picture", str(home / "plan.bmp"))
+    assert (refused.status, "is .svg or .png" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say either where events went"),
+        (["--destinations", "went.jsonl", "--events", "events.csv"], "say either where"),
+        (["--events", "events.csv"], "go together"),
+        (["--destinations", "nowhere.jsonl"], "cannot read"),
+        (["--destinations", "network.json"], '{"brokers": [names], "count": events} is expected'),
+        (["--destinations", "events.csv"], "line 1: this is no JSON"),
+        (["--events", "events.csv", "--subscriptions", "went.jsonl"], "a broker and a filter"),
+        (["--destinations", "went.jsonl", "--network", "went.jsonl"], "this is no JSON"),
+        (["--destinations", "went.jsonl", "--method", "neighbours"], "needs the links"),
+        (["--destinations", "went.jsonl", "--method", "ideal", "--groups", "1"], "2 found"),
+    ],
+)
+def test_what_is_wrong_is_told(
+    palio: Palio, home: Path, arguments: list[str], message: str
+) -> None:
+    given = [str(home / each) if "." in each else each for each in arguments]
+    outcome = palio("plan", "make", "--out", str(home / "plan.json"), *given)
+    assert outcome.status == 2
+    assert message in outcome.err
+    assert not (home / "plan.json").exists()
+
+
+@pytest.mark.parametrize(
+    "network",
+    [[], {"b1": 1}, {"b1": {"cost": 1}}, {"b1": {"links": {"b9": 1}}}, {"b1": {"links": {"b1": 0}}},
+     {"b1": {"price": "dear"}}],
+)  # fmt: skip
+def test_a_network_is_an_object_of_brokers(palio: Palio, home: Path, network: object) -> None:
+    (home / "network.json").write_text(json.dumps(network))
+    outcome = palio("plan", "compare", "--destinations", str(home / "went.jsonl"),
+                    "--network", str(home / "network.json"))  # fmt: skip
+    assert outcome.status == 2
+    assert "network.json: " in outcome.err
+
+
+def test_a_plan_for_nobody_is_none(palio: Palio, home: Path) -> None:
+    (home / "none.jsonl").write_text('{"brokers": []}\n')
+    outcome = palio("plan", "make", "--out", str(home / "p.json"),
+                    "--destinations", str(home / "none.jsonl"),
+                    "--network", str(home / "network.json"))  # fmt: skip
+    assert (outcome.status, "nothing to plan for" in outcome.err) == (2, True)
+    begin = palio("plan", "show", str(home / "none.jsonl"), "--from", "b1")
+    assert begin.status == 2

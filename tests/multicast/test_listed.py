@@ -1,0 +1,59 @@
+"""Plans that list their groups."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from palio.errors import InvalidInput, LimitExceeded
+from palio.multicast.broker_sets import masks_of, words_of
+from palio.multicast.listed import ListedGroups, flooding, ideal, listed
+from palio.multicast.plans import measure, received
+from tests.multicast.plans import RING, some_traffic
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_event_goes_to_the_cheapest_group_with_all_who_want_it(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    groups = random.random((30, RING)) < 0.6
+    groups = np.unique(groups[groups.any(axis=1)], axis=0)
+    prices = random.random(RING) + 0.1 if seed % 2 else None
+    costs = groups @ (np.ones(RING) if prices is None else prices)
+    plan = ListedGroups("approximated", tuple("abcdefghi"), words_of(groups), prices)
+    wanted = random.random((200, RING)) < 0.4
+    sends = plan.sends(words_of(wanted))
+    got = masks_of(received(plan, sends), RING)
+    linked = masks_of(sends.by_link, RING)
+    for row in range(200):
+        able = [place for place in range(len(groups)) if not (wanted[row] & ~groups[place]).any()]
+        if able and wanted[row].any():
+            cost = got[row] @ (np.ones(RING) if prices is None else prices)
+            assert cost == pytest.approx(min(costs[able]))
+            assert not linked[row].any()
+        else:
+            assert (linked[row] == wanted[row]).all()
+
+
+def test_the_ideal_plan_wastes_nothing() -> None:
+    traffic = some_traffic(1)
+    report = measure(ideal(traffic), traffic)
+    assert (report.sends, report.waste) == pytest.approx((1, 0), abs=1e-9)
+    assert report.groups == len(traffic)
+
+
+def test_the_ideal_plan_says_how_many_groups_it_needs() -> None:
+    traffic = some_traffic(1)
+    assert ideal(traffic, len(traffic)).group_count == len(traffic)
+    with pytest.raises(LimitExceeded, match=f"{len(traffic)} found"):
+        ideal(traffic, len(traffic) - 1)
+
+
+def test_flooding_has_one_group_of_all() -> None:
+    plan = flooding(("b1", "b2"))
+    assert plan.sends(np.array([[1], [0]], np.uint64)).starts.tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("groups", [[[]], [[2]], [[-1]]])
+def test_a_group_of_a_file_names_brokers_that_there_are(groups: list[list[int]]) -> None:
+    with pytest.raises(InvalidInput, match="group 0"):
+        listed("ideal", ("b1", "b2"), {"groups": groups})
