@@ -37,6 +37,7 @@ async def waits(net: Network, broker: str, subscription: str) -> int:
     "given",
     [
         *({"durable": name} for name in (True, 5, "a/b", "..", "a\nb", " a", "n" * 201, "\ud800")),
+        {"durable": "d", "count": 3},
         *({"durable": "d", "lease_s": s} for s in (-1, math.nan, math.inf, 1e308, "7", True)),
     ],
     ids=ascii,
@@ -48,7 +49,7 @@ async def test_what_is_no_name_or_no_lease_is_refused_and_the_client_goes_on(
     async with Network("line:1") as net:
         alice = await net.connect("b1", name="alice")
         other = await alice.subscribe("x = 1")
-        with pytest.raises(InvalidInput, match=r"a name has|MAX_NAME_BYTES|lease_s is"):
+        with pytest.raises(InvalidInput, match=r"a name has|MAX_NAME_BYTES|lease_s is|count="):
             await alice.subscribe("x < 1", **given)
         await put(alice, 1)
         assert await xs(other, 1) == [1]

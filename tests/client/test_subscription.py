@@ -16,6 +16,7 @@ from palio.errors import (
     IllegalMessage,
     InvalidBinding,
     InvalidFilter,
+    InvalidInput,
     NotPermitted,
     NotStored,
     PalioError,
@@ -496,3 +497,49 @@ async def test_a_refused_change_is_taken_back_and_one_that_nobody_answered_is_no
     assert str(sub.filter) == ("y = 1" if stays else "x > :low")
     assert len(upstream.told) == (3 if stays else 6), "what is taken back is told too"
     assert registration.concerns({"y": 1}) is stays
+
+
+# --- counts ---
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 20])
+async def test_after_so_many_events_it_ends_by_itself(together: int) -> None:
+    async with palio.Bus() as bus:
+        sub, other = await bus.subscribe("x >= 0", count=3), await bus.subscribe("x >= 0")
+        delivered = 0
+        for start in range(0, 20, together):
+            some = [{"x": x - 1} for x in range(start, min(20, start + together))]
+            delivered += (await bus.publish(some)).deliveries or 0
+        assert sub.closed
+        assert [(await sub.receive())["x"] for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(Closed):
+            await sub.receive()
+        assert delivered == 3 + other.waiting == 3 + 19
+        assert len(bus._dispatcher) == 1
+
+
+async def test_a_pattern_counts_its_sequences() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("x = 1 THEN x = 2", count=2)
+        for _ in range(3):
+            await bus.publish([{"x": 1}, {"x": 2}])
+        assert len([each async for each in sub]) == 2
+
+
+async def test_counts_are_of_what_matched_when_it_came() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("x > :low", count=3, low=0)
+        await bus.publish([{"x": 1}, {"x": 5}])
+        await sub.update(low=4)
+        await bus.publish([{"x": 2}, {"x": 6}, {"x": 7}])
+        assert [each["x"] async for each in sub] == [5, 6]
+        with pytest.raises(Closed):
+            await sub.update(low=1)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.0, "3", True])
+async def test_what_is_no_count_is_refused(count: Any) -> None:
+    async with palio.Bus() as bus:
+        with pytest.raises(InvalidInput, match="1 at least"):
+            await bus.subscribe("x > 0", count=count)
+        assert not len(bus._dispatcher)

@@ -159,6 +159,27 @@ async def test_and_so_it_does_in_processes_of_their_own(
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
+def test_with_a_count_it_hears_so_many_and_nothing_is_left_of_it(name: str) -> None:
+    async def main() -> tuple[list[int], list[int]]:
+        size = 1 if ALGORITHMS[name].graph is GraphKind.ALONE else 3
+        async with Network(f"line:{size}", routing=name) as net:
+            alice, bob = await net.connect("b1"), await net.connect(f"b{size}")
+            if ALGORITHMS[name].takes_advertisements:
+                await alice.advertise("x >= 0")
+            few, all_of_them = await bob.subscribe("x > 0", count=3), await bob.subscribe("x >= 0")
+            await bob.settled()
+            await alice.settled()
+            for x in range(3):
+                await alice.publish([{"x": x}, {"x": x + 10}])
+            await bob.settled()
+            heard = [(await all_of_them.receive())["x"] for _ in range(6)]
+            assert net.node(bob.broker).status()["subscriptions"] == 1
+            return [each["x"] async for each in few], heard
+
+    assert run(main()) == ([10, 1, 11], [0, 10, 1, 11, 2, 12])
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_what_is_said_of_advertisements_is_so(name: str) -> None:
     algorithm = ALGORITHMS[name]
     router = algorithm.new("b1")

@@ -50,6 +50,7 @@ async def _hear(
             filter,
             on_gap=tell_gap,
             values=values,
+            count=None if durable else count or None,
             durable=durable,
             acknowledge="explicit" if durable else "automatic",
             reorder_s=reorder_s,

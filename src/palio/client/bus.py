@@ -77,6 +77,7 @@ class Bus(Hub[LocalUpstream]):
         values: Bindings | None = None,
         *,
         capacity: int = DEFAULT_CAPACITY,
+        count: int | None = None,
         on_gap: Callable[[Gap], None] | None = None,
         replaces: bool = False,
         **parameters: Any,
@@ -85,8 +86,8 @@ class Bus(Hub[LocalUpstream]):
 
         Parameters are given by name (`limit=10.0`), in a mapping (`{"limit": 10.0}`), or both: the
         mapping takes those with the name of an option. `capacity` bounds the events that wait; what
-        a slow consumer loses is told to `on_gap`. `replaces` ends all others that it covers, as
-        `cancel` does.
+        a slow consumer loses is told to `on_gap`. After `count` events that matched when they came
+        it ends by itself. `replaces` ends all others that it covers, as `cancel` does.
         """
         what = understood(filter)
         for name in sorted((_DURABLE_OPTIONS - what.variables) & parameters.keys()):
@@ -94,7 +95,7 @@ class Bus(Hub[LocalUpstream]):
         if "reorder_s" in parameters and "reorder_s" not in what.variables:
             raise InvalidInput(f"reorder_s= is for brokers: {_IN_ORDER}")
         given = given_values(values, parameters)
-        options = SubscriptionOptions(on_gap)
+        options = SubscriptionOptions(on_gap, count=count)
         registration, told = self._announced(what, given, capacity, options)
         return await self._in_force(registration, told, replaces=replaces)
 

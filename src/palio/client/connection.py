@@ -311,6 +311,7 @@ class Client(Hub[BrokerUpstream]):
         values: Bindings | None = None,
         *,
         capacity: int = DEFAULT_CAPACITY,
+        count: int | None = None,
         on_gap: Callable[[Gap], None] | None = None,
         durable: str = "",
         lease_s: float = 0.0,
@@ -324,6 +325,9 @@ class Client(Hub[BrokerUpstream]):
 
         Parameters are given by name (`limit=10.0`), in a mapping (`{"limit": 10.0}`), or both: the
         mapping takes those with the name of an option.
+
+        After `count` events that matched when they came it ends by itself; what waits may still be
+        taken.
 
         `durable` names a subscription that outlives this session: its broker keeps events for it
         until they are acknowledged, for `lease_s` seconds at least (0: as long as the broker
@@ -349,11 +353,15 @@ class Client(Hub[BrokerUpstream]):
         lease_s = check_seconds(lease_s, "lease_s")
         if durable != "":
             self._check_durable(durable)
+            if count is not None:
+                raise InvalidInput("count= ends with a session, which a durable one outlives")
         elif lease_s or acknowledge == "explicit":
             option = "lease_s" if lease_s else "acknowledge"
             raise InvalidInput(f"{option}= is for durable subscriptions; give durable= a name")
         is_automatic = acknowledge == "automatic"
-        options = SubscriptionOptions(on_gap, wait_s, durable, lease_s, is_automatic, by_brokers)
+        options = SubscriptionOptions(
+            on_gap, wait_s, durable, lease_s, is_automatic, by_brokers, count
+        )
         text = filter if isinstance(filter, str) else ""
         registration, told = self._announced(what, given, capacity, options, text)
         return await self._in_force(registration, told, replaces=replaces)

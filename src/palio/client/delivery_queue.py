@@ -61,12 +61,17 @@ class Consumer(Protocol):
 
     version: int
     receipts: Receipts
+    left: int | None
+    """How many events more it takes; None for any number."""
 
     def still_wants(self, event: Event) -> bool:
         """Whether an event that waited matches under the parameters of now; counted if not."""
 
     def report(self, gap: Gap) -> None:
         """Tell the application what it lost."""
+
+    def took(self, count: int) -> None:
+        """So many of those `left` were queued."""
 
 
 class QueuedEvent:
@@ -93,6 +98,11 @@ class QueuedEvent:
         row, self._row = self._row, None
         assert row is not None, "taken once"
         return row
+
+    def keep(self, count: int) -> None:
+        """See `QueuedEvents`."""
+        if not count:
+            self._row = None
 
     def drop(self, _count: int) -> Gap:
         """See `QueuedEvents`."""
@@ -168,6 +178,10 @@ class QueuedEvents:
 
     def __len__(self) -> int:
         return len(self._selected) - self._start
+
+    def keep(self, count: int) -> None:
+        """Leave out all but the first events."""
+        self._selected = self._selected[:count]
 
     def drop(self, count: int) -> Gap:
         """Let go of the next events; the gap that this leaves."""
@@ -277,12 +291,20 @@ class DeliveryQueue:
         """Is there once somebody waits."""
         self._end: PalioError | None = None
 
-    def offer(self, queued: Queued) -> None:
-        """Queue events, dropping the oldest events where there are too many."""
+    def offer(self, queued: Queued) -> int:
+        """Queue events, dropping the oldest events where there are too many. How many its consumer
+        takes, who may end with them.
+        """
+        left = queued.consumer.left
+        if left is not None:
+            queued.keep(left)
+        taken = len(queued)
+        if not taken:
+            return 0
         if self._waiting is _NOTHING:
             self._waiting = deque()
         self._waiting.append(queued)
-        self.waiting += len(queued)
+        self.waiting += taken
         while self.waiting > self.capacity:
             oldest = next((each for each in self._waiting if each.entry is None), None)
             if oldest is None:  # what came out of custody is never dropped
@@ -294,6 +316,9 @@ class DeliveryQueue:
             if not len(oldest):
                 self._waiting.remove(oldest)
         self._wake()
+        if left is not None:
+            queued.consumer.took(taken)
+        return taken
 
     async def take_event(self) -> tuple[Consumer, Event]:
         """The next event that still matches, with whose it is."""

@@ -223,7 +223,6 @@ class Dispatcher:
         count = len(arrival)
         arrival.share(sum([worth_copying(len(places), count) for _, places in by_subscription]))
         found = []
-        deliveries = 0
         for registration, places in by_subscription:
             if registration.sequences is None:
                 queued: Queued | None = _queued(registration, arrival, places, entry)
@@ -231,9 +230,7 @@ class Dispatcher:
                 queued = registration.assemble(arrival.rows_at(places), arrival.publisher)
             if queued is not None:
                 found.append((registration.queue, queued))
-                deliveries += len(queued)
-        _offer(found)
-        return deliveries, any(queue.waiting * 2 > queue.capacity for queue, _ in found)
+        return _offer(found), any(queue.waiting * 2 > queue.capacity for queue, _ in found)
 
 
 def _queued(
@@ -268,12 +265,14 @@ def _places(listed: list[int]) -> Places:
     return FIRST_ROW if listed == _FIRST else np.array(listed, np.int64)
 
 
-def _offer(found: Sequence[tuple[DeliveryQueue, Queued]]) -> None:
-    """Queue events; where subscriptions share a queue, one by one in the order of publication."""
+def _offer(found: Sequence[tuple[DeliveryQueue, Queued]]) -> int:
+    """Queue events, where subscriptions share a queue one by one in the order of publication; how
+    many were taken.
+    """
     if len(found) == 1:
         ((queue, queued),) = found
-        queue.offer(queued)
-        return
+        return queue.offer(queued)
+    taken = 0
     by_queue: dict[DeliveryQueue, list[Queued]] = {}
     for queue, queued in found:
         by_queue.setdefault(queue, []).append(queued)
@@ -281,8 +280,8 @@ def _offer(found: Sequence[tuple[DeliveryQueue, Queued]]) -> None:
         if len(own) > 1:
             singles = [single for queued in own for single in queued.singles()]
             own[:] = sorted(singles, key=lambda each: each.first_seq)
-        for queued in own:
-            queue.offer(queued)
+        taken += sum([queue.offer(queued) for queued in own])
+    return taken
 
 
 def _by_subscription(matches: Matches) -> Iterator[tuple[int, Places]]:

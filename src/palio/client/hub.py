@@ -13,7 +13,13 @@ from palio.client.dispatcher import Dispatcher
 from palio.client.home import Home
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscriber import Attached, Subscriber
-from palio.client.subscribing import check_on_gap, check_values, given_values, understood
+from palio.client.subscribing import (
+    check_count,
+    check_on_gap,
+    check_values,
+    given_values,
+    understood,
+)
 from palio.client.subscription import Subscription
 from palio.client.upstream import Told, Upstream
 from palio.errors import Closed, InvalidInput
@@ -57,6 +63,7 @@ class Hub(Generic[AnyUpstream]):
         """
         self._check_open()
         check_on_gap(options.on_gap)
+        check_count(options.count)
         registration = self._dispatcher.register(what, values, DeliveryQueue(capacity), options)
         try:
             return registration, registration.announce(text)

@@ -55,6 +55,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
     """Whether asking for the next event acknowledges those before it."""
     by_brokers: bool = False
     """Whether brokers assemble it, if it is a pattern."""
+    count: int | None = None
+    """After how many events it ends by itself."""
 
 
 class Registration:
@@ -94,6 +96,8 @@ class Registration:
         """Who is told when it ends with an error and shares its queue with others."""
         self.version = 0
         """Counts changes of filter and parameters."""
+        self.left = options.count
+        """How many events more it hears; None for any number."""
         self.spurious = 0
         self.lost = 0
         self.late = 0
@@ -314,6 +318,13 @@ class Registration:
         if not wanted:
             self.spurious += 1
         return wanted
+
+    def took(self, count: int) -> None:
+        """See `Consumer`."""
+        assert self.left is not None
+        self.left -= count
+        if not self.left and not self.closed:
+            self.abandon()
 
     def report(self, gap: Gap) -> None:
         """See `Consumer`."""

@@ -15,6 +15,7 @@ from palio.model.values import Bindings
 
 __all__ = [
     "check_assembled_by",
+    "check_count",
     "check_on_gap",
     "check_values",
     "frozen",
@@ -80,6 +81,17 @@ def check_values(what: Filter | Pattern, values: Bindings) -> None:
             f"the filter has no parameter :{unknown[0]}; it has {listed}", name=unknown[0]
         )
     check_given(what, values)
+
+
+def check_count(count: object) -> None:
+    """Refuse what is no number of events to hear.
+
+    >>> check_count(None), check_count(1)
+    (None, None)
+    """
+    if count is None or (isinstance(count, int) and not isinstance(count, bool) and count >= 1):
+        return
+    raise InvalidInput(f"count is the number of events to hear, 1 at least, not {count!r:.40}")
 
 
 def check_on_gap(on_gap: object) -> None:
