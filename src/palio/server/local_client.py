@@ -28,9 +28,11 @@ from palio.protocol.client_session import ClientSession
 from palio.protocol.failures import class_of, failure, is_final
 from palio.protocol.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
 from palio.protocol.messages import (
+    Advertise,
     Answer,
     Ask,
     Assembled,
+    Cancel,
     Deliver,
     Done,
     Failed,
@@ -45,8 +47,9 @@ from palio.protocol.messages import (
     Subscribe,
     Unsubscribe,
     Update,
+    Withdraw,
 )
-from palio.protocol.requests import Outcome, Request
+from palio.protocol.requests import DONE, Outcome, Request
 from palio.protocol.streams import size_of
 from palio.server.turns import Pace
 
@@ -265,6 +268,30 @@ class Guest:
     async def unsubscribe(self, *, forget: bool) -> None:
         """Hear nothing more; `forget` ends a durable subscription."""
         await self._ask(Unsubscribe(0, KEY, forget))
+
+    async def cancel(self, filter: str, *, forget: bool) -> int:
+        """End what others of the identity hear and a filter covers; how many."""
+        answer = await self._ask(Cancel(0, filter, forget))
+        return int(answer.data) if isinstance(answer, Answer) else 0
+
+    async def advertise(self, key: int, text: str) -> None:
+        """Announce what will be published, under a key of the caller's."""
+        await self._ask(Advertise(0, key, text))
+
+    def advertises(self, key: int) -> bool:
+        """Whether that is still announced: others of the identity may have withdrawn it."""
+        return self._core.advertises(key)
+
+    def unadvertise(self, key: int) -> asyncio.Future[Done | Answer]:
+        """Announce it no longer."""
+        answered: asyncio.Future[Done | Answer] = asyncio.get_running_loop().create_future()
+        if not self._core.unadvertise(key, partial(_settle, answered)):
+            answered.set_result(DONE)
+        return answered
+
+    async def withdraw(self, text: str) -> None:
+        """Withdraw what this covers, whoever of the identity announced it."""
+        await self._ask(Withdraw(0, text))
 
     async def ask(self, what: str, about: Any = None) -> Any:
         """The answer to a question about the broker."""

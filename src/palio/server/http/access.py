@@ -13,6 +13,7 @@ from palio.language.bounded_json import check_parts, read_json
 from palio.model.hiding import shown_without
 from palio.node.authority import ANYONE, Authority, Principal
 from palio.node.effects import Moment
+from palio.protocol.names import check_name
 
 __all__ = [
     "MAX_BODY_BYTES",
@@ -22,6 +23,7 @@ __all__ = [
     "Encoded",
     "HttpCaller",
     "body_of",
+    "identity_of",
     "json_of",
     "read",
 ]
@@ -88,6 +90,16 @@ class Access:
     def of(self, token: str) -> HttpCaller:
         """The principal of a token."""
         return HttpCaller(self._authority.authenticate(token, "", self._moment()), token)
+
+
+def identity_of(request: Request, caller: HttpCaller) -> str:
+    """Under whose name a request acts (`as`), refused before there is a session for it."""
+    identity = request.query_params.get("as", "")
+    if identity:
+        check_name(identity, "an identity")
+        if caller.name != ANYONE:
+            caller.principal.check_identity(identity)
+    return identity
 
 
 def _check_query(connection: HTTPConnection, known: Collection[str]) -> None:

@@ -31,6 +31,7 @@ from palio.node.limits import FEW_RECEIVERS
 from palio.protocol.addresses import bracketed
 from palio.server.hosts import Hosts
 from palio.server.http.access import MAX_BODY_BYTES, Access
+from palio.server.http.advertising import HttpAdvertisers
 from palio.server.http.connection import FrontDoor, HttpConnection, SocketConnection
 from palio.server.http.errors import MethodNotAllowed, NotFound, answer
 from palio.server.http.host_check import HostCheck, own_names
@@ -63,6 +64,7 @@ def application(
 ) -> Starlette:
     """The front as an ASGI application."""
     publishing = HttpPublishers(connect, access)
+    advertising = HttpAdvertisers(connect, access, publishing)
 
     async def healthy(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -95,6 +97,11 @@ def application(
         WebSocketRoute(one + "/events", delivery.socket),
         Route(one + "/batch", delivery.take, methods=["GET"]),
         Route(one + "/acknowledge", delivery.acknowledge, methods=["POST"]),
+        Route("/subscriptions", advertising.cancel, methods=["DELETE"]),
+        Route("/advertisements", advertising.list, methods=["GET"]),
+        Route("/advertisements", advertising.withdraw, methods=["DELETE"]),
+        Route("/advertisements/{id}", advertising.put, methods=["PUT"]),
+        Route("/advertisements/{id}", advertising.delete, methods=["DELETE"]),
         Route("/healthz", healthy),
         Route("/readyz", ready),
         Route("/metrics", measured),

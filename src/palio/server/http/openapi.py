@@ -17,7 +17,7 @@ _ERRORS: Final = {
     "400": "what was given is not as it should be",
     "401": "it was not shown who calls",
     "403": "beyond what was granted",
-    "404": "there is no such subscription",
+    "404": "there is no such subscription or advertisement",
     "409": "not advertised, where only that is delivered",
     "413": "larger than a limit",
     "415": "a packed body",
@@ -40,7 +40,7 @@ def document() -> dict[str, Any]:
     >>> sorted(document()["paths"]["/events"])
     ['get', 'post']
     """
-    paths = {"/events": _events(), **_subscriptions(), **_running()}
+    paths = {"/events": _events(), **_subscriptions(), **_advertisements(), **_running()}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -101,6 +101,15 @@ def _subscriptions() -> dict[str, Any]:
                 {"200": _json("The subscriptions.", listed("Subscription"))},
                 _ASKED,
             ),
+            "delete": _operation(
+                "End all that an identity hears and a filter covers.",
+                {"200": _json("How many that were.", ref("Cancelled"))},
+                (*_ASKED, "413"),
+                parameters=[
+                    *_covering(),
+                    _parameter("forget", "query", "End durable ones for good.", type="boolean"),
+                ],
+            ),
         },
         "/subscriptions/{id}": {
             "get": _operation("Show one.", {"200": _json("It.", shown)}, found, parameters=[one]),
@@ -137,6 +146,40 @@ def _subscriptions() -> dict[str, Any]:
                 parameters=[one],
                 body=cursor,
             )
+        },
+    }
+
+
+def _advertisements() -> dict[str, Any]:
+    one = _parameter("id", "path", "The name of the advertisement.", required=True)
+    shown, gone = ref("Advertisement"), {"204": {"description": "It is over."}}
+    offer = {"application/json": {"schema": ref("Offer")}}
+    return {
+        "/advertisements": {
+            "get": _operation(
+                "List what was announced by HTTP under an identity.",
+                {"200": _json("The advertisements.", listed("Advertisement"))},
+                _ASKED,
+                parameters=[_identity()],
+            ),
+            "delete": _operation(
+                "Withdraw all of an identity that a filter covers.",
+                gone,
+                (*_ASKED, "413"),
+                parameters=_covering(),
+            ),
+        },
+        "/advertisements/{id}": {
+            "put": _operation(
+                "Announce what will be published, or renew that.",
+                {"200": _json("It is renewed.", shown), "201": _json("It is new.", shown)},
+                _SENT,
+                parameters=[one, _identity()],
+                body=offer,
+            ),
+            "delete": _operation(
+                "Announce it no longer.", gone, (*_ASKED, "404"), parameters=[one, _identity()]
+            ),
         },
     }
 
@@ -220,6 +263,15 @@ def _parameter(
         "description": description,
         "schema": {"type": "string"} | schema,
     }
+
+
+def _identity() -> dict[str, Any]:
+    return _parameter("as", "query", "The identity.", required=True, minLength=1)
+
+
+def _covering() -> list[dict[str, Any]]:
+    text = _parameter("filter", "query", "What covers them.", required=True, minLength=1)
+    return [_identity(), text, _values()]
 
 
 def _values() -> dict[str, Any]:

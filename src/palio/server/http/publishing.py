@@ -14,15 +14,20 @@ from starlette.responses import JSONResponse, Response
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, Unreachable
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE, from_binary, from_json
 from palio.model.events import to_batches
-from palio.node.authority import ANYONE
 from palio.protocol.messages import Refused
-from palio.protocol.names import check_name
-from palio.server.http.access import NAME, Access, HttpCaller, body_of, json_of
+from palio.server.http.access import (
+    NAME,
+    Access,
+    HttpCaller,
+    body_of,
+    identity_of,
+    json_of,
+)
 from palio.server.http.errors import described, status_of
 from palio.server.local_client import Connect, Declined, Guest, Receipt
 from palio.server.turns import Pace
 
-__all__ = ["MAX_BATCH_EVENTS", "MAX_PUBLISHERS", "HttpPublishers"]
+__all__ = ["MAX_BATCH_EVENTS", "MAX_PUBLISHERS", "HttpPublishers", "is_usable"]
 
 MAX_BATCH_EVENTS: Final = 10_000
 """Events of one request."""
@@ -49,7 +54,7 @@ class HttpPublishers:
         if durable not in ("true", "false"):
             raise InvalidInput(f"durable is true or false, not {durable!r:.40}")
         events = await _events(request)
-        guest = await self._guest(caller, _identity(request, caller))
+        guest = await self.guest(caller, identity_of(request, caller))
         batches, pace = list[pa.RecordBatch](), Pace()
         for piece in _pieces(events):
             batches += to_batches(piece)
@@ -59,7 +64,7 @@ class HttpPublishers:
 
     async def ask(self, caller: HttpCaller, what: str) -> Any:
         """Ask the broker and return its answer."""
-        guest = await self._guest(caller)
+        guest = await self.guest(caller)
         return await guest.ask(what)
 
     async def ready(self) -> None:
@@ -72,11 +77,11 @@ class HttpPublishers:
         if ended:
             raise Unreachable(f"the broker takes nobody: {ended[0]}")
 
-    async def _guest(self, caller: HttpCaller, identity: str = "") -> Guest:
+    async def guest(self, caller: HttpCaller, identity: str = "") -> Guest:
         """The session of a token, opened when it is first needed or was closed."""
         whose = caller.token, identity
         opening = self._guests.pop(whose, None)
-        if opening is not None and opening.done() and not _is_usable(opening):
+        if opening is not None and opening.done() and not is_usable(opening):
             opening = None
         if opening is None:
             opening = asyncio.create_task(
@@ -90,22 +95,13 @@ class HttpPublishers:
         return await asyncio.shield(opening)
 
 
-def _identity(request: Request, caller: HttpCaller) -> str:
-    """Under whose name it is published; refused here, before there is a session for it."""
-    identity = request.query_params.get("as", "")
-    if identity:
-        check_name(identity, "an identity")
-        if caller.name != ANYONE:
-            caller.principal.check_identity(identity)
-    return identity
-
-
-def _is_usable(opening: asyncio.Task[Guest]) -> bool:
+def is_usable(opening: asyncio.Task[Guest]) -> bool:
+    """Whether a session that was opened stands."""
     return not opening.cancelled() and opening.exception() is None and opening.result().is_open
 
 
 def _close(opening: asyncio.Task[Guest]) -> None:
-    if _is_usable(opening):
+    if is_usable(opening):
         opening.result().close()
 
 

@@ -43,6 +43,15 @@ def schemas() -> dict[str, Any]:
         "Receipt": _RECEIPT,
         "Refusal": _REFUSAL,
         "Cursor": _object({"cursor": _NAME}, "cursor"),
+        "Offer": _object(
+            {"filter": _TEXT, "parameters": {"type": "object"}, "lease_s": {"type": "number"}},
+            "filter",
+        ),
+        "Advertisement": _object(
+            {"id": _NAME, "filter": _TEXT, "lease_s": {"type": "number"}},
+            *("id", "filter", "lease_s"),
+        ),
+        "Cancelled": _object({"cancelled": _NUMBER}, "cancelled"),
         "Status": _object({"status": _TEXT}, "status"),
         "Failure": _FAILURE,
         "Error": _object({"error": ref("Failure")}, "error"),

@@ -32,6 +32,7 @@ from palio.language.webhooks import secret_of
 from palio.model.filters import TRUE, Conjunction, Constraint, Filter
 from palio.model.hiding import shown_without
 from palio.model.parameters import check_given
+from palio.model.patterns import Pattern
 from palio.model.values import Value
 from palio.protocol.durations import check_seconds
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
@@ -268,7 +269,7 @@ def _read(text: str, path: str) -> Filter:
         raise wrong(path, str(error)) from None
 
 
-def check_names(filter: Filter, values: Mapping[str, Any], place: str = "") -> None:
+def check_names(filter: Filter | Pattern, values: Mapping[str, Any], place: str = "") -> None:
     """Refuse values of parameters that a filter does not have."""
     for name in values:
         if name not in filter.variables:
