@@ -20,9 +20,9 @@ NETWORK = {
     "b4": {},
 }
 WISHES = [
-    {"broker": "b1", "filter": "n < :most", "parameters": {"most": 10}},
-    {"broker": "b2", "filter": "n < 20"},
-    {"broker": "b3", "filter": "n >= 20 AND n < 90"},
+    {"id": 1, "subscriber": "b1", "filter": "n < :most", "parameters": {"most": 10}},
+    {"id": 2, "subscriber": "b2", "filter": "n < 20"},
+    {"id": 3, "subscriber": "b3", "filter": "n >= 20 AND n < 90"},
 ]
 
 
@@ -80,6 +80,21 @@ def test_methods_are_compared_the_cheapest_first(palio: Palio, home: Path) -> No
     assert document["plans"][0]["price"] == pytest.approx(1.5)
 
 
+@pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")
+def test_events_may_be_matched_on_spark(palio: Palio, home: Path) -> None:
+    arguments = (
+        "--events", str(home / "events.parquet"), "--subscriptions", str(home / "wishes.jsonl"),
+        "--network", str(home / "network.json"), "--groups", "3", "--json",
+    )  # fmt: skip
+    here = palio("plan", "make", "--out", str(home / "here.json"), *arguments)
+    spark = palio("plan", "make", "--out", str(home / "spark.json"), "--spark", *arguments)
+    assert (here.status, spark.status) == (0, 0), spark.err
+    assert (home / "here.json").read_bytes() == (home / "spark.json").read_bytes()
+    lost = palio("plan", "compare", "--spark", "--events", str(home / "no.parquet"),
+                 "--subscriptions", str(home / "wishes.jsonl"))  # fmt: skip
+    assert (lost.status, "cannot read events" in lost.err) == (2, True)
+
+
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs palio[studies]")
 @pytest.mark.parametrize("ending", ["svg", "png"])
 def test_a_plan_is_drawn(palio: Palio, home: Path, ending: str) -> None:
@@ -101,7 +116,10 @@ def test_a_plan_is_drawn(palio: Palio, home: Path, ending: str) -> None:
         (["--destinations", "nowhere.jsonl"], "cannot read"),
         (["--destinations", "network.json"], '{"brokers": [names], "count": events} is expected'),
         (["--destinations", "events.csv"], "line 1: this is no JSON"),
-        (["--events", "events.csv", "--subscriptions", "went.jsonl"], "a broker and a filter"),
+        (
+            ["--events", "events.csv", "--subscriptions", "went.jsonl"],
+            "a subscriber, which is the broker",
+        ),
         (["--destinations", "went.jsonl", "--network", "went.jsonl"], "this is no JSON"),
         (["--destinations", "went.jsonl", "--method", "neighbours"], "needs the links"),
         (["--destinations", "went.jsonl", "--method", "ideal", "--groups", "1"], "2 found"),

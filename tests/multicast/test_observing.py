@@ -10,7 +10,7 @@ import pytest
 import palio
 from palio.errors import InvalidInput
 from palio.model.events import to_batches
-from palio.multicast import observing
+from palio.multicast import tally
 from palio.multicast.broker_sets import named
 from palio.multicast.observing import Observed
 
@@ -37,7 +37,7 @@ def wanted(event: dict[str, object]) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("as_batches", [True, False])
 def test_traffic_is_where_events_go(as_batches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "JOINED_AT", 700)
+    monkeypatch.setattr(tally, "JOINED_AT", 700)
     random = Random(7)
     events = [
         {"price": random.randint(1, 100), "symbol": random.choice(["IBM", "MSFT", "AAPL", "X"])}
@@ -61,7 +61,7 @@ def test_traffic_is_where_events_go(as_batches: bool, monkeypatch: pytest.Monkey
         for row, share in zip(traffic.sets, traffic.shares, strict=True)
     }
     assert found == pytest.approx(dict(expected))
-    assert (observed.events, observed.unwanted) == (2_000, nobody)
+    assert (observed.tally.events, observed.tally.unwanted) == (2_000, nobody)
 
 
 def test_a_broker_is_known_and_nothing_observed_is_nothing() -> None:

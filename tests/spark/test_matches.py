@@ -135,6 +135,11 @@ def test_any_count_and_route(events: DataFrame, archive: Path, from_file: bool) 
     assert counts == {each: sum(who == each for _, who in pairs) for each in (1, 2, 3)}
     routed = match(source, subs, "route", ["id"]).collect()
     assert sorted(map(tuple, routed)) == [(1, "ann"), (4, "ann"), (4, "bob")]
+    sets = match(source, subs, "sets").collect()
+    assert sorted((row.subscribers, row["count"]) for row in sets) == [
+        (["ann"], 1),
+        (["ann", "bob"], 1),
+    ]
 
 
 def test_all_columns_come_back_unchanged_unless_some_are_named(events: DataFrame) -> None:
@@ -215,7 +220,7 @@ def test_bad_subscriptions_are_told_and_spoil_nothing(events: DataFrame) -> None
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"how": "all"}, "none of pairs, any, count, route"),
+        ({"how": "all"}, "none of pairs, any, count, route, sets"),
         ({"columns": ["nope"]}, "no column 'nope'"),
         ({"how": "count", "columns": ["id"]}, "counts have no columns"),
         ({"attributes": ["s"]}, "leaves out id"),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import palio
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, LimitExceeded
 from palio.matching import Reference
 from palio.model import Filter
 from palio.spark import SubscriptionSet, subscriptions, workers
@@ -60,7 +60,8 @@ def task(found: SubscriptionSet, how: str, columns: tuple[int, ...] = (3,)) -> M
     fields: list[tuple[str, pa.DataType]] = [("id", pa.int64())] if columns else []
     fields += [("subscription", pa.int64())] if how in ("pairs", "count") else []
     fields += [("subscriber", pa.utf8())] if how in ("pairs", "route") else []
-    fields += [("count", pa.int64())] if how == "count" else []
+    fields += [("subscribers", pa.list_(pa.utf8()))] if how == "sets" else []
+    fields += [("count", pa.int64())] if how in ("count", "sets") else []
     slots = ColumnSlots(tuple((name, at) for at, name in enumerate(NAMES)), columns)
     return MatchTask(str(found.path), found.version, how, slots, pa.schema(fields))
 
@@ -109,6 +110,27 @@ def test_every_answer_is_that_of_the_oracle(
     assert answer("any") == [(event,) for event in sorted({event for event, _, _ in expected})]
     assert sorted(answer("route")) == sorted({(event, who) for event, _, who in expected})
     assert sorted(answer("count", ())) == sorted(Counter(id_ for _, id_, _ in expected).items())
+    to: dict[int, set[str]] = {}
+    for event, _, who in expected:
+        to.setdefault(event, set()).add(who)
+    sets = {frozenset(each): count for each, count in answer("sets", ())}
+    assert sets == Counter(frozenset(each) for each in to.values())
+
+
+def test_sets_have_so_many_subscribers_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "MAX_BROKERS", 3)
+    monkeypatch.setattr(workers, "MAX_MASK_BYTES", 7)
+    events = drawn_events(random.Random(1), 9)
+    for many in (3, 4):
+        subs = [{"id": n, "filter": "TRUE", "subscriber": f"b{n}"} for n in range(many)]
+        answer = task(subscriptions(subs, tmp_path / str(many)), "sets", ())(iter([events]))
+        if many == 3:
+            assert rows(answer) == [(["b0", "b1", "b2"], 9)]
+        else:
+            with pytest.raises(LimitExceeded, match=r"MAX_BROKERS = 3 \(4 found\)"):
+                rows(answer)
 
 
 def test_result_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

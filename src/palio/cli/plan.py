@@ -36,6 +36,8 @@ class Inputs(NamedTuple):
     events: Path | None
     subscriptions: Path | None
     network: Path | None
+    on_spark: bool = False
+    """Whether events are matched on Spark."""
 
 
 def make(given: Inputs, method: str, limits: PlanLimits, out: Path, *, as_json: bool) -> int:
@@ -128,7 +130,8 @@ def _read(given: Inputs, limits: PlanLimits) -> tuple[GroupTraffic, PlanLimits]:
         traffic = _traffic_of(given.destinations, brokers)
     else:
         assert given.events is not None and given.subscriptions is not None  # for types
-        traffic = _observed(given.events, given.subscriptions, brokers)
+        find = _found_on_spark if given.on_spark else _observed
+        traffic = find(given.events, given.subscriptions, brokers)
     if not len(traffic):
         raise InvalidInput("no event goes to any broker; there is nothing to plan for")
     tell(f"{len(traffic):,} sets of destinations; an event goes to {traffic.destinations:.1f} "
@@ -192,20 +195,35 @@ def _observed(events: Path, subscriptions: Path, brokers: list[str]) -> GroupTra
 
     wishes = []
     for line, row in _rows(subscriptions):
-        broker, text, values = row.get("broker"), row.get("filter"), row.get("parameters", {})
+        broker, text = row.get("subscriber"), row.get("filter")
+        values = row.get("parameters") or {}
         if not (isinstance(broker, str) and isinstance(text, str) and isinstance(values, dict)):
-            raise InvalidInput(f"{subscriptions}, line {line}: a broker and a filter are expected")
+            raise InvalidInput(
+                f"{subscriptions}, line {line}: a subscriber, which is the broker, and a filter "
+                "are expected"
+            )
         wishes.append((parse_filter(text), broker, values))
     observed = Observed(brokers or sorted({broker for _, broker, _ in wishes}))
     for filter, broker, values in wishes:
         observed.subscribe(filter, broker, values)
     told = 0
     for _ in _taken(events, observed):
-        if observed.events >= told + TOLD_EVERY:
-            told = observed.events
+        if observed.tally.events >= told + TOLD_EVERY:
+            told = observed.tally.events
             tell(f"{told:,} events")
-    tell(f"{observed.events:,} events, of which nobody wants {observed.unwanted:,}")
+    tell(f"{observed.tally.events:,} events, of which nobody wants {observed.tally.unwanted:,}")
     return observed.traffic()
+
+
+def _found_on_spark(events: Path, subscriptions: Path, brokers: list[str]) -> GroupTraffic:
+    """The same, for events in Parquet that are too many for one process."""
+    from palio.cli.spark_session import spark_session
+    from palio.spark.grouping import group_traffic
+
+    if not events.exists():
+        raise InvalidInput(f"cannot read events from {str(events)!r}: no such file or directory")
+    with spark_session():
+        return group_traffic(str(events), str(subscriptions), brokers or None)
 
 
 def _taken(path: Path, observed: Observed) -> Iterator[None]:

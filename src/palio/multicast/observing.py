@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +12,11 @@ from palio.errors import InvalidInput
 from palio.matching.index import Index
 from palio.model.filters import Filter
 from palio.model.values import NO_VALUES, Bindings
-from palio.multicast.broker_sets import Words, distinct, numbered, words_in, words_of
+from palio.multicast.broker_sets import numbered, words_of
+from palio.multicast.tally import SetTally
 from palio.multicast.traffic import GroupTraffic
 
 __all__ = ["Observed"]
-
-JOINED_AT: Final = 262_144
-"""Sets after which equal ones are put together."""
 
 
 class Observed:
@@ -28,19 +26,15 @@ class Observed:
     >>> observed = Observed(["b1", "b2"])
     >>> observed.subscribe(palio.parse("price < 10"), "b2")
     >>> observed.take_rows([{"price": 9.5}, {"price": 11}])
-    >>> observed.traffic().sets.tolist(), observed.events, observed.unwanted
-    ([[2]], 2, 1)
+    >>> observed.traffic().sets.tolist(), observed.tally.unwanted
+    ([[2]], 1)
     """
 
     def __init__(self, brokers: Iterable[str]) -> None:
         self.brokers = tuple(brokers)
-        self.events = 0
-        self.unwanted = 0
-        """Events that nobody wants."""
         self._places = numbered(self.brokers)
         self._index = Index()
-        self._parts: list[tuple[Words, Any]] = []
-        self._waiting = 0
+        self.tally = SetTally(len(self.brokers))
 
     def subscribe(self, filter: Filter, broker: str, values: Bindings = NO_VALUES) -> None:
         """Somebody at a broker wants what a filter matches."""
@@ -54,7 +48,7 @@ class Observed:
         masks = np.zeros((events.num_rows, len(self.brokers)), np.bool_)
         for place, rows in self._index.route(events).items():
             masks[:, place] = rows
-        self._note(words_of(masks))
+        self.tally.add(words_of(masks))
 
     def take_rows(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Events one by one, each with attributes of its own."""
@@ -62,29 +56,8 @@ class Observed:
         masks = np.zeros((len(found), len(self.brokers)), np.bool_)
         for row, places in enumerate(found):
             masks[row, places] = True
-        self._note(words_of(masks))
+        self.tally.add(words_of(masks))
 
     def traffic(self) -> GroupTraffic:
         """What it is so far."""
-        self._join()
-        if not self._parts:
-            return GroupTraffic.counted(
-                self.brokers, np.zeros((0, words_in(len(self.brokers))), np.uint64)
-            )
-        return GroupTraffic.counted(self.brokers, *self._parts[0])
-
-    def _note(self, sets: Words) -> None:
-        self.events += len(sets)
-        wanted = sets[sets.any(axis=1)]
-        self.unwanted += len(sets) - len(wanted)
-        if len(wanted):
-            self._parts.append((wanted, np.ones(len(wanted))))
-            self._waiting += len(wanted)
-        if self._waiting >= JOINED_AT:
-            self._join()
-
-    def _join(self) -> None:
-        self._waiting = 0
-        if len(self._parts) > 1:
-            sets, counts = zip(*self._parts, strict=True)
-            self._parts = [distinct(np.concatenate(sets), np.concatenate(counts))]
+        return GroupTraffic.counted(self.brokers, *self.tally.counted())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from palio.spark.catalogue import Catalogue
+    from palio.spark.grouping import plan_groups
     from palio.spark.java import MissingDependency
     from palio.spark.matches import match, rejects
     from palio.spark.sequencing import sequences
@@ -27,6 +28,7 @@ __all__ = [
     "MissingDependency",
     "SubscriptionSet",
     "match",
+    "plan_groups",
     "register",
     "rejects",
     "sequences",
@@ -40,6 +42,7 @@ _HOMES: Final = {
     "MissingDependency": "palio.spark.java",
     "SubscriptionSet": "palio.spark.sets",
     "match": "palio.spark.matches",
+    "plan_groups": "palio.spark.grouping",
     "register": "palio.spark.source",
     "rejects": "palio.spark.matches",
     "sequences": "palio.spark.sequencing",

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["HOWS", "match", "rejects"]
 
-HOWS: Final = ("pairs", "any", "count", "route")
+HOWS: Final = ("pairs", "any", "count", "route", "sets")
+
+_COUNTED: Final = {"count": "subscription", "sets": "subscribers"}
+"""What is counted by what."""
 
 EventSource: TypeAlias = "DataFrame | str | Path"
 """A DataFrame, or the path of a Parquet file or of a directory of them."""
@@ -55,7 +58,9 @@ def match(
     - `"any"`: the `columns` of events that match at least one subscription;
     - `"count"`: `subscription` and `count`, for subscriptions that match any event;
     - `"route"`: one row for each event and subscriber with a subscription that it matches: the
-      event's `columns`, then `subscriber` (the subscription's id where there are no subscribers).
+      event's `columns`, then `subscriber` (the subscription's id where there are no subscribers);
+    - `"sets"`: `subscribers`, a list, and `count`: how many events go to these and to no other. At
+      most 4,096 subscribers there may be.
 
     `columns` are those of the event that come back, by default all; naming the few that are needed
     (a key, say) is what makes a job fast. For events in Parquet files given by path there are also
@@ -82,9 +87,9 @@ def match(
             "palio.spark.subscriptions(...).rejects says which, and why",
             stacklevel=2,
         )
-    if how == "route" and meta.without_subscriber:
+    if how in ("route", "sets") and meta.without_subscriber:
         warnings.warn(
-            f'{meta.without_subscriber} subscriptions have no subscriber: how="route" sends '
+            f'{meta.without_subscriber} subscriptions have no subscriber: how="{how}" sends '
             "nobody what they match",
             stacklevel=2,
         )
@@ -108,11 +113,11 @@ def match(
     if attributes is not None and not source.is_streaming:
         _check_attributes(task.withheld, meta.attributes)
     found = source.run(task, layout, result)
-    if how != "count":
+    if how not in _COUNTED:
         return found
     from pyspark.sql import functions
 
-    return found.groupBy("subscription").agg(functions.sum("count").alias("count"))
+    return found.groupBy(_COUNTED[how]).agg(functions.sum("count").alias("count"))
 
 
 def _tally(
@@ -228,7 +233,7 @@ def _columns(
     source: FrameEvents | ParquetEvents, columns: Sequence[str] | None, how: str
 ) -> list[str]:
     """The columns to give back, checked."""
-    if how == "count":
+    if how in _COUNTED:
         if columns:
             raise InvalidInput("counts have no columns of events; leave columns out")
         return []
@@ -256,7 +261,7 @@ def _result(
     source: FrameEvents | ParquetEvents, columns: list[str], how: str, meta: Any
 ) -> StructType:
     """The Spark schema of what comes back."""
-    from pyspark.sql.types import LongType, StringType, StructType
+    from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
     spark_types = {"int64": LongType(), "string": StringType()}
     result = source.types(columns)
@@ -265,7 +270,10 @@ def _result(
         added.add("subscription", spark_types[meta.id_type])
     if how == "route" or (how == "pairs" and meta.subscriber_type is not None):
         added.add("subscriber", spark_types[meta.subscriber_type or meta.id_type])
-    if how == "count":
+    if how == "sets":
+        kind = spark_types[meta.subscriber_type or meta.id_type]
+        added.add("subscribers", ArrayType(kind, containsNull=False))
+    if how in _COUNTED:
         added.add("count", LongType())
     for field in added.fields:
         if field.name in columns:

@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, LimitExceeded
 from palio.matching.index import Index
+from palio.multicast.broker_sets import MAX_BROKERS, masks_of, words_of
+from palio.multicast.tally import SetTally
 from palio.spark.attributes import Fitted, fit
 from palio.spark.sets import SubscriptionSet
 from palio.spark.tally import Tally, counts_of
@@ -37,6 +39,9 @@ CHUNK_BYTES: Final = 2**28
 
 MAX_BATCH_ROWS: Final = 65_536
 """Rows of one batch that goes back to Spark."""
+
+MAX_MASK_BYTES: Final = 2**24
+"""Events by subscribers, a byte for each pair, that are turned into sets at once."""
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Longs: TypeAlias = npt.NDArray[np.int64]
@@ -279,14 +284,14 @@ def _any(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> B
             yield from task.batches(len(rows), columns)
 
 
-def _route(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
-    """Each event with each subscriber that any of its subscriptions sends it to.
+def _routes(
+    version: Version, events: Iterable[FittedEvents]
+) -> Iterator[tuple[FittedEvents, Longs, Longs]]:
+    """Batches of events, with the rows and the subscribers of all pairs of the two, ascending.
 
-    Subscriptions without a subscriber, among others that have one, send it to nobody.
+    Subscriptions without a subscriber, among others that have one, send events to nobody.
     """
-    goals, names = version.subscriber_numbers, version.subscribers
-    if goals is None:
-        names = version.ids
+    goals, names = version.subscriber_numbers, _goals(version)
     nobody = names.is_null().to_numpy(False).argmax() if names.null_count else None
     for chunk, passes in _passes(version, events):
         found: list[list[Longs]] = [[] for _ in chunk]
@@ -297,13 +302,57 @@ def _route(task: MatchTask, version: Version, events: Iterator[FittedEvents]) ->
             found[place].append(goes if nobody is None else goes[goes % len(names) != nobody])
         for each, parts in zip(chunk, found, strict=True):
             whole = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+            yield (each, *np.divmod(whole, max(1, len(names))))
 
-            def columns(part: slice, each: FittedEvents = each, whole: Longs = whole) -> list[Any]:
-                rows, who = np.divmod(whole[part], len(names))
-                given = task.given_back(each, rows)
-                return [*given, names.take(pa.array(who, pa.int64()))]
 
-            yield from task.batches(len(whole), columns)
+def _goals(version: Version) -> Any:
+    """The names of all subscribers, or the ids where there are none."""
+    return version.ids if version.subscriber_numbers is None else version.subscribers
+
+
+def _route(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
+    """Each event with each subscriber that any of its subscriptions sends it to."""
+    names = _goals(version)
+    for each, rows, who in _routes(version, events):
+
+        def columns(
+            part: slice, each: FittedEvents = each, rows: Longs = rows, who: Longs = who
+        ) -> list[Any]:
+            given = task.given_back(each, rows[part])
+            return [*given, names.take(pa.array(who[part], pa.int64()))]
+
+        yield from task.batches(len(rows), columns)
+
+
+def _sets(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
+    """Each set of subscribers that any event goes to, and how many events of this partition do."""
+    names = _goals(version)
+    if len(names) > MAX_BROKERS:
+        raise LimitExceeded(
+            'the number of subscribers for how="sets"',
+            limit="MAX_BROKERS",
+            maximum=MAX_BROKERS,
+            actual=len(names),
+        )
+    tally = SetTally(len(names))
+    step = max(1, MAX_MASK_BYTES // max(1, len(names)))
+    for each, rows, who in _routes(version, events):
+        for first in range(0, each.events.num_rows, step):
+            begin, end = np.searchsorted(rows, (first, first + step)).tolist()
+            masks = np.zeros((min(step, each.events.num_rows - first), len(names)), np.bool_)
+            masks[rows[begin:end] - first, who[begin:end]] = True
+            tally.add(words_of(masks))
+    sets, counts = tally.counted()
+
+    def columns(part: slice) -> list[Any]:
+        rows, who = np.nonzero(masks_of(sets[part], len(names)))
+        starts = np.searchsorted(rows, np.arange(len(sets[part]) + 1))
+        named = names.take(pa.array(who, pa.int64()))
+        lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), named)
+        kind = task.schema.field("subscribers").type
+        return [lists.cast(kind), pa.array(counts[part].astype(np.int64))]
+
+    yield from task.batches(len(sets), columns)
 
 
 def _count(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
@@ -339,5 +388,6 @@ _HOWS: Final[dict[str, Callable[[MatchTask, Version, Iterator[FittedEvents]], Ba
     "pairs": _pairs,
     "any": _any,
     "route": _route,
+    "sets": _sets,
     "count": _count,
 }

@@ -48,9 +48,12 @@ Subscriptions = Annotated[
     typer.Option(
         "--subscriptions",
         metavar="FILE",
-        help='With --events. JSON lines such as {"broker": "b1", "filter": "price < 10"}; '
-        '"parameters" may be beside them.',
+        help='With --events. JSON lines such as {"id": 1, "subscriber": "b1", "filter": '
+        '"price < 10"}, as for `palio match`; the subscriber is the broker.',
     ),
+]
+OnSpark = Annotated[
+    bool, typer.Option("--spark", help="Match --events, a path of Parquet files, on Spark.")
 ]
 Network = Annotated[
     Path | None,
@@ -86,6 +89,7 @@ def make(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     destinations: Destinations = None,
     events: Events = None,
     subscriptions: Subscriptions = None,
+    on_spark: OnSpark = False,
     network: Network = None,
     method: Annotated[Method, typer.Option(help="How; `best` takes the cheapest.")] = Method.BEST,
     groups: Groups = 1_000,
@@ -98,7 +102,7 @@ def make(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     from palio.cli.plan import Inputs, make
     from palio.multicast.planners import PlanLimits
 
-    inputs = Inputs(destinations, events, subscriptions, network)
+    inputs = Inputs(destinations, events, subscriptions, network, on_spark)
     limits = PlanLimits(
         groups=groups, cluster_size=cluster_size, threshold=threshold, send_price=send_price
     )
@@ -110,6 +114,7 @@ def compare(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     destinations: Destinations = None,
     events: Events = None,
     subscriptions: Subscriptions = None,
+    on_spark: OnSpark = False,
     network: Network = None,
     groups: Groups = 1_000,
     cluster_size: ClusterSize = None,
@@ -121,7 +126,7 @@ def compare(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     from palio.cli.plan import Inputs, compare
     from palio.multicast.planners import PlanLimits
 
-    inputs = Inputs(destinations, events, subscriptions, network)
+    inputs = Inputs(destinations, events, subscriptions, network, on_spark)
     limits = PlanLimits(
         groups=groups, cluster_size=cluster_size, threshold=threshold, send_price=send_price
     )
