@@ -11,7 +11,7 @@ from palio.model.events import to_batches
 from palio.model.filters import FALSE, TRUE
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Append, DropEntries, Effect, Forget, Moment, PutEntry, Send
-from palio.node.limits import MAX_RELEASES, RELEASE_S
+from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
@@ -52,6 +52,7 @@ class House:
         self.node = Node("b1", Acyclic("b1"), self.store, **options)
         self.appends: list[Append] = []
         self.published = 0
+        self.at = AT
         self.note(self.node.start(AT))
         for link, name in ((ALICE, "alice"), (BOB, "bob")):
             self.note(self.node.accept(link, AT, name))
@@ -87,7 +88,8 @@ class House:
         self.published += 1
         (batch,) = to_batches([{"x": x}])
         parcel = Parcel("", batch)
-        return self.note(self.node.receive(by, Publish(parcel, self.published, durable), AT))
+        publish = Publish(parcel, self.published, durable)
+        return self.note(self.node.receive(by, publish, self.at))
 
     def hears(self, *xs: int, link: int = ALICE, by: int = BOB) -> list[int]:
         """Which of some events a client gets when another one publishes them."""
@@ -278,13 +280,18 @@ def test_what_was_acknowledged_is_not_sent_again_and_leaves_the_disk() -> None:
 
 
 def test_an_acknowledgement_is_written_with_what_comes_next() -> None:
+    """But not at once: those of some time go together."""
     house = House()
     first, second, _ = delivered(house, 1, 2, 3)
     house.say(ALICE, Acknowledge(1, first.entry))
-    house.publish(4, durable=True)
-    (append,) = house.appends
-    assert {type(each) for each in append.operations} >= {PutEntry, Forget, DropEntries}
-    house.write()
+    for later, is_written in ((0.9 * RIPE_S, False), (RIPE_S, True), (RIPE_S, False)):
+        house.at = AT._replace(now=AT.now + later)
+        house.publish(4, durable=True)
+        (append,) = house.appends
+        kinds = {type(each) for each in append.operations}
+        assert PutEntry in kinds
+        assert ({Forget, DropEntries} <= kinds) is is_written
+        house.write()
     house.say(ALICE, Acknowledge(1, second.entry))
     house.say(ALICE, Settle(2))
     (append,) = house.appends

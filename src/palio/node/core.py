@@ -134,10 +134,12 @@ class Core:
     ) -> None:
         """Write, and do something once it is on the disk, or if it cannot be written.
 
-        What the journal may forget is written with it. Where nothing is to be written it waits for
-        what is being written: what it depends on may be among that.
+        What the journal may forget is written with it, if that has been some time. Where nothing is
+        to be written it waits for what is being written: what it depends on may be among that.
         """
-        written = (*operations, *self.releases.take())
+        written = tuple(operations)
+        if not written or self.releases.are_ripe(self.at.now):
+            written += (*self.releases.take(),)
         promise = (then or _nothing, otherwise or _never_mind)
         if written:
             self._promises[self._next_ticket] = [promise]

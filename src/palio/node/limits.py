@@ -67,6 +67,9 @@ RELEASE_S: Final = 0.05
 """Seconds after which the journal forgets what it may, though nothing else is written: what was
 acknowledged in the last of them before a crash is sent again."""
 
+RIPE_S: Final = 0.01
+"""Seconds after which it is written with whatever is written: more of it together is less work."""
+
 MAX_RELEASES: Final = 1_024
 """Entries that the journal may forget, and that are worth a commit of their own."""
 

@@ -2,8 +2,9 @@
 
 Nobody waits until an acknowledgement is on the disk: an event whose acknowledgement was lost in a
 crash comes again, as it does where the acknowledgement itself was lost. A commit of its own would
-make the next publication wait for its sync. So acknowledgements and entries that are over go with
-the next append, after `RELEASE_S` at the latest.
+make the next publication wait for its sync, and so many more statements in each commit would do so
+too. So acknowledgements and entries that are over go together with an append, the next one after
+`RIPE_S`, or by themselves after `RELEASE_S`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from math import inf
 
 from palio.node.effects import DropEntries, Forget, Operation
-from palio.node.limits import MAX_RELEASES, RELEASE_S
+from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
 
 __all__ = ["Releases"]
 
@@ -30,6 +31,7 @@ class Releases:
     def __init__(self) -> None:
         self._forgotten: dict[str, Forget] = {}
         self._over: list[int] = []
+        self._ripe_at = inf
         self.due_at = inf
         """When they are to be written though nothing else is."""
 
@@ -40,12 +42,17 @@ class Releases:
                 self._forgotten[each.subscription] = each
             else:
                 self._over += each.entries
+            self._ripe_at = min(self._ripe_at, now + RIPE_S)
             self.due_at = min(self.due_at, now + RELEASE_S)
 
     @property
     def are_many(self) -> bool:
         """Whether they are enough for a commit of their own."""
         return len(self._over) >= MAX_RELEASES
+
+    def are_ripe(self, now: float) -> bool:
+        """Whether they are to be written with what is written now."""
+        return now >= self._ripe_at
 
     def are_due(self, now: float) -> bool:
         """Whether it is time to write what is held; said once."""
@@ -61,4 +68,5 @@ class Releases:
             operations.append(DropEntries(tuple(self._over)))
         self._forgotten.clear()
         self._over.clear()
+        self._ripe_at = inf
         return operations

@@ -115,8 +115,8 @@ class Server:
                 logger.debug("the journal answered after the loop had ended")
 
         self.journal.start(
-            lambda tickets: on_loop(self._answers.add, [(each, None) for each in tickets]),
-            lambda ticket, reason: on_loop(self._answers.add, [(ticket, reason)]),
+            lambda tickets: on_loop(self._answered, [(each, None) for each in tickets]),
+            lambda ticket, reason: on_loop(self._answered, [(ticket, reason)]),
         )
         self.host.start()
         self.pulse.start()
@@ -292,6 +292,15 @@ class Server:
         self._timer = self._loop.call_at(at, self.host.tick, at)
 
     # --- turns ---
+
+    def _answered(self, answers: list[tuple[int, str | None]]) -> None:
+        """The journal has answered: after a rest what that leads to is written at once."""
+        is_turn = self.begin_turn()
+        try:
+            self._answers.add(answers)
+        finally:
+            if is_turn:
+                self.end_turn()
 
     @staticmethod
     def _report(report: Report) -> None:

@@ -9,8 +9,9 @@ The work of one turn of the loop is therefore bounded by time:
    has. The other half is for connections that were not waiting: who asks little is answered at once
    beside others that flood.
 3. When a turn's time is used up, whoever is read from goes to the end of the queue too.
-4. What is read when nothing else has happened for `CALM_S` is a turn of its own: it is answered
-   before the loop looks for more. Where much comes, what it leads to is written together.
+4. What is read, or what the journal answers, when nothing else has happened for `CALM_S` is a turn
+   of its own: what it leads to is written before the loop looks for more. Where much comes, what
+   it leads to is written together.
 
 A message is never divided: a turn may be longer by one message.
 """
