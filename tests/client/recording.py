@@ -46,8 +46,9 @@ class Recording:
         self.told.append(("cancel", str(what), forget))
         return 0
 
-    def acknowledge(self, number: int, entry: int) -> None:
-        self.told.append(("acknowledge", number, entry))
+    def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"") -> None:
+        more = (held, bookmark) if held or bookmark else ()
+        self.told.append(("acknowledge", number, entry, *more))
 
     async def settled(self, patience: float) -> None:
         self.told.append(("settled", patience))

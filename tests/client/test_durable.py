@@ -252,7 +252,6 @@ async def test_forgetting_while_the_broker_is_away() -> None:
 @pytest.mark.parametrize(
     ("filter", "options", "error", "match"),
     [
-        ("x = 1 THEN x = 2", {}, InvalidFilter, "pattern"),
         ("x = 1", {"acknowledge": "perhaps"}, InvalidInput, "perhaps"),
         ("x = 1", {"durable": "", "lease_s": 5}, InvalidInput, "lease_s= is for durable"),
         (

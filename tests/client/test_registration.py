@@ -103,17 +103,18 @@ def test_refused_values_change_nothing() -> None:
     assert (heard.values, heard.version, upstream.told) == ({"low": 0}, 0, [])
 
 
-def test_a_durable_one_acknowledges_upstream_and_takes_no_pattern() -> None:
+def test_a_durable_one_acknowledges_upstream_and_stays_what_it_is() -> None:
     upstream, _, heard = registered("x > 0", SubscriptionOptions(durable="mine", lease_s=5.0))
     entry = heard.receipts.expect(7, "p", np.array([1]), 1)
     heard.receipts.make(entry).give()
     assert upstream.told == [("acknowledge", 0, 7)]
     assert (heard.durable, heard.lease_s) == ("mine", 5.0)
-    with pytest.raises(InvalidFilter, match="takes a filter"):
+    with pytest.raises(InvalidFilter, match="stays one"):
         heard.replace(palio.parse("x = 1 THEN x = 2"), {})
     assert heard.concerns({"x": 1})
-    with pytest.raises(InvalidFilter, match="takes a filter"):
-        registered("x = 1 THEN x = 2", SubscriptionOptions(durable="mine"))
+    _, _, pattern = registered("x = 1 THEN x = 2", SubscriptionOptions(durable="other"))
+    with pytest.raises(InvalidFilter, match="stays one"):
+        pattern.replace(palio.parse("x = 1"), {})
 
 
 class Choosy(Reference):

@@ -19,7 +19,7 @@ from palio.client.events import Event, Gap, Late
 from palio.client.reordering import REORDER_S
 from palio.client.sequences import Sequences
 from palio.client.subscription import Subscription
-from palio.errors import Closed, InvalidFilter, InvalidInput
+from palio.errors import Closed, InvalidInput
 from palio.language.parsing import parse_pattern
 from palio.model import patterns
 from palio.model.patterns import Monitor, Occurrence
@@ -203,8 +203,8 @@ async def test_a_reorder_window_is_checked_where_it_is_given() -> None:
             await client.subscribe("n = 1 THEN n = 2", reorder_s=float("nan"))
         with pytest.raises(InvalidInput, match="reorder_s= is for patterns"):
             await client.subscribe("n = 1", reorder_s=1)
-        with pytest.raises(InvalidFilter, match="a durable subscription takes a filter"):
-            await client.subscribe("n = 1 THEN n = 2", durable="d", reorder_s=1)
+        durable = await client.subscribe("n = 1 THEN n = 2", durable="d", reorder_s=1)
+        assert (durable.reorder_s, durable.durable) == (1.0, "d")
         assert (await client.subscribe("n = 1 THEN n = 2")).reorder_s == 0.25
         assert (await client.subscribe("n = 1 THEN n = 2", reorder_s=0)).reorder_s == 0.0
         named = await client.subscribe("n = :reorder_s", values={"reorder_s": 1})

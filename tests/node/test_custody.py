@@ -247,6 +247,35 @@ def test_an_owner_has_no_more_than_a_window_with_it() -> None:
     assert numbers(shelf.delivered("s")) == entries[2:3]
 
 
+def test_what_its_owner_holds_does_not_count_and_waits_all_the_same() -> None:
+    shelf = Shelf()
+    shelf.custody.open("s")
+    half = parcel({"x": "x" * (WINDOW_BYTES // 2)})
+    entries = [shelf.take(half, ("b1",), {"s": ALL}) for _ in range(6)]
+    assert numbers(shelf.delivered("s")) == entries[:2]
+    assert shelf.custody.acknowledge("s", 0, held=entries[0]) == []
+    assert numbers(shelf.delivered("s")) == entries[2:3]
+    shelf.custody.acknowledge("s", entries[0], held=entries[5])  # of what was not sent, nothing
+    assert numbers(shelf.delivered("s")) == entries[3:5]
+    assert (shelf.custody.line("s"), shelf.custody.sent("s")) == (5, 4)
+    shelf.custody.rewind("s")
+    assert numbers(shelf.delivered("s")) == entries[1:3]
+
+
+def test_a_bookmark_is_there_for_whoever_comes_next() -> None:
+    shelf = Shelf()
+    shelf.custody.open("s")
+    assert shelf.custody.bookmark("s") == b""
+    entry = shelf.take(parcel({"x": 1}), ("b1",), {"s": ALL})
+    shelf.write(shelf.custody.acknowledge("s", 0, bookmark=b"here"))
+    assert shelf.custody.acknowledge("s", 0) == []
+    assert shelf.custody.acknowledge("s", entry) == [Forget("s", entry)]
+    assert shelf.custody.bookmark("s") == shelf.again().custody.bookmark("s") == b"here"
+    shelf.custody.close("s")
+    shelf.custody.open("s")
+    assert shelf.custody.bookmark("s") == b""
+
+
 def test_an_entry_that_cannot_be_read_is_a_gap_of_its_subscription() -> None:
     before = Shelf()
     before.custody.open("s")

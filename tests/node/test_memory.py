@@ -51,8 +51,11 @@ def test_what_waits_is_forgotten_up_to_an_entry() -> None:
     assert store.assigned("alice/d", [4, 1]) == [b"\x01", None]
     store.write([Forget("alice/d", 2), Forget("bob/d", 9)])
     assert store.load().waiting["alice/d"] == [3, 4]
+    store.write([Forget("alice/d", 0, b"here"), Forget("alice/d", 3)])
+    assert (store.load().bookmarks, store.load().waiting["alice/d"]) == ({"alice/d": b"here"}, [4])
     store.write([DropSubscription("alice/d")])
     assert not store.load().waiting
+    assert not store.load().bookmarks
     assert not store.load().subscriptions
 
 

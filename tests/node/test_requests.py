@@ -19,6 +19,7 @@ from palio.protocol.limits import PROTOCOL_VERSION, TOGETHER_CHARS
 from palio.protocol.messages import (
     Acknowledge,
     Advertise,
+    Bookmarked,
     Bye,
     Deliver,
     Done,
@@ -297,6 +298,29 @@ def test_an_acknowledgement_is_written_with_what_comes_next() -> None:
     (append,) = house.appends
     assert append.operations == (Forget("alice/d", second.entry), DropEntries((second.entry,)))
     assert house.write() == [Done(2)], "settled is who is on the disk"
+
+
+def test_a_bookmark_is_told_before_anything_else_to_who_takes_up_the_subscription() -> None:
+    house = House()
+    delivered(house, 1)
+    house.say(ALICE, Acknowledge(1, 0, bookmark=b"here"))
+    house.publish(2)  # live events are for who is here, at once
+    house.say(ALICE, Unsubscribe(2, 1))
+    again = [*house.say(ALICE, Subscribe(3, 2, "x > 0", durable="d")), *house.write()]
+    kinds = [type(each) for each in again]
+    assert (again[0], kinds) == (Bookmarked(2, b"here"), [Bookmarked, Done, Deliver])
+    house.say(ALICE, Unsubscribe(4, 2, forget=True))
+    again = [*house.say(ALICE, Subscribe(5, 3, "x > 0", durable="d")), *house.write()]
+    assert Bookmarked not in {type(each) for each in again}
+
+
+def test_a_subscription_that_ends_takes_its_bookmark_along() -> None:
+    house = House()
+    delivered(house, 1)
+    house.say(ALICE, Acknowledge(1, 0, bookmark=b"here"))
+    house.say(ALICE, Unsubscribe(2, 1, forget=True))
+    house.write()
+    assert not house.store.load().bookmarks
 
 
 def test_many_acknowledgements_are_written_at_once() -> None:

@@ -20,6 +20,7 @@ from palio.model.patterns import Occurrence, place_of
 from palio.protocol.limits import (
     MAX_BATCH_CELLS,
     MAX_BATCH_ROWS,
+    MAX_BOOKMARK_BYTES,
     MAX_FRAME_BYTES,
     MAX_SHAPES,
     MOST_TOGETHER,
@@ -27,7 +28,9 @@ from palio.protocol.limits import (
     PROTOCOL_VERSION,
 )
 from palio.protocol.messages import (
+    Acknowledge,
     Assembled,
+    Bookmarked,
     Bye,
     Cancel,
     Carry,
@@ -101,6 +104,9 @@ MESSAGES: list[Message] = [
     Cancel(1, "x > 0 THEN y = 1", forget=True),
     Ended((1, 2), Failure("SubscriptionEnded", "no")),
     Assembled(7, PARTS),
+    Acknowledge(1, 2),
+    Acknowledge(1, 0, 2, b"here"),
+    Bookmarked(1, b"here"),
     Bye("closed", "because"),
     Subscribe(1, 2, "x > :y", {"y": 2**60, "z": b"\xff", "w": [1, 2], "t": ROWS[0]["t"]}),
     Publish(parcel(*ROWS), 7, durable=True),
@@ -216,6 +222,18 @@ def test_a_message_without_events_may_have_a_largest_size_of_its_own(extra: int)
         assert len(list(decoder.feed(data))) == 1
     events = sent(Encoder(), Publish(Parcel("", pa.record_batch({"x": range(100)})), 1))
     assert len(list(Decoder("peer", max_control=most).feed(events))) == 1
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_bookmark_is_no_longer_than_may_be(beyond: int) -> None:
+    bookmark = b"x" * (MAX_BOOKMARK_BYTES + beyond)
+    for message in (Acknowledge(1, 0, bookmark=bookmark), Bookmarked(1, bookmark)):
+        data = sent(Encoder(), message)
+        if not beyond:
+            assert list(Decoder("peer").feed(data)) == [message]
+        else:
+            with pytest.raises(IllegalMessage):
+                list(Decoder("peer").feed(data))
 
 
 @pytest.mark.parametrize("count", [0, 1, MOST_TOGETHER, MOST_TOGETHER + 1])

@@ -35,6 +35,7 @@ from palio.protocol.messages import (
     Answer,
     Ask,
     Assembled,
+    Bookmarked,
     Bye,
     Cancel,
     Carry,
@@ -100,6 +101,7 @@ FROM_CLIENTS: Final[tuple[Message, ...]] = (
     Publish(PLAIN, 1),
     Publish(Parcel.of("", to_batch({"x": 4})), 4, durable=True),
     Acknowledge(2, 1),
+    Acknowledge(2, 0, held=1, bookmark=b"here"),
     Ask(6, "status"),
     Ask(7, "trace", {"x": 1}),
     Settle(8),
@@ -146,6 +148,7 @@ FROM_SERVERS: Final[tuple[Message, ...]] = (
     Deliver(MANY),
     Gaps((Gap("p", 1, 2, 2),)),
     Assembled(1, (OCCURRED, OCCURRED)),
+    Bookmarked(2, b"here"),
     Withdrawn((1, 2)),
     Ended((1, 2), Failure("SubscriptionEnded", "no")),
 )

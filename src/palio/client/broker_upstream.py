@@ -244,9 +244,9 @@ class BrokerUpstream:
         self.deadlines.watch(told, _unanswered(request), self.deadlines.seconds)
         return told
 
-    def acknowledge(self, number: int, entry: int) -> None:
+    def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"") -> None:
         """See `Upstream`."""
-        self.core.acknowledge(number, entry)
+        self.core.acknowledge(number, entry, held, bookmark)
 
     async def settled(self, patience: float) -> None:
         """Ask again while some are missing: a network that forms or mends itself is whole soon."""
@@ -297,7 +297,7 @@ class BrokerUpstream:
         self.is_ready = True
         for each in self.dispatcher:
             if each.durable:
-                each.receipts.renew()
+                each.renew()
         if self._missed and not self._is_settling:
             self._is_settling = True
             self.core.ask(Settle(0), self._is_whole)
@@ -359,6 +359,12 @@ class BrokerUpstream:
         if found is not None:  # else it was unsubscribed meanwhile
             found.occurred(message.parts)
 
+    def bookmarked(self, key: int, bookmark: bytes) -> None:
+        """A durable pattern goes on from there, unless it has got further."""
+        found = self.dispatcher.get(key)
+        if found is not None:
+            found.bookmarked(bookmark)
+
     def lose(self, gaps: Sequence[messages.Gap]) -> None:
         """Events that the broker dropped because this client fell behind, or that may have been
         lost on their way to it.
@@ -367,6 +373,8 @@ class BrokerUpstream:
             gap = Gap(each.publisher, each.first_seq, each.last_seq, each.count)
             for registration in self.dispatcher:
                 is_for_all = each.key < 0 and (not registration.durable or not each.count)
+                if registration.number == each.key:
+                    registration.start_over()
                 if registration.number == each.key or is_for_all:
                     registration.queue.note(registration, gap)
 

@@ -167,11 +167,13 @@ class QueuedEvents:
         self._start = 0
 
     @classmethod
-    def made(cls, consumer: Consumer, publisher: str, events: list[Event]) -> QueuedEvents:
+    def made(
+        cls, consumer: Consumer, publisher: str, events: list[Event], entry: Entry | None = None
+    ) -> QueuedEvents:
         """Composites of a pattern, whose last events are of one publisher."""
         queued = cls.__new__(cls)
         queued.consumer, queued.publisher, queued.version = consumer, publisher, consumer.version
-        queued.entry, queued._arrival = None, None
+        queued.entry, queued._arrival = entry, None
         queued._selected, queued._start = np.arange(len(events)), 0
         queued._decoded = events
         return queued

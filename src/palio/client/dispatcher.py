@@ -204,6 +204,9 @@ class Dispatcher:
         """Queue some of the events that came for a durable subscription, in an entry of its custody
         (0: in none). What it wants no longer is acknowledged.
         """
+        if registration.sequences is not None:
+            self._deliver_to_pattern(registration, parcel, mask, entry)
+            return
         numbers, receipts = parcel.numbers, registration.receipts
         if entry:
             mask = mask.copy()
@@ -214,6 +217,16 @@ class Dispatcher:
         if entry:
             expected = receipts.expect(entry, parcel.publisher, numbers[mask], wanted.events)
         self.queue(wanted, expected)
+
+    def _deliver_to_pattern(
+        self, registration: Registration, parcel: Parcel, mask: RowMask, entry: int
+    ) -> None:
+        """The same for a pattern: its own receipts know what came before."""
+        arrival = Arrival(parcel)
+        wanted = self._wanted_by(registration, arrival, mask)
+        registration.spurious += int(mask.sum()) - wanted.events
+        rows = [row for _, places in wanted.by_subscription for row in arrival.rows_at(places)]
+        registration.take_in(rows, parcel.publisher, entry, parcel.nbytes)
 
     def queue(self, wanted: Recipients, entry: Entry | None = None) -> tuple[int, bool]:
         """Queue events for those who want them: how many deliveries, and whether a queue fills

@@ -18,12 +18,13 @@ from typing import Any, Final
 import msgspec
 
 from palio.client.answering import log_refusal
+from palio.client.bookmarks import Bookmark, PatternReceipts
 from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
 from palio.client.events import Event, Gap, Late
 from palio.client.sequences import Sequences, composite
 from palio.client.subscribing import check_values, frozen
 from palio.client.upstream import Told, Upstream
-from palio.errors import HandlerFailed, InvalidFilter, PalioError
+from palio.errors import HandlerFailed, InvalidFilter, InvalidInput, PalioError
 from palio.matching.protocol import Matcher
 from palio.model.events import SEQ, TIME
 from palio.model.filters import Filter
@@ -88,9 +89,13 @@ class Registration:
         self.is_automatic = options.is_automatic
         self.receipts = NO_RECEIPTS
         """What is owed to the broker for events that were delivered."""
-        if self.durable:
-            if isinstance(what, Pattern):
-                raise InvalidFilter(_NOT_DURABLE)
+        self.sequences = self._begun()
+        """Those of a pattern, in progress; None for a filter."""
+        self._pattern_receipts: PatternReceipts | None = None
+        if self.durable and self.sequences is not None:
+            self._pattern_receipts = PatternReceipts(self.sequences, queue, self._acknowledge)
+            self.receipts = self._pattern_receipts.occurrences
+        elif self.durable:
             self.receipts = Receipts(partial(upstream.acknowledge, number))
         self.on_refused: Callable[[PalioError], None] | None = None
         """Who is told when it ends with an error and shares its queue with others."""
@@ -103,8 +108,6 @@ class Registration:
         self.late = 0
         self.gaps: tuple[Gap, ...] = ()
         self.closed = False
-        self.sequences = self._begun()
-        """Those of a pattern, in progress; None for a filter."""
         self._upstream = upstream
         self._on_gap = options.on_gap
         self._on_end = on_end
@@ -149,8 +152,8 @@ class Registration:
 
     def replace(self, what: Filter | Pattern, values: dict[str, Any]) -> Told:
         """Hear something else under the same number. A pattern starts over."""
-        if self.durable and isinstance(what, Pattern):
-            raise InvalidFilter(_NOT_DURABLE)
+        if self.durable and isinstance(what, Pattern) != isinstance(self.what, Pattern):
+            raise InvalidFilter(_OF_ANOTHER_KIND)
         before = self.what, self.values
         self.uninstall()
         self.what, self.values = what, values
@@ -160,7 +163,10 @@ class Registration:
             self.what, self.values = before
             self.install()
             raise
-        self.sequences = self._begun()
+        ended, self.sequences = self.sequences, self._begun()
+        if self._pattern_receipts is not None and self.sequences is not None and ended is not None:
+            self.sequences.resume(ended.after, (), ended.reorder_s)
+            self._pattern_receipts.sequences = self.sequences
         self.version += 1
         return self._upstream.replace(self)
 
@@ -226,7 +232,9 @@ class Registration:
         """The sequences of a pattern that nothing has come for yet."""
         if not isinstance(self.what, Pattern) or self.by_brokers:
             return None
-        return Sequences(self.what, self.values, self._given_reorder_s)
+        return Sequences(
+            self.what, self.values, self._given_reorder_s, is_durable=bool(self.durable)
+        )
 
     def assemble(self, events: Iterable[dict[str, Any]], publisher: str) -> QueuedEvents | None:
         """Take in events for the steps of the pattern: the sequences that are complete at once.
@@ -241,15 +249,18 @@ class Registration:
         if late is not None:
             self.late += late.count
             self.queue.note(self, late)
-        if waits:
+        if waits or self._pattern_receipts is not None:
             self._queue(found)
             self._plan()
             found = []
         return QueuedEvents.made(self, publisher, found) if found else None
 
     def _queue(self, composites: Iterable[Event]) -> None:
+        receipts = self._pattern_receipts
         for publisher, some in groupby(composites, lambda each: each.publisher):
-            self.queue.offer(QueuedEvents.made(self, publisher, list(some)))
+            events = list(some)
+            entry = None if receipts is None else receipts.expect(events)
+            self.queue.offer(QueuedEvents.made(self, publisher, events, entry))
 
     def _plan(self) -> None:
         """See to it that what is held back is let go in time; one timer does for all of it."""
@@ -260,11 +271,15 @@ class Registration:
     def _let_go(self, due: float) -> None:
         """Events have waited long enough, unless what goes before cannot come just now."""
         self._timer = None
-        if self.sequences is not None and self._upstream.is_listening:
+        receipts = self._pattern_receipts
+        is_stopped = receipts is not None and receipts.is_full
+        if self.sequences is not None and self._upstream.is_listening and not is_stopped:
             # A timer may come a little early by the clock that it goes by.
             now = max(due, asyncio.get_running_loop().time())
             self._queue(self.sequences.advance(now))
             self._plan()
+            if receipts is not None:
+                receipts.tell()
 
     def wait_anew(self) -> None:
         """What could not come may come now, and before it nothing is let go."""
@@ -277,8 +292,57 @@ class Registration:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.sequences is not None:
+        # What a durable pattern holds back comes again, with what goes before it.
+        if self.sequences is not None and self._pattern_receipts is None:
             self._queue(self.sequences.flush())
+
+    # --- a durable pattern ---
+
+    def take_in(
+        self, events: Sequence[dict[str, Any]], publisher: str, entry: int, size: int
+    ) -> None:
+        """Take in events for the steps of a durable pattern: all that are wanted of an entry of
+        custody (0: of none), which has so many bytes.
+        """
+        receipts = self._pattern_receipts
+        assert receipts is not None
+        self.assemble(receipts.came(events, publisher, entry, size), publisher)
+        receipts.tell()
+
+    def _acknowledge(self, entry: int, held: int, bookmark: bytes) -> None:
+        """Tell the broker, which may have stopped; what it has kept back goes before what waits."""
+        self._upstream.acknowledge(self.number, entry, held, bookmark)
+        if held and self._timer is None:
+            self.wait_anew()
+
+    def bookmarked(self, packed: bytes) -> None:
+        """Somebody has left a bookmark under this name: go on from there, unless this is further.
+
+        One that cannot be read, or of another pattern, starts over.
+        """
+        receipts, sequences = self._pattern_receipts, self._begun()
+        if receipts is None or sequences is None:
+            return
+        try:
+            mark = Bookmark.read(packed)
+        except InvalidInput as error:
+            logger.warning("subscription %s: %s", self.what, error)
+            return
+        if receipts.resume(mark, sequences):
+            self.sequences, self.receipts = sequences, receipts.occurrences
+            self.queue.discard(self)
+
+    def start_over(self) -> None:
+        """Events of its custody are lost: nothing that was found may span them."""
+        if self._pattern_receipts is not None:
+            self._pattern_receipts.sequences.start_over()
+
+    def renew(self) -> None:
+        """The session is lost: what was not acknowledged will come again."""
+        if self._pattern_receipts is not None:
+            self._pattern_receipts.renew()
+        else:
+            self.receipts.renew()
 
     # --- what comes ---
 
@@ -354,9 +418,8 @@ class Registration:
             )
 
 
-_NOT_DURABLE: Final = (
-    "a durable subscription takes a filter; a pattern's partial match lives in the client, so "
-    "subscribe to its steps and keep what you need"
+_OF_ANOTHER_KIND: Final = (
+    "a durable subscription to a filter stays one, and one to a pattern, too: take another name"
 )
 
 

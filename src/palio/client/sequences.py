@@ -20,9 +20,9 @@ from operator import itemgetter
 from typing import Any, Final
 
 from palio.client.events import Event, Late
-from palio.client.reordering import Window
+from palio.client.reordering import LEAST_REORDER_S, MAX_FOUND_S, Window
 from palio.model.events import SEQ, TIME, is_system_name
-from palio.model.patterns import Monitor, Occurrence, Pattern
+from palio.model.patterns import Monitor, Occurrence, Pattern, Place
 from palio.model.values import Bindings
 
 __all__ = ["Sequences", "composite"]
@@ -47,14 +47,32 @@ class Sequences:
     [['far', 'near']]
     """
 
-    __slots__ = ("_came", "_monitor", "_window")
+    __slots__ = ("_came", "_is_durable", "_monitor", "_window")
 
-    def __init__(self, pattern: Pattern, values: Bindings, reorder_s: float | None) -> None:
+    def __init__(
+        self,
+        pattern: Pattern,
+        values: Bindings,
+        reorder_s: float | None,
+        *,
+        is_durable: bool = False,
+    ) -> None:
         self._window = Window(reorder_s)
-        self._monitor = Monitor(pattern, values, timedelta(seconds=self.reorder_s))
+        self._is_durable = is_durable
+        self._monitor = Monitor(pattern, values, self._span())
         self._came: deque[tuple[float, datetime]] = deque()
         """When events came, with the times of their publication. Both grow: one that was overtaken
         goes with the event that overtook it."""
+
+    def _span(self) -> timedelta:
+        """How much later an event must be published to end the wait for what goes before it.
+
+        Durable events of one broker may come in a burst before any of another, as when their home
+        was away: none ends the wait of others then, but time does.
+        """
+        if self._is_durable and self.reorder_s:
+            return timedelta.max
+        return timedelta(seconds=self.reorder_s)
 
     def push(
         self, events: Iterable[dict[str, Any]], publisher: str, now: float
@@ -92,7 +110,7 @@ class Sequences:
         else:
             window.saw(now, len(occurrences), overtaken_s)
         if window.seconds != before:
-            monitor.window = timedelta(seconds=window.seconds)
+            monitor.window = self._span()
 
     def advance(self, now: float) -> list[Event]:
         """It is `now`: the sequences that are due since events have waited long enough."""
@@ -120,6 +138,36 @@ class Sequences:
     def rebind(self, values: Bindings) -> None:
         """Go on with other values of the pattern's parameters."""
         self._monitor.rebind(values)
+
+    def resume(
+        self, after: Place | None, taken: Iterable[Occurrence], reorder_s: float | None = None
+    ) -> None:
+        """Go on, before anything came, from where others stopped, with their window if it is given
+        and nobody has set another.
+        """
+        self._monitor.resume(after, taken)
+        if reorder_s is not None and not self._window.is_given:
+            self._window.seconds = min(max(reorder_s, LEAST_REORDER_S), MAX_FOUND_S)
+            self._monitor.window = self._span()
+
+    def start_over(self) -> None:
+        """Give up the partial match."""
+        self._monitor.start_over()
+
+    @property
+    def pattern(self) -> Pattern:
+        """What is looked for."""
+        return self._monitor.pattern
+
+    @property
+    def after(self) -> Place | None:
+        """The place of the last event that took its part."""
+        return self._monitor.after
+
+    @property
+    def taken(self) -> tuple[Occurrence, ...]:
+        """The events of the partial match."""
+        return self._monitor.progress
 
     @property
     def reorder_s(self) -> float:

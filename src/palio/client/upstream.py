@@ -62,8 +62,8 @@ class Upstream(Protocol):
     async def cancel(self, what: Filter | Pattern, /, *, forget: bool) -> int:
         """End what others who act under the same identity hear and this covers; how many."""
 
-    def acknowledge(self, number: int, entry: int, /) -> None:
-        """A durable subscription has dealt with everything up to an entry."""
+    def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:
+        """A durable subscription has dealt with everything up to an entry (see `Acknowledge`)."""
 
     async def settled(self, patience: float, /) -> None:
         """Return when all subscriptions are in force wherever events are published."""
@@ -103,7 +103,9 @@ class LocalUpstream:
         del forget
         return 0
 
-    def acknowledge(self, _number: int, _entry: int) -> None:
+    def acknowledge(
+        self, _number: int, _entry: int, _held: int = 0, _bookmark: bytes = b""
+    ) -> None:
         """See `Upstream`."""
         raise AssertionError("nothing on a bus is durable")
 

@@ -185,6 +185,18 @@ class Monitor:
             self._release(complete)
         return complete
 
+    def resume(self, after: Place | None, progress: Iterable[Occurrence]) -> None:
+        """Go on, before anything came, from where another monitor had let go an event, with its
+        partial match as far as the steps want it.
+        """
+        self._released = after
+        self._progress = [*progress][: len(self.pattern.steps) - 1]
+        self.rebind(self.values)
+
+    def start_over(self) -> None:
+        """Give up the partial match."""
+        self._progress.clear()
+
     def rebind(self, values: Bindings) -> None:
         """Go on with other values: the partial match is kept as far as they still want it."""
         self.values = values
@@ -197,6 +209,11 @@ class Monitor:
     def is_late(self, occurrence: Occurrence) -> bool:
         """Whether its place in the order has been passed, so that it would take no part."""
         return self._released is not None and place_of(occurrence) <= self._released
+
+    @property
+    def after(self) -> Place | None:
+        """The place of the last event that was let go."""
+        return self._released
 
     @property
     def earliest(self) -> datetime | None:

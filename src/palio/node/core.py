@@ -18,7 +18,17 @@ from palio.node.authority import Authority, hearable
 from palio.node.complaints import Complaints
 from palio.node.custody import Lost
 from palio.node.durability import Durability, MatcherFactory
-from palio.node.effects import Append, Effect, Entry, Forget, Moment, Operation, Report, Store
+from palio.node.effects import (
+    Append,
+    DropSubscription,
+    Effect,
+    Entry,
+    Forget,
+    Moment,
+    Operation,
+    Report,
+    Store,
+)
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
 from palio.node.outlets import Outlets
@@ -138,6 +148,9 @@ class Core:
         to be written it waits for what is being written: what it depends on may be among that.
         """
         written = tuple(operations)
+        for each in written:
+            if isinstance(each, DropSubscription):
+                self.releases.end(each.subscription)
         if not written or self.releases.are_ripe(self.at.now):
             written += (*self.releases.take(),)
         promise = (then or _nothing, otherwise or _never_mind)

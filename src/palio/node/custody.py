@@ -105,15 +105,38 @@ class Lost(NamedTuple):
 class _Line:
     """What waits for one durable subscription, in order, and how much of it is with its owner."""
 
-    __slots__ = ("entries", "first", "in_flight", "sizes")
+    __slots__ = ("bookmark", "entries", "first", "held", "in_flight", "sizes")
 
-    def __init__(self, entries: Iterable[int] = (), first: int = 0) -> None:
+    def __init__(self, entries: Iterable[int] = (), first: int = 0, bookmark: bytes = b"") -> None:
         self.entries = deque(entries)
         self.first = first
         """Entries before this one are none of its own."""
         self.sizes: deque[int] = deque()
         """Bytes of those at its head that were sent and not acknowledged."""
         self.in_flight = 0
+        self.held = 0
+        """How many of these are held by its owner, and count no longer as in flight."""
+        self.bookmark = bookmark
+        """How far its owner has got, in its own words."""
+
+    def hold(self, entry: int) -> None:
+        """Its owner holds what was sent of it up to an entry."""
+        while self.held < len(self.sizes) and self.entries[self.held] <= entry:
+            self.in_flight -= self.sizes[self.held]
+            self.sizes[self.held] = 0
+            self.held += 1
+
+    def leave(self) -> int:
+        """Its owner has dealt with the entry at its head."""
+        if self.sizes:
+            self.in_flight -= self.sizes.popleft()
+            self.held = max(0, self.held - 1)
+        return self.entries.popleft()
+
+    def rewind(self) -> None:
+        """All of it is to be sent again."""
+        self.sizes.clear()
+        self.in_flight = self.held = 0
 
 
 class Custody:
@@ -139,7 +162,10 @@ class Custody:
         self.damaged: list[tuple[int, tuple[str, ...]]] = []
         """Entries on the way to other homes that the journal cannot give back, with those homes.
         Whoever reports it takes it out."""
-        self._lines = {name: _Line(entries) for name, entries in stored.waiting.items()}
+        self._lines = {
+            name: _Line(stored.waiting.get(name, ()), bookmark=stored.bookmarks.get(name, b""))
+            for name in {**stored.waiting, **stored.bookmarks}
+        }
         for line in self._lines.values():
             for entry in line.entries:
                 self._claims[entry] = self._claims.get(entry, 0) + 1
@@ -294,9 +320,11 @@ class Custody:
 
     def rewind(self, subscription: str) -> None:
         """Its owner is here anew: what was not acknowledged is sent again."""
-        line = self._lines[subscription]
-        line.sizes.clear()
-        line.in_flight = 0
+        self._lines[subscription].rewind()
+
+    def bookmark(self, subscription: str) -> bytes:
+        """How far its owner had got, in its own words; empty if it has not said so."""
+        return self._lines[subscription].bookmark
 
     def next_delivery(self, subscription: str, key: int) -> Deliver | Lost | None:
         """What to send to a durable subscription's owner next, unless too much is with it.
@@ -344,15 +372,18 @@ class Custody:
         count = last - first + 1 if rows is None else int.from_bytes(rows).bit_count()
         return Gap(publisher, first, last, count, key)
 
-    def acknowledge(self, subscription: str, entry: int) -> list[Forget]:
-        """It has dealt with everything up to an entry."""
+    def acknowledge(
+        self, subscription: str, entry: int, held: int = 0, bookmark: bytes = b""
+    ) -> list[Forget]:
+        """It has dealt with everything up to an entry; see `Acknowledge`."""
         line = self._lines[subscription]
-        done = False
+        is_news = bool(bookmark)
+        line.bookmark = bookmark or line.bookmark
         while line.entries and line.entries[0] <= entry:
-            self._leave(subscription, line.entries.popleft())
-            line.in_flight -= line.sizes.popleft() if line.sizes else 0
-            done = True
-        return [Forget(subscription, entry)] if done else []
+            self._leave(subscription, line.leave())
+            is_news = True
+        line.hold(held)
+        return [Forget(subscription, entry, bookmark)] if is_news else []
 
     def lined_up(self, subscription: str, entry: int) -> list[int]:
         """What waits for a durable subscription, up to an entry."""

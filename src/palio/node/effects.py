@@ -6,7 +6,8 @@ carried out in their order. The simulator and the server carry out the very same
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from palio.protocol.messages import Fact, Message, Parcel
@@ -112,10 +113,11 @@ class DropEntries(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """A durable subscription has dealt with everything up to an entry."""
+    """A durable subscription has dealt with everything up to an entry; its bookmark, if new."""
 
     subscription: str
     entry: int
+    bookmark: bytes = b""
 
 
 class PutSubscription(NamedTuple):
@@ -192,6 +194,8 @@ class Stored(NamedTuple):
     facts: Sequence[Fact]
     time_us: int = 0
     """The time of the last publication that is remembered."""
+    bookmarks: Mapping[str, bytes] = MappingProxyType({})
+    """Those of durable subscriptions that have one."""
 
 
 class Store(Protocol):

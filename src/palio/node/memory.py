@@ -44,6 +44,7 @@ class MemoryStore:
         self._entries: dict[int, Entry] = {}
         self._subscriptions: dict[str, PutSubscription] = {}
         self._assigned: dict[str, dict[int, bytes | None]] = {}
+        self._bookmarks: dict[str, bytes] = {}
         self._windows: dict[str, PutWindow] = {}
         self._facts: dict[tuple[str, str], Fact] = {}
 
@@ -65,15 +66,14 @@ class MemoryStore:
             case DropEntries(entries):
                 for entry in entries:
                     self._entries.pop(entry, None)
-            case Forget(subscription, entry):
-                lines = self._assigned.get(subscription, {})
-                for each in [each for each in lines if each <= entry]:
-                    del lines[each]
+            case Forget():
+                self._forget(operation)
             case PutSubscription():
                 self._subscriptions[operation.subscription] = operation
             case DropSubscription(subscription):
                 self._subscriptions.pop(subscription, None)
                 self._assigned.pop(subscription, None)
+                self._bookmarks.pop(subscription, None)
             case PutWindow(key, ranges):
                 if ranges:
                     self._windows[key] = operation
@@ -81,6 +81,13 @@ class MemoryStore:
                     self._windows.pop(key, None)
             case PutFacts(facts):
                 self._facts.update({(fact.origin, fact.subject): fact for fact in facts})
+
+    def _forget(self, over: Forget) -> None:
+        lines = self._assigned.get(over.subscription, {})
+        for each in [each for each in lines if each <= over.entry]:
+            del lines[each]
+        if over.bookmark:
+            self._bookmarks[over.subscription] = over.bookmark
 
     def held(self) -> list[Entry]:
         """All entries, in order."""
@@ -98,6 +105,7 @@ class MemoryStore:
             list(self._windows.values()),
             list(self._facts.values()),
             self._time_us,
+            dict(self._bookmarks),
         )
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:

@@ -24,8 +24,8 @@ class Releases:
     >>> releases = Releases()
     >>> releases.add(0.0, [Forget("d", 1), DropEntries((1,))])
     >>> releases.add(0.0, [Forget("d", 2), DropEntries((2,))])
-    >>> releases.take()
-    [Forget(subscription='d', entry=2), DropEntries(entries=(1, 2))]
+    >>> releases.take() == [Forget("d", 2), DropEntries((1, 2))]
+    True
     """
 
     def __init__(self) -> None:
@@ -39,11 +39,20 @@ class Releases:
         """These may be written later. The last of a subscription stands for those before it."""
         for each in operations:
             if isinstance(each, Forget):
-                self._forgotten[each.subscription] = each
+                known = self._forgotten.get(each.subscription, each)
+                self._forgotten[each.subscription] = Forget(
+                    each.subscription,
+                    max(known.entry, each.entry),
+                    each.bookmark or known.bookmark,
+                )
             else:
                 self._over += each.entries
             self._ripe_at = min(self._ripe_at, now + RIPE_S)
             self.due_at = min(self.due_at, now + RELEASE_S)
+
+    def end(self, subscription: str) -> None:
+        """It has ended, and all that is written of it goes: one of its name may begin anew."""
+        self._forgotten.pop(subscription, None)
 
     @property
     def are_many(self) -> bool:

@@ -37,6 +37,7 @@ from palio.protocol.limits import TOGETHER_CHARS
 from palio.protocol.messages import (
     Acknowledge,
     Advertise,
+    Bookmarked,
     Cancel,
     Done,
     Failed,
@@ -277,7 +278,10 @@ class RequestHandler:
                 raise Closed(f"{subject} is heard in a later session of the same client")
             core.release(known)  # whoever had it before has it no longer
         durable, operations = self._put(subject, visit, narrowed, request.values, lease_s)
-        core.durability.custody.rewind(subject)
+        custody = core.durability.custody
+        custody.rewind(subject)
+        if custody.bookmark(subject):
+            session.say(core.out, Bookmarked(request.key, custody.bookmark(subject)))
         durable.session, durable.key = session, request.key
         session.durables[request.key] = durable
         core.by_peer[durable.peer] = (session, request.key)
@@ -425,7 +429,8 @@ class RequestHandler:
             return  # it was unsubscribed or moved meanwhile
         custody = core.durability.custody
         before = custody.lined_up(known.durable, request.entry)
-        core.dismiss(before, custody.acknowledge(known.durable, request.entry))
+        forgets = custody.acknowledge(known.durable, request.entry, request.held, request.bookmark)
+        core.dismiss(before, forgets)
         core.pump(core.durability.here[known.durable])
 
     def _tell_router(self, peer: Peer, *requests: routing.Request) -> None:

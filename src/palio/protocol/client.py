@@ -29,6 +29,7 @@ from palio.protocol.messages import (
     Advertise,
     Answer,
     Assembled,
+    Bookmarked,
     Deliver,
     Done,
     Ended,
@@ -77,6 +78,9 @@ class Application(Protocol):
 
     def deliver_assembled(self, message: Assembled) -> None:
         """An occurrence of a pattern that brokers assembled, which may have come before."""
+
+    def bookmarked(self, key: int, bookmark: bytes) -> None:
+        """How far a durable subscription had got, before anything comes for it."""
 
     def lose(self, gaps: Sequence[Gap]) -> None:
         """The broker dropped events, as this client fell behind."""
@@ -139,6 +143,7 @@ class ClientCore:
             Failed: self._answered,
             Answer: self._answered,
             Gaps: self._lost_events,
+            Bookmarked: self._bookmarked,
             Withdrawn: self._withdrawn,
             Ended: self._ended,
         }
@@ -205,10 +210,10 @@ class ClientCore:
                 if is_last:
                     receipt.answer("")
 
-    def acknowledge(self, key: int, entry: int) -> None:
-        """A durable subscription has dealt with everything up to an entry."""
+    def acknowledge(self, key: int, entry: int, held: int = 0, bookmark: bytes = b"") -> None:
+        """A durable subscription has dealt with everything up to an entry (see `Acknowledge`)."""
         if key in self._subscribed and self._error is None:
-            self.session.send(Acknowledge(key, entry))
+            self.session.send(Acknowledge(key, entry, held, bookmark))
 
     def _say(self, request: Request, waiter: Waiter) -> None:
         if self._error is not None:
@@ -367,6 +372,10 @@ class ClientCore:
 
     def _lost_events(self, _session: ClientSession, message: Gaps) -> None:
         self._application.lose(message.gaps)
+
+    def _bookmarked(self, session: ClientSession, message: Bookmarked) -> None:
+        if session is self.session:
+            self._application.bookmarked(message.key, message.bookmark)
 
     def _withdrawn(self, session: ClientSession, message: Withdrawn) -> None:
         if session is self.session:

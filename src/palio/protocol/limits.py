@@ -57,6 +57,9 @@ that is no accident, and it counts as what cannot be taken."""
 MAX_REASON_CHARS: Final = 500
 """Of the reason for a refusal, what is told to the other end; it has to fit into a greeting."""
 
+MAX_BOOKMARK_BYTES: Final = 64 << 10
+"""How far a durable subscription has got, in its owner's words: brokers hold it in memory."""
+
 MAX_NAME_BYTES: Final = 200
 """A client's, a broker's or a durable subscription's name."""
 

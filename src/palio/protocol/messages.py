@@ -19,7 +19,12 @@ import msgspec
 from palio.model.hiding import shown_without
 from palio.model.parcels import Parcel, pack_mask, unpack_mask
 from palio.model.values import NO_VALUES
-from palio.protocol.limits import MAX_NUMBER, MAX_SECONDS, MOST_TOGETHER
+from palio.protocol.limits import (
+    MAX_BOOKMARK_BYTES,
+    MAX_NUMBER,
+    MAX_SECONDS,
+    MOST_TOGETHER,
+)
 from palio.routing.messages import PORTION, Control, Values
 from palio.routing.patterns.messages import Parts
 
@@ -32,6 +37,8 @@ __all__ = [
     "Answer",
     "Ask",
     "Assembled",
+    "Bookmark",
+    "Bookmarked",
     "Bye",
     "Cancel",
     "Carry",
@@ -80,6 +87,10 @@ __all__ = [
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 """A number that came from outside may be reckoned with: what is none is refused by the codec."""
+
+
+Bookmark: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=MAX_BOOKMARK_BYTES)]
+"""How far the owner of a durable subscription has got, in its own words."""
 
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_SECONDS)]
@@ -281,11 +292,18 @@ class Publish(msgspec.Struct, frozen=True, tag=True):
     durable: bool = False
 
 
-class Acknowledge(msgspec.Struct, frozen=True, tag=True):
-    """The durable subscription has dealt with everything up to an entry."""
+class Acknowledge(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The durable subscription has dealt with everything up to an entry, 0 for nothing new.
+
+    A pattern does not deal with events in the order in which they come: it says how far it has got.
+    """
 
     key: Number
     entry: Number
+    held: Number = 0
+    """What came up to this entry is held by the receiver, and there is room for more."""
+    bookmark: Bookmark = b""
+    """What to tell whoever takes the subscription up again; empty if nothing has changed."""
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):
@@ -374,6 +392,13 @@ class Assembled(msgspec.Struct, frozen=True, tag=True):
 
     key: Number
     parts: Parts
+
+
+class Bookmarked(msgspec.Struct, frozen=True, tag=True):
+    """The bookmark of a durable subscription that was taken up, before anything of it comes."""
+
+    key: Number
+    bookmark: Bookmark
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -559,6 +584,7 @@ Message: TypeAlias = (
     | Deliver
     | Assembled
     | Gaps
+    | Bookmarked
     | Withdrawn
     | Ended
     | Route

@@ -439,6 +439,9 @@ class Guest:
     def deliver_assembled(self, message: Assembled) -> None:
         """See `Application`: no guest asks for it."""
 
+    def bookmarked(self, key: int, bookmark: bytes) -> None:
+        """See `Application`: whoever leaves one is a client with patterns."""
+
     def lose(self, gaps: Sequence[Gap]) -> None:
         """See `Application`."""
         self._hear(Gaps(tuple(gaps)))

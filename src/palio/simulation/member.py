@@ -454,6 +454,9 @@ class Member:
         """An occurrence of a pattern."""
         self.assembled.append(message)
 
+    def bookmarked(self, key: int, bookmark: bytes) -> None:
+        """A member leaves no bookmarks."""
+
     def lose(self, gaps: Sequence[Gap]) -> None:
         """Its broker dropped events."""
         self.gaps += gaps

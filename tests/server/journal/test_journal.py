@@ -87,6 +87,8 @@ HISTORY: Final = (
     append(7, PutFacts((Fact("b2", 3, "links", ("b1", "b3")),))),
     append(8, DropSubscription("bob/some")),
     append(9, put(9), DropEntries((9,)), PutTime(77)),
+    append(10, Forget("alice/all", 0, b"here"), Forget("bob/some", 0, b"gone")),
+    append(11, Forget("alice/all", 1, b"further"), DropSubscription("bob/some")),
 )
 
 
@@ -103,6 +105,7 @@ def test_what_was_written_is_read_as_the_store_in_memory_has_it(tmp_path: Path) 
         assert loaded.pending == expected.pending == [(2, ("b2", "b3")), (3, ())]
         assert loaded.subscriptions == expected.subscriptions == [SUBSCRIPTION]
         assert loaded.waiting == {"alice/all": [2, 3]}
+        assert loaded.bookmarks == expected.bookmarks == {"alice/all": b"further"}
         assert loaded.windows == expected.windows == [PutWindow("p#0", b"ab")]
         assert sorted(loaded.facts, key=lambda fact: fact.version) == [
             Fact("b2", 2, "x", filter="x = 1"),
@@ -200,23 +203,28 @@ def test_a_journal_belongs_to_one_broker(tmp_path: Path) -> None:
         Journal(tmp_path, "b2")
 
 
-def test_a_journal_of_the_version_before_is_read_and_becomes_one_of_this(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_journal_of_a_version_before_is_read_and_becomes_one_of_this(
+    tmp_path: Path, version: int
+) -> None:
     written(tmp_path, append(1, put(4, "b2", rows=1)))  # a batch of one row, as all were then
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        connection.execute("PRAGMA user_version = 1")
-    written(tmp_path, append(2, PutEntry(5, lone(1), ("b2",), 0)))
+        connection.execute("DROP TABLE bookmarks")
+        connection.execute(f"PRAGMA user_version = {version}")
+    written(tmp_path, append(2, PutEntry(5, lone(1), ("b2",), 0), Forget("a/d", 0, b"here")))
     with journal(tmp_path) as found:
         assert [each.parcel.batch.num_rows for each in found.entries([4, 5])] == [1, 1]
+        assert found.load().bookmarks == {"a/d": b"here"}
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
 
 
 def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     written(tmp_path)
     connection = sqlite3.connect(tmp_path / FILE)
-    connection.execute("PRAGMA user_version = 3")
+    connection.execute("PRAGMA user_version = 4")
     connection.close()
-    with pytest.raises(InvalidConfiguration, match="newer Palio \\(format 3; this one reads 2\\)"):
+    with pytest.raises(InvalidConfiguration, match="newer Palio \\(format 4; this one reads 3\\)"):
         Journal(tmp_path, "b1")
 
 
@@ -339,6 +347,7 @@ TAMPERED: Final = {
     "entries": "UPDATE entries SET homes = '[]' WHERE entry = 2",
     "assigned": "UPDATE assigned SET rows = x'01' WHERE entry = 2",
     "subscriptions": "UPDATE subscriptions SET filter = 'x > 0'",
+    "bookmarks": "UPDATE bookmarks SET bookmark = x'00'",
     "windows": "UPDATE windows SET ranges = x'00'",
     "facts": "UPDATE facts SET fact = replace(fact, 'b1', 'b9')",
 }

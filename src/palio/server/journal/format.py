@@ -7,6 +7,7 @@
 | `entries` | events in custody | all but the events, and another one over these |
 | `assigned` | an entry's rows for a durable subscription | everything |
 | `subscriptions` | a durable subscription of this broker | everything |
+| `bookmarks` | how far the owner of a durable subscription has got | everything |
 | `windows` | numbers of a publisher that have come | everything |
 | `facts` | what is known of brokers, as JSON | everything |
 
@@ -60,12 +61,18 @@ __all__ = [
     "put_about",
 ]
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
-OLDER: Final = frozenset({1})
-"""Formats that are read, too: before 2 an event by itself was a batch of one row."""
+OLDER: Final = frozenset({1, 2})
+"""Formats that are read, too: before 3 there were no bookmarks, before 2 an event by itself was a
+batch of one row."""
 
-_TABLES: Final = """
+_BOOKMARKS: Final = """
+CREATE TABLE bookmarks (subscription TEXT PRIMARY KEY, bookmark BLOB NOT NULL, sum INTEGER NOT NULL)
+WITHOUT ROWID
+"""
+
+_TABLES: Final = f"""
 CREATE TABLE about (key TEXT PRIMARY KEY, value, sum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE shapes (shape INTEGER PRIMARY KEY, schema BLOB NOT NULL UNIQUE, sum INTEGER NOT NULL);
 CREATE TABLE entries (
@@ -81,6 +88,7 @@ CREATE TABLE subscriptions (
     subscription TEXT PRIMARY KEY, owner TEXT NOT NULL, filter TEXT NOT NULL,
     "values" BLOB NOT NULL, lease_s REAL NOT NULL, sum INTEGER NOT NULL
 ) WITHOUT ROWID;
+{_BOOKMARKS};
 CREATE TABLE windows (key TEXT PRIMARY KEY, ranges BLOB NOT NULL, sum INTEGER NOT NULL)
 WITHOUT ROWID;
 CREATE TABLE facts (
@@ -159,7 +167,10 @@ def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> No
             "keep events for it by its name; set broker.name, or another broker.data_dir"
         )
     if version != FORMAT:
+        connection.execute("BEGIN")
+        connection.execute(_BOOKMARKS)
         connection.execute(f"PRAGMA user_version = {FORMAT}")
+        connection.execute("COMMIT")
 
 
 def about(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
@@ -206,11 +217,8 @@ class Scribe:
                 self._execute("INSERT OR REPLACE INTO assigned VALUES (?, ?, ?, ?)", row)
             case DropEntries(entries):
                 self._many("DELETE FROM entries WHERE entry = ?", [(each,) for each in entries])
-            case Forget(subscription, entry):
-                self._execute(
-                    "DELETE FROM assigned WHERE subscription = ? AND entry <= ?",
-                    (subscription, entry),
-                )
+            case Forget():
+                self._forget(operation)
             case PutSubscription():
                 self._note.began.append(operation.subscription)
                 self._execute(
@@ -221,6 +229,7 @@ class Scribe:
                 self._note.ended.append(subscription)
                 self._execute("DELETE FROM subscriptions WHERE subscription = ?", (subscription,))
                 self._execute("DELETE FROM assigned WHERE subscription = ?", (subscription,))
+                self._execute("DELETE FROM bookmarks WHERE subscription = ?", (subscription,))
             case PutWindow(key, ranges):
                 if ranges:
                     row_of_window = (key, ranges, checksum(key, ranges))
@@ -262,6 +271,15 @@ class Scribe:
     def _begin(self, commits: int) -> None:
         self._spans = {}
         self._note = Note(self._name, self._epochs, commits, self._last_entry, self._time_us)
+
+    def _forget(self, over: Forget) -> None:
+        subscription, entry, bookmark = over
+        self._execute(
+            "DELETE FROM assigned WHERE subscription = ? AND entry <= ?", (subscription, entry)
+        )
+        if bookmark:
+            row = (subscription, bookmark, checksum(subscription, bookmark))
+            self._execute("INSERT OR REPLACE INTO bookmarks VALUES (?, ?, ?)", row)
 
     def _put_entry(self, put: PutEntry) -> None:
         shape, schema = self._shape(put.parcel.shape)

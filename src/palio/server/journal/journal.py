@@ -159,6 +159,7 @@ class Journal:
                 windows=list(self._windows()),
                 facts=list(self._facts()),
                 time_us=int(about(self._reading, "time_us", 0)),
+                bookmarks=dict(self._bookmarks()),
             )
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
@@ -221,6 +222,11 @@ class Journal:
         for *fields, found in self._rows("SELECT * FROM subscriptions"):
             self._expect(found, checksum(*fields), "subscriptions", fields[0])
             yield PutSubscription(*fields)
+
+    def _bookmarks(self) -> Iterator[tuple[str, bytes]]:
+        for subscription, bookmark, found in self._rows("SELECT * FROM bookmarks"):
+            self._expect(found, checksum(subscription, bookmark), "bookmarks", subscription)
+            yield subscription, bookmark
 
     def _windows(self) -> Iterator[PutWindow]:
         for key, ranges, found in self._rows("SELECT * FROM windows"):

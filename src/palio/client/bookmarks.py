@@ -1,0 +1,217 @@
+"""`PatternReceipts`: what a durable pattern owes its broker, and the bookmark that it leaves there.
+
+A pattern takes events in the order of publication, and its broker delivers entries in the order in
+which they came. So an acknowledgement says two things. The *bookmark* says how far the pattern has
+got: the place of the last event that took its part, and the partial match after it. And everything
+up to an entry need not come again, once all of it is at that place or before.
+
+While occurrences wait to be dealt with, the bookmark stays at the end of the last one that was:
+they are found again from there. Whoever takes the subscription up is told the bookmark and gets
+what was not acknowledged. Of that, what is at the bookmark's place or before has taken its part.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any, Final, Self
+
+import msgspec
+import numpy as np
+
+from palio.client.delivery_queue import DeliveryQueue
+from palio.client.events import Event
+from palio.client.sequences import Sequences
+from palio.errors import InvalidInput
+from palio.model.events import SEQ, TIME
+from palio.model.patterns import Occurrence, Pattern, Place
+from palio.protocol.limits import MAX_BOOKMARK_BYTES, WINDOW_BYTES
+from palio.protocol.receipts import Entry, Receipts
+from palio.protocol.seen_numbers import SeenNumbers
+
+__all__ = ["Bookmark", "PatternReceipts"]
+
+HELD_BYTES: Final = WINDOW_BYTES // 4
+"""After so much the broker is told that what came is held here, so that it goes on sending."""
+
+_NO_NUMBERS: Final = np.zeros(0, np.int64)
+
+
+class Bookmark(msgspec.Struct, frozen=True, array_like=True):
+    """How far a pattern has got.
+
+    >>> import palio
+    >>> from datetime import UTC, datetime
+    >>> noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    >>> pattern = palio.parse("a = 1 THEN b = 2")
+    >>> mark = Bookmark.of(pattern, (noon, "p", 7), (Occurrence(noon, "p", 5, {"a": 1}),), 1.0)
+    >>> Bookmark.read(mark.packed()) == mark, mark.is_of(pattern)
+    (True, True)
+    """
+
+    pattern: bytes
+    """Which pattern that was: another one under the same name starts over."""
+    after: Place
+    taken: tuple[Occurrence, ...]
+    reorder_s: float
+    """The window that was in force: what it had time for is not to be late when it comes again."""
+
+    @classmethod
+    def of(
+        cls, pattern: Pattern, after: Place, taken: tuple[Occurrence, ...], reorder_s: float
+    ) -> Self:
+        """That of a pattern."""
+        return cls(_digest(pattern), after, taken, reorder_s)
+
+    @classmethod
+    def read(cls, packed: bytes) -> Self:
+        """`packed` undone; `InvalidInput` if it is no bookmark."""
+        try:
+            return msgspec.msgpack.decode(packed, type=cls)
+        except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError) as error:
+            raise InvalidInput(f"this is no bookmark of a pattern: {error}") from None
+
+    def is_of(self, pattern: Pattern) -> bool:
+        """Whether it was left by this pattern, whatever values its parameters had."""
+        return self.pattern == _digest(pattern)
+
+    def packed(self) -> bytes:
+        """As a broker keeps it."""
+        return msgspec.msgpack.encode(self)
+
+
+class PatternReceipts:
+    """The entries of a durable pattern that were not acknowledged, and its occurrences."""
+
+    def __init__(
+        self, sequences: Sequences, queue: DeliveryQueue, say: Callable[[int, int, bytes], None]
+    ) -> None:
+        self.sequences = sequences
+        """Those of the pattern of now."""
+        self.occurrences = Receipts(self._dealt_with)
+        """The occurrences that were not dealt with, numbered as if each were an entry."""
+        self._queue: Final = queue
+        self._say: Final = say
+        self._unhandled: deque[tuple[int, Place]] = deque()
+        """Their numbers, and where they end."""
+        self._found = 0
+        self._end: Place | None = None
+        """Where the last one ended that was dealt with."""
+        self._entries: deque[tuple[int, Place | None]] = deque()
+        """What was not acknowledged: the number, and the last place at which a step wants it."""
+        self._came = 0
+        """The last entry that came."""
+        self._unsaid_bytes = 0
+        """How much came since the broker was last told that it is held."""
+        self._seen = SeenNumbers()
+        self._resumed: Place | None = None
+        """Where somebody else had got to, who left a bookmark."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the broker is not to send more, since occurrences wait for their consumer."""
+        return self._queue.waiting >= self._queue.capacity
+
+    def came(
+        self, events: Sequence[dict[str, Any]], publisher: str, entry: int, size: int
+    ) -> list[dict[str, Any]]:
+        """Events that some step wants came in an entry (0: in none) of so many bytes: those that
+        did not come before.
+        """
+        if entry:
+            last = max(((each[TIME], publisher, each[SEQ]) for each in events), default=None)
+            self._entries.append((entry, last))
+            self._came = entry
+            self._unsaid_bytes += size
+        if not events:
+            return []
+        numbers = np.array([each[SEQ] for each in events], np.int64)
+        fresh = self._seen.fresh(publisher, numbers).tolist()
+        self._seen.add(publisher, numbers)
+        return [
+            each
+            for each, is_fresh in zip(events, fresh, strict=True)
+            if is_fresh and not self._is_over((each[TIME], publisher, each[SEQ]))
+        ]
+
+    def _is_over(self, place: Place) -> bool:
+        return self._resumed is not None and place <= self._resumed
+
+    def expect(self, occurrences: Iterable[Event]) -> Entry | None:
+        """Occurrences go into the queue, each with its receipt: the entry of the last one."""
+        entry = None
+        for each in occurrences:
+            self._found += 1
+            self._unhandled.append((self._found, (each.time, each.publisher, each.seq)))
+            entry = self.occurrences.expect(self._found, each.publisher, _NO_NUMBERS, 1)
+            each.receipt = self.occurrences.make(entry)
+        return entry
+
+    def _dealt_with(self, number: int) -> None:
+        """All occurrences up to this one have been dealt with."""
+        is_news = False
+        while self._unhandled and self._unhandled[0][0] <= number:
+            _, self._end = self._unhandled.popleft()
+            is_news = True
+        self.tell(is_news=is_news)
+
+    def tell(self, *, is_news: bool = False) -> None:
+        """Tell the broker what it need not keep, if there is any, or there is other news."""
+        sequences = self.sequences
+        after = self._end if self._unhandled else sequences.after
+        is_held = self._unsaid_bytes >= HELD_BYTES and not self.is_full
+        if not (is_news or is_held or self._is_passed(after)):
+            return
+        taken = () if self._unhandled else sequences.taken
+        packed = self._packed(after, taken)
+        if len(packed) > MAX_BOOKMARK_BYTES:  # then it stays where it was
+            after = self._end if is_news else None
+            packed = self._packed(after, ())
+        entry = 0
+        while self._is_passed(after):
+            entry, _ = self._entries.popleft()
+        held = 0
+        if not self.is_full:
+            held, self._unsaid_bytes = self._came, 0
+        if entry or is_news or is_held:
+            self._say(entry, held, packed)
+
+    def _is_passed(self, after: Place | None) -> bool:
+        """Whether there is an entry to be acknowledged, if the bookmark is at this place."""
+        if not self._entries:
+            return False
+        _, last = self._entries[0]
+        return last is None or (after is not None and last <= after)
+
+    def _packed(self, after: Place | None, taken: tuple[Occurrence, ...]) -> bytes:
+        if after is None:
+            return b""
+        sequences = self.sequences
+        return Bookmark.of(sequences.pattern, after, taken, sequences.reorder_s).packed()
+
+    def resume(self, mark: Bookmark, sequences: Sequences) -> bool:
+        """The broker has a bookmark. Whether to go on from there with these sequences, to which
+        nothing has come: else this is further on.
+
+        What was found here is then found again, or was by whoever left the bookmark.
+        """
+        after = self.sequences.after
+        if after is not None and mark.after <= after:
+            return False
+        taken = mark.taken if mark.is_of(sequences.pattern) else ()
+        sequences.resume(mark.after, taken, mark.reorder_s)
+        self.sequences = sequences
+        self._resumed = mark.after
+        self._unhandled.clear()
+        self.occurrences = Receipts(self._dealt_with)
+        return True
+
+    def renew(self) -> None:
+        """The session is lost: what was not acknowledged will come again, under other numbers."""
+        self._entries.clear()
+        self._came = self._unsaid_bytes = 0
+
+
+def _digest(pattern: Pattern) -> bytes:
+    return blake2b(str(pattern).encode(), digest_size=16).digest()
