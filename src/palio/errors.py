@@ -17,7 +17,7 @@ caller can decide by type; the details are attributes, so that a program need no
     ├── NotAuthenticated            a token or certificate that proves nothing
     ├── NotPermitted                beyond what the principal was granted
     ├── NotAdvertised               published, where only what was advertised is delivered
-    ├── SubscriptionEnded           a subscription that somebody else has ended
+    ├── SubscriptionEnded           a subscription that its client has not ended
     ├── Unreachable                 no broker answers, or the connection was lost for good
     ├── Unsettled                   a change that some brokers could not be told of
     ├── IllegalMessage              a peer said what it may not say
@@ -178,7 +178,8 @@ class NotAdvertised(PalioError):
 
 class SubscriptionEnded(PalioError):
     """A subscription hears nothing more, though who made it has not unsubscribed: another who acts
-    under the same identity has cancelled it.
+    under the same identity has cancelled it, or it has waited its time and nobody offers what it
+    wants.
     """
 
 

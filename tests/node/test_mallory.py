@@ -29,6 +29,8 @@ from palio.protocol.messages import (
     Probe,
     Probed,
     Route,
+    Seek,
+    Sought,
     Took,
     Visit,
     Welcome,
@@ -180,6 +182,8 @@ class Mallory:
             Echo(origin, random.choice((0, EPOCH_US * 2)), ("b9",)),
             Took(tuple(range(random.below(3)))),
             Probed(random.below(5), ({"broker": "b1"},)),
+            Seek(random.below(5), parse_filter("kind = 'secret'")),
+            Sought(random.below(5), has_source=random.chance(0.5)),
         )
         return random.choice(answers)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palio.language.parsing import parse_advertisement
+from palio.routing import peer_requests
 from palio.routing.messages import (
     Advertise,
     Cancel,
@@ -14,7 +15,7 @@ from palio.routing.messages import (
     Unsubscribe,
     Update,
 )
-from palio.routing.peer_requests import Ledger
+from palio.routing.peer_requests import LOOK, Ledger
 from palio.routing.protocol import IllegalMessage, Peer
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, parse
 
@@ -148,3 +149,17 @@ def test_advertisements_are_read_and_told_by_their_own_requests() -> None:
     assert not ledger.handles(Subscribe(0, parse("a > 1")))
     assert enter(ledger, ALICE, offer) == {ONE: [Advertise(0, parse_advertisement("a > 1"))]}
     assert enter(ledger, ALICE, Unadvertise(3)) == {ONE: [Unadvertise(0)]}
+
+
+@pytest.mark.parametrize(("looks", "found"), [(2, True), (3, False), (4, False)])
+def test_what_takes_long_to_find_out_may_be_offered(
+    looks: int, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each_costs = LOOK + 3
+    monkeypatch.setattr(peer_requests, "MOST_OVERLAPS", looks * each_costs)
+    ledger = Ledger(advertising=True)
+    ledger.enrol(ALICE)
+    offers = [Advertise(key, parse_advertisement(f"x = {key}")) for key in range(3)]
+    ledger.follow(ALICE, offers, fresh=False)
+    assert ledger.offers(parse("x = 7")) is found
+    assert ledger.offers(parse("x = 0"))

@@ -111,6 +111,17 @@ def test_a_master_that_comes_back_is_asked_again() -> None:
     assert goes(broker, ALICE, price=9) == {"s0"}
 
 
+def test_sources_are_those_below_and_perhaps_beyond_the_master() -> None:
+    broker = proxy(ONE, ALICE)
+    assert broker.sources(CHEAP) is False
+    ask(broker, ALICE, PRICED)
+    assert broker.sources(CHEAP) is True
+    broker = proxy(MASTER, ONE)
+    assert broker.sources(CHEAP) == MASTER
+    ask(broker, ONE, PRICED)
+    assert broker.sources(CHEAP) is True
+
+
 # --- many wishes for one direction ---
 
 

@@ -62,8 +62,10 @@ from palio.protocol.messages import (
     Refused,
     Replace,
     Route,
+    Seek,
     Seen,
     Settle,
+    Sought,
     Subscribe,
     SubscribeAll,
     Took,
@@ -135,6 +137,8 @@ FROM_BROKERS: Final[tuple[Message, ...]] = (
     Took((1, 2)),
     Probe(1, TRACED, ("evil",)),
     Probed(1, ({"broker": "evil"},)),
+    Seek(1, parse_filter("x > 1")),
+    Sought(1, has_source=True),
     Route(routing.Leave()),
 )
 

@@ -27,12 +27,15 @@ def sub(
     *,
     durable: str,
     count: int,
+    lifetime_s: float | None,
     reorder_s: float | None,
     as_json: bool,
 ) -> int:
     """Print events as they come, up to `count` or until Ctrl-C; read new parameters from stdin."""
     values = inputs.bindings(parameters)
-    return asyncio.run(_hear(filter, door, values, durable, count, reorder_s, as_json=as_json))
+    return asyncio.run(
+        _hear(filter, door, values, durable, count, lifetime_s, reorder_s, as_json=as_json)
+    )
 
 
 async def _hear(
@@ -41,6 +44,7 @@ async def _hear(
     values: dict[str, Any],
     durable: str,
     count: int,
+    lifetime_s: float | None,
     reorder_s: float | None,
     *,
     as_json: bool,
@@ -51,6 +55,7 @@ async def _hear(
             on_gap=tell_gap,
             values=values,
             count=None if durable else count or None,
+            lifetime_s=lifetime_s,
             durable=durable,
             acknowledge="explicit" if durable else "automatic",
             reorder_s=reorder_s,

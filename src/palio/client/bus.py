@@ -41,6 +41,7 @@ _TICK: Final = timedelta(microseconds=1)
 
 _DURABLE_OPTIONS: Final = frozenset({"acknowledge", "durable", "lease_s"})
 _NOTHING_KEPT: Final = "a bus keeps nothing beyond its process; use palio.connect"
+_NO_OFFERS: Final = "on a bus nobody says what will be published"
 _IN_ORDER: Final = "on a bus no event overtakes another, and patterns need not wait"
 
 
@@ -92,6 +93,8 @@ class Bus(Hub[LocalUpstream]):
         what = understood(filter)
         for name in sorted((_DURABLE_OPTIONS - what.variables) & parameters.keys()):
             raise InvalidInput(f"{name}= is for brokers: {_NOTHING_KEPT}")
+        if "lifetime_s" in parameters and "lifetime_s" not in what.variables:
+            raise InvalidInput(f"lifetime_s= is for brokers: {_NO_OFFERS}")
         if "reorder_s" in parameters and "reorder_s" not in what.variables:
             raise InvalidInput(f"reorder_s= is for brokers: {_IN_ORDER}")
         given = given_values(values, parameters)

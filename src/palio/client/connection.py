@@ -27,6 +27,7 @@ from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.delivery_queue import DEFAULT_CAPACITY
 from palio.client.events import Gap, Published
 from palio.client.hub import Hub
+from palio.client.lifetimes import Lifetimes, check_lifetime
 from palio.client.outgoing import Publishable
 from palio.client.registration import SubscriptionOptions
 from palio.client.reordering import check_reorder
@@ -142,6 +143,7 @@ class Client(Hub[BrokerUpstream]):
     def __init__(self, upstream: BrokerUpstream, *, reorder_s: float | None) -> None:
         super().__init__(upstream.dispatcher, upstream, reorder_s=reorder_s)
         self._outbox = upstream.outbox
+        self._lifetimes = Lifetimes(upstream)
 
     # --- the connection ---
 
@@ -313,6 +315,7 @@ class Client(Hub[BrokerUpstream]):
         capacity: int = DEFAULT_CAPACITY,
         count: int | None = None,
         on_gap: Callable[[Gap], None] | None = None,
+        lifetime_s: float | None = None,
         durable: str = "",
         lease_s: float = 0.0,
         acknowledge: Literal["automatic", "explicit"] = "automatic",
@@ -327,7 +330,9 @@ class Client(Hub[BrokerUpstream]):
         mapping takes those with the name of an option.
 
         After `count` events that matched when they came it ends by itself; what waits may still be
-        taken.
+        taken. `lifetime_s` is how long it waits for somebody to offer what it wants: it ends with
+        `SubscriptionEnded` if no advertisement overlaps it then, at once if that is 0. For that
+        brokers have to know of advertisements (else `NotSupported`).
 
         `durable` names a subscription that outlives this session: its broker keeps events for it
         until they are acknowledged, for `lease_s` seconds at least (0: as long as the broker
@@ -358,13 +363,17 @@ class Client(Hub[BrokerUpstream]):
         elif lease_s or acknowledge == "explicit":
             option = "lease_s" if lease_s else "acknowledge"
             raise InvalidInput(f"{option}= is for durable subscriptions; give durable= a name")
+        check_lifetime(lifetime_s, what, durable)
         is_automatic = acknowledge == "automatic"
         options = SubscriptionOptions(
             on_gap, wait_s, durable, lease_s, is_automatic, by_brokers, count
         )
         text = filter if isinstance(filter, str) else ""
         registration, told = self._announced(what, given, capacity, options, text)
-        return await self._in_force(registration, told, replaces=replaces)
+        subscription = await self._in_force(registration, told, replaces=replaces)
+        if lifetime_s is not None:
+            await self._lifetimes.begin(registration, lifetime_s)
+        return subscription
 
     def _check_durable(self, durable: str) -> None:
         check_name(durable, "a durable subscription")

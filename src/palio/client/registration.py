@@ -170,15 +170,15 @@ class Registration:
         self.version += 1
         return self._upstream.replace(self)
 
-    def leave(self, *, forget: bool = False) -> Told:
-        """Hear nothing more, and tell the upstream."""
+    def leave(self, error: PalioError | None = None, *, forget: bool = False) -> Told:
+        """Hear nothing more, and tell the upstream. See `end`."""
         told = None if self.closed else self._upstream.withdraw(self, forget=forget)
-        self.end()
+        self.end(error)
         return told
 
-    def abandon(self) -> None:
+    def abandon(self, error: PalioError | None = None) -> None:
         """Leave without waiting for the upstream's answer."""
-        log_refusal(self.leave())
+        log_refusal(self.leave(error))
 
     def end(self, error: PalioError | None = None) -> None:
         """Hear nothing more; what waits is still delivered, and then an error if there is one."""

@@ -138,8 +138,11 @@ def overlaps(
     subscription_values: Bindings | None = None,
     *,
     open: bool = False,
+    effort: Effort | None = None,
 ) -> bool:
     """Whether some event may be announced by `advertisement` and match `subscription`.
+
+    When the effort is spent the answer is yes.
 
     >>> import palio
     >>> palio.overlaps(palio.parse_advertisement("price > 10"), palio.parse("price < 5"))
@@ -147,7 +150,7 @@ def overlaps(
     """
     announcing = checked_advertisement(advertisement)
     hearing = checked_filter(subscription).bind(subscription_values or NO_VALUES)
-    effort = Effort()
+    effort = effort or Effort()
     return any(
         _may_meet(one.domains, other, open, effort)
         for one in announcing.alternatives

@@ -16,7 +16,7 @@ from palio.node.questions import Questions
 from palio.node.refusals import Refusals
 from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Bye, Challenge, Hello, Probe, Welcome
+from palio.protocol.messages import Bye, Challenge, Hello, Probe, Seek, Welcome
 from palio.protocol.names import check_name
 from palio.routing.algorithms import ALGORITHMS, GraphKind
 
@@ -185,7 +185,7 @@ class Greetings:
         if message is not None and not self._refusals.settle(party, message, refused):
             self._peers.part_with(party)
             return
-        if isinstance(message, Probe) and isinstance(party, Neighbour):
+        if isinstance(message, Probe | Seek) and isinstance(party, Neighbour):
             self._questions.lost(party)
         self._core.out += [Send(link, each) for each in party.stream.resume(received)]
         self._core.flow(party)

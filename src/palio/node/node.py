@@ -48,7 +48,9 @@ from palio.protocol.messages import (
     Probed,
     Publish,
     Route,
+    Seek,
     Seen,
+    Sought,
     Took,
     Welcome,
 )
@@ -424,6 +426,10 @@ class Node:
                 self._questions.probe(neighbour, message)
             case Probed():
                 self._questions.probed(neighbour, message)
+            case Seek():
+                self._questions.seeking.asked(neighbour, message)
+            case Sought():
+                self._questions.seeking.answered(neighbour, message)
 
     def _routed(self, neighbour: Neighbour, control: Control) -> None:
         """A neighbour's router says something."""

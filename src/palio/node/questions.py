@@ -13,6 +13,7 @@ nobody else: neither to a client, nor to a neighbour, whatever that was asked by
 | `waiting` | what waits for one durable subscription of the asker's session, by its key |
 | `catalogue` | with `{"own": True}` the asker's own; else refused |
 | `topology` | refused |
+| `source` | the same, of what the asker may hear |
 
 An answer that is less than it would be with the grant says so, under `limited`.
 """
@@ -32,6 +33,7 @@ from palio.node.core import Core
 from palio.node.durability import lives
 from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
 from palio.node.publishing import Publishing, check_numbered
+from palio.node.seeking import Seeking
 from palio.node.sessions import Durable, Neighbour, Session, Subscription
 from palio.protocol.messages import Answer, Fact, Parcel, Probe, Probed
 from palio.routing.protocol import Peer
@@ -73,6 +75,7 @@ class Questions:
         self._open: dict[int, _Open] = {}
         self._next_probe = 1
         self._traces = 0
+        self.seeking: Final = Seeking(core)
 
     def ask(self, session: Session, id: int, what: str, about: Any) -> None:
         """A client asks."""
@@ -88,6 +91,8 @@ class Questions:
                 session.say(core.out, Answer(id, self.topology()))
             case "catalogue":
                 session.say(core.out, Answer(id, self.catalogue(session, about)))
+            case "source" if isinstance(about, Mapping):
+                self.seeking.ask(session, id, about)
             case "trace" if isinstance(about, Mapping):
                 batch = stamped(to_batch(about), 0, core.at.wall_us)
                 parcel = Parcel(self._prober(), batch)
@@ -98,7 +103,8 @@ class Questions:
             case _:
                 raise InvalidInput(
                     f"nobody can answer {what!r}; ask for status, topology, catalogue, waiting "
-                    "(with the key of a durable subscription) or trace (with an event)"
+                    "(with the key of a durable subscription), source (with a filter and values) "
+                    "or trace (with an event)"
                 )
 
     # --- about this broker ---
@@ -330,6 +336,7 @@ class Questions:
 
     def lost(self, neighbour: Neighbour) -> None:
         """A neighbour is gone: it answers nothing."""
+        self.seeking.lost(neighbour)
         for mine, state in list(self._open.items()):
             if neighbour.name in state.waiting:
                 del state.waiting[neighbour.name]

@@ -36,6 +36,7 @@ from palio.protocol.messages import (
     Parcel,
     Probe,
     Route,
+    Seek,
     Took,
     unpack_mask,
 )
@@ -92,8 +93,8 @@ class Refusals:
             case Forward(parcel, rows):
                 neighbour.dropped += int(unpack_mask(rows, len(parcel)).sum())
                 return [_NOTHING]
-            case Carry() | Took() | Probe():
-                return [_NOTHING]  # carried again in the next session; `Node` ends the probe
+            case Carry() | Took() | Probe() | Seek():
+                return [_NOTHING]  # carried again in the next session; `Node` ends the question
         return None
 
     def _requests(self, neighbour: Neighbour, control: Batch | Flood) -> _Instead:

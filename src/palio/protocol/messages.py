@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from palio.model.filters import Filter
 from palio.model.hiding import shown_without
 from palio.model.parcels import Parcel, pack_mask, unpack_mask
 from palio.model.values import NO_VALUES
@@ -68,8 +69,10 @@ __all__ = [
     "Replace",
     "Retire",
     "Route",
+    "Seek",
     "Seen",
     "Settle",
+    "Sought",
     "Subscribe",
     "SubscribeAll",
     "Took",
@@ -307,7 +310,9 @@ class Acknowledge(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):
-    """A question about the broker: `topology`, `status`, `trace`, `catalogue`, `waiting`."""
+    """A question about the broker: `topology`, `status`, `trace`, `catalogue`, `waiting`,
+    `source`.
+    """
 
     id: Number
     what: str
@@ -552,6 +557,20 @@ class Probed(msgspec.Struct, frozen=True, tag=True):
     hops: tuple[dict[str, Any], ...]
 
 
+class Seek(msgspec.Struct, frozen=True, tag=True):
+    """Does anybody offer what this wants? Asked of the broker above."""
+
+    id: Number
+    filter: Filter
+
+
+class Sought(msgspec.Struct, frozen=True, tag=True):
+    """The answer to a `Seek`."""
+
+    id: Number
+    has_source: bool
+
+
 EventMessage: TypeAlias = Publish | Deliver | Forward | Carry | Probe
 
 Message: TypeAlias = (
@@ -596,6 +615,8 @@ Message: TypeAlias = (
     | Echo
     | Probe
     | Probed
+    | Seek
+    | Sought
 )
 
 UNCOUNTED: Final = frozenset((Hello, Challenge, Welcome, Bye, Seen, Ping, Pong))

@@ -44,8 +44,10 @@ from palio.protocol.messages import (
     Replace,
     Retire,
     Route,
+    Seek,
     Seen,
     Settle,
+    Sought,
     Subscribe,
     SubscribeAll,
     Took,
@@ -121,6 +123,7 @@ RULES: Final = (
     Rule((Took,), _NEIGHBOUR, _ESTABLISHED, "for what was carried and is on the disk"),
     Rule((Facts, Known, Echo), _NEIGHBOUR, _ESTABLISHED, "see `palio.node.registry`"),
     Rule((Probe, Probed), _NEIGHBOUR, _ESTABLISHED, "a question about an event, and its answer"),
+    Rule((Seek, Sought), _NEIGHBOUR, _ESTABLISHED, "a question about a filter, and its answer"),
 )
 
 ALLOWED: Final[Mapping[tuple[Speaker, State], frozenset[type]]] = {

@@ -7,6 +7,7 @@ with an advertisement that overlaps it, and an event counts only if its publishe
 from __future__ import annotations
 
 from palio.matching.protocol import RowMask
+from palio.model.filters import Filter
 from palio.model.parcels import Parcel
 from palio.routing.announcements import Announcements
 from palio.routing.forwarding import Aim
@@ -66,6 +67,10 @@ class Advertised(ForwardingRouter):
         announced = self.announced(sender, parcel) if found else None
         self._whole = None
         return found if announced is None else narrowed(found, announced)
+
+    def sources(self, filter: Filter) -> bool:
+        """See `Router`: advertisements of all brokers are here."""
+        return self.advertisements.offers(filter)
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
         """See `Router`."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from palio.matching.protocol import RowMask
-from palio.model.filters import TRUE
+from palio.model.filters import TRUE, Filter
 from palio.model.parcels import Parcel
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Batch, Control, Subscribe
@@ -80,6 +80,10 @@ class Gateway:
     def is_below(self) -> bool:
         """Whether the outside is a hierarchy, which has a master for this broker."""
         return isinstance(self.outside, Hierarchical)
+
+    def sources(self, filter: Filter) -> bool | Peer:
+        """See `Router`."""
+        return self.inside.sources(filter)
 
     def attach(self, peer: Peer) -> list[Send]:
         """See `Router`."""

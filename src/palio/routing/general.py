@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from palio.matching.protocol import RowMask
+from palio.model.filters import Filter
 from palio.model.parcels import Parcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.graphs import ALL_NEW, NONE_NEW, LastNumbers, LinkNews, LinkStates
@@ -97,6 +98,10 @@ class General:
     def tree(self) -> frozenset[tuple[str, str]]:
         """The spanning tree as this broker sees it."""
         return self._plans.tree
+
+    def sources(self, filter: Filter) -> bool | Peer:
+        """See `Router`."""
+        return self.inner.sources(filter)
 
     def attach(self, peer: Peer) -> list[Send]:
         """See `Router`. A neighbour is told all plans and link states."""

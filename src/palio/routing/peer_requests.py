@@ -17,7 +17,10 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from palio.errors import InvalidInput
+from palio.model.effort import Effort
 from palio.model.filters import Filter
+from palio.model.limits import MAX_COMPARISONS
+from palio.model.relations import overlaps
 from palio.model.values import NO_VALUES, Bindings
 from palio.routing.forwarding import Aim, Forwarding, Told
 from palio.routing.messages import (
@@ -37,6 +40,12 @@ from palio.routing.protocol import IllegalMessage, Peer, Role, Routes, Selector
 
 __all__ = ["Ledger", "PeerRequest"]
 
+
+MOST_OVERLAPS: Final = 8 * MAX_COMPARISONS
+"""What it may cost to find out whether anything overlaps a filter: 35 ms at the worst."""
+
+LOOK: Final = 64
+"""Comparisons that it is worth to look at an advertisement at all."""
 
 _NONE: Final[dict[str, Any]] = {}
 """The values of all requests without variables: not to be changed."""
@@ -181,6 +190,14 @@ class Ledger:
             entry = by_handle[handle]
             found.add(entry.peer, entry.key)
         return found
+
+    def offers(self, filter: Filter) -> bool:
+        """Whether an advertisement overlaps a filter; also where that takes long to find out."""
+        effort = Effort(MOST_OVERLAPS)
+        return any(
+            not effort.spend(LOOK) or overlaps(each, filter, effort=effort)
+            for each in self.table.nodes
+        )
 
     # --- reading requests ---
 

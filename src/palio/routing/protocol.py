@@ -177,6 +177,9 @@ class Router(Protocol):
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """To which peers, never back to the sender, which events of a parcel go."""
 
+    def sources(self, filter: Filter) -> bool | Peer:
+        """Whether anybody is known to offer what a filter wants, or may do so; or whom to ask."""
+
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
         """Which events of a parcel count, as their publisher advertised them; None if all do."""
 
@@ -186,6 +189,10 @@ class WithoutAdvertisements:
 
     is_advertised = False
     takes_advertisements = False
+
+    def sources(self, filter: Filter) -> bool | Peer:  # noqa: ARG002  # whatever it is
+        """See `Router`: anybody may publish anything."""
+        return True
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:  # noqa: ARG002  # whatever they are
         """See `Router`."""

@@ -169,6 +169,10 @@ class Proxies(ForwardingRouter):
                 found[master] = sporadic if wanted is None else sporadic | wanted
         return found
 
+    def sources(self, filter: Filter) -> bool | Peer:
+        """See `Router`: what is not offered below may be offered beyond the master."""
+        return self.advertisements.offers(filter) or self._upwards.master or False
+
     def _sporadic(self, parcel: Parcel) -> RowMask:
         """The events that the master does not expect: of such as were offered it has said what is
         wanted, once it has answered.

@@ -79,6 +79,13 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     count: Annotated[
         int, typer.Option(min=0, help="End after this number of events; 0 for never.")
     ] = 0,
+    lifetime: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long it waits for somebody to announce what it wants; for ever unless given.",
+        ),
+    ] = None,
     reorder: Annotated[
         float | None,
         typer.Option(
@@ -106,6 +113,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         param or [],
         durable=durable,
         count=count,
+        lifetime_s=lifetime,
         reorder_s=reorder,
         as_json=as_json,
     )

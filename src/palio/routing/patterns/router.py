@@ -29,6 +29,7 @@ from typing import Final
 from palio.errors import InvalidEvent, InvalidInput
 from palio.matching.protocol import RowMask
 from palio.model.events import TIME
+from palio.model.filters import Filter
 from palio.model.parcels import Parcel
 from palio.model.patterns import Occurrence, Pattern, place_of
 from palio.routing.advertised import Advertised
@@ -110,6 +111,10 @@ class Patterned:
     is_advertised = True
     takes_advertisements = True
     follows_sources = False
+
+    def sources(self, filter: Filter) -> bool | Peer:
+        """See `Router`."""
+        return self.inner.sources(filter)
 
     @property
     def ways(self) -> int:

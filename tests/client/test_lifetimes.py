@@ -1,0 +1,139 @@
+"""Subscriptions that end where nobody offers what they want."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+
+import palio
+from palio.errors import Closed, InvalidInput, NotSupported, SubscriptionEnded
+from palio.routing.algorithms import ALGORITHMS
+from palio.testing import Network
+from tests.client.virtual import in_virtual_time
+
+ADVERTISED = [name for name, each in ALGORITHMS.items() if each.takes_advertisements]
+OTHERS = [name for name in ALGORITHMS if name not in ADVERTISED]
+
+
+@pytest.mark.parametrize("routing", ADVERTISED)
+@in_virtual_time
+async def test_who_offers_in_time_is_waited_for(routing: str) -> None:
+    async with Network("line:4", routing=routing) as net:
+        alice, bob = await net.connect("b3"), await net.connect("b4")
+        heard = await bob.subscribe("x > :low", low=0, lifetime_s=5)
+        await asyncio.sleep(4)
+        await alice.advertise("x > 1")
+        await alice.settled()
+        await asyncio.sleep(2)
+        await alice.publish({"x": 2})
+        assert (await heard.receive())["x"] == 2
+
+
+@pytest.mark.parametrize("routing", ADVERTISED)
+@in_virtual_time
+async def test_after_its_time_it_ends_and_says_so(routing: str) -> None:
+    async with Network("line:4", routing=routing) as net:
+        alice, bob = await net.connect("b3"), await net.connect("b4")
+        await alice.advertise("x > 1")
+        await alice.settled()
+        heard = await bob.subscribe("x > :low", low=0, lifetime_s=5)
+        other = await bob.subscribe("x < 0", lifetime_s=5)
+        await asyncio.sleep(4)
+        assert not other.closed
+        await asyncio.sleep(2)
+        assert not heard.closed
+        with pytest.raises(SubscriptionEnded, match="nobody advertises what x < 0 wants"):
+            await other.receive()
+        await bob.settled()
+        assert net.node("b4").status()["subscriptions"] == 1
+
+
+@pytest.mark.parametrize("routing", ADVERTISED)
+@in_virtual_time
+async def test_without_time_it_is_refused_at_once(routing: str) -> None:
+    async with Network("line:4", routing=routing) as net:
+        alice, bob = await net.connect("b1"), await net.connect("b4")
+        with pytest.raises(SubscriptionEnded):
+            await bob.subscribe("x > 0", lifetime_s=0)
+        await bob.settled()
+        assert net.node("b4").status()["subscriptions"] == 0
+        await alice.advertise("x > 1")
+        await alice.settled()
+        await bob.subscribe("x > 0", lifetime_s=0)
+
+
+@in_virtual_time
+async def test_values_of_then_count() -> None:
+    async with Network("line:2", routing="proxies") as net:
+        alice, bob = await net.connect("b1"), await net.connect("b2")
+        await alice.advertise("x > 10")
+        await alice.settled()
+        heard = await bob.subscribe("x < :high", high=5, lifetime_s=5)
+        await heard.update(high=20)
+        await asyncio.sleep(6)
+        assert not heard.closed
+
+
+@pytest.mark.parametrize("leave", ["unsubscribe", "close"])
+@in_virtual_time
+async def test_who_has_left_is_asked_nothing(leave: str) -> None:
+    async with Network("line:2", routing="proxies") as net:
+        bob = await net.connect("b2")
+        heard = await bob.subscribe("x > 0", lifetime_s=5)
+        await (heard.unsubscribe() if leave == "unsubscribe" else bob.close())
+        await asyncio.sleep(6)
+        with pytest.raises(Closed):
+            await heard.receive()
+
+
+@in_virtual_time
+async def test_what_its_broker_cannot_answer_is_asked_again() -> None:
+    async with Network("line:2", routing="proxies") as net:
+        bob = await net.connect("b2", timeout=3.0)
+        heard = await bob.subscribe("x > 0", lifetime_s=5)
+        net.kill("b2")
+        await asyncio.sleep(20)
+        assert not heard.closed
+        net.restart("b2")
+        with pytest.raises(SubscriptionEnded):
+            await heard.receive()
+
+
+@pytest.mark.parametrize("routing", OTHERS)
+@in_virtual_time
+async def test_where_nobody_advertises_nobody_knows(routing: str) -> None:
+    async with Network("line:1", routing=routing) as net:
+        bob = await net.connect("b1")
+        with pytest.raises(NotSupported, match="whether there is a source"):
+            await bob.subscribe("x > 0", lifetime_s=5)
+        await bob.settled()
+        assert net.node("b1").status()["subscriptions"] == 0
+
+
+@pytest.mark.parametrize(
+    ("filter", "given", "told"),
+    [
+        ("x > 0", {"lifetime_s": -1}, "lifetime_s is -1"),
+        ("x > 0", {"lifetime_s": math.nan}, "lifetime_s is nan"),
+        ("x > 0", {"lifetime_s": "5"}, "lifetime_s is '5'"),
+        ("x > 0", {"lifetime_s": 5, "durable": "d"}, "not durable"),
+        ("x > 0 THEN x > 1", {"lifetime_s": 5}, "a filter"),
+    ],
+)
+@in_virtual_time
+async def test_what_is_no_lifetime_is_refused(filter: str, given: Any, told: str) -> None:
+    async with Network("line:1", routing="proxies") as net:
+        bob = await net.connect("b1")
+        with pytest.raises(InvalidInput, match=told):
+            await bob.subscribe(filter, **given)
+        assert net.node("b1").status()["subscriptions"] == 0
+
+
+async def test_a_bus_has_none() -> None:
+    async with palio.Bus() as bus:
+        with pytest.raises(InvalidInput, match="nobody says what will be published"):
+            await bus.subscribe("x > 0", lifetime_s=5)
+        await bus.subscribe("x > :lifetime_s", lifetime_s=5)
