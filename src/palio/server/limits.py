@@ -49,6 +49,10 @@ CALM_S: Final = 0.0001
 """After a rest as long as this the next that comes is answered by itself: a loop that is busy rests
 for 10 us between two reads."""
 
+LOOK_S: Final = 0.01
+"""So long what the journal's writer has seen of its directory and of its disk is taken to be so: to
+look costs as much as to write an event."""
+
 PULSE_S: Final = 0.02
 """How often it is measured whether the loop is on time: 50 short looks a second cost a two
 thousandth of a processor."""

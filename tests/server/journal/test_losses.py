@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from palio import Gap, connect
+from palio import Client, Gap, connect
 from palio.cli.demo.fleet import Fleet
 from palio.errors import InvalidConfiguration, JournalDamaged, NotStored, PalioError
 from palio.node.effects import Append, Assign, DropSubscription, PutSubscription, PutTime
@@ -233,6 +233,15 @@ async def test_whoever_waits_for_what_is_gone_hears_of_a_gap(
     assert gaps == [Gap("*", 0, 0, 0)]
 
 
+async def taken(client: Client, event: dict[str, int]) -> bool:
+    """Whether the broker takes a durable event."""
+    try:
+        await client.publish(event, durable=True)
+    except NotStored:
+        return False
+    return True
+
+
 async def test_a_journal_that_was_removed_under_a_broker_takes_nothing_more(
     tmp_path: Path,
 ) -> None:
@@ -240,6 +249,9 @@ async def test_a_journal_that_was_removed_under_a_broker_takes_nothing_more(
         await alice.subscribe("n >= 0", durable="d")
         await alice.publish({"n": 1}, durable=True)
         (tmp_path / "b1" / FILE).unlink()
+        async with asyncio.timeout(30):
+            while await taken(alice, {"n": 2}):  # the directory was looked at just before
+                pass
         for _ in range(3):
             with pytest.raises(NotStored, match=r"journal\.sqlite was removed or moved away"):
                 await alice.publish({"n": 2}, durable=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def counters() -> JournalCounters:
 def writer(tmp_path: Path, counters: JournalCounters) -> Iterator[Writer]:
     connection = connect(tmp_path / "journal")
     create_or_check(connection, tmp_path / "journal", "b1")
-    mark, presence = Mark(tmp_path / "mark"), Presence([tmp_path / "journal"])
+    mark, clock = Mark(tmp_path / "mark"), count().__next__
+    presence = Presence([tmp_path / "journal"], clock=clock)
     found = Writer(connection, counters, mark, presence)
     yield found
     found.stop()

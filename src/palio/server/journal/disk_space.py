@@ -5,20 +5,25 @@ and later as much again when the log is moved into the file. So a disk that was 
 byte could not be emptied any more.
 
 1. What grows is refused while there is room for what shrinks: the log must fit into the file.
-2. Others fill disks too. A file of its own, the *reserve*, holds room for that case: it is given up
+2. Whether there is room is looked at once for several small transactions: for `GRANT_BYTES`, and
+   for `LOOK_S`.
+3. Others fill disks too. A file of its own, the *reserve*, holds room for that case: it is given up
    to write what shrinks and to move the log, and made again when there is room.
 """
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from palio import files
+from palio.server.limits import LOOK_S
 
-__all__ = ["FILE", "RESERVE_BYTES", "SLACK_BYTES", "DiskSpace"]
+__all__ = ["FILE", "GRANT_BYTES", "RESERVE_BYTES", "SLACK_BYTES", "DiskSpace"]
 
 FILE: Final = "journal.reserve"
 """The name of the reserve in the data directory."""
@@ -32,11 +37,23 @@ SHARE: Final = 8
 SLACK_BYTES: Final = 128 << 10
 """Bytes kept free beyond the reckoning, for pages of trees and the index of the log."""
 
+GRANT_BYTES: Final = 1 << 20
+"""Bytes that are granted at once, where there is room for so many."""
+
 
 class DiskSpace:
     """The disk under a data directory."""
 
-    def __init__(self, directory: Path, reserve_bytes: int = RESERVE_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        reserve_bytes: int = RESERVE_BYTES,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._granted = 0
+        self._granted_until = 0.0
         self._path = directory / FILE
         self._log = directory / "journal.sqlite-wal"
         self._directory = directory
@@ -70,6 +87,20 @@ class DiskSpace:
         """
         growth = max(0, self.log_bytes + nbytes - reusable)
         return self.free >= nbytes + growth + SLACK_BYTES
+
+    def grants(self, nbytes: int) -> bool:
+        """Whether `nbytes` may be written, where little is written often."""
+        now = self._clock()
+        if now >= self._granted_until or nbytes > self._granted:
+            self._granted_until = now + LOOK_S
+            self._granted = nbytes
+            if self.admits(nbytes + GRANT_BYTES):
+                self._granted += GRANT_BYTES
+            elif not self.admits(nbytes):
+                self._granted = 0
+                return False
+        self._granted -= nbytes
+        return True
 
     def reserve(self) -> None:
         """Make the reserve, if it is not there and the disk has room for it."""

@@ -1,17 +1,20 @@
 """`Presence`: whether the files that a journal is written to are still those with its names.
 
 A file that was removed, replaced or moved away is written to as before: whatever is acknowledged
-then is gone when the broker ends. So the writer looks before each transaction. It looks at the
-directory, whose time changes with each name in it, and at the files once that has changed.
+then is gone when the broker ends, as all that was acknowledged before. So the writer looks before
+it writes, unless it has looked less than `LOOK_S` ago. It looks at the directory, whose time
+changes with each name in it, and at the files once that has changed.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+
+from palio.server.limits import LOOK_S
 
 __all__ = ["STEP_NS", "Presence"]
 
@@ -22,7 +25,11 @@ STEP_NS: Final = 2_000_000_000
 class Presence:
     """Some files of one directory, as they were when they were opened."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(
+        self, paths: Sequence[Path], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._look_at = 0.0
         self._directory = paths[0].parent
         self._held = {os.fspath(path): os.stat(path) for path in paths}
         self._seen: tuple[int, int, int] | None = None
@@ -31,8 +38,11 @@ class Presence:
 
     def problem(self) -> str | None:
         """Why nothing that is written can be relied on any more, or None. It is so for good."""
-        if self._problem is None and self._may_have_changed():
-            self._problem = self._look()
+        now = self._clock()
+        if now >= self._look_at and self._problem is None:
+            self._look_at = now + LOOK_S
+            if self._may_have_changed():
+                self._problem = self._look()
         return self._problem
 
     def _may_have_changed(self) -> bool:

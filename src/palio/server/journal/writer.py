@@ -192,7 +192,7 @@ class Writer:
         """Whether the disk has no room for some appends and for what must be written after them."""
         room = self._room
         nbytes = sum(_size(each) for append in group for each in append.operations)
-        if room is None or not nbytes or room.admits(nbytes):
+        if room is None or not nbytes or room.grants(nbytes):
             return False
         self._empty_log()
         (free,) = self._connection.execute("PRAGMA freelist_count").fetchone()
