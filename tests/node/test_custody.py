@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from palio.errors import IllegalMessage, JournalDamaged
 from palio.matching.protocol import RowMask
+from palio.node import bookmarks
 from palio.node.custody import Custody, Lost
 from palio.node.effects import DropEntries, Entry, Forget, Operation
 from palio.node.memory import MemoryStore
@@ -267,13 +268,26 @@ def test_a_bookmark_is_there_for_whoever_comes_next() -> None:
     shelf.custody.open("s")
     assert shelf.custody.bookmark("s") == b""
     entry = shelf.take(parcel({"x": 1}), ("b1",), {"s": ALL})
-    shelf.write(shelf.custody.acknowledge("s", 0, bookmark=b"here"))
+    shelf.write(shelf.custody.acknowledge("s", 0, bookmark=b"here") or [])
     assert shelf.custody.acknowledge("s", 0) == []
     assert shelf.custody.acknowledge("s", entry) == [Forget("s", entry)]
     assert shelf.custody.bookmark("s") == shelf.again().custody.bookmark("s") == b"here"
     shelf.custody.close("s")
     shelf.custody.open("s")
     assert shelf.custody.bookmark("s") == b""
+
+
+def test_where_there_is_no_room_for_a_bookmark_nothing_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bookmarks, "MAX_OWN_BOOKMARKS_BYTES", 5)
+    shelf = Shelf()
+    shelf.custody.open("s")
+    entry = shelf.take(parcel({"x": 1}), ("b1",), {"s": ALL})
+    assert shelf.custody.acknowledge("s", entry, bookmark=b"too far") is None
+    assert (shelf.custody.line("s"), shelf.custody.bookmark("s")) == (1, b"")
+    assert shelf.custody.acknowledge("s", entry, bookmark=b"here") == [Forget("s", entry, b"here")]
+    assert shelf.custody.line("s") == 0
 
 
 def test_an_entry_that_cannot_be_read_is_a_gap_of_its_subscription() -> None:
@@ -387,7 +401,7 @@ class Anything(RuleBasedStateMachine):
     def acknowledge(self, subscription: str, count: int) -> None:
         owed = [entry for entry, whom in sorted(self.owed.items()) if subscription in whom]
         for entry in owed[:count]:
-            self.shelf.write(self.shelf.custody.acknowledge(subscription, entry))
+            self.shelf.write(self.shelf.custody.acknowledge(subscription, entry) or [])
             self.owed[entry].discard(subscription)
             self.shelf.write(self.shelf.custody.drop([entry]))
 

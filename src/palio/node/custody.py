@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from palio.errors import IllegalMessage, JournalDamaged
 from palio.matching.protocol import RowMask
+from palio.node.bookmarks import Bookmarks
 from palio.node.effects import (
     Assign,
     DropEntries,
@@ -105,9 +106,9 @@ class Lost(NamedTuple):
 class _Line:
     """What waits for one durable subscription, in order, and how much of it is with its owner."""
 
-    __slots__ = ("bookmark", "entries", "first", "held", "in_flight", "sizes")
+    __slots__ = ("entries", "first", "held", "in_flight", "sizes")
 
-    def __init__(self, entries: Iterable[int] = (), first: int = 0, bookmark: bytes = b"") -> None:
+    def __init__(self, entries: Iterable[int] = (), first: int = 0) -> None:
         self.entries = deque(entries)
         self.first = first
         """Entries before this one are none of its own."""
@@ -116,8 +117,6 @@ class _Line:
         self.in_flight = 0
         self.held = 0
         """How many of these are held by its owner, and count no longer as in flight."""
-        self.bookmark = bookmark
-        """How far its owner has got, in its own words."""
 
     def hold(self, entry: int) -> None:
         """Its owner holds what was sent of it up to an entry."""
@@ -162,8 +161,9 @@ class Custody:
         self.damaged: list[tuple[int, tuple[str, ...]]] = []
         """Entries on the way to other homes that the journal cannot give back, with those homes.
         Whoever reports it takes it out."""
+        self._bookmarks = Bookmarks(stored.bookmarks)
         self._lines = {
-            name: _Line(stored.waiting.get(name, ()), bookmark=stored.bookmarks.get(name, b""))
+            name: _Line(stored.waiting.get(name, ()))
             for name in {**stored.waiting, **stored.bookmarks}
         }
         for line in self._lines.values():
@@ -324,7 +324,7 @@ class Custody:
 
     def bookmark(self, subscription: str) -> bytes:
         """How far its owner had got, in its own words; empty if it has not said so."""
-        return self._lines[subscription].bookmark
+        return self._bookmarks.get(subscription)
 
     def next_delivery(self, subscription: str, key: int) -> Deliver | Lost | None:
         """What to send to a durable subscription's owner next, unless too much is with it.
@@ -374,11 +374,15 @@ class Custody:
 
     def acknowledge(
         self, subscription: str, entry: int, held: int = 0, bookmark: bytes = b""
-    ) -> list[Forget]:
-        """It has dealt with everything up to an entry; see `Acknowledge`."""
+    ) -> list[Forget] | None:
+        """It has dealt with everything up to an entry; see `Acknowledge`. None, and nothing is
+        forgotten, if there is no room for the bookmark: it is told again with the next one.
+        """
         line = self._lines[subscription]
         is_news = bool(bookmark)
-        line.bookmark = bookmark or line.bookmark
+        if is_news and not self._bookmarks.keep(subscription, bookmark):
+            line.hold(held)
+            return None
         while line.entries and line.entries[0] <= entry:
             self._leave(subscription, line.leave())
             is_news = True
@@ -392,6 +396,7 @@ class Custody:
     def close(self, subscription: str) -> list[int]:
         """A durable subscription has ended, with all that waits for it, which is returned."""
         line = self._lines.pop(subscription, _Line())
+        self._bookmarks.drop(subscription)
         for entry in line.entries:
             self._leave(subscription, entry)
         return list(line.entries)

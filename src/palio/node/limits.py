@@ -73,6 +73,12 @@ RIPE_S: Final = 0.01
 MAX_RELEASES: Final = 1_024
 """Entries that the journal may forget, and that are worth a commit of their own."""
 
+MAX_OWN_BOOKMARKS_BYTES: Final = 4 << 20
+"""Bookmarks of one owner's durable subscriptions: 64 of the largest, or thousands as they are."""
+
+MAX_BOOKMARKS_BYTES: Final = 256 << 20
+"""Bookmarks of all: a broker holds them in memory."""
+
 MAX_BROKERS: Final = 10_000
 """Brokers of one network: who names more of them has made some up."""
 

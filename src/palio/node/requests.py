@@ -430,7 +430,10 @@ class RequestHandler:
         custody = core.durability.custody
         before = custody.lined_up(known.durable, request.entry)
         forgets = custody.acknowledge(known.durable, request.entry, request.held, request.bookmark)
-        core.dismiss(before, forgets)
+        if forgets is None:
+            core.complain("bookmark_refused", session.principal.name, 1, subscription=known.durable)
+        else:
+            core.dismiss(before, forgets)
         core.pump(core.durability.here[known.durable])
 
     def _tell_router(self, peer: Peer, *requests: routing.Request) -> None:
