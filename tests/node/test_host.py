@@ -55,6 +55,11 @@ class Scripted:
         self.wake_at = inf
         return self._answer("tick", at.now)
 
+    is_free_to_go = True
+
+    def leave(self, at: Moment) -> Sequence[Effect]:
+        return self._answer("leave", at.now)
+
     def drain(self, at: Moment) -> Sequence[Effect]:
         return self._answer("drain", at.now)
 

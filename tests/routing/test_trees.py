@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from palio.routing.graphs import MAX_WEIGHT, LinkStates
+from palio.routing.graphs import LinkStates
 from palio.routing.messages import LinkState
-from palio.routing.trees import UNMEASURED, Edge, shortest_ways, spanning_tree
+from palio.routing.trees import MAX_WEIGHT, UNMEASURED, Edge, shortest_ways, spanning_tree
 from palio.simulation import Randomness, connected_random
 
 Links = dict[str, dict[str, int]]

@@ -196,6 +196,11 @@ class Scripted:
         self.wake_at = inf
         return ()
 
+    is_free_to_go = True
+
+    def leave(self, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        return ()
+
     def drain(self, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
         self._note("drain")
         return ()

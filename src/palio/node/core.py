@@ -275,7 +275,7 @@ class Core:
     def _say(self, neighbour: Neighbour, portion: Message) -> None:
         if neighbour.missing and isinstance(portion, Route):
             portion = Route(self._sifted(neighbour, portion.control))
-        PeerSession.say(neighbour, self.out, portion)
+        neighbour.tell(self.out, portion)
 
     def _sifted(self, neighbour: Neighbour, control: Control) -> Control:
         """What a neighbour that has refused something is told."""

@@ -67,6 +67,13 @@ class Machine(Protocol):
     def tick(self, at: Moment) -> Sequence[Effect]:
         """It is `wake_at` or later."""
 
+    def leave(self, at: Moment) -> Sequence[Effect]:
+        """Let ways lead round it."""
+
+    @property
+    def is_free_to_go(self) -> bool:
+        """Whether they do."""
+
     def drain(self, at: Moment) -> Sequence[Effect]:
         """Say goodbye to everybody."""
 
@@ -127,6 +134,10 @@ class Host:
     def start(self) -> None:
         """Begin, with what the journal holds."""
         self._perform(self.machine.start(self._clock.moment()))
+
+    def leave(self) -> None:
+        """Let ways lead round the node, before it is drained."""
+        self._perform(self.machine.leave(self._clock.moment()))
 
     def drain(self, reason: str) -> None:
         """Let the node say goodbye, and close all links. It is not woken again."""

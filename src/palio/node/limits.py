@@ -48,6 +48,17 @@ FEW_RECEIVERS: Final = 1_024
 """At most this many receivers are guaranteed an equal share of half of `MEMORY_BYTES`; with more
 receivers each share is smaller."""
 
+HELD_BYTES: Final = 64 << 20
+"""Bytes of events that wait while the tree of a graph changes; from half of it on, publishers are
+answered only when their events have gone, so that they slow down."""
+
+HELD_BEATS: Final = 2
+"""Heartbeats for which they wait. A change takes a few times as long as the longest way, and as
+long as tables need to be told anew."""
+
+HELD_AT_ONCE: Final = 1_000
+"""Events that go on at once when that is over: about 10 ms, then other inputs have their turn."""
+
 MAX_GAPS: Final = 1_000
 """Publishers of whose lost events a receiver is told one by one; others are counted together."""
 

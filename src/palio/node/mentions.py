@@ -13,7 +13,7 @@ from palio.errors import IllegalMessage, InvalidInput
 from palio.node.vouching import LAPSE, LINKS, RETIRED, TOKEN
 from palio.protocol.messages import Carry, Echo, Fact, Facts, Forward, Known, Message, Probe, Route
 from palio.protocol.names import check_name
-from palio.routing.messages import Control, Flood, LinkState, Settled, TreePlan
+from palio.routing.messages import Control, Flood, LinkState, Reached, Settled, TreePlan
 
 __all__ = ["check_names"]
 
@@ -65,7 +65,7 @@ def _in_control(control: Control) -> Iterable[str]:
             return (origin, *neighbours)
         case TreePlan(origin, _, links):
             return (origin, *(end for link in links for end in link))
-        case Flood(origin):
+        case Flood(origin) | Reached(origin):
             return (origin,)
     return ()
 

@@ -136,6 +136,15 @@ class Node:
         """The broker's name, which no other broker of the network may have."""
         return self._core.name
 
+    @property
+    def is_free_to_go(self) -> bool:
+        """After `leave`: whether all ways that can lead round this broker do."""
+        return self._core.router.is_in_order and not len(self._publishing.holding)
+
+    @property
+    def _has_unfinished(self) -> bool:
+        return any(self._unfinished) or self._publishing.holding.is_over
+
     # --- inputs ---
 
     def start(self, at: Moment) -> list[Effect]:
@@ -229,8 +238,9 @@ class Node:
         if composites is not None:
             is_due = True
             core.route(composites)
-        if any(self._unfinished):
+        if self._has_unfinished:
             is_due = True
+            self._publishing.holding.go_on()
             self._peers.let_go()
             core.telling.go_on()
             core.durability.registry.go_on(at)
@@ -278,6 +288,7 @@ class Node:
             elif neighbour.has_dropped():
                 core.lapses.note()
         self._peers.open_circles()
+        self._publishing.holding.watch()
         yield from self._tell_lapses()
         for subject, durable in list(core.durability.here.items()):
             if core.durability.here.get(subject) is durable and _lease_is_over(
@@ -301,6 +312,12 @@ class Node:
                 if session.subscriptions:
                     session.lapse(self._core.out)
                 yield 1
+
+    def leave(self, at: Moment) -> list[Effect]:
+        """This broker is about to go: ways are to lead round it."""
+        self._core.at = at
+        self._peers.step_aside()
+        return self._effects()
 
     def drain(self, at: Moment) -> list[Effect]:
         """Say goodbye to everybody, and take no more connections."""
@@ -471,7 +488,7 @@ class Node:
 
     def _effects(self) -> list[Effect]:
         self._core.settle_up()
-        if any(self._unfinished):
+        if self._has_unfinished:
             self.wake_at = self._core.at.now
         core = self._core
         self.wake_at = min(self.wake_at, core.releases.due_at, core.assembling.due_at(core.at))

@@ -19,7 +19,7 @@ from palio.protocol.streams import Stream
 from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.protocol import Peer
-from palio.routing.trees import edge_of, forest
+from palio.routing.trees import MAX_WEIGHT, edge_of, forest
 
 __all__ = ["STEPS", "Peers", "circle"]
 
@@ -49,6 +49,7 @@ class Peers:
         """The state of the registry when circles were looked for last."""
         self._round_trips: dict[str, RoundTrips] = {}
         """By broker, also while it is away."""
+        self._is_leaving = False
 
     def new_session(
         self, owner: str, identity: str, incarnation: str, principal: Principal, link: int
@@ -125,7 +126,13 @@ class Peers:
         core, name = self._core, neighbour.name
         trips = self._round_trips.setdefault(name, RoundTrips())
         weight = core.settings.prices.get(name, trips.weight)
-        core.route(core.router.weigh(neighbour.peer, weight))
+        core.route(core.router.weigh(neighbour.peer, MAX_WEIGHT if self._is_leaving else weight))
+
+    def step_aside(self) -> None:
+        """Links to this broker are to be taken only where there are no others."""
+        self._is_leaving = True
+        for neighbour in self._core.neighbours.values():
+            self._weigh(neighbour)
 
     def end_session(self, session: Session) -> None:
         """A client's session is over."""

@@ -24,6 +24,7 @@ from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.core import Core
 from palio.node.durability import Addressees
 from palio.node.effects import Entry
+from palio.node.holding import Holding
 from palio.node.limits import MAX_BROKERS, MAX_STRANGERS
 from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.node.times import Times
@@ -116,6 +117,7 @@ class Publishing:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.times = Times(core)
+        self.holding = Holding(core, self._go)
         self._next_ticket = 0
         self._sound: set[Shape] = set()
         self._strangers: dict[str, None] = {}
@@ -154,7 +156,8 @@ class Publishing:
                 parcel = _announced(session, parcel, announced, refused)
             if message.durable and len(parcel):
                 addressees = core.durability.addressees(parcel)
-            ways = self._ways(outlet, parcel)
+            is_held = self.holding.must_wait(outlet)
+            ways = {} if is_held else self._ways(outlet, parcel)
         except PalioError as error:
             self._refuse(session, message, error)
             return
@@ -168,9 +171,16 @@ class Publishing:
         self.published += len(parcel)
         if message.durable:
             self._publish_durable(session, parcel, addressees, last)
+        answer = None if message.durable else partial(self._taken, session, last)
+        if is_held:
+            self.holding.put(outlet, parcel, durable=message.durable, then=answer)
+            return
         self._send(ways, parcel, durable=message.durable)
-        if not message.durable:
-            session.say(core.out, Accepted(last, "memory"))
+        if answer is not None:
+            answer()
+
+    def _taken(self, session: Session, last: int) -> None:
+        session.say(self._core.out, Accepted(last, "memory"))
 
     def _refuse(self, session: Session, message: Publish, error: PalioError) -> None:
         last = message.first_seq + len(message.parcel) - 1
@@ -255,7 +265,11 @@ class Publishing:
         if message.rows is not None:
             parcel = parcel.select(unpack_mask(message.rows, len(parcel)))
         parcel = self._admitted(neighbour, parcel)
-        if len(parcel):
+        if not len(parcel):
+            return
+        if self.holding.must_wait(neighbour.peer):
+            self.holding.put(neighbour.peer, parcel, durable=message.durable)
+        else:
             self._send(self._ways(neighbour.peer, parcel), parcel, durable=message.durable)
 
     def carry(self, neighbour: Neighbour, message: Carry) -> None:
@@ -357,6 +371,16 @@ class Publishing:
         pending.giver.refused(reason)
 
     # --- the live way ---
+
+    def _go(self, sender: Peer, parcel: Parcel, durable: bool) -> None:
+        """Events that were held go their way. Whatever they do to an engine, others go theirs."""
+        try:
+            ways = self._ways(sender, parcel)
+        except Exception as error:  # noqa: BLE001  # a fault of ours, after they were accepted
+            self._core.fault("held events", error)
+            self._core.lapses.note()
+            return
+        self._send(ways, parcel, durable=durable)
 
     def _ways(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """Who listens, and to which of these events."""

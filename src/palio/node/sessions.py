@@ -35,7 +35,7 @@ from palio.protocol.messages import (
 from palio.protocol.portions import weight
 from palio.protocol.streams import Stream, size_of
 from palio.protocol.transitions import ALLOWED, Speaker, State
-from palio.routing.messages import Batch, Control, Join, Leave
+from palio.routing.messages import Batch, Control, Join, Leave, Reached
 from palio.routing.parameters import WaitingBatch
 from palio.routing.protocol import Peer
 
@@ -297,6 +297,8 @@ class Neighbour(PeerSession):
         self.missing = Missing(peer.name)
         self.untold: deque[Iterator[Message] | WaitingBatch] = deque()
         """What is yet to be said to it, portion by portion, in order."""
+        self._behind: deque[Route] = deque()
+        """What its router may not hear before the events that wait for it."""
         self._open: WaitingBatch | None = None
         """That among it which other batches may be joined to."""
         self._told = 0
@@ -308,7 +310,25 @@ class Neighbour(PeerSession):
 
     def changes_tree(self, control: Control) -> bool:
         """Whether, on a graph, this link comes into the tree or leaves it, and that matters."""
-        return isinstance(control, Leave) or (isinstance(control, Join) and not self.is_new)
+        if isinstance(control, Join):
+            return not (control.calm or self.is_new)
+        return isinstance(control, Leave) and not control.calm
+
+    def tell(self, out: list[Effect], portion: Message) -> None:
+        """Say a portion of what is told. That all events have come (`Reached`) is said behind those
+        that wait, and what its router says after that, behind it.
+        """
+        is_last = isinstance(portion, Route) and isinstance(portion.control, Reached)
+        if isinstance(portion, Route) and (self._behind or (is_last and self._queue)):
+            self._behind.append(portion)
+        else:
+            super().say(out, portion)
+
+    def drain(self, out: list[Effect]) -> None:
+        """See `PeerSession.drain`."""
+        super().drain(out)
+        while self._behind and not self._queue:
+            super().say(out, self._behind.popleft())
 
     def has_dropped(self) -> bool:
         """Whether events for it were dropped since this was asked last."""
@@ -368,6 +388,7 @@ class Neighbour(PeerSession):
     def forget(self) -> None:
         """The session is over."""
         super().forget()
+        self._behind.clear()
         self.untold.clear()
         self.part()
 

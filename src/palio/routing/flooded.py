@@ -19,6 +19,7 @@ from palio.routing.protocol import (
     Peer,
     SelectorFactory,
     Send,
+    Steady,
     WithoutAdvertisements,
 )
 from palio.routing.reference_selector import ReferenceSelector
@@ -30,7 +31,7 @@ _EVERYBODY = Peer.broker("")
 """The one neighbour of the local table: what it is told is flooded."""
 
 
-class Flooded(WithoutAdvertisements):
+class Flooded(Steady, WithoutAdvertisements):
     """One broker of an acyclic network in which all know all.
 
     >>> import palio

@@ -19,6 +19,7 @@ from palio.routing.protocol import (
     Peer,
     SelectorFactory,
     Send,
+    Steady,
     WithoutAdvertisements,
 )
 from palio.routing.reference_selector import ReferenceSelector
@@ -27,7 +28,7 @@ from palio.routing.waves import Waves
 __all__ = ["ForwardingRouter"]
 
 
-class ForwardingRouter(WithoutAdvertisements):
+class ForwardingRouter(Steady, WithoutAdvertisements):
     """A broker that keeps subscriptions in a table and tells some peers the frontier of it.
 
     Without `parametric` it is plain siena: it takes no `Update` and sends none.

@@ -85,6 +85,27 @@ class Gateway:
         """See `Router`."""
         return self.inside.sources(filter)
 
+    @property
+    def is_changing(self) -> bool:
+        """See `Router`."""
+        return self.inside.is_changing or self.outside.is_changing
+
+    @property
+    def is_in_order(self) -> bool:
+        """See `Router`."""
+        return self.inside.is_in_order and self.outside.is_in_order
+
+    def holds(self, sender: Peer) -> bool:
+        """See `Router`. What one side hears enters the other."""
+        side = self._side(sender)
+        other, door = self._beyond(side)
+        return side.holds(sender) or other.holds(door)
+
+    def give_up(self) -> list[Send]:
+        """See `Router`."""
+        sides = (self.inside, self.outside)
+        return self._settle(deque((side, send) for side in sides for send in side.give_up()))
+
     def attach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
         side = self._side(peer)

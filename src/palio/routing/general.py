@@ -10,8 +10,9 @@ some events.
 
 A link of the tree is in use from when both ends said `Join` until one says `Leave`; a `Leave` is
 answered by `Leave`, and only then may the link be joined again, so what is said within one use
-never meets the next. While trees change, a publisher's numbers must grow: what does not is a
-duplicate or out of order, and goes nowhere.
+never meets the next. Where a link makes way for another, no event is under way (`changes`). While
+trees change otherwise, a publisher's numbers must grow: what does not is a duplicate or out of
+order, and goes nowhere.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ from palio.matching.protocol import RowMask
 from palio.model.filters import Filter
 from palio.model.parcels import Parcel
 from palio.routing.acyclic import Acyclic
+from palio.routing.changes import NOT_IN_USE, Change
 from palio.routing.graphs import ALL_NEW, NONE_NEW, LastNumbers, LinkNews, LinkStates
 from palio.routing.messages import (
+    LAST_ROUND,
     Batch,
     Control,
     Flood,
     Join,
     Leave,
     LinkState,
+    Reached,
     Settled,
     TreePlan,
 )
-from palio.routing.plans import Plans
+from palio.routing.plans import Plans, brokers_in
 from palio.routing.protocol import IllegalMessage, Peer, Role, Router, Send, narrowed
 from palio.routing.trees import edge_of, is_other_weight
 
@@ -43,7 +47,7 @@ __all__ = ["General"]
 class _Link:
     """A link to a neighbour, and its use by the tree."""
 
-    __slots__ = ("closing", "mine", "theirs", "up", "wanted")
+    __slots__ = ("answered", "closing", "heard", "mine", "theirs", "up", "wanted")
 
     def __init__(self) -> None:
         self.wanted = False  # our tree holds it
@@ -51,6 +55,8 @@ class _Link:
         self.theirs = False  # they said Join
         self.closing = False  # we said Leave and were not yet answered
         self.up = False  # both joined, and the inner router knows
+        self.heard: Reached | None = None  # what they said last in this use...
+        self.answered = ("", 0)  # ...and of which plan it was answered from outside its change
 
 
 class General:
@@ -62,10 +68,11 @@ class General:
     """
 
     follows_sources = False
-    ways = 0
 
     def __init__(self, name: str, inner: Callable[[str], Router] = Acyclic) -> None:
         self.name = name
+        self.ways = 0
+        self._self = Peer.broker(name)
         self.inner = inner(name)
         self._links: dict[Peer, _Link] = {}
         self._local: dict[Peer, None] = {}  # clients, and the other half of a gateway
@@ -73,10 +80,16 @@ class General:
         """What links weigh, also those that are down: they come back as they were."""
         self._states = LinkStates(name)
         self._plans = Plans(name)
+        self._followed = self._plans.in_force
+        """The plan by which links are joined and left."""
+        self._change: Change | None = None
+        """The way to another plan, step by step."""
         self._waves: dict[Peer, list[int]] = {}
         """Those that wait, by who asked."""
         self._is_agreed: bool | None = None
         """Whether all go by the plan in force here; None if that is yet to be found out."""
+        self._is_wanted: bool | None = None
+        """Whether that is the plan that this broker would make; None likewise."""
         self._numbers = LastNumbers()
 
     @property
@@ -103,6 +116,32 @@ class General:
         """See `Router`."""
         return self.inner.sources(filter)
 
+    @property
+    def is_changing(self) -> bool:
+        """See `Router`."""
+        return self._change is not None
+
+    @property
+    def is_in_order(self) -> bool:
+        """See `Router`."""
+        if not self._is_whole():
+            return False
+        if self._is_wanted is None:
+            self._is_wanted = self._plans.is_as_wanted(self._states.graph)
+        return self._is_wanted
+
+    def holds(self, sender: Peer) -> bool:
+        """See `Router`."""
+        return self._change is not None and sender in self._local
+
+    def give_up(self) -> list[Send]:
+        """See `Router`."""
+        if self._change is None:
+            return []
+        plan = self._change.plan
+        self._break_off()
+        return self._follow(plan) + self._look_again()
+
     def attach(self, peer: Peer) -> list[Send]:
         """See `Router`. A neighbour is told all plans and link states."""
         if peer in self._local or peer in self._links:
@@ -125,6 +164,8 @@ class General:
             raise ValueError(f"{peer} is not attached")
         link = self._links.pop(peer)
         sends = self._down(peer) if link.up else []
+        if self._change is not None:
+            self._change.lose(peer)
         return sends + self._links_changed()
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
@@ -142,12 +183,14 @@ class General:
             case Join():
                 return self._joined(sender, link)
             case Leave():
-                return self._left(sender, link)
-            case Batch() | Flood() | Settled():
+                return self._left(sender, link, message)
+            case Batch() | Flood() | Settled() | Reached():
                 if link.closing:
                     return []  # said before they knew that we left
                 if not link.up:
                     raise IllegalMessage(sender, "the link is not in the tree")
+                if isinstance(message, Reached):
+                    return self._heard(sender, link, message)
                 return self._receive(sender, message)
             case _:
                 raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
@@ -167,6 +210,7 @@ class General:
             self._is_agreed = self._plans.is_whole(graph)
         return (
             self._is_agreed
+            and self._change is None
             and all(peer.name in graph[self.name] for peer in self._links)
             and all(link.up == link.wanted and not link.closing for link in self._links.values())
         )
@@ -185,7 +229,7 @@ class General:
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. Notes the numbers: asked again about the same events it gives nothing."""
-        if sender not in self._local:
+        if sender not in self._local and sender != self._self:
             link = self._links.get(sender)
             if link is None or not link.up:
                 return {}
@@ -225,16 +269,84 @@ class General:
         return flood + self._look_again()
 
     def _look_again(self) -> list[Send]:
-        """Decide on a tree, if that is for us; join what came into it, leave what fell out."""
-        self._is_agreed = None
-        plan = self._plans.decide(self._states.graph)
-        sends = [] if plan is None else [Send(peer, plan) for peer in self._links]
-        tree = self.tree
+        """Decide on a tree, if that is for us; join what came into it, leave what fell out.
+
+        A change that has begun is gone through first, unless others may have gone another way.
+        """
+        self._is_agreed = self._is_wanted = None
+        sends: list[Send] = []
+        change = self._change
+        if change is not None and not change.leads_to(self._plans.in_force):
+            self._break_off()
+        if self._change is None:
+            plan = self._plans.decide(self._states.graph)
+            if plan is not None:
+                sends = [Send(peer, plan) for peer in self._links]
+            plan = self._plans.in_force
+            if plan.calm and plan != self._followed:
+                self._change = Change(plan, is_advertised=self.is_advertised)
+            else:
+                sends += self._follow(plan)
+        elif self._change.round:
+            sends += self._follow(self._followed)
+        return sends + self._step() + self._go_on()
+
+    def _follow(self, plan: TreePlan) -> list[Send]:
+        """Hold the links that a plan holds, and those to brokers that do not occur in it."""
+        self._followed = plan
+        tree, brokers = frozenset(plan.links), brokers_in(plan)
+        sends: list[Send] = []
         for peer, link in self._links.items():
-            is_elsewhere = link.mine and not self._plans.occurs(peer.name)
+            is_elsewhere = link.mine and peer.name not in brokers
             link.wanted = is_elsewhere or edge_of(self.name, peer.name) in tree
             sends += self._settle(peer, link)
-        return sends + self._go_on()
+        return sends
+
+    def _break_off(self) -> None:
+        """A change comes to nothing. What was held may be lost, now that it goes its way."""
+        self._change = None
+        self.ways += 1
+
+    def _step(self) -> list[Send]:
+        """Go as far in the change as neighbours allow."""
+        sends: list[Send] = []
+        while self._change is not None:
+            change, before = self._change, self._change.round
+            sends += change.go_on(self._heard_in(change))
+            if change.round == before:
+                break
+            if before == 0:
+                sends += self._follow(change.plan)
+            if change.is_over:
+                self._change = None
+                sends += self._look_again()
+        return sends
+
+    def _heard_in(self, change: Change) -> dict[Peer, int]:
+        """The links that count in this round of a change, and the round that each has said."""
+        tree, brokers = frozenset(change.plan.links), brokers_in(change.plan)
+        return {
+            peer: change.heard(link.heard) if link.up else NOT_IN_USE
+            for peer, link in self._links.items()
+            if (
+                edge_of(self.name, peer.name) in tree
+                if change.round
+                else link.up and peer.name in brokers
+            )
+        }
+
+    def _heard(self, sender: Peer, link: _Link, message: Reached) -> list[Send]:
+        if link.heard is None or message.version >= link.heard.version:
+            link.heard = message
+        plan = message.origin, message.version
+        if (self._change is not None and self._change.is_to(plan)) or (
+            plan == _number(self._plans.in_force) != _number(self._followed)
+        ):
+            return self._step() + self._go_on()
+        if link.answered == plan:
+            return []
+        link.answered = plan
+        return [Send(sender, Reached(*plan, LAST_ROUND))]
 
     def _heed(self, sender: Peer, plan: TreePlan) -> list[Send]:
         if not self._plans.learn(plan):
@@ -247,10 +359,10 @@ class General:
         sends: list[Send] = []
         if link.wanted and not link.mine and not link.closing:
             link.mine = True
-            sends.append(Send(peer, Join()))
+            sends.append(Send(peer, Join(self.is_changing)))
         if not link.wanted and link.mine:
             link.mine, link.theirs, link.closing = False, False, True
-            sends.append(Send(peer, Leave()))
+            sends.append(Send(peer, Leave(self.is_changing)))
         up = link.mine and link.theirs
         if up != link.up:
             link.up = up
@@ -263,21 +375,31 @@ class General:
         if link.theirs:
             raise IllegalMessage(sender, "it joined the link twice")
         link.theirs = True
-        return self._settle(sender, link) + self._go_on()
+        return self._settle(sender, link) + self._step() + self._go_on()
 
-    def _left(self, sender: Peer, link: _Link) -> list[Send]:
+    def _left(self, sender: Peer, link: _Link, message: Leave) -> list[Send]:
         link.theirs = False
         if link.closing:
             link.closing = False
-            return self._settle(sender, link) + self._go_on()
+            return self._settle(sender, link) + self._step() + self._go_on()
         link.mine = False
-        sends = [Send(sender, Leave())]
+        sends = [Send(sender, Leave(message.calm))]
         if link.up:
             link.up = False
             sends += self._down(sender)
-        return sends + self._settle(sender, link) + self._go_on()
+        return sends + self._settle(sender, link) + self._step() + self._go_on()
 
     def _down(self, peer: Peer) -> list[Send]:
         """The tree does without a link, and whoever asked over it begins anew."""
         self._waves.pop(peer, None)
+        link = self._links.get(peer)
+        if link is not None:
+            link.heard, link.answered = None, ("", 0)
+        if self._change is not None:
+            self._change.forget(peer)
         return self.inner.detach(peer)
+
+
+def _number(plan: TreePlan) -> tuple[str, int]:
+    """What `Reached` calls a plan."""
+    return plan.origin, plan.version

@@ -11,6 +11,7 @@ import numpy as np
 from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.routing.messages import LinkState
+from palio.routing.trees import MAX_WEIGHT
 
 __all__ = ["LastNumbers", "LinkNews", "LinkStates"]
 
@@ -22,9 +23,6 @@ MAX_ORIGINS: Final = 10_000
 
 MAX_VERSION: Final = 1 << 62
 """Versions are counted from 0: one so great was made up, and the next one might be no number."""
-
-MAX_WEIGHT: Final = 1_000_000_000
-"""What a link weighs at most, so that a way over all of them is still a number."""
 
 ALL_NEW: Final = np.ones(1, np.bool_)
 NONE_NEW: Final = np.zeros(1, np.bool_)

@@ -21,6 +21,7 @@ on one link only, and `Update(17, {"1": 5.0})` sets the second constant of what 
 | `LinkState`     | brokers  | general routing, source trees                                     |
 | `TreePlan`      | brokers  | general routing                                                   |
 | `Join`, `Leave` | brokers  | general routing; `Join` once, until a `Leave`                     |
+| `Reached`       | brokers  | general routing, on links of the tree                             |
 
 Those about patterns are told in `palio.routing.patterns.messages`.
 """
@@ -38,6 +39,7 @@ from palio.model.values import NO_VALUES
 from palio.routing.patterns.messages import PatternControl
 
 __all__ = [
+    "LAST_ROUND",
     "PORTION",
     "Advertise",
     "Batch",
@@ -47,6 +49,7 @@ __all__ = [
     "Join",
     "Leave",
     "LinkState",
+    "Reached",
     "Request",
     "Settled",
     "Subscribe",
@@ -177,23 +180,49 @@ class LinkState(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """What the link to each weighs; 1 for all if it does not say."""
 
 
-class TreePlan(msgspec.Struct, frozen=True, tag=True):
+class TreePlan(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Which links are to be the tree of all brokers that occur in it, as `origin` says; flooded.
 
-    Of the plans in which a broker occurs the one with the highest `version` counts.
+    Of the plans in which a broker occurs the one with the highest `version` counts. `calm`: a link
+    that is in use makes way for another, and no event may be under way then.
     """
 
     origin: str
     version: int
     links: Annotated[tuple[tuple[str, str], ...], msgspec.Meta(max_length=MOST_LINKS)]
+    calm: bool = False
 
 
-class Join(msgspec.Struct, frozen=True, tag=True):
-    """By the plan of the tree that the sender goes by, it holds this link."""
+class Join(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """By the plan of the tree that the sender goes by, it holds this link.
+
+    `calm`: no event is under way, and none will be until all is told.
+    """
+
+    calm: bool = False
 
 
-class Leave(msgspec.Struct, frozen=True, tag=True):
-    """By the plan of the tree that the sender goes by, it no longer holds this link."""
+class Leave(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """By the plan of the tree that the sender goes by, it no longer holds this link.
+
+    `calm`: no event is under way, so none is lost by it.
+    """
+
+    calm: bool = False
 
 
-Control: TypeAlias = Batch | Settled | Flood | LinkState | TreePlan | Join | Leave | PatternControl
+LAST_ROUND: Final = 2
+"""Rounds of a change of the tree are counted from 0."""
+
+
+class Reached(msgspec.Struct, frozen=True, tag=True):
+    """All on the sender's side of this link have reached a round of the change to a plan."""
+
+    origin: str
+    version: int
+    round: Annotated[int, msgspec.Meta(ge=0, le=LAST_ROUND)]
+
+
+Control: TypeAlias = (
+    Batch | Settled | Flood | LinkState | TreePlan | Join | Leave | Reached | PatternControl
+)

@@ -12,7 +12,8 @@ name is the least makes no other tree.
 2. Who decides makes a new plan, of a version above all others, unless one plan is in force for all
    whom it can reach and is what it would decide. So there is no end of plans only if links come and
    go without end: a plan that is known everywhere is what all would decide.
-3. Two parts that find each other go by their own plans until there is one for both; a link to a
+3. A plan is *calm* if a link in use makes way for another (`changes`).
+4. Two parts that find each other go by their own plans until there is one for both; a link to a
    broker that does not occur in the plan stays as it is.
 """
 
@@ -25,7 +26,7 @@ from palio.routing.graphs import MAX_ORIGINS, MAX_VERSION
 from palio.routing.messages import TreePlan
 from palio.routing.trees import Edge, Graph, shortest_ways, spanning_tree
 
-__all__ = ["Plans"]
+__all__ = ["Plans", "brokers_in"]
 
 MAX_PLANNED: Final = 50_000
 """Links and origins of all plans that are kept: those with the lesser versions are forgotten. In a
@@ -34,12 +35,21 @@ network few plans are in force at a time; who sends more has made some up."""
 _NONE: Final = TreePlan("", 0, ())
 
 
+def brokers_in(plan: TreePlan) -> set[str]:
+    """The brokers that occur in a plan.
+
+    >>> sorted(brokers_in(TreePlan("a", 1, (("b", "c"),))))
+    ['a', 'b', 'c']
+    """
+    return {plan.origin, *(end for link in plan.links for end in link)}
+
+
 class Plans:
     """The plans that one broker knows of, and its own decision.
 
     >>> plans, graph = Plans("a"), {"a": {"b": 1}, "b": {"a": 1}}
     >>> plans.decide(graph)
-    TreePlan(origin='a', version=1, links=(('a', 'b'),))
+    TreePlan(origin='a', version=1, links=(('a', 'b'),), calm=False)
     >>> plans.decide(graph), plans.tree
     (None, frozenset({('a', 'b')}))
     """
@@ -50,17 +60,20 @@ class Plans:
         """By origin."""
         self._in_force: dict[str, TreePlan] = {}
         """By broker."""
-        self._mine: set[str] = set()
-        """The brokers in the plan that is in force here."""
+
+    @property
+    def in_force(self) -> TreePlan:
+        """The plan that is in force here."""
+        return self._in_force.get(self.name, _NONE)
 
     @property
     def tree(self) -> frozenset[Edge]:
-        """The links of the plan that is in force here."""
-        return frozenset(self._in_force.get(self.name, _NONE).links)
+        """Its links."""
+        return frozenset(self.in_force.links)
 
-    def occurs(self, broker: str) -> bool:
-        """Whether a broker is in the plan that is in force here."""
-        return broker in self._mine
+    def is_as_wanted(self, graph: Graph) -> bool:
+        """Whether this broker would make no other plan than that."""
+        return self.tree == spanning_tree(graph, self._used(), self.name)
 
     def is_whole(self, graph: Graph) -> bool:
         """Whether all whom this broker reaches go by the plan that is in force here."""
@@ -88,11 +101,14 @@ class Plans:
         reached = shortest_ways(graph, self.name).distances
         if self.name != min(reached):
             return None
-        wanted = spanning_tree(graph, self._used(), self.name)
+        used = set(self._used())
+        wanted = spanning_tree(graph, used, self.name)
         if self._is_in_force(wanted, reached):
             return None
         version = max((plan.version for plan in self._newest.values()), default=0) + 1
-        plan = self._newest[self.name] = TreePlan(self.name, version, tuple(sorted(wanted)))
+        is_exchange = not wanted >= used and not wanted <= used
+        plan = TreePlan(self.name, version, tuple(sorted(wanted)), is_exchange)
+        self._newest[self.name] = plan
         self._look_again()
         return plan
 
@@ -123,10 +139,7 @@ class Plans:
             if room < 0:
                 del self._newest[plan.origin]
                 continue
-            ends = {plan.origin, *(end for link in plan.links for end in link)}
-            if self.name in ends and self.name not in self._in_force:
-                self._mine = ends
-            new = [end for end in ends if end not in self._in_force]
+            new = [end for end in brokers_in(plan) if end not in self._in_force]
             self._in_force.update(dict.fromkeys(new, plan))
             if not new:
                 del self._newest[plan.origin]

@@ -33,6 +33,7 @@ __all__ = [
     "Selector",
     "SelectorFactory",
     "Send",
+    "Steady",
     "WithoutAdvertisements",
     "narrowed",
     "routed",
@@ -162,6 +163,20 @@ class Router(Protocol):
     def ways(self) -> int:
         """Grows when known events take other ways, if no `Join` and no `Leave` tells of that."""
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether it is on its way to another tree, and some events must wait (`holds`)."""
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether ways are as they are to be, as far as is known here."""
+
+    def holds(self, sender: Peer) -> bool:
+        """Whether what a peer publishes must wait, and not be routed, until this is over."""
+
+    def give_up(self) -> list[Send]:
+        """A change takes too long: go over to the other tree at once, whatever is lost."""
+
     def attach(self, peer: Peer) -> list[Send]:
         """A connection to a peer is up: start from nothing, and tell it what it must know."""
 
@@ -175,13 +190,31 @@ class Router(Protocol):
         """What the link to a neighbour, attached or not, weighs from now on; at least 1."""
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """To which peers, never back to the sender, which events of a parcel go."""
+        """To which peers, never back to the sender, which events of a parcel go.
+
+        What was held (`holds`) is sent under the broker's own name.
+        """
 
     def sources(self, filter: Filter) -> bool | Peer:
         """Whether anybody is known to offer what a filter wants, or may do so; or whom to ask."""
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
         """Which events of a parcel count, as their publisher advertised them; None if all do."""
+
+
+class Steady:
+    """What a router has whose ways never have to be still to change."""
+
+    is_changing = False
+    is_in_order = True
+
+    def holds(self, sender: Peer) -> bool:  # noqa: ARG002  # whoever it is
+        """See `Router`."""
+        return False
+
+    def give_up(self) -> list[Send]:
+        """See `Router`."""
+        return []
 
 
 class WithoutAdvertisements:

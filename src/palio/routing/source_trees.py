@@ -39,6 +39,7 @@ from palio.routing.protocol import (
     Peer,
     SelectorFactory,
     Send,
+    Steady,
     WithoutAdvertisements,
     narrowed,
 )
@@ -105,7 +106,7 @@ class _Tree:
         return any(later.hops.get(broker) != hop for broker, hop in self.hops.items())
 
 
-class SourceTrees(WithoutAdvertisements):
+class SourceTrees(Steady, WithoutAdvertisements):
     """One broker of any graph.
 
     >>> broker = SourceTrees("b1")

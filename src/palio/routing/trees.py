@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
     "DETOUR",
+    "MAX_WEIGHT",
     "UNMEASURED",
     "Edge",
     "Graph",
@@ -33,6 +34,11 @@ Edge: TypeAlias = tuple[str, str]
 DETOUR: Final = 2
 """A link stays in the tree unless it weighs more than so many times a way round it."""
 
+
+MAX_WEIGHT: Final = 1_000_000_000
+"""What a link weighs at most, so that a way over all of them is still a number. One that weighs so
+much is to go: it is taken only where there is no other.
+"""
 
 UNMEASURED: Final = 999
 """What a link weighs of which nothing is known yet. Such a link is taken if there is no other; one
@@ -93,8 +99,9 @@ def spanning_tree(graph: Graph, used: Iterable[Edge], member: str) -> frozenset[
     """The links of the one tree of the component that holds a broker.
 
     Those that are in use come first, the lighter the sooner, unless a way round one is much lighter
-    than it is. Others come in the order of their distance from the middle of the component: where
-    none is in use yet, the tree is that of the shortest ways from there.
+    than it is; those that are to go come last. Others come in the order of their distance from the
+    middle of the component: where none is in use yet, the tree is that of the shortest ways from
+    there.
 
     >>> ring = {"a": {"b": 1, "c": 1}, "b": {"a": 1, "c": 1}, "c": {"a": 1, "b": 1}}
     >>> sorted(spanning_tree(ring, (), "c")), sorted(spanning_tree(ring, [("a", "b")], "c"))
@@ -104,10 +111,11 @@ def spanning_tree(graph: Graph, used: Iterable[Edge], member: str) -> frozenset[
     near = shortest_ways(graph, _middle(graph, min(component))).distances
     kept = {edge for edge in used if edge[0] in near and not _has_detour(graph, edge)}
 
-    def place(edge: Edge) -> tuple[bool, int, int, Edge]:
+    def place(edge: Edge) -> tuple[bool, bool, int, int, Edge]:
         one, other = edge
         weight = graph[one][other]
-        return edge not in kept, min(near[one], near[other]) + weight, weight, edge
+        farness = min(near[one], near[other]) + weight
+        return weight >= MAX_WEIGHT, edge not in kept, farness, weight, edge
 
     edges = {edge_of(one, other) for one in near for other in graph.get(one, ())}
     return forest(sorted(edges, key=place))

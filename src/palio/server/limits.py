@@ -28,6 +28,9 @@ MAX_BYTES: Final = 1 << 50
 MAX_COUNT: Final = 1 << 31
 """Any setting that counts something: more sessions or connections than a machine has."""
 
+LEAVE_S: Final = 5.0
+"""How long it waits before that for ways to lead round it; where none can, it does not wait."""
+
 DRAIN_S: Final = 10.0
 """How long a server that is told to stop waits for its connections to take what was sent."""
 

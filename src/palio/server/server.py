@@ -35,7 +35,7 @@ from palio.protocol.messages import Bye, EventMessage, Message
 from palio.server.counters import Traffic
 from palio.server.dialing import Dialer
 from palio.server.journal.answers import Answers
-from palio.server.limits import DRAIN_S, MAX_CONNECTIONS
+from palio.server.limits import DRAIN_S, LEAVE_S, MAX_CONNECTIONS
 from palio.server.local_link import LocalLink, NodeEnd
 from palio.server.places import Places
 from palio.server.pulse import Pulse
@@ -102,6 +102,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.Server] = []
         self._draining = False
+        self._turned = asyncio.Event()
 
     # --- life ---
 
@@ -164,10 +165,14 @@ class Server:
         return link
 
     async def drain(self, *, patience_s: float = DRAIN_S) -> None:
-        """Stop: accept nobody, write what waits, say goodbye, close. May be called once."""
-        self._draining = True
+        """Stop: accept nobody, let ways lead round, write what waits, say goodbye, close.
+
+        May be called once.
+        """
         for listener in self._listeners:
             listener.close()
+        await self._step_aside()
+        self._draining = True
         for dialer in self.dialers:
             dialer.stop()
         await asyncio.to_thread(self.journal.flush)
@@ -184,6 +189,16 @@ class Server:
         except TimeoutError:
             logger.warning("connections cut", extra={"details": {"count": len(self._open)}})
         await self.stop()
+
+    async def _step_aside(self) -> None:
+        self.host.leave()
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                while not self.host.machine.is_free_to_go:
+                    self._turned.clear()
+                    await self._turned.wait()
+        except TimeoutError:
+            logger.warning("ways lead over this broker still")
 
     async def stop(self) -> None:
         """Cut every connection and close the journal, which loses nothing that it answered for."""
@@ -326,6 +341,7 @@ class Server:
         waits.
         """
         self._turn_scheduled = False
+        self._turned.set()
         until = self.turns.begin()
         try:
             for _ in range(len(self._dirty)):

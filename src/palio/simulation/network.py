@@ -40,6 +40,7 @@ from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Peer, Router, Send
 from palio.routing.proxies import Proxies
 from palio.routing.source_trees import SourceTrees
+from palio.routing.trees import MAX_WEIGHT
 from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, Agenda
 from palio.simulation.clients import Client
 from palio.simulation.inbox import Inbox, Letter, work_of
@@ -56,6 +57,9 @@ Message: TypeAlias = Control | RowParcel
 
 START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """What stands for time 0 in the events of a network that matches patterns."""
+
+MOST_HELD_MS: Final = 10_000.0
+"""So long a change of the tree may keep events waiting; a broker then goes over to it at once."""
 
 LIFE: Final = 1 << 40
 """Versions that one life of a broker has; the next life's are all greater."""
@@ -128,6 +132,8 @@ class Network:
         """How often a client or broker of a name began before: its epoch or incarnation."""
         self._inboxes: dict[str, Inbox] = {}
         self._wakes_us: dict[str, int] = {}
+        self._held: dict[str, list[Letter]] = {}
+        """By broker whose tree changes, the events that wait for it."""
 
     @classmethod
     def of(
@@ -236,6 +242,7 @@ class Network:
         self._crashed[name] = None
         self._inboxes.pop(name, None)
         self._wakes_us.pop(name, None)
+        self._held.pop(name, None)
         self.clients = {key: each for key, each in self.clients.items() if each.broker != name}
         for wire in self._wires.values():
             if name in wire.ends:
@@ -256,6 +263,13 @@ class Network:
     def at(self, time_ms: float, fault: Callable[[], None]) -> None:
         """Plan a fault, before whatever else is due at that moment."""
         self.agenda.at(round(time_ms * US_PER_MS), FAULT, fault)
+
+    def avoid(self, broker: str, other: str = "") -> None:
+        """A broker, or its link to another, is to go: ways lead round wherever that is possible."""
+        for wire in self._wires.values():
+            if broker in wire.ends and other in ("", *wire.ends):
+                peer = self._peer(wire, broker)
+                self._carry(broker, self.routers[broker].weigh(peer, MAX_WEIGHT))
 
     def _set_cut(self, one: str, other: str, value: bool) -> None:
         wire = self._wires.get((one, other)) or self._wires[other, one]
@@ -338,6 +352,24 @@ class Network:
         for peer, message in sends:
             self._deliver(broker, peer, message)
         self._plan_wake(broker)
+        self._hold(broker)
+
+    def _hold(self, broker: str) -> None:
+        """Keep what is published as long as a router wants that, and no longer than it may."""
+        router = self.routers[broker]
+        if router.is_changing and broker not in self._held:
+            held = self._held[broker] = []
+            self.after(MOST_HELD_MS, lambda: self._give_up(broker, held))
+        elif not router.is_changing and broker in self._held:
+            for letter in self._held.pop(broker):
+                self._work(broker, letter)
+
+    def _give_up(self, broker: str, held: list[Letter]) -> None:
+        if self._held.get(broker) is held:
+            del self._held[broker]
+            self._carry(broker, self.routers[broker].give_up())
+            for letter in held:
+                self._work(broker, letter)
 
     def _plan_wake(self, broker: str) -> None:
         """Call a router's `advance` when it wants to be woken."""
@@ -449,6 +481,10 @@ class Network:
     def _work(self, broker: str, letter: Letter) -> None:
         """A broker takes a message in hand."""
         message: Message = letter.message
+        is_held = broker in self._held and self.routers[broker].holds(letter.sender)
+        if is_held and isinstance(message, RowParcel):
+            self._held[broker].append(letter)
+            return
         self._note(letter.source, broker, message)
         if isinstance(message, RowParcel):
             self._route(broker, letter.sender, message)

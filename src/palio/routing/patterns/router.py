@@ -122,6 +122,16 @@ class Patterned:
         return self.inner.ways
 
     @property
+    def is_changing(self) -> bool:
+        """See `Router`. Until that is over nothing is assembled."""
+        return self.inner.is_changing
+
+    @property
+    def is_in_order(self) -> bool:
+        """See `Router`."""
+        return self.inner.is_in_order
+
+    @property
     def inner(self) -> Advertised | General:
         """The router that single events are left to."""
         return self._underlay.router
@@ -173,6 +183,14 @@ class Patterned:
         """See `Router`."""
         return self._around(lambda: self._underlay.weigh(peer, weight))
 
+    def holds(self, sender: Peer) -> bool:
+        """See `Router`."""
+        return self.inner.holds(sender)
+
+    def give_up(self) -> list[Send]:
+        """See `Router`."""
+        return self._around(self._underlay.give_up)
+
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """See `Router`."""
         if not isinstance(message, PatternControl):
@@ -214,6 +232,8 @@ class Patterned:
     def advance(self, now: datetime) -> list[Send]:
         """It is `now`: what was published a window ago takes its part; composites that follow."""
         sends: list[Send] = []
+        if self.is_changing:
+            return sends
         until = now - self.window
         released: dict[int, PatternSubscription] = {}
         while self._due and self._due[0][0] <= until:
@@ -231,7 +251,7 @@ class Patterned:
     @property
     def wake(self) -> datetime | None:
         """When `advance` must be called next, if nothing happens before; None for never."""
-        return self._due[0][0] + self.window if self._due else None
+        return self._due[0][0] + self.window if self._due and not self.is_changing else None
 
     def _plan(self, standing: PatternSubscription) -> None:
         """Remember when the assembly next has something to let go."""

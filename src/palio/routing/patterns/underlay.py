@@ -95,6 +95,10 @@ class Underlay:
         """See `Router`."""
         return self._outward(self.router.weigh(peer, weight))
 
+    def give_up(self) -> list[Send]:
+        """See `Router`."""
+        return self._outward(self.router.give_up())
+
     def route(self, sender: Peer, parcel: Parcel) -> tuple[dict[Peer, RowMask], Parcel | None]:
         """See `Router`; and the events that monitors here might need."""
         found = self.router.route(sender, parcel)

@@ -1,0 +1,328 @@
+"""The tree gives up a link for another, and no event is under way then."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Final
+
+import pytest
+
+from palio.matching.protocol import RowMask
+from palio.model.row_parcels import RowParcel
+from palio.routing.advertised import Advertised
+from palio.routing.changes import NOT_IN_USE, NOTHING, Change
+from palio.routing.general import General
+from palio.routing.messages import (
+    LAST_ROUND,
+    Batch,
+    Control,
+    Join,
+    Leave,
+    LinkState,
+    Reached,
+    Subscribe,
+    TreePlan,
+)
+from palio.routing.protocol import IllegalMessage, Peer, Send
+from palio.simulation import Link, Network, Randomness, Topology, connected_random, ring
+from palio.simulation.clients import Client
+from tests.routing.helpers import ALICE, parse
+
+NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
+NETWORKS: Final = 10 if NIGHTLY else 2
+LEAVES: Final = 10 if NIGHTLY else 3
+"""Of each network; nightly all hundred of them."""
+
+A, B, C = (Peer.broker(name) for name in "abc")
+PLAN: Final = TreePlan("a", 2, (("a", "m"), ("b", "m"), ("c", "m")), calm=True)
+
+
+def rounds(sends: list[Send]) -> dict[str, int]:
+    return {to.name: each.round for to, each in sends if isinstance(each, Reached)}
+
+
+# --- the rounds ---
+
+
+def test_a_round_is_said_on_a_link_once_all_others_have_said_it() -> None:
+    change = Change(PLAN, is_advertised=False)
+    assert rounds(change.go_on({A: NOTHING, B: NOTHING, C: NOTHING})) == {}
+    assert rounds(change.go_on({A: 0, B: NOTHING, C: NOTHING})) == {}
+    assert rounds(change.go_on({A: 0, B: 0, C: NOTHING})) == {"c": 0}
+    assert change.round == 0
+    assert rounds(change.go_on({A: 0, B: 0, C: 0})) == {"a": 0, "b": 0}
+    assert change.round == 1
+
+
+@pytest.mark.parametrize("is_advertised", [False, True])
+def test_with_advertisements_there_is_a_round_more(is_advertised: bool) -> None:
+    change = Change(PLAN, is_advertised=is_advertised)
+    said = []
+    while not change.is_over:
+        said += change.go_on({A: LAST_ROUND})
+    assert [each.round for _, each in said if isinstance(each, Reached)] == (
+        [0, 1, 2] if is_advertised else [0, 1]
+    )
+
+
+def test_on_a_link_that_is_not_yet_joined_nothing_is_said() -> None:
+    change = Change(PLAN, is_advertised=False)
+    change.go_on({})
+    assert change.go_on({A: NOT_IN_USE}) == []
+    assert change.round == 1
+    assert rounds(change.go_on({A: NOTHING})) == {"a": 1}
+    change.forget(A)
+    assert rounds(change.go_on({A: NOTHING})) == {"a": 1}
+
+
+def test_a_link_that_broke_is_told_and_not_waited_for() -> None:
+    change = Change(PLAN, is_advertised=False)
+    change.lose(A)
+    assert rounds(change.go_on({A: NOTHING, B: NOTHING})) == {"b": 0}
+    assert rounds(change.go_on({A: NOTHING, B: 0})) == {"a": 0}
+    assert change.round == 1
+
+
+def test_which_plan_may_wait_until_a_change_is_over() -> None:
+    change = Change(PLAN, is_advertised=False)
+    assert change.leads_to(PLAN)
+    assert change.leads_to(TreePlan("a", 3, ()))  # who made it has done all rounds
+    assert change.leads_to(TreePlan("0", 3, (*PLAN.links, ("0", "m"))))
+    assert not change.leads_to(TreePlan("0", 3, PLAN.links[1:]))
+    assert [change.heard(Reached("a", version, 1)) for version in (1, 2, 3)] == [
+        NOTHING,
+        1,
+        NOTHING,
+    ]
+
+
+# --- one broker ---
+
+
+class Broker:
+    """`m`, between `a`, which decides, and `b`; `c` is a neighbour beside the tree."""
+
+    def __init__(self) -> None:
+        self.router = General("m")
+        for peer in (A, B, C):
+            self.router.attach(peer)
+        self.router.attach(ALICE)
+        for peer in (A, B, C):
+            self.hear(peer, LinkState(peer.name, 1, ("m",)))
+        self.hear(A, TreePlan("a", 1, (("a", "m"), ("b", "m"))))
+        for peer in (A, B):
+            self.hear(peer, Join())
+            self.hear(peer, Batch((Subscribe(0, parse("x = 1")),), fresh=True))
+        self.exchange = TreePlan("a", 2, (("a", "m"), ("b", "c"), ("c", "m")), calm=True)
+
+    def hear(self, peer: Peer, message: Control) -> list[Send]:
+        return self.router.receive(peer, message)
+
+    def holds(self) -> bool:
+        return self.router.is_changing and self.router.holds(ALICE)
+
+    def ways(self, sender: Peer, number: int = 0) -> dict[Peer, RowMask]:
+        return self.router.route(sender, RowParcel("p", [{"x": 1}], first_seq=number))
+
+
+def test_what_is_published_here_waits_and_what_comes_from_others_goes_on() -> None:
+    broker = Broker()
+    assert not broker.holds()
+    broker.hear(A, broker.exchange)
+    assert broker.holds()
+    assert not broker.router.holds(A)
+    assert set(broker.ways(A)) == {B}
+
+
+def test_links_are_exchanged_when_all_is_still_and_all_goes_on_when_all_is_told() -> None:
+    broker = Broker()
+    broker.hear(A, broker.exchange)
+    assert broker.hear(A, Reached("a", 2, 0)) == [Send(B, Reached("a", 2, 0))]
+    sends = broker.hear(B, Reached("a", 2, 0))
+    assert sends[0] == Send(A, Reached("a", 2, 0))
+    assert Send(B, Leave(calm=True)) in sends
+    assert Send(C, Join(calm=True)) in sends
+    assert not rounds(sends[1:])
+    broker.hear(B, Leave(calm=True))
+    sends = broker.hear(C, Join(calm=True))
+    assert rounds(sends) == {"c": 0}  # what is behind `a` is not yet told
+    broker.hear(C, Batch((Subscribe(0, parse("x = 1")),), fresh=True))
+    assert rounds(broker.hear(A, Reached("a", 2, 1))) == {"c": 1}
+    assert broker.holds()
+    assert rounds(broker.hear(C, Reached("a", 2, 1))) == {"a": 1}
+    assert not broker.holds()
+    assert set(broker.ways(ALICE)) == {A, C}
+    assert broker.router.ways == 0
+
+
+def test_a_change_that_is_given_up_is_made_at_once_and_that_is_told() -> None:
+    broker = Broker()
+    broker.hear(A, broker.exchange)
+    sends = broker.router.give_up()
+    assert Send(B, Leave(calm=False)) in sends
+    assert Send(C, Join(calm=False)) in sends
+    assert not broker.holds()
+    assert broker.router.ways == 1
+    assert broker.router.give_up() == []
+
+
+def test_who_is_asked_for_a_change_that_it_does_not_go_through_keeps_nobody_waiting() -> None:
+    broker = Broker()
+    broker.hear(A, broker.exchange)
+    broker.router.give_up()
+    assert broker.hear(A, Reached("a", 2, 0)) == [Send(A, Reached("a", 2, LAST_ROUND))]
+    assert broker.hear(A, Reached("a", 2, 1)) == []  # once is enough
+
+
+def test_a_plan_that_leads_elsewhere_ends_a_change() -> None:
+    broker = Broker()
+    broker.hear(A, broker.exchange)
+    broker.hear(C, TreePlan("c", 3, (*broker.exchange.links, ("c", "z"))))
+    assert broker.holds()  # it has all the links
+    broker.hear(C, TreePlan("c", 4, (("a", "m"), ("b", "m"))))
+    assert not broker.holds()
+    assert broker.router.ways == 1
+
+
+def test_a_link_that_breaks_is_one_less_to_wait_for() -> None:
+    broker = Broker()
+    broker.hear(A, broker.exchange)
+    broker.hear(B, Reached("a", 2, 0))
+    sends = broker.router.detach(A)
+    assert rounds(sends) == {"b": 0}
+    assert Send(B, Leave(calm=True)) in sends
+
+
+def test_reached_is_illegal_on_a_link_that_is_not_in_use() -> None:
+    with pytest.raises(IllegalMessage, match="not in the tree"):
+        Broker().hear(C, Reached("a", 2, 0))
+
+
+# --- whole networks ---
+
+
+def tree_of(network: Network, broker: str) -> frozenset[tuple[str, str]]:
+    router = network.routers[broker]
+    assert isinstance(router, General)
+    return router.tree
+
+
+def load(network: Network, clients: list[Client], count: int) -> None:
+    """An event every 5 ms, by one after the other."""
+    for step in range(count):
+        publisher = clients[step * 7 % len(clients)]
+        network.after(5.0 * step, partial(publisher.publish, {"a": 1}))
+
+
+def in_use(topology: Topology, gone: set[str], without: str) -> Topology:
+    brokers = tuple(each for each in topology.brokers if each not in gone and each != without)
+    edges = tuple(edge for edge in topology.edges if all(end in brokers for end in edge))
+    return Topology(brokers, edges)
+
+
+def all_heard(clients: list[Client], before: dict[str, int], published: int, seed: int) -> None:
+    """All that the others published, once, in the order of each."""
+    for client in clients:
+        new = client.received[before[client.name] :]
+        last: dict[str, int] = {}
+        for each in new:
+            assert each.seq > last.get(each.publisher, -1), f"seed {seed}"
+            last[each.publisher] = each.seq
+    heard = sum(len(each.received) - before[each.name] for each in clients)
+    assert heard == published * (len(clients) - 1), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(NETWORKS))
+@pytest.mark.parametrize("routing", [General, partial(General, inner=Advertised)])
+def test_an_inner_broker_that_leaves_costs_nobody_an_event(
+    seed: int, routing: partial[General]
+) -> None:
+    random = Randomness(seed)
+    topology = connected_random(30, 20, random)
+    network = Network.of(topology, routing, seed=seed, link=Link(latency_ms=10))
+    clients = {name: network.client(f"at-{name}", name) for name in topology.brokers}
+    for client in clients.values():
+        client.advertise("a = 1")
+        client.subscribe("a = 1")
+    network.run()
+    gone: set[str] = set()
+    for _ in range(LEAVES):
+        tree = tree_of(network, min(clients))
+        inner = [
+            each
+            for each in sorted(clients)
+            if sum(each in edge for edge in tree) > 1 and in_use(topology, gone, each).is_connected
+        ]
+        broker = random.choice(inner)
+        network.leave(clients.pop(broker))
+        stay = list(clients.values())
+        before = {each.name: len(each.received) for each in stay}
+        load(network, stay, 200)
+        network.run(network.now_ms + 100)
+        network.avoid(broker)
+        router = network.routers[broker]
+        assert isinstance(router, General)
+        while not router.is_in_order:
+            network.run(network.now_ms + 10)
+        assert sum(broker in edge for edge in router.tree) == 1
+        network.crash(broker)
+        gone.add(broker)
+        network.run()
+        all_heard(stay, before, 200, seed)
+        assert tree_of(network, min(clients)) != tree
+
+
+def test_a_link_that_is_to_go_costs_nobody_an_event() -> None:
+    network = Network.of(ring(6), General, seed=1, link=Link(latency_ms=10))
+    clients = [network.client(f"at-{name}", name) for name in network.routers]
+    for client in clients:
+        client.subscribe("a = 1")
+    network.run()
+    edge = min(tree_of(network, "b1"))
+    before = {each.name: len(each.received) for each in clients}
+    load(network, clients, 200)
+    network.run(network.now_ms + 100)
+    network.avoid(*edge)
+    network.run()
+    assert edge not in tree_of(network, "b1")
+    network.cut(*edge)
+    network.run()
+    all_heard(clients, before, 200, seed=1)
+
+
+@pytest.mark.parametrize("seed", range(NETWORKS))
+def test_a_link_that_fails_costs_only_what_was_on_its_way(seed: int) -> None:
+    """And those who published elsewhere, or listen on this side of it, nothing."""
+    random = Randomness(seed)
+    topology = connected_random(30, 20, random)
+    network = Network.of(topology, General, seed=seed, link=Link(latency_ms=10))
+    clients = [network.client(f"at-{name}", name) for name in topology.brokers]
+    for client in clients:
+        client.subscribe("a = 1")
+    network.run()
+    for _ in range(LEAVES):
+        tree = tree_of(network, "b1")
+        edge = random.choice(
+            [
+                each
+                for each in sorted(tree)
+                if Topology(
+                    topology.brokers,
+                    tuple(other for other in topology.edges if set(other) != set(each)),
+                ).is_connected
+            ]
+        )
+        before = {each.name: len(each.received) for each in clients}
+        load(network, clients, 200)
+        network.run(network.now_ms + 100)
+        network.cut(*edge)
+        network.run()
+        heard = sum(len(each.received) - before[each.name] for each in clients)
+        lost = 200 * (len(clients) - 1) - heard
+        assert lost < 0.05 * 200 * (len(clients) - 1), f"seed {seed}"
+        assert not any(
+            router.is_changing for router in network.routers.values() if isinstance(router, General)
+        )
+        network.heal(*edge)
+        network.run()
