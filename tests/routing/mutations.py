@@ -22,6 +22,7 @@ from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Batch, Flood, LinkState, Subscribe
 from palio.routing.peer_requests import Ledger
 from palio.routing.poset import SUBSCRIPTIONS
+from palio.routing.protocol import Peer
 from palio.routing.proxies import Proxies
 from palio.routing.source_trees import SourceTrees
 from palio.simulation.network import RouterFactory
@@ -307,8 +308,8 @@ def _summary_of_before(right: Callable[..., Any]) -> Callable[..., Any]:
 def _nothing_is_sporadic(_: Callable[..., Any]) -> Callable[..., Any]:
     """What nobody offered goes only where it is known to be wanted."""
 
-    def wrong(self: Proxies, parcel: Parcel) -> RowMask:
-        del self
+    def wrong(self: Proxies, sender: Peer, parcel: Parcel) -> RowMask:
+        del self, sender
         return np.zeros(len(parcel), np.bool_)
 
     return wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from palio.matching.index import Index
 from palio.model.advertisements import Advertisement
 from palio.model.events import to_batches
 from palio.model.parcels import Parcel
+from palio.model.row_parcels import RowParcel
 from palio.routing.announcements import FEW_EVENTS, Announcements
 from palio.routing.protocol import Matching, Selector
 from palio.routing.reference_selector import ReferenceSelector
@@ -92,3 +94,29 @@ def test_what_an_engine_refuses_is_tried_one_by_one() -> None:
     offer = parse_advertisement("s LIKE '_' AND s != 'a'")
     found = Announcements([offer], Full).among(Parcel("p", batch)).tolist()
     assert found == [offer.announces({"s": "ab"[at % 2]}) for at in range(2 * FEW_EVENTS)]
+
+
+@pytest.mark.parametrize("rows", [1, 20])
+def test_of_so_many_only_the_first_and_the_last_used_are_looked_at(rows: int) -> None:
+    offers = [parse_advertisement(f"x = {number}") for number in range(4)]
+    announcements = Announcements(offers, ReferenceSelector, most=2)
+    found = [
+        announcements.among(RowParcel("p", [{"x": number}] * rows)).all() for number in range(4)
+    ]
+    assert found == [True, True, False, False]
+
+
+def test_what_was_announced_last_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    announces = Advertisement.announces
+
+    def watched(self: Advertisement, event: Mapping[str, Any]) -> bool:
+        tried.append(str(self))
+        return announces(self, event)
+
+    monkeypatch.setattr(Advertisement, "announces", watched)
+    offers = [parse_advertisement(f"x = {number}") for number in range(3)]
+    announcements = Announcements(offers, ReferenceSelector)
+    for _ in range(2):
+        assert announcements.among(RowParcel("p", [{"x": 2}])).all()
+    assert tried == ["x = 0", "x = 1", "x = 2", "x = 2"]

@@ -17,7 +17,8 @@ from palio.routing.messages import (
     Unsubscribe,
 )
 from palio.routing.protocol import Peer
-from palio.routing.proxies import NARROW_AT, WIDE_AT, Proxies
+from palio.routing.proxies import MOST_LOOKED_AT, NARROW_AT, WIDE_AT, Proxies
+from palio.simulation import Network, Topology
 from tests.routing.helpers import ALICE, BOB, MASTER, ONE, TWO, ask, attached, parse, said
 from tests.routing.scenarios import Storm
 from tests.routing.seeds import SEEDS
@@ -32,6 +33,15 @@ def proxy(*peers: Peer) -> Proxies:
 
 def goes(broker: Proxies, sender: Peer, **event: object) -> set[str]:
     return {peer.name for peer in broker.route(sender, RowParcel("alice", [event]))}
+
+
+def answered(broker: Proxies, peer: Peer, *requests: Request) -> Proxies:
+    """The broker, once its master has answered what a peer's requests led to."""
+    (told,) = ask(broker, peer, *requests)
+    assert isinstance(told.message, Batch)
+    assert told.message.wave is not None
+    broker.receive(MASTER, Settled(told.message.wave))
+    return broker
 
 
 def test_what_is_offered_and_wanted_goes_up() -> None:
@@ -111,6 +121,24 @@ def test_a_master_that_comes_back_is_asked_again() -> None:
     assert goes(broker, ALICE, price=9) == {"s0"}
 
 
+def test_what_another_offers_is_not_what_one_offers_oneself() -> None:
+    broker = answered(proxy(MASTER, ALICE, BOB), ALICE, PRICED)
+    assert goes(broker, ALICE, price=9) == set()
+    assert goes(broker, BOB, price=9) == {"s0"}
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_of_who_offers_very_much_some_events_go_up(beyond: int) -> None:
+    offers = [
+        Advertise(key, parse_advertisement(f"price = {key}"))
+        for key in range(MOST_LOOKED_AT + beyond)
+    ]
+    broker = answered(proxy(MASTER, ONE), ONE, *offers)
+    assert goes(broker, ONE, price=0) == set()
+    last = goes(broker, ONE, price=MOST_LOOKED_AT + beyond - 1)
+    assert last == ({"s0"} if beyond > 0 else set())
+
+
 def test_sources_are_those_below_and_perhaps_beyond_the_master() -> None:
     broker = proxy(ONE, ALICE)
     assert broker.sources(CHEAP) is False
@@ -120,6 +148,54 @@ def test_sources_are_those_below_and_perhaps_beyond_the_master() -> None:
     assert broker.sources(CHEAP) == MASTER
     ask(broker, ONE, PRICED)
     assert broker.sources(CHEAP) is True
+
+
+# --- the network of figure 3 ---
+
+FIGURE_3 = Topology(
+    ("P1", "P2", "P3", "P4", "P5"), (("P1", "P2"), ("P1", "P3"), ("P3", "P4"), ("P3", "P5"))
+)
+
+
+def known(network: Network) -> dict[str, set[str]]:
+    """Of each broker, the peers that lead to a source."""
+    found = {}
+    for name, router in network.routers.items():
+        assert isinstance(router, Proxies)
+        entries = router.advertisements.entries.items()
+        found[name] = {peer.name for peer, offers in entries if offers}
+    return found
+
+
+def test_figure_3_sources_are_known_where_they_are_and_above() -> None:
+    network = Network.of(FIGURE_3, Proxies, seed=1)
+    s1, s2, s3 = (network.client(*each) for each in (("S1", "P2"), ("S2", "P4"), ("S3", "P5")))
+    nothing = {name: set[str]() for name in FIGURE_3.brokers}
+    s1.advertise(PRICED.filter)
+    network.run()
+    assert known(network) == {**nothing, "P2": {"S1"}, "P1": {"P2"}}  # (a)
+    s2.advertise(PRICED.filter)
+    network.run()
+    s3.advertise(PRICED.filter)
+    network.run()
+    everywhere = {"P1": {"P2", "P3"}, "P2": {"S1"}, "P3": {"P4", "P5"}, "P4": {"S2"}, "P5": {"S3"}}
+    assert known(network) == everywhere  # (b) and (c)
+
+
+def test_an_event_crosses_the_links_between_its_source_and_who_wants_it() -> None:
+    network = Network.of(FIGURE_3, Proxies, seed=1)
+    source, near = network.client("S", "P4"), network.client("R", "P5")
+    source.advertise(PRICED.filter)
+    network.run()
+    near.subscribe("price < 10")
+    network.run()
+    source.publish({"price": 9}, {"price": 11})
+    network.run()
+    assert network.costs.notifications == 2  # P4 to P3 to P5
+    source.publish({"volume": 1})
+    network.run()
+    assert network.costs.notifications == 4  # nobody offered that: P4 to P3 to P1
+    assert len(near.received) == 1
 
 
 # --- many wishes for one direction ---
