@@ -320,6 +320,8 @@ def test_a_subscription_that_ends_takes_its_bookmark_along() -> None:
     house.say(ALICE, Acknowledge(1, 0, bookmark=b"here"))
     house.say(ALICE, Unsubscribe(2, 1, forget=True))
     house.write()
+    house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
+    house.write()
     assert not house.store.load().bookmarks
 
 
