@@ -10,6 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from palio.client.blocking import Portal, SyncSubscription
 from palio.client.events import Event, Gap, Published
 from palio.errors import Closed, InvalidBinding, InvalidEvent, InvalidInput, PalioError
 from palio.model.events import SEQ
-from tests.cli.brokers import broker
+from tests.cli.brokers import PATIENCE_S, broker
 
 SECONDS = 30
 """Long enough for any machine; a test that waits so long has failed."""
@@ -416,6 +417,17 @@ def test_what_things_are_is_shown() -> None:
         sub = bus.subscribe("x = 1")
         assert repr(bus) == "<SyncBus: <Bus with 1 subscriptions>>"
         assert repr(sub) == "<SyncSubscription to x = 1, 0 waiting>"
+
+
+def test_a_pattern_is_durable_without_await(tmp_path: Path) -> None:
+    with broker(data=tmp_path) as url:
+        with palio.SyncClient(url, name="bob") as bob:
+            bob.subscribe("n = 1 THEN n = 2", durable="d", reorder_s=0)
+            bob.publish({"n": 1}, durable=True)
+        with palio.SyncClient(url, name="bob") as bob:
+            heard = bob.subscribe("n = 1 THEN n = 2", durable="d", reorder_s=0)
+            bob.publish({"n": 2}, durable=True)
+            assert [part["n"] for part in heard.receive(timeout=PATIENCE_S).parts] == [1, 2]
 
 
 def test_nothing_is_durable_on_a_bus() -> None:

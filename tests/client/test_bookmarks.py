@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import palio
 from palio.client import bookmarks
-from palio.client.bookmarks import HELD_BYTES, Bookmark, PatternReceipts
-from palio.client.delivery_queue import DeliveryQueue
+from palio.client.bookmarks import HELD_BYTES, Bookmark, PatternReceipts, digest
 from palio.client.events import Event
 from palio.client.sequences import Sequences
 from palio.errors import InvalidInput
@@ -66,7 +65,7 @@ class Reader:
     def __init__(self, line: Line, pattern: Pattern, window_s: float = WINDOW_S) -> None:
         self.line = line
         self.sequences = self._begun(pattern, window_s)
-        self.receipts = PatternReceipts(self.sequences, DeliveryQueue(), line.say)
+        self.receipts = PatternReceipts(self.sequences, 99, line.say)
         if line.bookmark:
             self.sequences = self._begun(pattern, window_s)
             assert self.receipts.resume(Bookmark.read(line.bookmark), self.sequences)
@@ -244,10 +243,10 @@ def test_what_no_step_wants_is_acknowledged_at_once() -> None:
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_the_broker_is_told_what_is_held_unless_too_much_waits(*, is_full: bool) -> None:
-    line, queue = Line(), DeliveryQueue(1)
+    line = Line()
     sequences = Sequences(TWO, {}, WINDOW_S, is_durable=True)
-    receipts = PatternReceipts(sequences, queue, line.say)
-    queue.waiting = int(is_full)
+    receipts = PatternReceipts(sequences, 2, line.say)
+    receipts.expect([Event({}, "p", 0, at(0)) for _ in range(1 + is_full)])
     for entry, size in ((1, HELD_BYTES - 1), (2, 1)):
         sequences.push(receipts.came([row(entry, 1, entry)], "p", entry, size), "p", 0.0)
         receipts.tell()
@@ -264,7 +263,7 @@ def test_a_bookmark_that_would_be_too_long_stays_where_it_was(
     reader = Reader(line, TWO, 0.0)
     first = row(1, 1, 1, text="x" * 100)
     taken = (Occurrence(at(1), "p", 1, first),)
-    length = len(Bookmark.of(TWO, (at(1), "p", 1), taken, 0.0).packed())
+    length = len(Bookmark(digest(TWO), (at(1), "p", 1), taken, 0.0).packed())
     monkeypatch.setattr(bookmarks, "MAX_BOOKMARK_BYTES", length - over)
     assert length < MAX_BOOKMARK_BYTES
     reader.take_in(1, "p", [first], 0.0)
@@ -275,9 +274,9 @@ def test_a_bookmark_that_would_be_too_long_stays_where_it_was(
 
 
 def test_another_pattern_under_the_name_starts_over_after_what_took_part() -> None:
-    line = Line(bookmark=Bookmark.of(TWO, (at(5), "p", 5), (), 0.0).packed())
+    line = Line(bookmark=Bookmark(digest(TWO), (at(5), "p", 5), (), 0.0).packed())
     taken = (Occurrence(at(5), "p", 5, row(5, 1, 5)),)
-    line.bookmark = Bookmark.of(TWO, (at(5), "p", 5), taken, 0.0).packed()
+    line.bookmark = Bookmark(digest(TWO), (at(5), "p", 5), taken, 0.0).packed()
     other = parse_pattern("n = 1 THEN n = 2 WITHIN 1h")
     for pattern, found in ((TWO, 1), (other, 0)):
         reader = Reader(line, pattern, 0.0)
@@ -291,17 +290,15 @@ def test_a_bookmark_that_is_behind_is_left_alone_and_one_ahead_is_gone_on_from()
     reader = Reader(line, TWO, 0.0)
     reader.take_in(1, "p", [row(5, 1, 5)], 0.0)
     for second, is_ahead in ((4, False), (5, False), (6, True)):
-        mark = Bookmark.of(TWO, (at(second), "p", second), (), 0.0)
+        mark = Bookmark(digest(TWO), (at(second), "p", second), (), 0.0)
         assert reader.receipts.resume(mark, Sequences(TWO, {}, 0.0)) == is_ahead
 
 
 def test_the_window_that_was_found_out_is_in_force_again() -> None:
-    mark = Bookmark.of(TWO, (at(5), "p", 5), (), 7.5)
+    mark = Bookmark(digest(TWO), (at(5), "p", 5), (), 7.5)
     for given_s, found_s in ((None, 7.5), (3.0, 3.0)):
         sequences = Sequences(TWO, {}, given_s, is_durable=True)
-        PatternReceipts(Sequences(TWO, {}, given_s), DeliveryQueue(), Line().say).resume(
-            mark, sequences
-        )
+        PatternReceipts(Sequences(TWO, {}, given_s), 99, Line().say).resume(mark, sequences)
         assert sequences.reorder_s == found_s
 
 
@@ -314,5 +311,5 @@ def test_what_is_no_bookmark_is_told(packed: bytes) -> None:
 def test_values_of_all_kinds_are_kept() -> None:
     event = {"b": True, "i": -(2**63), "f": 0.5, "s": "é", "y": b"\0", "t": at(3)}
     taken = (Occurrence(at(1), "p", 1, {"$seq": 1, "$time": at(1), **event}),)
-    mark = Bookmark.of(palio.parse("b = true THEN n = 1"), (at(2), "q", 1), taken, 1.0)  # type: ignore[arg-type]  # a pattern
+    mark = Bookmark(digest(palio.parse("b = true THEN n = 1")), (at(2), "q", 1), taken, 1.0)  # type: ignore[arg-type]  # a pattern
     assert Bookmark.read(mark.packed()) == mark

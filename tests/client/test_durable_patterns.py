@@ -270,6 +270,24 @@ async def test_a_slow_consumer_holds_up_the_broker_and_makes_nothing_late() -> N
 
 
 @in_virtual_time
+async def test_who_takes_and_does_not_acknowledge_is_sent_no_more_than_its_queue_holds() -> None:
+    async with Network() as net:
+        ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
+        heard = await bob.subscribe(TWO, durable="d", capacity=2, acknowledge="explicit")
+        for _ in range(20):
+            await put(ann, 1, 2, text="x" * 500_000)
+        await asyncio.sleep(20)
+        assert 2 <= heard.waiting < 12
+        for _ in range(heard.waiting):
+            await heard.receive(timeout=1)
+        with pytest.raises(TimeoutError):
+            await heard.receive(timeout=20)
+        await heard.ack()
+        assert (await heard.receive(timeout=20)).seq > 4
+        assert heard.late == 0
+
+
+@in_virtual_time
 async def test_more_than_a_window_of_bytes_may_wait_its_time() -> None:
     async with Network() as net:
         ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")

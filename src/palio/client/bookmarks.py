@@ -20,7 +20,6 @@ from typing import Any, Final, Self
 import msgspec
 import numpy as np
 
-from palio.client.delivery_queue import DeliveryQueue
 from palio.client.events import Event
 from palio.client.sequences import Sequences
 from palio.errors import InvalidInput
@@ -30,7 +29,7 @@ from palio.protocol.limits import MAX_BOOKMARK_BYTES, WINDOW_BYTES
 from palio.protocol.receipts import Entry, Receipts
 from palio.protocol.seen_numbers import SeenNumbers
 
-__all__ = ["Bookmark", "PatternReceipts"]
+__all__ = ["Bookmark", "PatternReceipts", "digest"]
 
 HELD_BYTES: Final = WINDOW_BYTES // 4
 """After so much the broker is told that what came is held here, so that it goes on sending."""
@@ -45,24 +44,18 @@ class Bookmark(msgspec.Struct, frozen=True, array_like=True):
     >>> from datetime import UTC, datetime
     >>> noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     >>> pattern = palio.parse("a = 1 THEN b = 2")
-    >>> mark = Bookmark.of(pattern, (noon, "p", 7), (Occurrence(noon, "p", 5, {"a": 1}),), 1.0)
-    >>> Bookmark.read(mark.packed()) == mark, mark.is_of(pattern)
-    (True, True)
+    >>> taken = (Occurrence(noon, "p", 5, {"a": 1}),)
+    >>> mark = Bookmark(digest(pattern), (noon, "p", 7), taken, 1.0)
+    >>> Bookmark.read(mark.packed()) == mark
+    True
     """
 
     pattern: bytes
-    """Which pattern that was: another one under the same name starts over."""
+    """The digest of the pattern: another one under the same name starts over."""
     after: Place
     taken: tuple[Occurrence, ...]
     reorder_s: float
     """The window that was in force: what it had time for is not to be late when it comes again."""
-
-    @classmethod
-    def of(
-        cls, pattern: Pattern, after: Place, taken: tuple[Occurrence, ...], reorder_s: float
-    ) -> Self:
-        """That of a pattern."""
-        return cls(_digest(pattern), after, taken, reorder_s)
 
     @classmethod
     def read(cls, packed: bytes) -> Self:
@@ -71,10 +64,6 @@ class Bookmark(msgspec.Struct, frozen=True, array_like=True):
             return msgspec.msgpack.decode(packed, type=cls)
         except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError) as error:
             raise InvalidInput(f"this is no bookmark of a pattern: {error}") from None
-
-    def is_of(self, pattern: Pattern) -> bool:
-        """Whether it was left by this pattern, whatever values its parameters had."""
-        return self.pattern == _digest(pattern)
 
     def packed(self) -> bytes:
         """As a broker keeps it."""
@@ -85,13 +74,12 @@ class PatternReceipts:
     """The entries of a durable pattern that were not acknowledged, and its occurrences."""
 
     def __init__(
-        self, sequences: Sequences, queue: DeliveryQueue, say: Callable[[int, int, bytes], None]
+        self, sequences: Sequences, capacity: int, say: Callable[[int, int, bytes], None]
     ) -> None:
-        self.sequences = sequences
-        """Those of the pattern of now."""
+        self.go_on(sequences)
         self.occurrences = Receipts(self._dealt_with)
         """The occurrences that were not dealt with, numbered as if each were an entry."""
-        self._queue: Final = queue
+        self._capacity: Final = capacity
         self._say: Final = say
         self._unhandled: deque[tuple[int, Place]] = deque()
         """Their numbers, and where they end."""
@@ -108,10 +96,15 @@ class PatternReceipts:
         self._resumed: Place | None = None
         """Where somebody else had got to, who left a bookmark."""
 
+    def go_on(self, sequences: Sequences) -> None:
+        """These are the sequences from now on."""
+        self._sequences = sequences
+        self._digest = digest(sequences.pattern)
+
     @property
     def is_full(self) -> bool:
-        """Whether the broker is not to send more, since occurrences wait for their consumer."""
-        return self._queue.waiting >= self._queue.capacity
+        """Whether the broker is not to send more, as so many occurrences were not dealt with."""
+        return len(self._unhandled) >= self._capacity
 
     def came(
         self, events: Sequence[dict[str, Any]], publisher: str, entry: int, size: int
@@ -158,7 +151,7 @@ class PatternReceipts:
 
     def tell(self, *, is_news: bool = False) -> None:
         """Tell the broker what it need not keep, if there is any, or there is other news."""
-        sequences = self.sequences
+        sequences = self._sequences
         after = self._end if self._unhandled else sequences.after
         is_held = self._unsaid_bytes >= HELD_BYTES and not self.is_full
         if not (is_news or is_held or self._is_passed(after)):
@@ -187,8 +180,7 @@ class PatternReceipts:
     def _packed(self, after: Place | None, taken: tuple[Occurrence, ...]) -> bytes:
         if after is None:
             return b""
-        sequences = self.sequences
-        return Bookmark.of(sequences.pattern, after, taken, sequences.reorder_s).packed()
+        return Bookmark(self._digest, after, taken, self._sequences.reorder_s).packed()
 
     def resume(self, mark: Bookmark, sequences: Sequences) -> bool:
         """The broker has a bookmark. Whether to go on from there with these sequences, to which
@@ -196,12 +188,12 @@ class PatternReceipts:
 
         What was found here is then found again, or was by whoever left the bookmark.
         """
-        after = self.sequences.after
+        after = self._sequences.after
         if after is not None and mark.after <= after:
             return False
-        taken = mark.taken if mark.is_of(sequences.pattern) else ()
+        self.go_on(sequences)
+        taken = mark.taken if mark.pattern == self._digest else ()
         sequences.resume(mark.after, taken, mark.reorder_s)
-        self.sequences = sequences
         self._resumed = mark.after
         self._unhandled.clear()
         self.occurrences = Receipts(self._dealt_with)
@@ -213,5 +205,6 @@ class PatternReceipts:
         self._came = self._unsaid_bytes = 0
 
 
-def _digest(pattern: Pattern) -> bytes:
+def digest(pattern: Pattern) -> bytes:
+    """What a pattern is known by, whatever values its parameters have."""
     return blake2b(str(pattern).encode(), digest_size=16).digest()

@@ -336,7 +336,8 @@ class Client(Hub[BrokerUpstream]):
 
         `durable` names a subscription that outlives this session: its broker keeps events for it
         until they are acknowledged, for `lease_s` seconds at least (0: as long as the broker
-        likes). Whoever subscribes under the same name takes it up where it was.
+        likes). Whoever subscribes under the same name takes it up where it was; of a pattern what
+        has been found of the next sequence, too.
 
         `reorder_s` is how long a pattern waits for events that were overtaken on their way, if not
         as long as `connect` says or as it finds out. What comes later still is counted in `late`

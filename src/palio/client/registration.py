@@ -93,7 +93,9 @@ class Registration:
         """Those of a pattern, in progress; None for a filter."""
         self._pattern_receipts: PatternReceipts | None = None
         if self.durable and self.sequences is not None:
-            self._pattern_receipts = PatternReceipts(self.sequences, queue, self._acknowledge)
+            self._pattern_receipts = PatternReceipts(
+                self.sequences, queue.capacity, self._acknowledge
+            )
             self.receipts = self._pattern_receipts.occurrences
         elif self.durable:
             self.receipts = Receipts(partial(upstream.acknowledge, number))
@@ -166,7 +168,7 @@ class Registration:
         ended, self.sequences = self.sequences, self._begun()
         if self._pattern_receipts is not None and self.sequences is not None and ended is not None:
             self.sequences.resume(ended.after, (), ended.reorder_s)
-            self._pattern_receipts.sequences = self.sequences
+            self._pattern_receipts.go_on(self.sequences)
         self.version += 1
         return self._upstream.replace(self)
 
@@ -334,8 +336,8 @@ class Registration:
 
     def start_over(self) -> None:
         """Events of its custody are lost: nothing that was found may span them."""
-        if self._pattern_receipts is not None:
-            self._pattern_receipts.sequences.start_over()
+        if self._pattern_receipts is not None and self.sequences is not None:
+            self.sequences.start_over()
 
     def renew(self) -> None:
         """The session is lost: what was not acknowledged will come again."""

@@ -39,12 +39,12 @@ class Releases:
         """These may be written later. The last of a subscription stands for those before it."""
         for each in operations:
             if isinstance(each, Forget):
-                known = self._forgotten.get(each.subscription, each)
-                self._forgotten[each.subscription] = Forget(
-                    each.subscription,
-                    max(known.entry, each.entry),
-                    each.bookmark or known.bookmark,
-                )
+                known = self._forgotten.get(each.subscription)
+                if known is None or (each.entry >= known.entry and not known.bookmark):
+                    self._forgotten[each.subscription] = each
+                else:
+                    entry, bookmark = max(known.entry, each.entry), each.bookmark or known.bookmark
+                    self._forgotten[each.subscription] = Forget(each.subscription, entry, bookmark)
             else:
                 self._over += each.entries
             self._ripe_at = min(self._ripe_at, now + RIPE_S)
