@@ -260,6 +260,23 @@ def test_more_requests_than_a_portion_has_are_refused_before_they_are_read(count
             assert list(Decoder("peer").feed(data)) == [message]
 
 
+@pytest.mark.parametrize("over", [-1, 0, 1])
+def test_a_link_state_or_a_plan_names_so_many_links_and_no_more(over: int) -> None:
+    count = routing.MOST_LINKS + over
+    names = tuple(f"b{number}" for number in range(count))
+    for control in (
+        routing.LinkState("b", 1, names),
+        routing.LinkState("b", 1, ("b1",), (1,) * count),
+        routing.TreePlan("b", 1, tuple(("b", name) for name in names)),
+    ):
+        data = sent(Encoder(), Route(control))
+        if over > 0:
+            with pytest.raises(IllegalMessage, match=str(routing.MOST_LINKS)):
+                list(Decoder("peer").feed(data))
+        else:
+            assert list(Decoder("peer").feed(data)) == [Route(control)]
+
+
 def shape(schema: pa.Schema, number: int = 0) -> bytes:
     return framed(0, struct.pack("<I", number) + schema.serialize().to_pybytes())
 
