@@ -264,17 +264,19 @@ def said(answered: list[Message]) -> Bye:
 async def test_the_conversations_are_sound_before_they_are_spoilt(tmp_path: Path) -> None:
     async with house(str(tmp_path)) as at_home:
         reader, writer = await asyncio.open_connection(*at_home.address)
-        writer.write(b"".join(frames(AS_CLIENT, *FROM_CLIENTS)))
         decoder, answered = Decoder("the broker"), list[Message]()
-        async with asyncio.timeout(PATIENCE_S):
-            while sum(isinstance(each, Done | Failed | Answer) for each in answered) < ANSWERED:
-                came = await reader.read(1 << 16)
-                assert came, f"it was closed after {answered}"
-                answered += decoder.feed(came)
+        try:
+            writer.write(b"".join(frames(AS_CLIENT, *FROM_CLIENTS)))
+            async with asyncio.timeout(PATIENCE_S):
+                while sum(isinstance(each, Done | Failed | Answer) for each in answered) < ANSWERED:
+                    came = await reader.read(1 << 16)
+                    assert came, f"it was closed after {answered}"
+                    answered += decoder.feed(came)
+        finally:  # else the next test is told of a connection that was left open
+            writer.transport.abort()
         refused = [each for each in answered if isinstance(each, Failed)]  # this is no such routing
         assert [each.failure.kind for each in refused] == ["NotSupported"] * 2
         assert not [each for each in answered if isinstance(each, Refused | Bye)]
-        writer.transport.abort()
         heard = await at_home.suffers(b"".join(frames(AS_BROKER, *FROM_BROKERS)))
         assert not [each for each in heard if isinstance(each, Bye)]
         assert [each for each in heard if isinstance(each, Probed)]
