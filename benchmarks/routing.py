@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.matching_results import replace
 from benchmarks.routing_algorithms import Workload, algorithms, as_markdown, matchings, thresholds
 from benchmarks.routing_parameters import US_PER_MS, USUAL_SERVICE_US, factors, points, run
-from palio.language.parsing import parse_advertisement
+from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Conjunction, Constraint, Filter
 from palio.model.relations import overlaps
@@ -135,6 +135,15 @@ def offers(count: int, width: int, seed: int) -> list[Advertisement]:
     return found
 
 
+OFFERED_TEXTS: Final = (
+    "title CONTAINS 'news'",
+    "title = 'the w77 of w1234'",
+    f"title IN ({', '.join(repr(f'a w{7 * n}') for n in range(100))})",
+    "title NOT CONTAINS 'w5'",
+)
+"""Offers among filters of texts."""
+
+
 def overlap(size: int) -> list[Row]:
     """One more advertisement among filters, one more filter among 1,000 advertisements; what asking
     about every pair takes is measured on a fiftieth of the pairs.
@@ -161,6 +170,7 @@ def overlap(size: int) -> list[Row]:
         for filter in filters[: size // 50]:
             overlaps(advertisements[0], filter)
         found.append(_asked(asked, spent, 50 * (process_time() - start), sum(drawn)))
+    found += [_among_texts(size, text) for text in OFFERED_TEXTS]
     table = OverlapIndex()
     known = offers(1000, 100, 4)
     table.hear(hub, known)
@@ -174,6 +184,23 @@ def overlap(size: int) -> list[Row]:
         overlaps(advertisement, filters[0])
     scan = process_time() - start
     return [*found, _asked("filter", spent, scan, reached)]
+
+
+def _among_texts(size: int, text: str) -> Row:
+    """The same among filters that each look for a word of their own."""
+    filters = [parse_filter(f"title CONTAINS 'w{n}' AND price < {n}") for n in range(size)]
+    table, offer = OverlapIndex(), parse_advertisement(f"{text} AND EXISTS price")
+    for filter in filters:
+        table.towards(filter)
+    spent, reached = [], 0
+    for name in range(5):
+        start = process_time()
+        reached = len(table.hear(Peer.broker(f"n{name}"), [offer]))
+        spent.append(process_time() - start)
+    start = process_time()
+    for filter in filters[: size // 50]:
+        overlaps(offer, filter)
+    return _asked(f"offer of {text:.30}", spent, 50 * (process_time() - start), reached)
 
 
 def _asked(asked: str, spent: list[float], scan: float, found: int) -> Row:

@@ -9,7 +9,8 @@ from hypothesis import given
 
 from palio.language.parsing import parse_filter
 from palio.model.domains import Domain
-from palio.routing.domain_index import MOST_SPANS, MOST_TRIED, DomainIndex, ValueSet, pieces_of
+from palio.routing.domain_index import DomainIndex, ValueSet, pieces_of
+from palio.routing.text_sets import MOST_SPANS, MOST_TRIED
 from tests.strategies import SEEDS, some_constraint
 
 

@@ -18,7 +18,14 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from palio.model.operators import Op, like_parts
-from palio.model.texts import TextTest, excludes, fragments_of_prefix, implies, proves
+from palio.model.texts import (
+    TextTest,
+    contradict,
+    excludes,
+    fragments_of_prefix,
+    implies,
+    proves,
+)
 from palio.model.values import (
     TOP,
     Coordinate,
@@ -413,14 +420,8 @@ def _intersect(kind: Kind, one: KindSet, other: KindSet) -> KindSet:
 @lru_cache(maxsize=8192)
 def _contradictory(tests: frozenset[TextTest]) -> bool:
     ordered = sorted(tests, key=lambda test: (test.op, str(test.operand)))
-    for place, one in enumerate(ordered):
-        for other in ordered[place + 1 :]:
-            if one.negated and other.negated:
-                continue
-            if one.negated or other.negated:
-                known, denied = (other, one) if one.negated else (one, other)
-                if implies(known, denied.inverted()):
-                    return True
-            elif excludes(one, other):
-                return True
-    return False
+    return any(
+        contradict(one, other)
+        for place, one in enumerate(ordered)
+        for other in ordered[place + 1 :]
+    )

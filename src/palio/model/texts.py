@@ -15,7 +15,16 @@ import msgspec
 
 from palio.model.operators import AFFIX, Op, fold, holds, like_parts, network_of
 
-__all__ = ["Fragment", "TextTest", "excludes", "fragments", "fragments_of_prefix", "implies"]
+__all__ = [
+    "Fragment",
+    "TextTest",
+    "clash",
+    "contradict",
+    "excludes",
+    "fragments",
+    "fragments_of_prefix",
+    "implies",
+]
 
 
 class TextTest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
@@ -81,11 +90,25 @@ def excludes(one: TextTest, other: TextTest) -> bool:
         return not _passing(choices, second.op, operand)
     pinned = [each for each in fragments(other) if each.at_start or each.at_end]
     return any(
-        _clash(mine, theirs)
+        clash(mine, theirs)
         for mine in fragments(one)
         if mine.at_start or mine.at_end
         for theirs in pinned
     )
+
+
+def contradict(one: TextTest, other: TextTest) -> bool:
+    """Whether no text certainly passes both, negated or not.
+
+    >>> news = TextTest(Op.CONTAINS, "news")
+    >>> contradict(news, TextTest(Op.CONTAINS, "new", negated=True)), contradict(news, news)
+    (True, False)
+    """
+    if one.negated and other.negated:
+        return False
+    if one.negated:
+        return implies(other, one.inverted())
+    return implies(one, other.inverted()) if other.negated else excludes(one, other)
 
 
 def fragments_of_prefix(prefix: str | bytes) -> Fragment:
@@ -168,7 +191,7 @@ def fragments(test: TextTest) -> tuple[Fragment, ...]:
     return ()
 
 
-def _clash(mine: Fragment, theirs: Fragment) -> bool:
+def clash(mine: Fragment, theirs: Fragment) -> bool:
     """Whether two fragments pinned to the same end contradict each other."""
     a, b = mine.text, theirs.text
     if mine.folded is not theirs.folded:

@@ -24,22 +24,19 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from palio.model.domains import PRESENT, Domain, KindSet, Spans
+from palio.model.domains import PRESENT, Domain, KindSet, Spans, full
+from palio.model.texts import contradict
 from palio.model.values import TOP, Kind
 from palio.routing.normalized import ANY_KIND, measure
+from palio.routing.text_sets import TextSets, listed, takes_long
 
-__all__ = ["MOST_SPANS", "MOST_TRIED", "DomainIndex", "ValueBox", "ValueSet", "pieces_of"]
+__all__ = ["DomainIndex", "ValueBox", "ValueSet", "pieces_of"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Longs: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-MOST_SPANS: Final = 16
-"""Intervals of a set without tests that get a place each; a set of more gets one for all."""
-
-MOST_TRIED: Final = 256
-"""Tests of texts times what they are held against, tests and long lists: 0.3 ms. Two sets that take
-more count as meeting, so that an advertisement and 100,000 filters do not take minutes."""
+_NONE: Final = np.zeros(0, np.int64)
 
 
 class ValueSet(NamedTuple):
@@ -176,15 +173,10 @@ class DomainIndex(Generic[T]):
         return len(self._names) - 1
 
 
-def _is_around(values: KindSet) -> bool:
-    """Whether a set has only an interval around it in the index."""
-    return bool(values.tests) or len(values.spans) > MOST_SPANS
-
-
 def _spans(values: KindSet) -> Spans:
     """The intervals of a set that get a place each."""
     spans = values.spans
-    return ((spans[0][0], spans[-1][1]),) if _is_around(values) else spans
+    return ((spans[0][0], spans[-1][1]),) if listed(values) else spans
 
 
 class _Column:
@@ -203,6 +195,8 @@ class _Column:
         """Begins and ends again, exactly."""
         self._sets: dict[int, KindSet] = {}
         """The sets that intervals are around, by place."""
+        self._texts = TextSets()
+        """Those of them that are of texts."""
         self._free: list[int] = []
 
     @property
@@ -228,9 +222,11 @@ class _Column:
         self._begins[place], self._ends[place] = span
         self._lows[place], self._highs[place] = measure(low), measure(high)
         self._rounded[place] = _is_rounded(low) or _is_rounded(high)
-        self._around[place] = _is_around(values)
-        if _is_around(values):
+        self._around[place] = bool(listed(values))
+        if listed(values):
             self._sets[place] = values
+            if self._kind == Kind.STRING:
+                self._texts.add(place, values)
         self._rows[place] = row
         return place
 
@@ -238,7 +234,8 @@ class _Column:
         """Take an interval out."""
         self._lows[place] = self._highs[place] = math.nan
         self._begins[place] = self._ends[place] = None
-        self._sets.pop(place, None)
+        if self._sets.pop(place, None) is not None:
+            self._texts.remove(place)
         self._free.append(place)
 
     def meeting(self, values: KindSet) -> Longs:
@@ -255,6 +252,10 @@ class _Column:
         unclear = touching & ~clear
         if not any(_is_rounded(place) for span in values.spans for place in span):
             unclear &= around | np.asarray(self._rounded).astype(np.bool_)
+        tested = np.flatnonzero(unclear & around) if self._kind == Kind.STRING else _NONE
+        if len(tested):
+            meets, unsure = self._texts.decide(values, tested, inside[tested])
+            clear[tested], unclear[tested] = meets, unsure
         known: dict[Any, bool] = {}
         for place in np.flatnonzero(unclear).tolist():
             exactly = self._sets.get(place) or (self._begins[place], self._ends[place])
@@ -272,10 +273,11 @@ class _Column:
         if not _overlap(known.spans, values.spans):
             return False
         tests = len(known.tests) + len(values.tests)
-        lists = sum(len(each.spans) for each in (known, values) if _is_around(each))
-        if not tests or tests * (tests + lists) > MOST_TRIED:
+        if not tests or takes_long(tests, listed(known) + listed(values)):
             return True
         kind = Kind(self._kind)
+        if known.spans == values.spans == full(kind):  # tests alone may keep them apart
+            return not any(contradict(one, other) for one in known.tests for other in values.tests)
         return not Domain(False, {kind: known}).disjoint(Domain(False, {kind: values}))
 
 
