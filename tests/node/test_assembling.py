@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 import pytest
 
 from palio.client.connection import Client
 from palio.client.events import Event
 from palio.errors import NotSupported
-from palio.testing import Network
+from palio.protocol.messages import Message, Route
+from palio.routing.patterns.messages import Resume, Returned
+from palio.testing import Network, run
 from tests.client.helpers import drain
 from tests.client.virtual import in_virtual_time
+from tests.conftest import NIGHTLY
+from tests.node.assemblies import Life
 
 TWO = "n = 1 THEN n = 2"
+
+SEEDS: Final = range(500) if NIGHTLY else range(25)
+"""Each for a tree and for a graph."""
 
 
 def numbers(events: Sequence[Event]) -> list[list[int]]:
@@ -103,3 +111,50 @@ async def test_a_pattern_may_be_changed_and_ended() -> None:
         await teller.publish([{"n": n} for n in (8, 9)])
         await asyncio.sleep(9)
         assert [net.node(each).status()["delivered"] for each in ("b1", "b2")] == [1, 0]
+
+
+@in_virtual_time
+async def test_order_is_that_of_publication_however_far_apart_the_publishers_are() -> None:
+    """Steps are published 10 ms apart at both ends of a line with links of 20 ms."""
+    for place in ("b1", "b3", "b5"):
+        async with Network("line:5", routing="advertised", delay_s=0.02) as net:
+            first, second = await net.connect("b1"), await net.connect("b5")
+            await first.advertise("n = 1 AND EXISTS at")
+            await second.advertise("n = 2 AND EXISTS at")
+            hearer = await net.connect(place)
+            pattern = await hearer.subscribe(TWO, assembled_by="brokers")
+            for each in (first, second, hearer):
+                await each.settled()
+            for at in range(50):
+                soon = asyncio.create_task(first.publish({"n": 1, "at": at}))
+                await asyncio.sleep(0.01)
+                await second.publish({"n": 2, "at": at})
+                await soon
+            await asyncio.sleep(9)
+            found = [[part["at"] for part in event.parts] for event in await drain(pattern)]
+            assert found == [[at, at] for at in range(50)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("graph", [False, True], ids=["tree", "graph"])
+def test_brokers_find_what_one_monitor_would(seed: int, *, graph: bool) -> None:
+    found, expected = run(Life(seed, graph=graph).run())
+    assert found == expected
+
+
+def test_lives_are_not_empty() -> None:
+    """In them assemblies move both ways, and there is much to be found."""
+    count, moves = 0, dict.fromkeys((Resume, Returned), 0)
+    for seed in range(5):
+        life = Life(seed, graph=False)
+
+        def note(_who: str, message: Message) -> bool:
+            if isinstance(message, Route) and isinstance(message.control, Resume | Returned):
+                moves[type(message.control)] += 1
+            return False
+
+        life.net.spoils = note
+        found, _ = run(life.run())
+        count += sum(map(len, found))
+    assert count > 50
+    assert min(moves.values()) > 2
