@@ -148,6 +148,21 @@ class Life:
         await over.subscription.unsubscribe()
         await self._hear(self.random.choice(clients))
         await self._round(clients)
+        await self._check_patterns(clients)
+
+    async def _check_patterns(self, clients: list[Client]) -> None:
+        """Brokers assemble one, if they do."""
+        asked = clients[0].subscribe("n = -1 THEN n = -2", assembled_by="brokers")
+        if not self.algorithm.assembles:
+            with pytest.raises(NotSupported, match="advertised"):
+                await asked
+            return
+        pattern = await asked
+        await pattern.settled()
+        for n in (-1, -2):
+            await clients[n].publish({"kind": 9, "x": 0, "n": n})
+        found = await pattern.receive(timeout=10.0)
+        assert [part["n"] for part in found.parts] == [-1, -2]
 
     async def _hear(self, client: Client, durable: str = "") -> None:
         wish = self.random.choice(WISHES)
