@@ -158,7 +158,14 @@ def test_parameters_change_while_events_come(
     assert "no parameter :no" in said.getvalue()
 
 
-SUB_OPTIONS: Final = {"durable": "", "count": 1, "reorder_s": None, "as_json": False}
+SUB_OPTIONS: Final = {
+    "durable": "",
+    "count": 1,
+    "lifetime_s": None,
+    "reorder_s": None,
+    "by_brokers": False,
+    "as_json": False,
+}
 
 
 def test_a_pattern_waits_as_long_as_it_is_told(
@@ -176,6 +183,29 @@ def test_a_pattern_waits_as_long_as_it_is_told(
         thread.join(0.01)
     listener.publish([{"w": 1}, {"w": 2}])
     thread.join(30)
+    assert [part["event"] for part in json.loads(capsys.readouterr().out)["parts"]] == [
+        {"w": 1},
+        {"w": 2},
+    ]
+
+
+def test_brokers_assemble_a_pattern(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    options = {**SUB_OPTIONS, "by_brokers": True, "as_json": True}
+    with broker(routing="advertised") as url, palio.SyncClient(url) as teller:
+        teller.advertise("EXISTS w")
+        thread = threading.Thread(
+            target=sub, args=("w = 1 THEN w = 2", BrokerDoor([url]), []), kwargs=options
+        )
+        thread.start()
+        own = teller.subscribe("w = 1 THEN w = 2", assembled_by="brokers")
+        while "in force" not in said.getvalue():
+            thread.join(0.01)
+        teller.publish([{"w": 1}, {"w": 2}])
+        assert [part["w"] for part in own.receive(timeout=30).parts] == [1, 2]
+        thread.join(30)
     assert [part["event"] for part in json.loads(capsys.readouterr().out)["parts"]] == [
         {"w": 1},
         {"w": 2},

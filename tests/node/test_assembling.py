@@ -9,12 +9,30 @@ from typing import Final
 import pytest
 
 from palio.client.connection import Client
-from palio.client.events import Event
-from palio.errors import NotSupported
-from palio.protocol.messages import Message, Route
-from palio.routing.patterns.messages import Resume, Returned
+from palio.client.events import Event, Gap, Late
+from palio.errors import IllegalMessage, NotSupported
+from palio.language.parsing import parse_filter
+from palio.model.filters import TRUE
+from palio.model.patterns import Occurrence
+from palio.node.assembling import Assembling
+from palio.node.authority import NamedAuthority, Principal
+from palio.node.settings import Settings
+from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
+from palio.protocol.messages import Advertise, Message, Route, Subscribe
+from palio.routing.patterns.messages import (
+    AssemblyProgress,
+    Composite,
+    HeldBack,
+    Resume,
+    Returned,
+    TooLate,
+)
+from palio.routing.patterns.router import Patterned
+from palio.simulation.doors import Doors
+from palio.simulation.topologies import line
+from palio.simulation.world import World
 from palio.testing import Network, run
-from tests.client.helpers import drain
+from tests.client.helpers import NOON, drain
 from tests.client.virtual import in_virtual_time
 from tests.conftest import NIGHTLY
 from tests.node.assemblies import Life
@@ -133,6 +151,196 @@ async def test_order_is_that_of_publication_however_far_apart_the_publishers_are
             await asyncio.sleep(9)
             found = [[part["at"] for part in event.parts] for event in await drain(pattern)]
             assert found == [[at, at] for at in range(50)]
+
+
+@in_virtual_time
+async def test_events_that_come_too_late_are_counted_and_told() -> None:
+    gaps: list[Gap] = []
+    async with Network("line:3", routing="advertised") as net:
+        near, far = await net.connect("b2"), await net.connect("b3")
+        for each in (near, far):
+            await each.advertise("EXISTS n")
+        hearer = await net.connect("b1")
+        pattern = await hearer.subscribe(TWO, assembled_by="brokers", on_gap=gaps.append)
+        await hearer.settled()
+        await asyncio.sleep(5)
+        gaps.clear()
+        net.delay("b2", "b3", 3.0)
+        late = asyncio.create_task(far.publish({"n": 1}))
+        await asyncio.sleep(0.1)
+        await near.publish({"n": 2})
+        await late
+        await asyncio.sleep(9)
+        assert await drain(pattern) == []
+        assert gaps == [Late(far.publisher, 1, 1, 1)]
+        assert (pattern.late, pattern.lost) == (1, 1)
+        assert net.node("b2").status()["late_events"] == 1
+        assert [net.node(each).status()["patterns"] for each in ("b1", "b2", "b3")] == [1, 1, 0]
+
+
+@in_virtual_time
+async def test_what_a_lost_link_takes_along_is_told_and_it_starts_anew() -> None:
+    gaps: list[Gap] = []
+    quick = Settings(heartbeat_s=1.0, peer_grace_s=2.0)
+    async with Network("line:3", routing="advertised", settings=quick) as net:
+        hearer, teller = await house(net)
+        pattern = await hearer.subscribe(TWO, assembled_by="brokers", on_gap=gaps.append)
+        await pattern.settled()
+        await asyncio.sleep(5)
+        await drain(pattern)
+        gaps.clear()
+        await teller.publish({"n": 1})
+        net.cut("b2", "b3")
+        await asyncio.sleep(10)
+        net.heal("b2", "b3")
+        await asyncio.sleep(10)
+        await pattern.settled()
+        await teller.publish([{"n": n} for n in (2, 1, 2)])
+        await asyncio.sleep(9)
+        assert numbers(await drain(pattern)) == [[3, 4]]
+        assert gaps
+        assert not any(each.is_certain for each in gaps)
+
+
+@in_virtual_time
+async def test_occurrences_wait_for_who_is_away_and_those_dropped_are_told() -> None:
+    gaps: list[Gap] = []
+    small = Settings(queue_bytes=20_000, window_bytes=10_000)
+    async with Network("line:1", routing="advertised", settings=small) as net:
+        hearer, teller = await house(net)
+        pattern = await hearer.subscribe(TWO, assembled_by="brokers", on_gap=gaps.append)
+        await hearer.suspend()
+        for _ in range(100):
+            await teller.publish([{"n": 1}, {"n": 2}])
+        await asyncio.sleep(9)
+        await hearer.resume()
+        await asyncio.sleep(9)
+        found = numbers(await drain(pattern))
+        assert 10 < len(found) < 100
+        assert found[-1] == [199, 200]
+        assert [each.publisher for each in gaps if each.is_certain] == [teller.publisher]
+        assert pattern.lost == 100 - len(found)
+
+
+@in_virtual_time
+async def test_in_a_new_session_or_at_another_broker_it_starts_over_and_that_is_told() -> None:
+    gaps: list[Gap] = []
+    quick = Settings(client_grace_s=2.0, heartbeat_s=1.0)
+    async with Network("line:2", routing="advertised", settings=quick) as net:
+        hearer, teller = await house(net)
+        pattern = await hearer.subscribe(TWO, assembled_by="brokers", on_gap=gaps.append)
+        for number, leave in enumerate((True, False)):
+            await pattern.settled()
+            await teller.publish({"n": 1})
+            await asyncio.sleep(5)
+            await drain(pattern)
+            gaps.clear()
+            if leave:
+                await hearer.suspend()
+                await asyncio.sleep(9)
+                await hearer.resume()
+            else:
+                await hearer.move("b2")
+            await pattern.settled()
+            await teller.publish([{"n": n} for n in (2, 1, 2)])
+            await asyncio.sleep(9)
+            assert numbers(await drain(pattern)) == [[4 * number + 3, 4 * number + 4]]
+            assert gaps
+            assert not any(each.is_certain for each in gaps)
+
+
+# --- grants ---
+
+
+def world_of(size: int, **grants: Principal) -> World:
+    """A line of brokers that know each other by certificates; some have fewer grants at all."""
+    names = [*(f"b{number + 1}" for number in range(size)), "ann", "bob"]
+    everybody = {each: Principal(each, TRUE, TRUE, may_link=True) for each in names}
+    doors = Doors(lambda _: NamedAuthority({**everybody, **grants}), certificates=True)
+    return World.of(line(size), Patterned, doors=doors)
+
+
+def told(world: World) -> list[list[int]]:
+    """What bob at the first broker is told of what ann publishes at the last one, by number."""
+    brokers = list(world.nodes)
+    ann, bob = world.client("ann", brokers[-1]), world.client("bob", brokers[0])
+    world.run(2.0)
+    ann.ask(lambda id: Advertise(id, 1, "EXISTS n AND EXISTS secret"))
+    world.run(1.0)
+    bob.ask(lambda id: Subscribe(id, 7, TWO, assembled=True))
+    world.run(1.0)
+    for n in (1, 2):
+        ann.publish({"n": n, "secret": True}, {"n": n})
+    world.run(5.0)
+    assert not ann.refused
+    return [[part.seq for part in each.parts] for each in bob.assembled]
+
+
+@pytest.mark.parametrize("whose", ["bob", "b1", "b2", "nobody"])
+def test_parts_are_of_what_who_is_told_may_hear(whose: str) -> None:
+    """A client by its own grant; a neighbour by that which it has there."""
+    grant = Principal(whose, TRUE, parse_filter("NOT EXISTS secret"), may_link=True)
+    expected = [[1, 3]] if whose == "nobody" else [[2, 4]]
+    assert told(world_of(3, **{whose: grant})) == expected
+
+
+def test_who_may_hear_nothing_of_a_step_is_refused_or_waits_for_ever() -> None:
+    nothing = Principal("b1", TRUE, parse_filter("EXISTS other AND NOT EXISTS n"), may_link=True)
+    assert told(world_of(2, b1=nothing)) == []
+
+
+@pytest.mark.parametrize("whose", ["b2", "b3"])
+def test_a_neighbour_brings_only_what_it_may(whose: str) -> None:
+    grant = Principal(whose, parse_filter("NOT EXISTS secret"), TRUE, may_link=True)
+    assert [1, 3] not in told(world_of(3, **{whose: grant}))
+
+
+# --- hostile neighbours ---
+
+NAIVE: Final = NOON.replace(tzinfo=None)
+WHOLE: Final = {"n": 1, "$seq": 1, "$time": NOON}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Occurrence(NOON, "p", 2, WHOLE),
+        Occurrence(NOON, "p", -1, {**WHOLE, "$seq": -1}),
+        Occurrence(NOON, "p", 1, {**WHOLE, "$time": None}),
+        Occurrence(NAIVE, "p", 1, {**WHOLE, "$time": NAIVE}),
+        Occurrence(NOON, "p" * (MAX_PUBLISHER_CHARS + 1), 1, WHOLE),
+        Occurrence(NOON, "p", 1, {**WHOLE, "n": [1]}),
+        Occurrence(NOON, "p", 1, {**WHOLE, "n": 2**64 - 1}),
+        Occurrence(NOON, "p", 1, {"n": 1}),
+    ],
+)
+def test_events_that_no_broker_made_are_refused(wrong: Occurrence) -> None:
+    everything = Principal("evil", TRUE, TRUE)
+    for control in (
+        Composite(0, (wrong, wrong)),
+        HeldBack(0, (wrong,), is_back=False),
+        Resume(0, AssemblyProgress((wrong,))),
+        Returned(0, AssemblyProgress((), (wrong,))),
+    ):
+        with pytest.raises(IllegalMessage):
+            Assembling.heard(everything, control)
+
+
+def test_names_and_numbers_of_late_events_have_bounds() -> None:
+    everything = Principal("evil", TRUE, TRUE)
+    for chars in (MAX_PUBLISHER_CHARS - 1, MAX_PUBLISHER_CHARS):
+        late = TooLate(0, "p" * chars, 0, MAX_NUMBER, MAX_NUMBER)
+        assert Assembling.heard(everything, late) == (late, 0)
+    for wrong in (
+        TooLate(0, "p" * (MAX_PUBLISHER_CHARS + 1), 1, 1, 1),
+        TooLate(0, "p", -1, 1, 1),
+        TooLate(0, "p", 1, 1, MAX_NUMBER + 1),
+    ):
+        with pytest.raises(IllegalMessage):
+            Assembling.heard(everything, wrong)
+
+
+# --- against one monitor ---
 
 
 @pytest.mark.parametrize("seed", SEEDS)

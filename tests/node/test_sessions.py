@@ -10,8 +10,9 @@ from palio.node.effects import Effect, Send
 from palio.node.limits import FEW_RECEIVERS
 from palio.node.sessions import Budget, Neighbour, PeerSession, Session
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Accepted, Deliver, Forward, Gap, Gaps, Message
+from palio.protocol.messages import Accepted, Deliver, Forward, Gap, Gaps, Message, Route
 from palio.protocol.streams import Stream, size_of
+from palio.routing.patterns.messages import Ready
 from palio.routing.protocol import Peer
 from tests.node.events import parcel
 
@@ -146,6 +147,20 @@ def test_a_neighbour_lapses_once_for_what_was_dropped() -> None:
     link.shed(0)
     assert link.has_dropped()
     assert not link.has_dropped()
+
+
+def test_that_a_neighbour_takes_over_is_said_after_the_events_that_wait() -> None:
+    out = list[Effect]()
+    link = Neighbour("b2", Peer.broker("b2"), Principal("b2"), 1, Stream(SIZE), Budget(9 * SIZE))
+    for number in (1, 2):
+        link.offer(out, Forward(parcel({"x": number}, first_seq=number)), MANY)
+    link.tell(out, Route(Ready(7)))
+    assert [type(each) for each in sent(out)] == [Forward]
+    link.seen(1)
+    link.drain(out)
+    assert [type(each) for each in sent(out)] == [Forward, Forward, Route]
+    link.tell(out, Route(Ready(8)))
+    assert len(sent(out)) == 4
 
 
 def test_a_link_between_brokers_has_its_window_whatever_clients_hold() -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palio.errors import IllegalMessage
 from palio.language.parsing import parse_filter
+from palio.model.patterns import Occurrence
 from palio.protocol import messages
 from palio.protocol import portions as portions_module
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS, TOGETHER_CHARS
 from palio.protocol.messages import Fact, Facts, Message, Ping, Route
 from palio.protocol.portions import chars_together, portions
-from palio.protocol.wire import Encoder
+from palio.protocol.wire import Decoder, Encoder
 from palio.routing.messages import (
     PORTION,
     Batch,
@@ -22,6 +26,14 @@ from palio.routing.messages import (
     Subscribe,
     Unsubscribe,
 )
+from palio.routing.patterns.messages import (
+    MOST_HELD,
+    AssemblyProgress,
+    HeldBack,
+    Resume,
+    Returned,
+)
+from tests.client.helpers import NOON
 from tests.node.events import heard
 from tests.node.test_node import QUICK, world_of
 
@@ -177,3 +189,32 @@ def test_a_subscription_with_a_collection_goes_by_itself(values: dict[str, objec
 
 def test_a_durable_subscription_goes_by_itself() -> None:
     assert chars_together(messages.Subscribe(1, 1, "x", durable="d")) > TOGETHER_CHARS
+
+
+@pytest.mark.parametrize("kind", [Resume, Returned])
+@pytest.mark.parametrize("count", [0, 1, MOST_HELD - 1, MOST_HELD, MOST_HELD + 1, 3 * MOST_HELD])
+def test_what_a_monitor_holds_back_goes_in_parts(kind: Any, count: int) -> None:
+    held = tuple(Occurrence(NOON, "p", seq, {"x": seq}) for seq in range(count))
+    whole = Route(kind(7, AssemblyProgress((), held)))
+    *parts, last = list(portions(whole))
+    assert len(parts) == max(0, count - 1) // MOST_HELD
+    found: list[Occurrence] = []
+    for each in parts:
+        assert isinstance(each, Route)
+        assert isinstance(each.control, HeldBack)
+        assert (each.control.key, each.control.is_back) == (7, kind is Returned)
+        found += each.control.events
+    assert isinstance(last, Route)
+    assert isinstance(last.control, kind)
+    assert (*found, *last.control.progress.held) == held
+
+
+def test_more_events_held_back_are_refused_before_they_are_read() -> None:
+    for count in (MOST_HELD, MOST_HELD + 1):
+        held = tuple(Occurrence(NOON, "p", seq, {}) for seq in range(count))
+        frame = b"".join(Encoder().encode(Route(HeldBack(7, held, is_back=True))))
+        if count == MOST_HELD:
+            assert len(list(Decoder("peer").feed(frame))) == 1
+        else:
+            with pytest.raises(IllegalMessage, match="length"):
+                list(Decoder("peer").feed(frame))

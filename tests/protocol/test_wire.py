@@ -130,6 +130,8 @@ MESSAGES: list[Message] = [
     Route(patterns.UnsubscribePattern(7)),
     Route(patterns.Ready(7)),
     Route(patterns.Resume(7, patterns.AssemblyProgress(PARTS[:1], PARTS, place_of(PARTS[1])))),
+    Route(patterns.HeldBack(7, PARTS, is_back=True)),
+    Route(patterns.TooLate(7, "p", 1, 3, 2)),
     Route(patterns.Recall(7)),
     Route(patterns.Returned(7, patterns.AssemblyProgress())),
     Route(patterns.Composite(7, PARTS)),

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from palio.routing.patterns.assembly import Assembly
 from palio.routing.patterns.messages import AssemblyProgress, UnsubscribePattern
+from palio.routing.patterns.providers import Providers
 from palio.routing.patterns.router import Patterned
 from palio.routing.patterns.standing import AssemblyPlace
 from tests.routing.mutations import Mutation
@@ -59,7 +60,7 @@ def _collected_twice(right: Method) -> Method:
 def _any_provider_will_do(_: Method) -> Method:
     """A pattern is delegated to the first of several providers."""
 
-    def wrong(self: Patterned, standing: Any) -> Any:
+    def wrong(self: Providers, standing: Any) -> Any:
         providers = [peer for each in self.factors(standing) for peer in each.providers]
         return next((peer for peer in sorted(providers) if not peer.is_client), None)
 
@@ -100,7 +101,7 @@ PATTERN_MUTATIONS: Final = [
     Mutation("what is held back stays behind", Assembly, "stop", _part(held=())),
     Mutation("forget what was collected", Assembly, "resume", _forget_what_was_collected),
     Mutation("take what was collected twice", Assembly, "resume", _collected_twice),
-    Mutation("delegate to any provider", Patterned, "_goal", _any_provider_will_do),
+    Mutation("delegate to any provider", Providers, "goal", _any_provider_will_do),
     Mutation("never recall", Patterned, "_settle", _never_recalled),
     Mutation("the provider is not told", Patterned, "_give_up", _provider_not_told),
     Mutation("lost with its provider", Patterned, "_restart", _lost_for_good),

@@ -160,7 +160,7 @@ class Life:
         pattern = await asked
         await pattern.settled()
         for n in (-1, -2):
-            await clients[n].publish({"kind": 9, "x": 0, "n": n})
+            await clients[n].publish({"kind": 9, "n": n, "name": "b"})
         found = await pattern.receive(timeout=10.0)
         assert [part["n"] for part in found.parts] == [-1, -2]
 

@@ -13,8 +13,8 @@ from palio.errors import InvalidConfiguration
 from palio.node.settings import Settings as NodeSettings
 from palio.protocol.limits import MAX_SECONDS, MIN_SECONDS
 from palio.server.configuring import configure, described
-from palio.server.limits import MAX_BYTES, MAX_COUNT
-from palio.server.settings import Configuration, Grant, Limits, check, is_loopback
+from palio.server.limits import MAX_BYTES, MAX_COUNT, MAX_REORDER_S
+from palio.server.settings import Broker, Configuration, Grant, Limits, check, is_loopback
 from tests.tables import code
 
 
@@ -206,3 +206,11 @@ def test_every_limit_of_the_node_can_be_set() -> None:
     node = {field.name: field.default for field in msgspec.structs.fields(NodeSettings)}
     assert own == set(node) - {"routing", "parent", "outside", "prices", "token"}
     assert {name: getattr(Limits(), name) for name in own} == {name: node[name] for name in own}
+
+
+def test_brokers_wait_for_patterns_so_long_at_the_most() -> None:
+    for value in (0.0, MAX_REORDER_S - 1, MAX_REORDER_S):
+        assert msgspec.convert({"reorder_s": value}, Broker).reorder_s == value
+    for wrong in (-0.1, MAX_REORDER_S + 1, math.nan):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({"reorder_s": wrong}, Broker)

@@ -20,7 +20,7 @@ from palio.errors import PalioError, Unsettled
 __all__ = ["described", "show_event", "sub"]
 
 
-def sub(
+def sub(  # noqa: PLR0913  # each is an option of the command
     filter: str,
     door: BrokerDoor,
     parameters: list[str],
@@ -29,37 +29,33 @@ def sub(
     count: int,
     lifetime_s: float | None,
     reorder_s: float | None,
+    by_brokers: bool,
     as_json: bool,
 ) -> int:
     """Print events as they come, up to `count` or until Ctrl-C; read new parameters from stdin."""
     values = inputs.bindings(parameters)
-    return asyncio.run(
-        _hear(filter, door, values, durable, count, lifetime_s, reorder_s, as_json=as_json)
-    )
+    options = {
+        "durable": durable,
+        "acknowledge": "explicit" if durable else "automatic",
+        "count": None if durable else count or None,
+        "lifetime_s": lifetime_s,
+        "reorder_s": reorder_s,
+        "assembled_by": "brokers" if by_brokers else "client",
+    }
+    return asyncio.run(_hear(filter, door, values, options, count, as_json=as_json))
 
 
 async def _hear(
     filter: str,
     door: BrokerDoor,
     values: dict[str, Any],
-    durable: str,
+    options: dict[str, Any],
     count: int,
-    lifetime_s: float | None,
-    reorder_s: float | None,
     *,
     as_json: bool,
 ) -> int:
     async with door.connect() as client:
-        subscription = await client.subscribe(
-            filter,
-            on_gap=tell_gap,
-            values=values,
-            count=None if durable else count or None,
-            lifetime_s=lifetime_s,
-            durable=durable,
-            acknowledge="explicit" if durable else "automatic",
-            reorder_s=reorder_s,
-        )
+        subscription = await client.subscribe(filter, on_gap=tell_gap, values=values, **options)
         helpers = [
             asyncio.create_task(_steer(subscription)),
             asyncio.create_task(_tell_when_in_force(subscription, client.broker)),

@@ -16,7 +16,7 @@ from typing import Any, Final
 from palio.client.answering import answers, finish, log_refusal
 from palio.client.deadlines import Deadlines
 from palio.client.dispatcher import Dispatcher
-from palio.client.events import ANY_PUBLISHER, Gap
+from palio.client.events import ANY_PUBLISHER, Gap, Late
 from palio.client.outbox import Outbox
 from palio.client.registration import Registration
 from palio.client.session import CLOSE_S, Session
@@ -370,13 +370,14 @@ class BrokerUpstream:
         lost on their way to it.
         """
         for each in gaps:
-            gap = Gap(each.publisher, each.first_seq, each.last_seq, each.count)
+            kind = Late if each.is_late else Gap
+            gap = kind(each.publisher, each.first_seq, each.last_seq, each.count)
             for registration in self.dispatcher:
                 is_for_all = each.key < 0 and (not registration.durable or not each.count)
                 if registration.number == each.key:
                     registration.start_over()
                 if registration.number == each.key or is_for_all:
-                    registration.queue.note(registration, gap)
+                    registration.lose(gap)
 
 
 def _tell_unknown(registrations: Iterable[Registration]) -> None:

@@ -249,8 +249,7 @@ class Registration:
         now = asyncio.get_running_loop().time() if waits else 0.0
         found, late = sequences.push(events, publisher, now)
         if late is not None:
-            self.late += late.count
-            self.queue.note(self, late)
+            self.lose(late)
         if waits or self._pattern_receipts is not None:
             self._queue(found)
             self._plan()
@@ -391,6 +390,12 @@ class Registration:
         self.left -= count
         if not self.left and not self.closed:
             self.abandon()
+
+    def lose(self, gap: Gap) -> None:
+        """Events were lost: it is told before the next one."""
+        if isinstance(gap, Late):
+            self.late += gap.count
+        self.queue.note(self, gap)
 
     def report(self, gap: Gap) -> None:
         """See `Consumer`."""

@@ -30,13 +30,15 @@ from palio.model.row_parcels import RowParcel
 from palio.model.values import Bindings, checked
 from palio.node.authority import Principal, hearable, narrow, publishable
 from palio.node.effects import Moment
-from palio.protocol.limits import MAX_PUBLISHER_CHARS
+from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
 from palio.routing.algorithms import ALGORITHMS
 from palio.routing.messages import Control
 from palio.routing.patterns.messages import (
     AssemblyProgress,
     Composite,
+    HeldBack,
     SubscribePattern,
+    TooLate,
     WithEvents,
     events_of,
 )
@@ -61,6 +63,15 @@ class Assembling:
 
     def __init__(self, router: Router) -> None:
         self.router = router if isinstance(router, Patterned) else None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Patterns seen to here, and events that were too late for those assembled here."""
+        router = self.router
+        return {
+            "patterns": 0 if router is None else len(router.standing),
+            "late_events": 0 if router is None else router.late,
+        }
 
     # --- time ---
 
@@ -98,7 +109,12 @@ class Assembling:
         """What counts of what a neighbour says, and how many events it may not bring. What they
         are is `IllegalMessage` if no publisher's broker made them.
         """
-        if isinstance(control, WithEvents):
+        if isinstance(control, TooLate):
+            numbers = (control.first_seq, control.last_seq, control.count)
+            are_numbers = all(0 <= each <= MAX_NUMBER for each in numbers)
+            if not are_numbers or not _is_publisher(control.publisher):
+                raise IllegalMessage(principal.name, "late events that nobody can have numbered")
+        elif isinstance(control, WithEvents):
             for each in events_of(control):
                 _check(principal.name, each)
             if not principal.publishes_all:
@@ -140,12 +156,16 @@ def narrowed(pattern: Pattern, values: Bindings, principal: Principal) -> Patter
     return Pattern(tuple(steps), pattern.within)
 
 
+def _is_publisher(name: str) -> bool:
+    return len(name) <= MAX_PUBLISHER_CHARS
+
+
 def _check(sender: str, occurrence: Occurrence) -> None:
     """Refuse an event that no broker can have numbered and dated, or of no event's values."""
     event = occurrence.event
     if event.get(SEQ) != occurrence.seq or event.get(TIME) != occurrence.time:
         raise IllegalMessage(sender, f"an event whose {SEQ} and {TIME} are not its own")
-    if occurrence.seq < 0 or len(occurrence.publisher) > MAX_PUBLISHER_CHARS:
+    if occurrence.seq < 0 or not _is_publisher(occurrence.publisher):
         raise IllegalMessage(sender, "an event of a publisher that nobody is called")
     try:
         for value in event.values():
@@ -169,6 +189,9 @@ def _permitted(
     if isinstance(control, Composite):
         out = len(control.parts) - len(only(control.parts))
         return None if out else control, out
+    if isinstance(control, HeldBack):
+        events = only(control.events)
+        return replace(control, events=events), len(control.events) - len(events)
     before = control.progress
     taken, held = only(before.taken), only(before.held)
     out = len(before.taken) + len(before.held) - len(taken) - len(held)

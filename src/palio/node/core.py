@@ -38,7 +38,6 @@ from palio.node.settings import Settings
 from palio.node.telling import Telling
 from palio.node.vouching import LAPSE, LINKS, Vouching
 from palio.protocol.messages import (
-    Assembled,
     Carry,
     Deliver,
     Done,
@@ -50,7 +49,7 @@ from palio.protocol.messages import (
     unpack_mask,
 )
 from palio.routing.messages import Batch, Control, Settled
-from palio.routing.patterns.messages import Composite
+from palio.routing.patterns.messages import Composite, TooLate
 from palio.routing.protocol import Peer, Router, Send
 
 __all__ = ["Core"]
@@ -257,10 +256,9 @@ class Core:
             if peer.is_client:
                 if isinstance(control, Settled):
                     self._answered(control.wave, control.unreached)
-                elif isinstance(control, Composite):
+                elif isinstance(control, Composite | TooLate):
                     session, _ = self.by_peer[peer]
-                    assembled = Assembled(control.key, control.parts)
-                    session.offer(self.out, assembled, self.settings.queue_bytes)
+                    session.hear_pattern(self.out, control, self.settings.queue_bytes)
                 continue
             neighbour = self.neighbours.get(peer.name)
             if neighbour is None:

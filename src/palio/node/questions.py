@@ -136,6 +136,7 @@ class Questions:
             "delivered": self._publishing.delivered,
             "dropped": sum(each.dropped for each in core.sessions.values()),
             "queued_bytes": core.budget.used,
+            **core.assembling.counts,
             "custody_entries": custody.held,
             "custody_waiting": {name: custody.line(name) for name in core.durability.here},
             "complaints": dict(core.complaints.totals),

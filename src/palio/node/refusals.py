@@ -25,6 +25,7 @@ from palio.node.sessions import Neighbour, PeerSession
 from palio.protocol.failures import failure
 from palio.protocol.messages import (
     Answer,
+    Assembled,
     Carry,
     Deliver,
     Facts,
@@ -42,6 +43,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.portions import cut
 from palio.routing.messages import Advertise, Batch, Flood, Request, Subscribe
+from palio.routing.patterns.messages import Composite
 
 __all__ = ["Refusals"]
 
@@ -92,6 +94,9 @@ class Refusals:
                 return [_NOTHING]
             case Forward(parcel, rows):
                 neighbour.dropped += int(unpack_mask(rows, len(parcel)).sum())
+                return [_NOTHING]
+            case Route(Composite()):
+                neighbour.dropped += 1
                 return [_NOTHING]
             case Carry() | Took() | Probe() | Seek():
                 return [_NOTHING]  # carried again in the next session; `Node` ends the question
@@ -157,6 +162,8 @@ def _to_client(message: Message, reason: str) -> _Instead:
             first, last = int(parcel.numbers[0]), int(parcel.numbers[-1])
             whose = key if entry else -1
             return [Gaps((Gap(parcel.publisher, first, last, count, whose),))]
+        case Assembled():
+            return [Gaps((message.gap,))]
         case Answer(id):
             return [Failed(id, failure(IllegalMessage("the client", reason)))]
     return None

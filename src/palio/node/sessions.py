@@ -37,6 +37,7 @@ from palio.protocol.streams import Stream, size_of
 from palio.protocol.transitions import ALLOWED, Speaker, State
 from palio.routing.messages import Batch, Control, Join, Leave, Reached
 from palio.routing.parameters import WaitingBatch
+from palio.routing.patterns.messages import Composite, Ready, TooLate
 from palio.routing.protocol import Peer
 
 __all__ = ["Budget", "Durable", "Neighbour", "PeerSession", "Session", "Subscription"]
@@ -190,8 +191,7 @@ class PeerSession:
     def _lose(self, message: _Events) -> None:
         key = -1 if isinstance(message, Forward) else message.key
         if isinstance(message, Assembled):
-            lost = message.parts[-1]
-            publisher, first, last, count = lost.publisher, lost.seq, lost.seq, 1
+            publisher, first, last, count, *_ = msgspec.structs.astuple(message.gap)
         else:
             parcel = message.parcel
             numbers = parcel.numbers[unpack_mask(message.rows, len(parcel))]
@@ -266,6 +266,14 @@ class Session(PeerSession):
         self.promises: deque[tuple[int, int]] = deque()
         """Durable publications not yet answered: (last number, ticket or 0 when on disk)."""
 
+    def hear_pattern(self, out: list[Effect], said: Composite | TooLate, limit: int) -> None:
+        """A pattern of this session has occurred, or events were too late for it."""
+        if isinstance(said, Composite):
+            self.offer(out, Assembled(said.key, said.parts), limit)
+        else:
+            late = (said.publisher, said.first_seq, said.last_seq, said.count, said.key)
+            self.say(out, Gaps((Gap(*late, is_late=True),)))
+
     def lapse(self, out: list[Effect]) -> None:
         """Events of anybody may have been lost on their way: told now, or when there is room."""
         self._owes_lapse = True
@@ -315,10 +323,10 @@ class Neighbour(PeerSession):
         return isinstance(control, Leave) and not control.calm
 
     def tell(self, out: list[Effect], portion: Message) -> None:
-        """Say a portion of what is told. That all events have come (`Reached`) is said behind those
-        that wait, and what its router says after that, behind it.
+        """Say a portion of what is told. That all events have come (`Reached`, `Ready`) is said
+        behind those that wait, and what its router says after that, behind it.
         """
-        is_last = isinstance(portion, Route) and isinstance(portion.control, Reached)
+        is_last = isinstance(portion, Route) and isinstance(portion.control, Reached | Ready)
         if isinstance(portion, Route) and (self._behind or (is_last and self._queue)):
             self._behind.append(portion)
         else:

@@ -398,6 +398,12 @@ class Assembled(msgspec.Struct, frozen=True, tag=True):
     key: Number
     parts: Parts
 
+    @property
+    def gap(self) -> Gap:
+        """What is lost with it."""
+        last = self.parts[-1]
+        return Gap(last.publisher, last.seq, last.seq, 1, self.key)
+
 
 class Bookmarked(msgspec.Struct, frozen=True, tag=True):
     """The bookmark of a durable subscription that was taken up, before anything of it comes."""
@@ -415,6 +421,8 @@ class Gap(msgspec.Struct, frozen=True):
     count: Number
     key: int = -1
     """The durable subscription, or the pattern, that lost them; or -1."""
+    is_late: bool = False
+    """Whether they came, and too late for the pattern."""
 
 
 class Gaps(msgspec.Struct, frozen=True, tag=True):

@@ -15,13 +15,15 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from palio.model.patterns import Occurrence
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS, TOGETHER_CHARS
 from palio.protocol.messages import Fact, Facts, Message, Route, Subscribe
 from palio.routing.messages import PORTION, Batch, Flood, Request
+from palio.routing.patterns.messages import MOST_HELD, HeldBack, Resume, Returned
 
 __all__ = ["chars_together", "cut", "portions", "weight"]
 
-_Item = TypeVar("_Item", Fact, Request)
+_Item = TypeVar("_Item", Fact, Request, Occurrence)
 
 _PLAIN_CHARS: Final = 16
 """What a value that is no text counts."""
@@ -41,8 +43,21 @@ def portions(message: Message) -> Iterator[Message]:
                 yield Facts(facts[start:end])
         case Route(Batch() | Flood() as control) if len(control.requests) > 1:
             yield from cut(control)
+        case Route(Resume() | Returned() as control):
+            yield from _with_held(control)
         case _:
             yield message
+
+
+def _with_held(control: Resume | Returned) -> Iterator[Route]:
+    """The events that a monitor holds back before the rest of what it knows."""
+    held = control.progress.held
+    for start, end in _parts(held, MOST_HELD):
+        if end < len(held):
+            is_back = isinstance(control, Returned)
+            yield Route(HeldBack(control.key, held[start:end], is_back))
+        else:
+            yield Route(replace(control, progress=replace(control.progress, held=held[start:])))
 
 
 def cut(control: Batch | Flood, most: int = PORTION) -> Iterator[Route]:

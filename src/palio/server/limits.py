@@ -25,6 +25,9 @@ MAX_WAIT_S: Final = 60.0
 MAX_BYTES: Final = 1 << 50
 """Any setting in bytes: a PiB, more than a machine has. Sums of some of them are int64 still."""
 
+MAX_REORDER_S: Final = 60.0
+"""What may be set as the time that patterns hold events back: they are in memory meanwhile."""
+
 MAX_COUNT: Final = 1 << 31
 """Any setting that counts something: more sessions or connections than a machine has."""
 

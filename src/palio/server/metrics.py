@@ -98,6 +98,7 @@ METRICS: Final = (
         ("routed", "events_routed", "Events that went through, from clients and brokers"),
         ("delivered", "events_delivered", "Events given to the sessions of subscribers"),
         ("dropped", "events_dropped", "Events that slow subscribers lost"),
+        ("late_events", "events_late", "Events that were too late for patterns assembled here"),
     ),
     *_measures(
         "gauge",
@@ -106,6 +107,7 @@ METRICS: Final = (
         ("connected", "sessions_connected", "Sessions with a connection"),
         ("subscriptions", "subscriptions", "Subscriptions of all sessions"),
         ("durable_subscriptions", "durable_subscriptions", "Durable ones that live here"),
+        ("patterns", "patterns", "Patterns that clients and neighbours have it see to"),
         ("queued_bytes", "queued_bytes", "Bytes that wait for slow receivers"),
         ("custody_entries", "custody_entries", "Durable batches that this broker answers for"),
     ),

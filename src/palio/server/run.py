@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -183,7 +184,8 @@ def new_router(configuration: Configuration) -> Router:
     gateway = configuration.gateway
     inside = find_algorithm(configuration.broker.routing)
     if not gateway.routing:
-        return inside.new_assembling(name, selector, life=time.time_ns() // 1_000)
+        window = timedelta(seconds=configuration.broker.reorder_s)
+        return inside.new_assembling(name, selector, life=time.time_ns() // 1_000, window=window)
     outside = find_algorithm(gateway.routing)
     return Gateway(
         name,

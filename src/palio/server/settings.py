@@ -37,6 +37,7 @@ from palio.server.limits import (
     MAX_BYTES,
     MAX_CONNECTIONS,
     MAX_COUNT,
+    MAX_REORDER_S,
 )
 
 __all__ = [
@@ -89,6 +90,15 @@ class Broker(_Section, frozen=True, kw_only=True):
             + ", ".join(f"{name} ({what})" for name, what in MATCHINGS.items())
         ),
     ] = next(iter(MATCHINGS))
+    reorder_s: Annotated[
+        float,
+        Meta(
+            ge=0.0,
+            le=MAX_REORDER_S,
+            description="how long it holds events back for patterns that it assembles itself; an "
+            "event that comes later may take no part",
+        ),
+    ] = 1.0
     parent: Annotated[
         str, Meta(description="with hierarchical or proxies routing, the name of the broker above")
     ] = ""

@@ -21,12 +21,14 @@ from palio.routing.patterns.messages import (
     AssemblyProgress,
     CancelPattern,
     Composite,
+    HeldBack,
     PatternControl,
     Ready,
     Recall,
     Resume,
     Returned,
     SubscribePattern,
+    TooLate,
     UnsubscribePattern,
 )
 from palio.routing.patterns.router import Patterned
@@ -118,7 +120,8 @@ def test_the_papers_example_is_factored_as_there_and_assembled_here() -> None:
     offer(broker, THREE, FILES)
     sends = wish(broker, ALICE, BREAK_IN)
     assert [
-        (len(each.steps), each.only_provider) for each in broker.factors(broker.standing[0])
+        (len(each.steps), each.only_provider)
+        for each in broker.providers.factors(broker.standing[0])
     ] == [
         (2, TWO),
         (1, THREE),
@@ -271,7 +274,7 @@ def test_alarms_do_not_pile_up_where_events_never_end() -> None:
         broker.advance(START + timedelta(seconds=second) + WINDOW)
         publish(broker, BOB, at(second + 0.5, b=2), seq=2 * second + 1)
         broker.advance(START + timedelta(seconds=second + 0.5) + WINDOW)
-        assert len(broker._due) <= 2
+        assert len(broker.times) <= 2
 
 
 def test_an_event_later_than_the_window_takes_no_part_and_is_counted() -> None:
@@ -280,7 +283,9 @@ def test_an_event_later_than_the_window_takes_no_part_and_is_counted() -> None:
     broker.advance(START + timedelta(seconds=1))
     publish(broker, BOB, at(0, a=1))
     publish(broker, BOB, at(1, b=2), seq=2)
-    assert composites(broker.advance(START + timedelta(seconds=9))) == []
+    sends = broker.advance(START + timedelta(seconds=9))
+    assert sends == [Send(ALICE, TooLate(0, "p", 0, 0, 1))]
+    assert broker.advance(START + timedelta(seconds=99)) == []  # it is told once
     assert broker.late == 1
     broker.receive(ALICE, UnsubscribePattern(0))
     assert broker.late == 1
@@ -408,6 +413,35 @@ def test_what_crosses_an_unsubscription_is_ignored(message: PatternControl) -> N
     broker.receive(ALICE, UnsubscribePattern(0))
     assert broker.receive(ONE, message) == []
     assert broker.receive(ONE, UnsubscribePattern(0)) == []
+
+
+def test_what_a_neighbour_was_too_late_for_is_passed_on() -> None:
+    broker = broker_with(ONE, TWO)
+    offer(broker, TWO, ALL)
+    wish(broker, ONE, AB, key=7)
+    assert broker.receive(TWO, TooLate(0, "p", 3, 5, 2)) == [Send(ONE, TooLate(7, "p", 3, 5, 2))]
+
+
+def test_events_held_back_may_come_in_several_messages() -> None:
+    """Ahead of `Resume` to who takes over, and of `Returned` to who takes back or passes on."""
+    events = tuple(Occurrence(at(n)["$time"], "p", n, at(n, a=1, b=2)) for n in range(4))
+    broker = broker_with(ALICE, ONE, TWO, THREE)
+    offer(broker, ONE, ALL)
+    broker.receive(THREE, SubscribePattern(1, AB, running=True))
+    for part in (events[:2], events[2:3]):
+        assert broker.receive(THREE, HeldBack(1, part, is_back=False)) == []
+    broker.receive(THREE, Resume(1, AssemblyProgress(held=events[3:])))
+    broker.receive(ONE, Ready(0))  # it goes on to the provider, with all that is held back
+    passing = broker_with(ONE, TWO)
+    offer(passing, TWO, ALL)
+    wish(passing, ONE, AB, key=7)
+    passing.receive(ONE, Recall(7))
+    passing.receive(TWO, HeldBack(0, events[:2], is_back=True))
+    (send,) = passing.receive(TWO, Returned(0, AssemblyProgress(held=events[2:])))
+    assert send == Send(ONE, Returned(7, AssemblyProgress(held=events)))
+    with pytest.raises(IllegalMessage, match="not awaited"):
+        passing.receive(ONE, HeldBack(7, events, is_back=False))
+    assert passing.receive(TWO, HeldBack(0, events, is_back=True)) == []  # it was given up
 
 
 # --- networks ---

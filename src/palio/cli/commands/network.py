@@ -94,6 +94,10 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
             "and then as it finds out, unless given.",
         ),
     ] = None,
+    by_brokers: Annotated[
+        bool,
+        typer.Option("--by-brokers", help="Have brokers assemble a pattern where its events meet."),
+    ] = False,
     identity: Identity = "",
     name: ClientName = "",
     token_file: TokenFile = None,
@@ -115,6 +119,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         count=count,
         lifetime_s=lifetime,
         reorder_s=reorder,
+        by_brokers=by_brokers,
         as_json=as_json,
     )
 

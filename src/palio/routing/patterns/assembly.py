@@ -12,12 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from heapq import heappop, heappush
+from typing import Final
 
 from palio.model.limits import MAX_PATTERN_PENDING
 from palio.model.patterns import Monitor, Occurrence, Pattern, Place, place_of
-from palio.routing.patterns.messages import AssemblyProgress, Parts
+from palio.routing.patterns.messages import AssemblyProgress, Parts, TooLate
 
-__all__ = ["Assembly", "follows", "is_occurrence"]
+__all__ = ["MAX_UNTOLD", "Assembly", "follows", "is_occurrence"]
+
+
+MAX_UNTOLD: Final = 100
+"""Publishers whose late events are told of one by one; those of others are told of together."""
 
 
 def is_occurrence(pattern: Pattern, parts: Parts) -> bool:
@@ -49,13 +54,23 @@ class Assembly:
     ['q', 'p']
     """
 
-    __slots__ = ("_after", "_held", "_monitor", "_order", "is_waiting", "late", "pattern")
+    __slots__ = (
+        "_after",
+        "_held",
+        "_monitor",
+        "_order",
+        "_untold",
+        "is_waiting",
+        "late",
+        "pattern",
+    )
 
     def __init__(self, pattern: Pattern, *, is_waiting: bool = False) -> None:
         self.pattern = pattern
         self.is_waiting = is_waiting
         self.late = 0
         """Events that took no part: one published later had been released before they came."""
+        self._untold: dict[str, tuple[int, int, int]] = {}
         self._monitor = Monitor(pattern)
         self._after: Place | None = None
         self._order: list[Place] = []
@@ -76,13 +91,30 @@ class Assembly:
         for occurrence in occurrences:
             place = place_of(occurrence)
             if self._after is not None and place <= self._after:
-                self.late += 1
+                self._miss(occurrence)
             elif place not in self._held:
                 heappush(self._order, place)
                 self._held[place] = occurrence
         while self.is_waiting and self.is_full:
-            self._next()
-            self.late += 1
+            self._miss(self._next())
+
+    def _miss(self, late: Occurrence) -> None:
+        self.late += 1
+        publisher, first, last = late.publisher, late.seq, late.seq
+        if publisher not in self._untold and len(self._untold) >= MAX_UNTOLD:
+            publisher, first, last = "*", 0, 0
+        before, after, count = self._untold.get(publisher, (first, last, 0))
+        self._untold[publisher] = min(before, first), max(after, last), count + 1
+
+    @property
+    def has_missed(self) -> bool:
+        """Whether it is yet to be told that events were late."""
+        return bool(self._untold)
+
+    def missed(self, key: int) -> list[TooLate]:
+        """What is to be told of events that were late, under a key; once."""
+        untold, self._untold = self._untold, {}
+        return [TooLate(key, publisher, *numbers) for publisher, numbers in untold.items()]
 
     def release(self, until: datetime) -> list[Parts]:
         """Let go what was published by then; the occurrences that this completes."""

@@ -11,8 +11,10 @@ pattern has a key of the subscriber's choosing, which no other pattern of its ev
 | `CancelPattern`      | clients           | always                                               |
 | `Ready`              | provider          | once, in answer to a `running` subscription          |
 | `Resume`             | subscriber broker | once, in answer to `Ready`                           |
+| `HeldBack`           | any broker        | before `Resume` or `Returned`                        |
 | `Recall`             | subscriber broker | once, unless a `Resume` is due                       |
 | `Returned`           | provider          | once, in answer to `Recall`; then the key is free    |
+| `TooLate`            | provider          | while it has the pattern                             |
 | `Composite`          | provider          | while it has the pattern                             |
 
 What a provider says about a pattern that the subscriber gave up in the meantime is ignored.
@@ -21,7 +23,7 @@ What a provider says about a pattern that the subscriber gave up in the meantime
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -30,9 +32,11 @@ from palio.model.patterns import Occurrence, Pattern, Place
 from palio.model.values import NO_VALUES
 
 __all__ = [
+    "MOST_HELD",
     "AssemblyProgress",
     "CancelPattern",
     "Composite",
+    "HeldBack",
     "Parts",
     "PatternControl",
     "Ready",
@@ -40,6 +44,7 @@ __all__ = [
     "Resume",
     "Returned",
     "SubscribePattern",
+    "TooLate",
     "UnsubscribePattern",
     "WithEvents",
     "events_of",
@@ -47,6 +52,12 @@ __all__ = [
 
 Parts: TypeAlias = Annotated[tuple[Occurrence, ...], msgspec.Meta(max_length=MAX_PATTERN_STEPS)]
 """Events of one occurrence of a pattern, or of the beginning of one."""
+
+MOST_HELD: Final = 256
+"""Events that one message brings of those that are held back. A shell cuts what it sends; more are
+refused before they are read."""
+
+HeldEvents: TypeAlias = Annotated[tuple[Occurrence, ...], msgspec.Meta(max_length=MOST_HELD)]
 
 
 class AssemblyProgress(msgspec.Struct, frozen=True):
@@ -57,7 +68,7 @@ class AssemblyProgress(msgspec.Struct, frozen=True):
     """
 
     taken: Parts = ()
-    held: tuple[Occurrence, ...] = ()
+    held: HeldEvents = ()
     after: Place | None = None
 
 
@@ -103,6 +114,16 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
     progress: AssemblyProgress
 
 
+class HeldBack(msgspec.Struct, frozen=True, tag=True):
+    """Events that the sender's monitor holds back, ahead of what says where to go on: of `Returned`
+    if `is_back`, else of `Resume`.
+    """
+
+    key: int
+    events: HeldEvents
+    is_back: bool
+
+
 class Recall(msgspec.Struct, frozen=True, tag=True):
     """The sender takes the pattern back. It has asked for the single events before."""
 
@@ -123,18 +144,30 @@ class Composite(msgspec.Struct, frozen=True, tag=True):
     parts: Parts
 
 
+class TooLate(msgspec.Struct, frozen=True, tag=True):
+    """Events of a publisher came too late to take part in the pattern; `*` stands for several."""
+
+    key: int
+    publisher: str
+    first_seq: int
+    last_seq: int
+    count: int
+
+
 PatternControl: TypeAlias = (
     SubscribePattern
     | UnsubscribePattern
     | CancelPattern
     | Ready
     | Resume
+    | HeldBack
     | Recall
     | Returned
     | Composite
+    | TooLate
 )
 
-WithEvents: TypeAlias = Composite | Resume | Returned
+WithEvents: TypeAlias = Composite | Resume | HeldBack | Returned
 """Those that bear events."""
 
 
@@ -146,4 +179,6 @@ def events_of(message: WithEvents) -> tuple[Occurrence, ...]:
     """
     if isinstance(message, Composite):
         return message.parts
+    if isinstance(message, HeldBack):
+        return message.events
     return (*message.progress.taken, *message.progress.held)

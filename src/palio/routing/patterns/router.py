@@ -22,25 +22,28 @@ part of a sequence is delegated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from heapq import heappop, heappush
+from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from palio.errors import InvalidEvent, InvalidInput
 from palio.matching.protocol import RowMask
 from palio.model.events import TIME
 from palio.model.filters import Filter
 from palio.model.parcels import Parcel
-from palio.model.patterns import Occurrence, Pattern, place_of
+from palio.model.patterns import Occurrence, place_of
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
-from palio.routing.messages import Advertise, Batch, Control, Settled, Unadvertise, Withdraw
+from palio.routing.messages import Batch, Control
 from palio.routing.patterns.assembly import Assembly, follows, is_occurrence
-from palio.routing.patterns.factoring import Factor, Offers, differences, factored
+from palio.routing.patterns.factoring import differences
+from palio.routing.patterns.legal import FromProvider, bound, check_room, check_turn
 from palio.routing.patterns.messages import (
     AssemblyProgress,
     CancelPattern,
     Composite,
+    HeldBack,
     Parts,
     PatternControl,
     Ready,
@@ -48,10 +51,13 @@ from palio.routing.patterns.messages import (
     Resume,
     Returned,
     SubscribePattern,
+    TooLate,
     UnsubscribePattern,
 )
+from palio.routing.patterns.providers import Providers
 from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
-from palio.routing.patterns.underlay import Underlay
+from palio.routing.patterns.timetable import Timetable
+from palio.routing.patterns.underlay import Underlay, only_subscribes
 from palio.routing.poset import overlap
 from palio.routing.protocol import IllegalMessage, Peer, Router, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
@@ -61,9 +67,6 @@ __all__ = ["REORDER_WINDOW", "Patterned"]
 REORDER_WINDOW: Final = timedelta(seconds=1)
 """How late an event may come and still find its place: a few retransmissions around the
 world, and what clocks of brokers differ by. Every composite notification waits that long."""
-
-AT_ONCE: Final = datetime(1, 1, 1, tzinfo=UTC)
-"""A time that any window has passed."""
 
 
 class Patterned:
@@ -98,13 +101,15 @@ class Patterned:
         self.ignored = 0
         """Occurrences of one client that began before its last one ended: a monitor was lost."""
         self._underlay = Underlay(name, inner, selector)
+        self.providers = Providers(self._underlay)
         self.observed = 0
         """Events that a pattern assembled here might need."""
         self._late_before = 0
         self._standing: dict[int, PatternSubscription] = {}
         self._by_key: dict[Peer, dict[int, PatternSubscription]] = {}
         self._next_number = 0
-        self._due: list[tuple[datetime, int]] = []
+        self.times = Timetable()
+        """When assemblies here have something to let go."""
 
     # --- what is known ---
 
@@ -157,18 +162,6 @@ class Patterned:
         now = sum(each.assembly.late for each in self._standing.values() if each.assembly)
         return self._late_before + now
 
-    def offers(self, subscriber: Peer) -> Offers:
-        """The table of available patterns for a subscriber: what all others advertise."""
-        return {
-            peer: offered
-            for peer, offered in self._underlay.offers().items()
-            if peer != subscriber or peer.is_client
-        }
-
-    def factors(self, standing: PatternSubscription) -> list[Factor]:
-        """A pattern factored by the table as it is now."""
-        return factored(standing.pattern.steps, self.offers(standing.subscriber))
-
     # --- the calls of `Router` ---
 
     def attach(self, peer: Peer) -> list[Send]:
@@ -194,7 +187,7 @@ class Patterned:
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """See `Router`."""
         if not isinstance(message, PatternControl):
-            if _only_subscribes(message) or not self._standing:
+            if only_subscribes(message) or not self._standing:
                 return self._underlay.receive(sender, message)
             only = sender if isinstance(message, Batch) else None
             return self._around(lambda: self._underlay.receive(sender, message), only)
@@ -211,9 +204,11 @@ class Patterned:
                 return self._cancel(sender, message)
             case Resume():
                 return self._resume(sender, message)
+            case HeldBack():
+                return self._hold(sender, message)
             case Recall(key):
                 return self._recall(sender, key)
-            case Ready() | Returned() | Composite():
+            case Ready() | Returned() | Composite() | TooLate():
                 return self._from_provider(sender, message)
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
@@ -236,30 +231,23 @@ class Patterned:
             return sends
         until = now - self.window
         released: dict[int, PatternSubscription] = {}
-        while self._due and self._due[0][0] <= until:
-            _, number = heappop(self._due)
+        for number in self.times.due(until):
             standing = self._standing.get(number)
             if standing is None or standing.assembly is None:
                 continue
             for parts in standing.assembly.release(until):
                 sends += self._report(standing, parts)
+            sends += self._missed(standing)
             released[number] = standing
         for standing in released.values():
-            self._plan(standing)
+            self.times.plan(standing)
         return sends
 
     @property
     def wake(self) -> datetime | None:
         """When `advance` must be called next, if nothing happens before; None for never."""
-        return self._due[0][0] + self.window if self._due and not self.is_changing else None
-
-    def _plan(self, standing: PatternSubscription) -> None:
-        """Remember when the assembly next has something to let go."""
-        assembly = standing.assembly
-        if assembly is None or assembly.is_waiting or assembly.earliest is None:
-            return
-        due = AT_ONCE if assembly.is_full else assembly.earliest
-        heappush(self._due, (due, standing.number))
+        first = self.times.first
+        return None if first is None or self.is_changing else first + self.window
 
     # --- events and occurrences ---
 
@@ -275,14 +263,22 @@ class Patterned:
         for number, mask in self._underlay.needed(parcel).items():
             assembly = self._standing[number].assembly
             assert assembly is not None
-            before = assembly.earliest
+            before, had_missed = assembly.earliest, assembly.has_missed
             some = parcel.select(mask)
             assembly.push(
                 Occurrence(row[TIME], parcel.publisher, seq, row)
                 for seq, row in zip(some.seqs, some.rows, strict=True)
             )
+            if assembly.has_missed and not had_missed:  # told with others, a window later
+                self.times.note(number, max(row[TIME] for row in some.rows))
             if assembly.earliest != before or assembly.is_full:
-                self._plan(self._standing[number])
+                self.times.plan(self._standing[number])
+
+    def _missed(self, standing: PatternSubscription) -> list[Send]:
+        """The subscriber is told of events that were late."""
+        assembly = standing.assembly
+        told = () if assembly is None else assembly.missed(standing.key)
+        return [Send(standing.subscriber, each) for each in told]
 
     def _report(self, standing: PatternSubscription, parts: Parts) -> list[Send]:
         """One occurrence goes one link towards the subscriber."""
@@ -298,7 +294,9 @@ class Patterned:
     def _subscribe(self, sender: Peer, message: SubscribePattern) -> list[Send]:
         if message.running and sender.is_client:
             raise IllegalMessage(sender, "only a broker has a running pattern to hand over")
-        pattern = _bound(sender, message)
+        pattern = bound(sender, message)
+        mine = self._by_key.get(sender, {})
+        check_room(sender, len(mine) - (message.key in mine))
         sends = self._give_up(self._by_key.get(sender, {}).get(message.key))
         standing = PatternSubscription(sender, message.key, pattern, self._next_number)
         self._next_number += 1
@@ -313,7 +311,7 @@ class Patterned:
     def _cancel(self, sender: Peer, message: CancelPattern) -> list[Send]:
         if not sender.is_client:
             raise IllegalMessage(sender, "CancelPattern is for clients; a broker names keys")
-        pattern = _bound(sender, message)
+        pattern = bound(sender, message)
         sends: list[Send] = []
         for standing in list(self._by_key.get(sender, {}).values()):
             if covers_pattern(pattern, standing.pattern):
@@ -321,11 +319,30 @@ class Patterned:
         return sends
 
     def _resume(self, sender: Peer, message: Resume) -> list[Send]:
-        standing = self._by_key.get(sender, {}).get(message.key)
-        if standing is None or standing.stage is not AssemblyPlace.AWAITED:
-            raise IllegalMessage(sender, f"Resume of pattern {message.key}, which is not awaited")
+        standing = self._awaited(sender, message)
         self._take_over(sender, standing, message.progress)
         return self._settle(standing)
+
+    def _awaited(self, sender: Peer, message: Resume | HeldBack) -> PatternSubscription:
+        standing = self._by_key.get(sender, {}).get(message.key)
+        if standing is None or standing.stage is not AssemblyPlace.AWAITED:
+            said = type(message).__name__
+            raise IllegalMessage(sender, f"{said} of pattern {message.key}, which is not awaited")
+        return standing
+
+    def _hold(self, sender: Peer, message: HeldBack) -> list[Send]:
+        """A part of what a neighbour knows that hands a monitor over, or gives it back."""
+        if message.is_back:
+            return self._from_provider(sender, message)
+        standing = self._awaited(sender, message)
+        self._collecting(standing).push(message.events)
+        return []
+
+    def _collecting(self, standing: PatternSubscription) -> Assembly:
+        """What takes over: that of a pattern which only passes through is made for it."""
+        if standing.assembly is None:
+            standing.assembly = Assembly(standing.pattern, is_waiting=True)
+        return standing.assembly
 
     def _recall(self, sender: Peer, key: int) -> list[Send]:
         standing = self._by_key.get(sender, {}).get(key)
@@ -343,35 +360,34 @@ class Patterned:
 
     def _return(self, standing: PatternSubscription) -> list[Send]:
         """Give the assembly back to the subscriber that recalled it."""
-        assembly = standing.assembly
+        assembly, told = standing.assembly, self._missed(standing)
         progress = AssemblyProgress() if assembly is None else assembly.stop()
         answer = Send(standing.subscriber, Returned(standing.key, progress))
-        return [answer, *self._give_up(standing)]
+        return [*told, answer, *self._give_up(standing)]
 
     # --- what providers say ---
 
-    def _from_provider(self, sender: Peer, message: Ready | Returned | Composite) -> list[Send]:
+    def _from_provider(self, sender: Peer, message: FromProvider) -> list[Send]:
         number = message.key
         if sender.is_client or not 0 <= number < self._next_number:
             raise IllegalMessage(sender, f"pattern {number} was never delegated to it")
         standing = self._standing.get(number)
         if standing is None:
             return []  # given up in the meantime
-        said = type(message).__name__
-        due: tuple[AssemblyPlace, ...] = (AssemblyPlace.THERE, AssemblyPlace.RECALLED)
-        if isinstance(message, Ready):
-            due = (AssemblyPlace.MOVING,)
-        elif isinstance(message, Returned):
-            due = (AssemblyPlace.RECALLED,)
-        if standing.provider != sender or standing.stage not in due:
-            raise IllegalMessage(sender, f"{said} of pattern {number} out of turn")
+        check_turn(sender, message, standing)
         match message:
             case Ready():
                 return self._hand_over(standing)
+            case HeldBack(_, events):
+                self._collecting(standing).push(events)
+                return []
             case Returned(_, progress):
                 self._take_over(sender, standing, progress)
-                standing.provider = None
+                self.providers.entrust(standing, None)
                 return self._return(standing) if standing.is_asked_back else self._settle(standing)
+            case TooLate():
+                passed = msgspec.structs.replace(message, key=standing.key)
+                return [Send(standing.subscriber, passed)]
             case Composite(_, parts):
                 if not is_occurrence(standing.pattern, parts):
                     raise IllegalMessage(sender, f"pattern {number} does not occur in its parts")
@@ -382,13 +398,15 @@ class Patterned:
         assert standing.provider is not None
         assert standing.assembly is not None
         provider, assembly = standing.provider, standing.assembly
-        if self._goal(standing) != provider:
-            standing.stage, standing.provider = AssemblyPlace.HERE, None
+        if self.providers.goal(standing) != provider:
+            standing.stage = AssemblyPlace.HERE
+            self.providers.entrust(standing, None)
             withdrawal = Send(provider, UnsubscribePattern(standing.number))
             return [withdrawal, *self._settle(standing)]
         standing.stage = AssemblyPlace.THERE
+        told = self._missed(standing)
         resume = Send(provider, Resume(standing.number, assembly.stop()))
-        return [resume, *self._disassemble(standing)]
+        return [*told, resume, *self._disassemble(standing)]
 
     def _take_over(
         self, sender: Peer, standing: PatternSubscription, progress: AssemblyProgress
@@ -396,28 +414,20 @@ class Patterned:
         """Go on here from what a neighbour knew."""
         if not follows(standing.pattern, progress):
             raise IllegalMessage(sender, "no monitor of the pattern comes to such a state")
-        if standing.assembly is None:  # it only passes through on its way to the subscriber
-            standing.assembly = Assembly(standing.pattern, is_waiting=True)
         standing.stage = AssemblyPlace.HERE
-        standing.assembly.resume(progress)
-        self._plan(standing)
+        self._collecting(standing).resume(progress)
+        self.times.plan(standing)
 
     # --- where the assembly goes ---
-
-    def _goal(self, standing: PatternSubscription) -> Peer | None:
-        """The neighbour that is the single provider of the whole pattern; None if it is not one."""
-        factors = self.factors(standing)
-        provider = factors[0].only_provider if len(factors) == 1 else None
-        return None if provider is None or provider.is_client else provider
 
     def _settle(self, standing: PatternSubscription) -> list[Send]:
         """Bring the assembly one step nearer to where the table wants it."""
         stage = standing.stage
         if stage not in (AssemblyPlace.IDLE, AssemblyPlace.HERE, AssemblyPlace.THERE):
             return []  # what is under way comes first; its end leads back here
-        if not any(each.providers for each in self.factors(standing)):
+        if not any(each.providers for each in self.providers.factors(standing)):
             return []  # nobody offers anything: it is well where it is
-        goal = self._goal(standing)
+        goal = self.providers.goal(standing)
         if stage is AssemblyPlace.THERE:
             if goal == standing.provider:
                 return []
@@ -428,7 +438,7 @@ class Patterned:
         if goal is not None:
             is_running = stage is AssemblyPlace.HERE
             standing.stage = AssemblyPlace.MOVING if is_running else AssemblyPlace.THERE
-            standing.provider = goal
+            self.providers.entrust(standing, goal)
             wish = SubscribePattern(standing.number, standing.pattern, running=is_running)
             self.tree.told(goal)
             return [Send(goal, wish)]
@@ -461,6 +471,7 @@ class Patterned:
         sends = self._disassemble(standing)
         if standing.provider is not None:
             sends.append(Send(standing.provider, UnsubscribePattern(standing.number)))
+            self.providers.entrust(standing, None)
         return sends
 
     # --- what follows when offers change ---
@@ -497,27 +508,11 @@ class Patterned:
 
     def _restart(self, standing: PatternSubscription) -> list[Send]:
         """The provider is gone, and what it knew: go on here with what is known here."""
-        standing.provider = None
+        self.providers.entrust(standing, None)
         if standing.is_asked_back:
             return self._return(standing)
         standing.stage = AssemblyPlace.IDLE if standing.assembly is None else AssemblyPlace.HERE
         if standing.assembly is not None and standing.assembly.is_waiting:
             standing.assembly.resume(AssemblyProgress())
-            self._plan(standing)
+            self.times.plan(standing)
         return self._settle(standing)
-
-
-def _bound(sender: Peer, message: SubscribePattern | CancelPattern) -> Pattern:
-    try:
-        return message.pattern.bind(message.values)
-    except InvalidInput as error:
-        raise IllegalMessage(sender, f"{type(message).__name__}: {error}") from None
-
-
-def _only_subscribes(message: Control) -> bool:
-    """Whether a message certainly changes no offers and no tree."""
-    if isinstance(message, Batch):
-        return not message.fresh and not any(
-            isinstance(each, Advertise | Unadvertise | Withdraw) for each in message.requests
-        )
-    return isinstance(message, Settled)

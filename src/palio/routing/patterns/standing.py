@@ -24,6 +24,7 @@ that applies follows. A running pattern that a neighbour hands over begins as `A
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
 from palio.model.effort import Effort
 from palio.model.filters import Filter
@@ -34,6 +35,11 @@ from palio.routing.poset import SUBSCRIPTIONS
 from palio.routing.protocol import Peer
 
 __all__ = ["AssemblyPlace", "PatternSubscription", "covers_pattern", "covers_subscription"]
+
+
+MAX_DELEGATED_CHARS: Final = 16 << 10
+"""Text of a pattern that is given to a neighbour to see to: others have their turn between two
+frames, and to read filters takes up to 3 ms a kilobyte."""
 
 
 class AssemblyPlace(Enum):
@@ -57,8 +63,8 @@ class PatternSubscription:
     """One pattern that one peer subscribed. `number` is its key towards providers."""
 
     __slots__ = (
-        "assembly", "ends_after", "is_asked_back", "key", "number", "pattern", "provider", "stage",
-        "subscriber",
+        "assembly", "ends_after", "is_asked_back", "is_long", "key", "number", "pattern",
+        "provider", "stage", "subscriber",
     )  # fmt: skip
 
     def __init__(self, subscriber: Peer, key: int, pattern: Pattern, number: int) -> None:
@@ -66,6 +72,8 @@ class PatternSubscription:
         self.key = key
         self.pattern = pattern
         self.number = number
+        self.is_long = len(str(pattern)) > MAX_DELEGATED_CHARS
+        """Whether no neighbour reads it."""
         self.stage = AssemblyPlace.IDLE
         self.provider: Peer | None = None
         self.assembly: Assembly | None = None

@@ -16,12 +16,21 @@ from palio.model.filters import Filter
 from palio.model.parcels import Parcel
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
-from palio.routing.messages import Batch, Control, Settled, Subscribe, Unsubscribe
+from palio.routing.messages import (
+    Advertise,
+    Batch,
+    Control,
+    Settled,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Withdraw,
+)
 from palio.routing.patterns.factoring import Offers
 from palio.routing.protocol import Peer, Role, Router, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
-__all__ = ["Underlay"]
+__all__ = ["Underlay", "only_subscribes"]
 
 
 class Underlay:
@@ -143,3 +152,12 @@ class Underlay:
             elif isinstance(message, Batch) and message.wave is not None:
                 pending.extend(self.router.receive(to, Settled(message.wave)))
         return found
+
+
+def only_subscribes(message: Control) -> bool:
+    """Whether a message certainly changes no offers and no tree."""
+    if isinstance(message, Batch):
+        return not message.fresh and not any(
+            isinstance(each, Advertise | Unadvertise | Withdraw) for each in message.requests
+        )
+    return isinstance(message, Settled)

@@ -1,0 +1,41 @@
+"""When assemblies have something to let go."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from palio.language.parsing import parse_pattern
+from palio.model.patterns import Occurrence
+from palio.routing.patterns.assembly import Assembly
+from palio.routing.patterns.standing import PatternSubscription
+from palio.routing.patterns.timetable import Timetable
+from tests.client.helpers import NOON
+from tests.routing.helpers import ALICE
+
+SECOND = timedelta(seconds=1)
+
+
+def test_what_is_due_is_taken_out_in_the_order_of_time() -> None:
+    table = Timetable()
+    for number, second in ((1, 3), (2, 1), (3, 2), (2, 2)):
+        table.note(number, NOON + second * SECOND)
+    assert table.first == NOON + SECOND
+    assert list(table.due(NOON + 2 * SECOND)) == [2, 2, 3]
+    assert (len(table), table.first) == (1, NOON + 3 * SECOND)
+    assert list(table.due(NOON)) == []
+
+
+def test_a_pattern_is_due_when_its_earliest_event_is() -> None:
+    pattern = parse_pattern("n = 1 THEN n = 2")
+    standing, table = PatternSubscription(ALICE, 0, pattern, number=7), Timetable()
+    table.plan(standing)
+    standing.assembly = Assembly(pattern)
+    table.plan(standing)
+    assert table.first is None
+    standing.assembly.push([Occurrence(NOON + at * SECOND, "p", at, {"n": 1}) for at in (2, 1)])
+    standing.assembly.is_waiting = True
+    table.plan(standing)
+    assert table.first is None
+    standing.assembly.is_waiting = False
+    table.plan(standing)
+    assert table.first == NOON + SECOND
