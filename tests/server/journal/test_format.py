@@ -119,3 +119,15 @@ def test_any_tool_for_sqlite_reads_it(tmp_path: Path) -> None:
             "SELECT entry, publisher, first_seq, last_seq, homes FROM entries"
         ).fetchall()
     assert found == [(7, "alice", 700, 702, '["b2", "b3"]')]
+
+
+def test_pages_that_become_free_are_not_written(tmp_path: Path) -> None:
+    path, pages_of_entry = tmp_path / "journal", 64
+    with closing(connect(path)) as connection:
+        create_or_check(connection, path, "b1")
+        row = (1, "[]", "p", 1, 1, 0, 1, 0, 0, bytes(pages_of_entry * 4_096))
+        connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        connection.execute("DELETE FROM entries")
+        log = path.with_name(path.name + "-wal")
+        assert log.stat().st_size < pages_of_entry * 4_096 // 4

@@ -133,10 +133,15 @@ _ARROW: Final = b"\xff\xff\xff\xff"
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the file as every connection to it is opened; transactions are begun by hand."""
+    """Open the file as every connection to it is opened; transactions are begun by hand.
+
+    What was deleted is overwritten where that writes no page more: some builds of SQLite write each
+    page that becomes free, a fifth of all that batches write.
+    """
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA mmap_size = 1073741824")
+    connection.execute("PRAGMA secure_delete = FAST")
     return connection
 
 
