@@ -146,11 +146,13 @@ class Held:
 
     def match(self, event: Mapping[str, Any]) -> list[int]:
         """The keys whose filters one event matches, in no order."""
-        present = {name: checked(value) for name, value in event.items() if value is not None}
-        keys_of = self._keys
-        candidates = set(keys_of.get(None, ()))
-        for pair in present.items():
-            candidates.update(keys_of.get(pair[0], ()), keys_of.get(pair, ()))
+        present: dict[str, Value] = {}
+        for name, value in event.items():
+            if type(value) is float or (type(value) is str and value.isascii()):
+                present[name] = value  # as `checked` would have it
+            elif value is not None:
+                present[name] = checked(value)
+        candidates = self._candidates(present)
         found, spent = [], 0
         for key in candidates:
             entry = self._entries[key]
@@ -160,6 +162,24 @@ class Held:
                     found.append(key)
         self._spent[0] += max(0, spent - self._spared)
         return found
+
+    def _candidates(self, present: Mapping[str, Value]) -> set[int]:
+        """The filters one of whose anchors an event has: it is looked through, or they are."""
+        keys_of = self._keys
+        candidates: set[int] = set()
+        if len(keys_of) <= len(present):
+            for anchor, keys in keys_of.items():
+                if isinstance(anchor, tuple):
+                    is_there = anchor in present.items()
+                else:
+                    is_there = anchor is None or anchor in present
+                if is_there:
+                    candidates.update(keys)
+        else:
+            candidates.update(keys_of.get(None, ()))
+            for pair in present.items():
+                candidates.update(keys_of.get(pair[0], ()), keys_of.get(pair, ()))
+        return candidates
 
     def destination(self, key: int) -> int:
         """Where the events of a filter go that is held."""
