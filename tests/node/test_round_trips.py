@@ -7,7 +7,7 @@ import pytest
 from palio.node.round_trips import FIRST_SAMPLES, SAMPLES, UNIT_S, RoundTrips
 from palio.node.settings import Settings
 from palio.routing.general import General
-from palio.routing.trees import UNMEASURED
+from palio.routing.trees import MAX_PRICE, UNMEASURED
 from palio.simulation.topologies import ring
 from palio.simulation.world import World
 from palio.testing import Network, run
@@ -29,7 +29,13 @@ def test_a_link_weighs_something_after_a_few_answers() -> None:
     assert fed(*[UNIT_S] * FIRST_SAMPLES).weight == 1
 
 
-@pytest.mark.parametrize(("seconds", "weight"), [(0.0, 1), (0.0099, 1), (0.0101, 2), (0.2, 20)])
+@pytest.mark.parametrize(
+    ("seconds", "weight"),
+    [
+        *((0.0, 1), (0.0099, 1), (0.0101, 2), (0.2, 20), (9.99, 999)),
+        *((9_999.985, MAX_PRICE - 1), (10_000.0, MAX_PRICE), (10_001.0, MAX_PRICE)),
+    ],
+)
 def test_weights_are_coarse(seconds: float, weight: int) -> None:
     assert fed(*[seconds] * 3).weight == weight
 

@@ -6,7 +6,14 @@ import pytest
 
 from palio.routing.graphs import LinkStates
 from palio.routing.messages import LinkState
-from palio.routing.trees import MAX_WEIGHT, UNMEASURED, Edge, shortest_ways, spanning_tree
+from palio.routing.trees import (
+    MAX_PRICE,
+    MAX_WEIGHT,
+    UNMEASURED,
+    Edge,
+    shortest_ways,
+    spanning_tree,
+)
 from palio.simulation import Randomness, connected_random
 
 Links = dict[str, dict[str, int]]
@@ -117,7 +124,10 @@ def test_a_tree_begins_with_the_ways_from_the_middle() -> None:
     assert max(max(shortest_ways(within, each).distances.values()) for each in within) <= 10
 
 
-@pytest.mark.parametrize(("weight", "is_kept"), [(4, True), (5, False)])
+@pytest.mark.parametrize(
+    ("weight", "is_kept"),
+    [(4, True), (5, False), (999, False), (MAX_PRICE, False), (UNMEASURED, True)],
+)
 def test_a_link_in_use_goes_when_a_way_round_it_is_less_than_half(
     weight: int, is_kept: bool
 ) -> None:

@@ -12,9 +12,10 @@ import pytest
 from palio.errors import InvalidConfiguration
 from palio.node.settings import Settings as NodeSettings
 from palio.protocol.limits import MAX_SECONDS, MIN_SECONDS
+from palio.routing.trees import MAX_PRICE, UNMEASURED
 from palio.server.configuring import configure, described
 from palio.server.limits import MAX_BYTES, MAX_COUNT, MAX_REORDER_S
-from palio.server.settings import Broker, Configuration, Grant, Limits, check, is_loopback
+from palio.server.settings import Broker, Configuration, Grant, Limits, Peers, check, is_loopback
 from tests.tables import code
 
 
@@ -198,6 +199,16 @@ def test_limits_have_limits(name: str, least: float, most: float) -> None:
     for value in (0, most + 1, most * 1_000, -1, math.nan, math.inf):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert({name: value}, Limits)
+
+
+@pytest.mark.parametrize("price", [0, 1, MAX_PRICE - 1, MAX_PRICE, MAX_PRICE + 1])
+def test_a_price_is_less_than_what_an_unknown_link_weighs(price: int) -> None:
+    given = {"prices": {"b2": price}}
+    if 1 <= price < UNMEASURED:
+        assert msgspec.convert(given, Peers).prices == {"b2": price}
+    else:
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(given, Peers)
 
 
 def test_every_limit_of_the_node_can_be_set() -> None:

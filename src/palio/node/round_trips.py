@@ -11,7 +11,7 @@ from collections import deque
 from math import ceil
 from typing import Final
 
-from palio.routing.trees import UNMEASURED
+from palio.routing.trees import MAX_PRICE, UNMEASURED
 
 __all__ = ["SAMPLES", "UNIT_S", "RoundTrips"]
 
@@ -49,7 +49,7 @@ class RoundTrips:
         """What the link weighs."""
         if len(self._seconds) < FIRST_SAMPLES:
             return UNMEASURED
-        return max(1, ceil(min(self._seconds) / UNIT_S))
+        return min(max(1, ceil(min(self._seconds) / UNIT_S)), MAX_PRICE)
 
     def ask(self, link: int, now: float, every_s: float) -> bool:
         """Whether to ask on a connection now. Of one that broke no answer comes."""

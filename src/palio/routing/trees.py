@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
     "DETOUR",
+    "MAX_PRICE",
     "MAX_WEIGHT",
     "UNMEASURED",
     "Edge",
@@ -40,7 +41,10 @@ MAX_WEIGHT: Final = 1_000_000_000
 much is to go: it is taken only where there is no other.
 """
 
-UNMEASURED: Final = 999
+MAX_PRICE: Final = 1_000_000
+"""What a link weighs at most by its price or its round trip, which would be 10,000 s."""
+
+UNMEASURED: Final = MAX_PRICE + 1
 """What a link weighs of which nothing is known yet. Such a link is taken if there is no other; one
 that is in use is left alone until it is known.
 """

@@ -29,6 +29,7 @@ from palio.protocol.limits import GREETING_S, HEARTBEAT_S, MAX_SECONDS, MIN_SECO
 from palio.protocol.names import check_name
 from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.routing.matchings import MATCHINGS
+from palio.routing.trees import MAX_PRICE
 from palio.server.hosts import PUBLIC, Hosts
 from palio.server.limits import (
     HTTP_BODY_S,
@@ -186,7 +187,7 @@ class Peers(_Section, frozen=True, kw_only=True):
         Meta(description="brokers to connect to: palio://host:port, palios:// with TLS"),
     ] = ()
     prices: Annotated[
-        dict[str, Annotated[int, Meta(ge=1, le=MAX_COUNT)]],
+        dict[str, Annotated[int, Meta(ge=1, le=MAX_PRICE)]],
         Meta(
             description="by the name of a neighbour, what its link weighs where there are several "
             "ways; of others the round trip counts, 10 ms as 1"
