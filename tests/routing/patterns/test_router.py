@@ -17,6 +17,8 @@ from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import Advertise, Batch, Subscribe, Unadvertise
+from palio.routing.patterns import router as router_room
+from palio.routing.patterns import unread as unread_room
 from palio.routing.patterns.messages import (
     AssemblyProgress,
     CancelPattern,
@@ -703,3 +705,85 @@ def test_plain_subscriptions_of_clients_and_of_monitors_share_their_way() -> Non
     offer(broker, TWO, ALL)
     broker.receive(BOB, Batch((Subscribe(0, parse("a >= 0")),)))
     assert said(wish(broker, ALICE, AB)) == [("s1", "Subscribe"), ("s2", "Subscribe")]  # b = 2
+
+
+def ticks(first: int, count: int) -> RowParcel:
+    """Events of a publisher, a millisecond apart."""
+    return RowParcel(
+        "p",
+        [
+            {"a": n % 7, "$seq": n, "$time": START + timedelta(milliseconds=n)}
+            for n in range(first, first + count)
+        ],
+        first,
+    )
+
+
+@pytest.mark.parametrize("step", [1, 13, 400])
+def test_much_is_read_and_let_go_in_slices(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work of one call is bounded, whatever came, and all is found in the end."""
+    monkeypatch.setattr(router_room, "MOST_AT_ONCE", 50)
+    monkeypatch.setattr(router_room, "FEW", 20)
+    wishes = {key: pattern(f"a = {key} THEN a = {(key + 3) % 7}") for key in range(5)}
+    broker = broker_with(ALICE, BOB)
+    offer(broker, BOB, parse_advertisement("a IS NOT NULL"))
+    for key, wish in wishes.items():
+        broker.receive(ALICE, SubscribePattern(key, wish))
+    found: dict[int, list[tuple[int, ...]]] = {key: [] for key in wishes}
+    for first in range(0, 800, step):
+        broker.route(BOB, ticks(first, min(step, 800 - first)))
+    now = START + timedelta(seconds=5)
+    calls = 0
+    while (wake := broker.wake) is not None and wake <= now:
+        before = len(broker.unread) + sum(
+            each.assembly.held for each in broker.standing if each.assembly
+        )
+        for _, message in broker.advance(now):
+            assert isinstance(message, Composite)
+            found[message.key].append(tuple(part.seq for part in message.parts))
+        calls += 1
+        assert calls < 2_000
+        assert before - sum(each.assembly.held for each in broker.standing if each.assembly) <= (
+            len(broker.unread) + 51
+        )
+    assert calls > 10
+    rows = [Occurrence(row["$time"], "p", row["$seq"], row) for row in ticks(0, 800).rows]
+    for key, wish in wishes.items():
+        expected = [tuple(part.seq for part in parts) for parts in Monitor(wish).push(rows)]
+        assert found[key] == expected
+    assert broker.late == 0
+
+
+def test_what_there_is_no_room_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unread_room, "MAX_UNREAD", 100)
+    broker = broker_with(ALICE, BOB)
+    offer(broker, BOB, parse_advertisement("a IS NOT NULL"))
+    broker.receive(ALICE, SubscribePattern(3, pattern("a < 9 THEN a = 9")))
+    broker.route(BOB, ticks(0, 100))
+    broker.route(BOB, ticks(100, 70))
+    sends = []
+    while broker.wake is not None and broker.wake <= START + timedelta(seconds=9):
+        sends += broker.advance(START + timedelta(seconds=9))
+    assert sends == [Send(ALICE, TooLate(3, "p", 100, 169, 70))]
+    assert broker.late == 70
+
+
+def test_an_assembly_that_moves_reads_first_what_came_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(router_room, "FEW", 0)
+    monkeypatch.setattr(router_room, "MOST_AT_ONCE", 10)
+    for count, missed in ((10, 0), (11, 1)):
+        broker = broker_with(TWO, BOB)
+        offer(broker, BOB, parse_advertisement("a IS NOT NULL"))
+        broker.receive(TWO, SubscribePattern(3, pattern("a >= 0 THEN a = 9")))
+        broker.route(BOB, ticks(0, 10))
+        if count > 10:
+            broker.route(BOB, ticks(10, 1))
+        answers = [message for _, message in broker.receive(TWO, Recall(3))]
+        (returned,) = [each for each in answers if isinstance(each, Returned)]
+        held = [e for each in answers if isinstance(each, HeldBack) for e in each.events]
+        assert len(held) + len(returned.progress.held) == 10
+        told = [each for each in answers if isinstance(each, TooLate)]
+        assert sum(each.count for each in told) == missed
+        assert not broker.unread

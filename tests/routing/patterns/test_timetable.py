@@ -19,10 +19,16 @@ def test_what_is_due_is_taken_out_in_the_order_of_time() -> None:
     table = Timetable()
     for number, second in ((1, 3), (2, 1), (3, 2), (2, 2)):
         table.note(number, NOON + second * SECOND)
-    assert table.first == NOON + SECOND
-    assert list(table.due(NOON + 2 * SECOND)) == [2, 2, 3]
+    assert (len(table), table.first) == (3, NOON + SECOND)
+    taken = []
+    while table.is_due(NOON + 2 * SECOND):
+        taken.append(table.take())
+    assert taken == [2, 3], "of each the earliest time counts"
     assert (len(table), table.first) == (1, NOON + 3 * SECOND)
-    assert list(table.due(NOON)) == []
+    assert not table.is_due(NOON)
+    table.note(1, NOON + 4 * SECOND)
+    table.note(1, NOON)
+    assert (table.take(), len(table), table.first) == (1, 0, None)
 
 
 def test_a_pattern_is_due_when_its_earliest_event_is() -> None:

@@ -21,6 +21,9 @@ from palio.routing.patterns.messages import AssemblyProgress, Parts, TooLate
 __all__ = ["MAX_UNTOLD", "Assembly", "follows", "is_occurrence"]
 
 
+ALL: Final = 1 << 62
+"""More than there ever are."""
+
 MAX_UNTOLD: Final = 100
 """Publishers whose late events are told of one by one; those of others are told of together."""
 
@@ -99,12 +102,15 @@ class Assembly:
             self._miss(self._next())
 
     def _miss(self, late: Occurrence) -> None:
-        self.late += 1
-        publisher, first, last = late.publisher, late.seq, late.seq
+        self.miss(late.publisher, late.seq, late.seq, 1)
+
+    def miss(self, publisher: str, first: int, last: int, missed: int) -> None:
+        """So many events took no part."""
+        self.late += missed
         if publisher not in self._untold and len(self._untold) >= MAX_UNTOLD:
             publisher, first, last = "*", 0, 0
         before, after, count = self._untold.get(publisher, (first, last, 0))
-        self._untold[publisher] = min(before, first), max(after, last), count + 1
+        self._untold[publisher] = min(before, first), max(after, last), count + missed
 
     @property
     def has_missed(self) -> bool:
@@ -116,12 +122,26 @@ class Assembly:
         untold, self._untold = self._untold, {}
         return [TooLate(key, publisher, *numbers) for publisher, numbers in untold.items()]
 
-    def release(self, until: datetime) -> list[Parts]:
-        """Let go what was published by then; the occurrences that this completes."""
+    def release(self, until: datetime, most: int = ALL) -> list[Parts]:
+        """Let go what was published by then, at most so many events; the occurrences that this
+        completes.
+        """
         found: list[Parts] = []
-        while not self.is_waiting and self._order and (self._order[0][0] <= until or self.is_full):
+        while most > 0 and self.has_due(until):
             found += self._monitor.push([self._next()])
+            most -= 1
         return found
+
+    def has_due(self, until: datetime) -> bool:
+        """Whether there is something to let go that was published by then."""
+        if self.is_waiting or not self._order:
+            return False
+        return self._order[0][0] <= until or self.is_full
+
+    @property
+    def held(self) -> int:
+        """How many events it holds back."""
+        return len(self._order)
 
     def stop(self) -> AssemblyProgress:
         """Give up what is known. The assembly is not used after."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TypeAlias
 
-from palio.errors import InvalidInput, LimitExceeded
+from palio.errors import InvalidEvent, InvalidInput, LimitExceeded
+from palio.model.events import TIME, TIMESTAMP
+from palio.model.parcels import Parcel
 from palio.model.patterns import Pattern
+from palio.model.row_parcels import RowParcel
 from palio.routing.patterns.messages import (
     CancelPattern,
     Composite,
@@ -19,7 +23,7 @@ from palio.routing.patterns.providers import MAX_DELEGATED
 from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription
 from palio.routing.protocol import IllegalMessage, Peer
 
-__all__ = ["FromProvider", "bound", "check_room", "check_turn"]
+__all__ = ["FromProvider", "bound", "check_room", "check_times", "check_turn"]
 
 FromProvider: TypeAlias = Ready | Returned | HeldBack | Composite | TooLate
 """What a provider says about a pattern that it was given."""
@@ -44,6 +48,26 @@ def check_room(sender: Peer, count: int) -> None:
             maximum=MAX_DELEGATED,
         )
     raise IllegalMessage(sender, f"more than {MAX_DELEGATED} patterns (MAX_DELEGATED)")
+
+
+def check_times(parcel: Parcel) -> None:
+    """Refuse events that no broker has dated.
+
+    >>> from datetime import UTC
+    >>> check_times(RowParcel("p", [{"$time": datetime(2026, 1, 1, tzinfo=UTC)}]))
+    """
+    if parcel.values is None and not isinstance(parcel, RowParcel):
+        place = parcel.batch.schema.get_field_index(TIME)
+        column = None if place < 0 else parcel.batch.column(place)
+        is_dated = column is not None and column.type == TIMESTAMP and not column.null_count
+    else:
+        times = (row.get(TIME) for row in parcel.rows)
+        is_dated = all(isinstance(time, datetime) and time.tzinfo is not None for time in times)
+    if not is_dated:
+        raise InvalidEvent(
+            f"an event of {parcel.publisher!r} has no {TIME} with a zone; "
+            "the broker that it is published at stamps it"
+        )
 
 
 def check_turn(sender: Peer, message: FromProvider, standing: PatternSubscription) -> None:

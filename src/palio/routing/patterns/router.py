@@ -26,8 +26,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from palio.errors import InvalidEvent, InvalidInput
+from palio.errors import InvalidInput
 from palio.matching.protocol import RowMask
 from palio.model.events import TIME
 from palio.model.filters import Filter
@@ -38,7 +40,7 @@ from palio.routing.general import General
 from palio.routing.messages import Batch, Control
 from palio.routing.patterns.assembly import Assembly, follows, is_occurrence
 from palio.routing.patterns.factoring import differences
-from palio.routing.patterns.legal import FromProvider, bound, check_room, check_turn
+from palio.routing.patterns.legal import FromProvider, bound, check_room, check_times, check_turn
 from palio.routing.patterns.messages import (
     AssemblyProgress,
     CancelPattern,
@@ -56,17 +58,24 @@ from palio.routing.patterns.messages import (
 )
 from palio.routing.patterns.providers import Providers
 from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
-from palio.routing.patterns.timetable import Timetable
+from palio.routing.patterns.timetable import AT_ONCE, Timetable
 from palio.routing.patterns.underlay import Underlay, only_subscribes
+from palio.routing.patterns.unread import Unread
 from palio.routing.poset import overlap
 from palio.routing.protocol import IllegalMessage, Peer, Router, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
-__all__ = ["REORDER_WINDOW", "Patterned"]
+__all__ = ["FEW", "MOST_AT_ONCE", "REORDER_WINDOW", "Patterned"]
 
 REORDER_WINDOW: Final = timedelta(seconds=1)
 """How late an event may come and still find its place: a few retransmissions around the
 world, and what clocks of brokers differ by. Every composite notification waits that long."""
+
+FEW: Final = 64
+"""Events, counted for each pattern, that are read at once."""
+
+MOST_AT_ONCE: Final = 2_000
+"""Events that are read or let go at once, counted for each pattern: 10 to 20 ms."""
 
 
 class Patterned:
@@ -110,6 +119,8 @@ class Patterned:
         self._next_number = 0
         self.times = Timetable()
         """When assemblies here have something to let go."""
+        self.unread = Unread()
+        """What came for them and is yet to be read."""
 
     # --- what is known ---
 
@@ -225,54 +236,86 @@ class Patterned:
     # --- time ---
 
     def advance(self, now: datetime) -> list[Send]:
-        """It is `now`: what was published a window ago takes its part; composites that follow."""
+        """It is `now`: what was published a window ago takes its part; composites that follow.
+
+        It works for some 10 ms. If there is more to do, `wake` is at once.
+        """
         sends: list[Send] = []
         if self.is_changing:
             return sends
+        left = MOST_AT_ONCE - len(self.unread)
+        for number, some in self.unread.read(MOST_AT_ONCE):
+            self._hold_back(self._standing[number], some)
         until = now - self.window
-        released: dict[int, PatternSubscription] = {}
-        for number in self.times.due(until):
-            standing = self._standing.get(number)
+        while left > 0 and not self.unread and self.times.is_due(until):
+            standing = self._standing.get(self.times.take())
             if standing is None or standing.assembly is None:
                 continue
-            for parts in standing.assembly.release(until):
+            before = standing.assembly.held
+            for parts in standing.assembly.release(until, left):
                 sends += self._report(standing, parts)
             sends += self._missed(standing)
-            released[number] = standing
-        for standing in released.values():
+            left -= before - standing.assembly.held + 1
             self.times.plan(standing)
         return sends
 
     @property
     def wake(self) -> datetime | None:
         """When `advance` must be called next, if nothing happens before; None for never."""
+        if self.is_changing:
+            return None
+        if self.unread:
+            return AT_ONCE
         first = self.times.first
-        return None if first is None or self.is_changing else first + self.window
+        return None if first is None else first + self.window
 
     # --- events and occurrences ---
 
     def _observe(self, parcel: Parcel) -> None:
-        for row in parcel.rows:
-            time = row.get(TIME)
-            if not isinstance(time, datetime) or time.tzinfo is None:
-                raise InvalidEvent(
-                    f"an event of {parcel.publisher!r} has no {TIME} with a zone; "
-                    "the broker that it is published at stamps it"
-                )
+        check_times(parcel)
         self.observed += len(parcel)
-        for number, mask in self._underlay.needed(parcel).items():
-            assembly = self._standing[number].assembly
-            assert assembly is not None
-            before, had_missed = assembly.earliest, assembly.has_missed
-            some = parcel.select(mask)
-            assembly.push(
-                Occurrence(row[TIME], parcel.publisher, seq, row)
-                for seq, row in zip(some.seqs, some.rows, strict=True)
-            )
-            if assembly.has_missed and not had_missed:  # told with others, a window later
-                self.times.note(number, max(row[TIME] for row in some.rows))
-            if assembly.earliest != before or assembly.is_full:
-                self.times.plan(self._standing[number])
+        needed = self._underlay.needed(parcel)
+        if len(needed) * len(parcel) <= FEW and not self.unread:
+            for number, mask in needed.items():
+                self._hold_back(self._standing[number], parcel.select(mask))
+            return
+        subscribers = {number: self._standing[number].subscriber for number in needed}
+        for number in self.unread.note(parcel, needed, subscribers):
+            self._pass_over(self._standing[number], parcel.numbers[needed[number]], parcel)
+
+    def _hold_back(self, standing: PatternSubscription, some: Parcel) -> None:
+        """An assembly reads events that came for it."""
+        assembly = standing.assembly
+        assert assembly is not None
+        before, had_missed = assembly.earliest, assembly.has_missed
+        assembly.push(
+            Occurrence(row[TIME], some.publisher, seq, row)
+            for seq, row in zip(some.seqs, some.rows, strict=True)
+        )
+        if assembly.has_missed and not had_missed:  # told with others, a window later
+            self.times.note(standing.number, max(row[TIME] for row in some.rows))
+        if assembly.earliest != before or assembly.is_full:
+            self.times.plan(standing)
+
+    def _pass_over(
+        self, standing: PatternSubscription, numbers: npt.NDArray[np.int64], parcel: Parcel
+    ) -> None:
+        """There is no room for events that came for it."""
+        assembly = standing.assembly
+        assert assembly is not None
+        first, last = int(numbers.min()), int(numbers.max())
+        assembly.miss(parcel.publisher, first, last, len(numbers))
+        self.times.note(standing.number, AT_ONCE)
+
+    def _read_up(self, standing: PatternSubscription) -> None:
+        """Before an assembly moves it reads what came for it, as far as there is time for that."""
+        left = MOST_AT_ONCE
+        for parcel, mask in self.unread.take(standing.number):
+            left -= int(mask.sum())
+            if left >= 0:
+                self._hold_back(standing, parcel.select(mask))
+            else:
+                self._pass_over(standing, parcel.numbers[mask], parcel)
 
     def _missed(self, standing: PatternSubscription) -> list[Send]:
         """The subscriber is told of events that were late."""
@@ -360,6 +403,7 @@ class Patterned:
 
     def _return(self, standing: PatternSubscription) -> list[Send]:
         """Give the assembly back to the subscriber that recalled it."""
+        self._read_up(standing)
         assembly, told = standing.assembly, self._missed(standing)
         progress = AssemblyProgress() if assembly is None else assembly.stop()
         answer = Send(standing.subscriber, Returned(standing.key, progress))
@@ -404,6 +448,7 @@ class Patterned:
             withdrawal = Send(provider, UnsubscribePattern(standing.number))
             return [withdrawal, *self._settle(standing)]
         standing.stage = AssemblyPlace.THERE
+        self._read_up(standing)
         told = self._missed(standing)
         resume = Send(provider, Resume(standing.number, assembly.stop()))
         return [*told, resume, *self._disassemble(standing)]
@@ -415,6 +460,7 @@ class Patterned:
         if not follows(standing.pattern, progress):
             raise IllegalMessage(sender, "no monitor of the pattern comes to such a state")
         standing.stage = AssemblyPlace.HERE
+        self._read_up(standing)
         self._collecting(standing).resume(progress)
         self.times.plan(standing)
 
@@ -454,6 +500,7 @@ class Patterned:
 
     def _disassemble(self, standing: PatternSubscription) -> list[Send]:
         """No longer assemble here."""
+        self.unread.take(standing.number)
         if standing.assembly is not None:
             self._late_before += standing.assembly.late
             standing.assembly = None
@@ -513,6 +560,7 @@ class Patterned:
             return self._return(standing)
         standing.stage = AssemblyPlace.IDLE if standing.assembly is None else AssemblyPlace.HERE
         if standing.assembly is not None and standing.assembly.is_waiting:
+            self._read_up(standing)
             standing.assembly.resume(AssemblyProgress())
             self.times.plan(standing)
         return self._settle(standing)
