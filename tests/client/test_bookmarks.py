@@ -286,12 +286,30 @@ def test_another_pattern_under_the_name_starts_over_after_what_took_part() -> No
 
 
 def test_a_bookmark_that_is_behind_is_left_alone_and_one_ahead_is_gone_on_from() -> None:
-    line = Line()
-    reader = Reader(line, TWO, 0.0)
+    """Whoever has left one that is ahead of all that was said here has heard what waits here."""
+    reader = Reader(Line(), TWO, 0.0)
     reader.take_in(1, "p", [row(5, 1, 5)], 0.0)
+    reader.take_in(2, "p", [row(7, 2, 7)], 0.0)
+    assert len(reader.waiting) == 1
     for second, is_ahead in ((4, False), (5, False), (6, True)):
         mark = Bookmark(digest(TWO), (at(second), "p", second), (), 0.0)
         assert reader.receipts.resume(mark, Sequences(TWO, {}, 0.0)) == is_ahead
+
+
+def test_what_was_held_here_comes_again_after_somebody_else_had_the_subscription() -> None:
+    line = Line()
+    reader = Reader(line, TWO)
+    reader.take_in(1, "p", [row(1, 3, 1)], 0.0)
+    reader.advance(WINDOW_S)
+    reader.take_in(2, "p", [row(5, 1, 2)], WINDOW_S)
+    reader.receipts.renew()
+    sequences = Sequences(TWO, {}, WINDOW_S, is_durable=True)
+    assert reader.receipts.resume(Bookmark(digest(TWO), (at(3), "q", 1), (), 1.0), sequences)
+    reader.sequences = sequences
+    reader.take_in(2, "p", [row(5, 1, 2)], WINDOW_S)
+    reader.take_in(3, "p", [row(6, 2, 3)], WINDOW_S)
+    reader.advance(10 * WINDOW_S)
+    assert [parts(each) for each in reader.waiting] == [[("p", 2), ("p", 3)]]
 
 
 def test_the_window_that_was_found_out_is_in_force_again() -> None:

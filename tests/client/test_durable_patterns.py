@@ -338,6 +338,26 @@ async def test_who_takes_it_up_elsewhere_goes_on_and_the_other_hears_no_more() -
 
 
 @in_virtual_time
+async def test_two_that_take_it_from_each_other_find_each_occurrence_once() -> None:
+    """The one that comes back goes on from where the other one was, not from where it was."""
+    async with Network() as net:
+        ann = await net.connect("b1")
+        bobs = [net.client("b1", name="bob") for _ in range(2)]
+        found: list[list[int]] = []
+        for turn in range(6):
+            bob = bobs[turn % 2]
+            await bob.open()
+            heard = await bob.subscribe(TWO, durable="d")
+            await put(ann, 2, 1)
+            event = await heard.receive(timeout=5) if turn else None
+            await heard.ack()
+            await asyncio.sleep(2)
+            found += [] if event is None else [[each.seq for each in event.parts]]
+            await heard.unsubscribe()
+        assert found == [[2 * turn, 2 * turn + 1] for turn in range(1, 6)]
+
+
+@in_virtual_time
 async def test_a_client_that_moves_takes_its_pattern_along() -> None:
     async with Network("line:2") as net:
         ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")

@@ -93,6 +93,8 @@ class PatternReceipts:
         self._unsaid_bytes = 0
         """How much came since the broker was last told that it is held."""
         self._seen = SeenNumbers()
+        self._said: Place | None = None
+        """The place of the last bookmark that the broker was told or has told."""
         self._resumed: Place | None = None
         """Where somebody else had got to, who left a bookmark."""
 
@@ -168,6 +170,7 @@ class PatternReceipts:
         if not self.is_full:
             held, self._unsaid_bytes = self._came, 0
         if entry or is_news or is_held:
+            self._said = after or self._said
             self._say(entry, held, packed)
 
     def _is_passed(self, after: Place | None) -> bool:
@@ -184,17 +187,17 @@ class PatternReceipts:
 
     def resume(self, mark: Bookmark, sequences: Sequences) -> bool:
         """The broker has a bookmark. Whether to go on from there with these sequences, to which
-        nothing has come: else this is further on.
+        nothing has come: else what was said here is further on.
 
         What was found here is then found again, or was by whoever left the bookmark.
         """
-        after = self._sequences.after
-        if after is not None and mark.after <= after:
+        if self._said is not None and mark.after <= self._said:
             return False
         self.go_on(sequences)
         taken = mark.taken if mark.pattern == self._digest else ()
         sequences.resume(mark.after, taken, mark.reorder_s)
-        self._resumed = mark.after
+        self._resumed = self._said = mark.after
+        self._seen = SeenNumbers()  # what lies beyond comes again
         self._unhandled.clear()
         self.occurrences = Receipts(self._dealt_with)
         return True
