@@ -151,6 +151,7 @@ def test_parameters_change_while_events_come(
     )
     thread.start()
     while ":limit = 20" not in said.getvalue():
+        assert thread.is_alive()
         thread.join(0.01)
     listener.publish([{"v": 25}, {"v": 15}])
     thread.join(10)
@@ -180,6 +181,7 @@ def test_a_pattern_waits_as_long_as_it_is_told(
     )
     thread.start()
     while "in force" not in said.getvalue():
+        assert thread.is_alive()
         thread.join(0.01)
     listener.publish([{"w": 1}, {"w": 2}])
     thread.join(30)
@@ -236,3 +238,16 @@ def test_an_event_is_described_with_its_parts() -> None:
     assert document["parts"] == [
         {"publisher": "p", "seq": 1, "time": "2026-01-01T12:00:00+00:00", "event": {"x": 1}}
     ]
+
+
+def test_where_nobody_knows_of_sources_a_lifetime_is_refused(run: Palio, url: str) -> None:
+    outcome = run("sub", "x > 0", "--from", url, "--lifetime", "0")
+    assert outcome.status == 2
+    assert "nobody knows whether there is a source" in outcome.err
+
+
+def test_a_subscription_without_a_source_ends_and_says_so(run: Palio, tmp_path: Path) -> None:
+    with broker("b1", tmp_path, routing="proxies") as url:
+        outcome = run("sub", "x > 0", "--from", url, "--lifetime", "0")
+    assert "nobody advertises what x > 0 wants" in outcome.err
+    assert outcome.status == 2

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 
 from palio.language.parsing import parse_advertisement
@@ -16,11 +19,17 @@ from palio.routing.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from palio.routing.protocol import Peer
+from palio.routing.protocol import Peer, Send
 from palio.routing.proxies import MOST_LOOKED_AT, NARROW_AT, WIDE_AT, Proxies
 from palio.simulation import Network, Topology
 from tests.routing.helpers import ALICE, BOB, MASTER, ONE, TWO, ask, attached, parse, said
-from tests.routing.scenarios import Storm
+from tests.routing.scenarios import (
+    Event,
+    Storm,
+    random_advertisement,
+    random_event,
+    random_filter,
+)
 from tests.routing.seeds import SEEDS
 
 PRICED = Advertise(0, parse_advertisement("price > 0 AND symbol IS NOT NULL"))
@@ -295,3 +304,53 @@ def test_storm_with_brokers_that_are_asked_for_all(
     monkeypatch.setattr(proxies, "WIDE_AT", 2)
     monkeypatch.setattr(proxies, "NARROW_AT", 1)
     Storm(seed, Proxies).run()
+
+
+def heard_of_all_wanted(seed: int) -> tuple[list[Event], list[Event]]:
+    """What one hears whose subscription stands, of one who now and then offers what it publishes
+    and withdraws that, while others ask and offer as they like; and what it should.
+    """
+    storm = Storm(seed, Proxies)
+    random, network, others = storm.random, storm.network, storm.clients
+    publisher, listener = (
+        network.client(name, random.choice(storm.topology.brokers)) for name in ("from", "to")
+    )
+    wanted = random_filter(random)
+    listener.subscribe(wanted)
+    network.run()
+    published: list[Event] = []
+    offers: list[int] = []
+    acts = [storm.subscribe, storm.unsubscribe, storm.update, storm.advertise, storm.publish]
+    for _ in range(60):
+        dice = random.uniform()
+        if dice < 0.5:
+            published.append(random_event(random))
+            publisher.publish(published[-1])
+        elif dice < 0.6 and offers:
+            publisher.unadvertise(offers.pop())
+        elif dice < 0.6:
+            offers.append(publisher.advertise(random_advertisement(random)))
+        else:
+            random.choice(acts)(random.choice(others))
+        network.run(network.now_ms + (0.0 if random.chance(0.3) else random.exponential(15)))
+    network.run()
+    heard = [each.event for each in listener.received if each.publisher == "from"]
+    return heard, [each for each in published if wanted.matches(each)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_wants_the_same_all_along_hears_all_of_it(seed: int) -> None:
+    heard, due = heard_of_all_wanted(seed)
+    assert heard == due
+
+
+def test_that_would_show_if_offers_counted_before_the_master_has_answered() -> None:
+    right = Proxies._flush
+
+    def wrong(self: Proxies, *given: Any, **named: Any) -> list[Send]:
+        sends = right(self, *given, **named)
+        self._answered = self._asked
+        return sends
+
+    with patch.object(Proxies, "_flush", wrong):
+        assert any(len(set(map(len, heard_of_all_wanted(seed)))) > 1 for seed in SEEDS)
