@@ -98,6 +98,9 @@ class Broker:
         number = next(self.numbers)
         self.say(CLIENT, Publish(Parcel.of("", to_batch(event)), number))
 
+    def subscribe(self, text: str) -> None:
+        self.say(CLIENT, Subscribe(1, 1, text))
+
     def tick(self) -> None:
         self._note(self.node.tick(self.at))
 
@@ -150,7 +153,7 @@ def test_who_has_published_may_go_before_the_events_do() -> None:
 
 def test_what_comes_from_another_broker_does_not_wait() -> None:
     broker = Broker()
-    broker.say(CLIENT, Subscribe(1, 1, "x > 0"))
+    broker.subscribe("x > 0")
     broker.change()
     broker.say(NEIGHBOUR, Forward(parcel({"x": 7})))
     assert any(isinstance(each, Deliver) for each in broker.answers)
@@ -207,7 +210,7 @@ def test_with_all_of_it_taken_the_change_is_given_up(
 @pytest.mark.parametrize(("late_s", "is_held"), [(-0.1, True), (0.0, True), (0.3, False)])
 def test_what_takes_too_long_is_given_up_and_that_is_told(late_s: float, is_held: bool) -> None:
     broker = Broker()
-    broker.say(CLIENT, Subscribe(1, 1, "x > 0"))
+    broker.subscribe("x > 0")
     broker.wait(1.0)
     broker.change()
     broker.publish({"x": 1})
@@ -219,7 +222,7 @@ def test_what_takes_too_long_is_given_up_and_that_is_told(late_s: float, is_held
 
 def test_a_change_that_goes_well_is_not_told() -> None:
     broker = Broker()
-    broker.say(CLIENT, Subscribe(1, 1, "x > 0"))
+    broker.subscribe("x > 0")
     broker.wait(1.0)
     broker.change()
     broker.end()

@@ -12,6 +12,7 @@ from palio.node.vouching import LINKS, RETIRED, TOKEN
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Carry,
+    Detour,
     Echo,
     Fact,
     Facts,
@@ -24,7 +25,7 @@ from palio.protocol.messages import (
     Route,
     Welcome,
 )
-from palio.routing.messages import Batch, Flood, LinkState, Settled
+from palio.routing.messages import Batch, Flood, LinkState, Reached, Settled
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 
@@ -47,6 +48,8 @@ def told(name: str) -> list[Message]:
         Echo(name, 1),
         Echo("b1", 1, (name,)),
         Carry(EVENTS, 1, ("b1", name)),
+        Forward(EVENTS, detour=Detour(("b1", name), "s")),
+        Route(Reached(name, 1, 0)),
         Probe(1, EVENTS, (name,)),
         Route(Settled(1, (name,))),
         Route(LinkState(name, 1, ("b1",))),

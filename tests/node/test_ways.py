@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palio.node.ways import next_hops
+from palio.node.ways import ShortestWays
 
 
 def test_ties_go_to_the_lesser_name_and_one_sided_links_nowhere() -> None:
@@ -13,5 +13,6 @@ def test_ties_go_to_the_lesser_name_and_one_sided_links_nowhere() -> None:
         "e": ("d",),
         "f": (),
     }
-    found = next_hops("a", ["c", "b"], lambda broker: said.get(broker, ()))
-    assert found == {"b": "b", "c": "c", "d": "b", "e": "b"}
+    found = ShortestWays("a", ["c", "b"], lambda broker: said.get(broker, ()))
+    assert found.hops == {"b": "b", "c": "c", "d": "b", "e": "b"}
+    assert [found.way(each) for each in ("c", "e", "f", "a")] == [("c",), ("b", "d", "e"), (), ()]

@@ -12,6 +12,7 @@ from palio.protocol import messages
 from palio.protocol.limits import MAX_NUMBER, MAX_SECONDS
 from palio.protocol.messages import (
     UNCOUNTED,
+    Detour,
     EventMessage,
     Fact,
     Failure,
@@ -24,7 +25,7 @@ from palio.protocol.messages import (
     Visit,
 )
 
-PARTS = {Fact, Failure, Gap, Parcel, Visit}
+PARTS = {Detour, Fact, Failure, Gap, Parcel, Visit}
 """What messages are made of, and are none themselves."""
 
 BEYOND: Final = {

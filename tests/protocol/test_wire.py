@@ -35,6 +35,7 @@ from palio.protocol.messages import (
     Cancel,
     Carry,
     Deliver,
+    Detour,
     Ended,
     Fact,
     Facts,
@@ -112,6 +113,10 @@ MESSAGES: list[Message] = [
     Publish(parcel(*ROWS), 7, durable=True),
     Deliver(parcel(*ROWS), b"\1", 3, 4),
     Forward(parcel(*ROWS), None, durable=True),
+    Forward(parcel(*ROWS), detour=Detour(("b1", "b2"), "s")),
+    Route(routing.TreePlan("b1", 3, (("b1", "b2"),), calm=True)),
+    Route(routing.Leave(calm=True)),
+    Route(routing.Reached("b1", 3, 1)),
     Carry(parcel(*ROWS), 9, ("b1", "b2")),
     Probe(1, parcel(*ROWS), ("b1",)),
     Route(

@@ -6,6 +6,7 @@ import os
 from functools import partial
 from typing import Final
 
+import msgspec
 import pytest
 
 from palio.matching.protocol import RowMask
@@ -197,6 +198,51 @@ def test_a_link_that_breaks_is_one_less_to_wait_for() -> None:
 def test_reached_is_illegal_on_a_link_that_is_not_in_use() -> None:
     with pytest.raises(IllegalMessage, match="not in the tree"):
         Broker().hear(C, Reached("a", 2, 0))
+
+
+@pytest.mark.parametrize("number", [-1, 0, LAST_ROUND, LAST_ROUND + 1])
+def test_there_are_only_so_many_rounds(number: int) -> None:
+    data = {"type": "Reached", "origin": "a", "version": 1, "round": number}
+    if 0 <= number <= LAST_ROUND:
+        assert msgspec.convert(data, Reached).round == number
+    else:
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(data, Reached)
+
+
+def test_a_neighbour_to_whom_there_is_another_way_is_kept_until_the_tree_is_another() -> None:
+    """Here `b` can be reached over `c`."""
+    broker = Broker()
+    broker.hear(C, LinkState("c", 2, ("b", "m")))
+    broker.hear(C, LinkState("b", 2, ("c", "m")))
+    broker.router.detach(B)
+    assert list(broker.router.parted) == [B]
+    assert set(broker.ways(A, 1)) == {B}
+    broker.hear(A, broker.exchange)
+    broker.hear(A, Reached("a", 2, 0))
+    assert not broker.router.parted
+    assert set(broker.ways(A, 2)) == set()
+
+
+@pytest.mark.parametrize("end", ["it comes back", "it takes too long"])
+def test_nor_is_it_kept_longer_than_that(end: str) -> None:
+    broker = Broker()
+    broker.hear(C, LinkState("c", 2, ("b", "m")))
+    broker.hear(C, LinkState("b", 2, ("c", "m")))
+    broker.router.detach(B)
+    assert broker.router.is_changing
+    if end == "it comes back":
+        broker.router.attach(B)
+    else:
+        broker.router.give_up()
+    assert not broker.router.parted
+    assert not broker.router.is_changing
+
+
+def test_a_neighbour_that_cannot_be_reached_is_not_kept() -> None:
+    broker = Broker()
+    broker.router.detach(B)
+    assert not broker.router.parted
 
 
 # --- whole networks ---

@@ -106,6 +106,9 @@ broker may be late. More of them are made up, or for the neighbour to keep."""
 MAX_HOPS: Final = 100
 """Brokers that a trace may have passed: the longest way of a large network."""
 
+MAX_PARTED: Final = 1_000
+"""Neighbours whose last session is remembered after its end, for events that go round a link."""
+
 MAX_PROBES: Final = 1_000
 """Traces that wait for answers of neighbours; beyond, the oldest is answered without them."""
 

@@ -27,7 +27,7 @@ def check_names(sender: str, message: Message) -> None:
 
     >>> check_names("b2", Known({"b3": 4}))
     """
-    if type(message) not in _NAMING and not (isinstance(message, Forward) and message.source):
+    if type(message) not in _NAMING and not (isinstance(message, Forward) and _named(message)):
         return
     try:
         match message:
@@ -38,7 +38,7 @@ def check_names(sender: str, message: Message) -> None:
             case Echo(origin, _, unreached):
                 _check((_BROKER, name) for name in (origin, *unreached))
             case Forward():
-                check_name(message.source, _BROKER)
+                _check((_BROKER, name) for name in _named(message))
             case Carry():
                 _check((_BROKER, name) for name in message.homes)
             case Probe():
@@ -49,6 +49,11 @@ def check_names(sender: str, message: Message) -> None:
                 pass
     except InvalidInput as error:
         raise IllegalMessage(sender, str(error)) from None
+
+
+def _named(message: Forward) -> list[str]:
+    path = () if message.detour is None else message.detour.path
+    return [*path, message.source] if message.source else [*path]
 
 
 def _check(named: Iterable[tuple[str, str]]) -> None:

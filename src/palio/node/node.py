@@ -113,7 +113,7 @@ class Node:
         self._publishing = Publishing(self._core)
         self._questions = Questions(self._core, self._publishing)
         self._links = Links(self._core)
-        self._peers = Peers(self._core, self._links, self._questions)
+        self._peers = Peers(self._core, self._links, self._questions, self._publishing.detours)
         self._greetings = Greetings(self._core, self._links, self._peers, self._questions)
         later = self._core.durability.registry.later
         self._unfinished = (
@@ -121,6 +121,7 @@ class Node:
             self._core.telling.waiting,
             later.waiting,
             self._cancelling.unfinished,
+            self._publishing.detours.waiting,
         )
         """That of which every `tick` does a piece."""
         self._is_draining = False
@@ -241,6 +242,7 @@ class Node:
         if self._has_unfinished:
             is_due = True
             self._publishing.holding.go_on()
+            self._publishing.detours.go_on()
             self._peers.let_go()
             core.telling.go_on()
             core.durability.registry.go_on(at)

@@ -9,6 +9,7 @@ from typing import Final
 from palio.errors import NotAuthenticated, NotSupported
 from palio.node.authority import Principal
 from palio.node.core import Core
+from palio.node.detours import Detours
 from palio.node.effects import Send
 from palio.node.links import Links
 from palio.node.questions import Questions
@@ -39,8 +40,9 @@ def circle(name: str, other: str, routing: str) -> NotSupported:
 class Peers:
     """Whoever has a session with this broker."""
 
-    def __init__(self, core: Core, links: Links, questions: Questions) -> None:
+    def __init__(self, core: Core, links: Links, questions: Questions, detours: Detours) -> None:
         self._core = core
+        self._detours = detours
         self._links = links
         self._questions = questions
         self.leaving: deque[Session] = deque()
@@ -193,10 +195,12 @@ class Peers:
         core.report("warning", "peer_down", peer=neighbour.name)
         del core.neighbours[neighbour.name]
         self._links.replaced(neighbour, "a new session")
+        unseen = neighbour.unseen
         neighbour.forget()
         core.telling.forget(neighbour)
         core.durability.custody.detach(neighbour.name)
         core.durability.registry.leave(neighbour.name, core.at)
         core.route(core.router.detach(neighbour.peer))
+        self._detours.part(neighbour, unseen)
         core.lapses.note()
         self._questions.lost(neighbour)

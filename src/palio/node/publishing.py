@@ -22,6 +22,7 @@ from palio.model.events import SEQ, TIME, check_times, conform, refuse_system_na
 from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.core import Core
+from palio.node.detours import Detours
 from palio.node.durability import Addressees
 from palio.node.effects import Entry
 from palio.node.holding import Holding
@@ -118,6 +119,7 @@ class Publishing:
         self._core = core
         self.times = Times(core)
         self.holding = Holding(core, self._go)
+        self.detours = Detours(core, self._go)
         self._next_ticket = 0
         self._sound: set[Shape] = set()
         self._strangers: dict[str, None] = {}
@@ -267,7 +269,9 @@ class Publishing:
         parcel = self._admitted(neighbour, parcel)
         if not len(parcel):
             return
-        if self.holding.must_wait(neighbour.peer):
+        if message.detour is not None:
+            self.detours.receive(parcel, message.detour, durable=message.durable)
+        elif self.holding.must_wait(neighbour.peer):
             self.holding.put(neighbour.peer, parcel, durable=message.durable)
         else:
             self._send(self._ways(neighbour.peer, parcel), parcel, durable=message.durable)
@@ -395,6 +399,8 @@ class Publishing:
                 neighbour = self._core.neighbours.get(peer.name)
                 if neighbour is not None:
                     self._pass_on(neighbour, parcel, mask, durable=durable)
+                else:
+                    self.detours.add(peer.name, Forward(parcel, pack_mask(mask), durable))
 
     def _deliver(
         self,

@@ -45,7 +45,7 @@ from palio.node.hearsay import Hearsay
 from palio.node.later import Later
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS, REPEATED_AT_ONCE
 from palio.node.vouching import LAPSE, LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
-from palio.node.ways import next_hops
+from palio.node.ways import ShortestWays
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import NO_VISIT, Echo, Fact, Facts, Known, Message, Visit
 
@@ -101,7 +101,7 @@ class Registry:
         self._versions: dict[str, int] = {}
         self._neighbours: dict[str, KnownNeighbour] = {}
         self._echoes = Echoes(self._neighbours)
-        self._hops: dict[str, str] | None = None
+        self._found: ShortestWays | None = None
         self.ways = 0
         """Grows whenever `next_hop` may answer differently."""
         self._untold: dict[int, Fact] = {}
@@ -163,13 +163,21 @@ class Registry:
 
     def next_hop(self, home: str) -> str | None:
         """The neighbour on the shortest way to a broker; None while there is no way."""
-        if self._hops is None:
+        return self._shortest.hops.get(home)
+
+    def way(self, home: str) -> tuple[str, ...]:
+        """The brokers on that way, the other one at its end."""
+        return self._shortest.way(home)
+
+    @property
+    def _shortest(self) -> ShortestWays:
+        if self._found is None:
             near = [name for name, state in self._neighbours.items() if state.is_equal]
-            self._hops = next_hops(self.name, near, self.links)
-        return self._hops.get(home)
+            self._found = ShortestWays(self.name, near, self.links)
+        return self._found
 
     def _change_ways(self) -> None:
-        self._hops = None
+        self._found = None
         self.ways += 1
 
     # --- what this broker says ---

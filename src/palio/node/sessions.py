@@ -356,6 +356,12 @@ class Neighbour(PeerSession):
             super().say(out, message)
 
     @property
+    def unseen(self) -> list[Forward]:
+        """Events that it has perhaps not seen, in order."""
+        sent = [each for each in self.stream.unseen() if isinstance(each, Forward)]
+        return sent + [each for each, _ in self._queue if isinstance(each, Forward)]
+
+    @property
     def is_busy(self) -> bool:
         """Whether the link or the other end is behind with what this broker's router said."""
         return self.stream.unseen_routes >= ROUTES_UNDER_WAY

@@ -1,28 +1,42 @@
-"""`next_hops`: over which neighbour the shortest way to each broker goes."""
+"""`ShortestWays`: over which neighbour the way to each broker goes, and over whom after that."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
 
-__all__ = ["next_hops"]
+__all__ = ["ShortestWays"]
 
 
-def next_hops(
-    name: str, neighbours: Iterable[str], links: Callable[[str], tuple[str, ...]]
-) -> dict[str, str]:
+class ShortestWays:
     """Breadth first over links that both ends list, neighbours by name.
 
     >>> said = {"b": ("a", "c"), "c": ("b", "d"), "d": ()}
-    >>> next_hops("a", ["b"], lambda broker: said.get(broker, ()))
-    {'b': 'b', 'c': 'b'}
+    >>> ways = ShortestWays("a", ["b"], lambda broker: said.get(broker, ()))
+    >>> ways.hops, ways.way("c"), ways.way("d")
+    ({'b': 'b', 'c': 'b'}, ('b', 'c'), ())
     """
-    hops: dict[str, str] = {}
-    queue = deque((neighbour, neighbour) for neighbour in sorted(neighbours))
-    while queue:
-        broker, hop = queue.popleft()
-        if broker in hops or broker == name:
-            continue
-        hops[broker] = hop
-        queue.extend((beyond, hop) for beyond in links(broker) if broker in links(beyond))
-    return hops
+
+    def __init__(
+        self, name: str, neighbours: Iterable[str], links: Callable[[str], tuple[str, ...]]
+    ) -> None:
+        self.hops: dict[str, str] = {}
+        """By broker, the neighbour over which the way to it begins."""
+        self._name = name
+        self._before: dict[str, str] = {}
+        queue = deque((neighbour, name) for neighbour in sorted(neighbours))
+        while queue:
+            broker, before = queue.popleft()
+            if broker in self._before or broker == name:
+                continue
+            self._before[broker] = before
+            self.hops[broker] = self.hops.get(before, broker)
+            queue.extend((beyond, broker) for beyond in links(broker) if broker in links(beyond))
+
+    def way(self, broker: str) -> tuple[str, ...]:
+        """The brokers on the way to one, which is the last; none if there is no way."""
+        way: list[str] = []
+        while broker in self._before:
+            way.append(broker)
+            broker = self._before[broker]
+        return tuple(reversed(way))

@@ -63,6 +63,10 @@ MAX_BOOKMARK_BYTES: Final = 64 << 10
 MAX_NAME_BYTES: Final = 200
 """A client's, a broker's or a durable subscription's name."""
 
+MAX_DETOUR: Final = 100
+"""Brokers that events pass on the way round a link that broke: the longest way of a large
+network."""
+
 MAX_SECONDS: Final = 10 * 365 * 86_400.0
 """Any time that somebody sets or asks for: ten years. Far beyond, clocks and timers overflow."""
 

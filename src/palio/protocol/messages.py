@@ -22,6 +22,8 @@ from palio.model.parcels import Parcel, pack_mask, unpack_mask
 from palio.model.values import NO_VALUES
 from palio.protocol.limits import (
     MAX_BOOKMARK_BYTES,
+    MAX_DETOUR,
+    MAX_NAME_BYTES,
     MAX_NUMBER,
     MAX_SECONDS,
     MOST_TOGETHER,
@@ -45,6 +47,7 @@ __all__ = [
     "Carry",
     "Challenge",
     "Deliver",
+    "Detour",
     "Done",
     "Echo",
     "Ended",
@@ -453,6 +456,15 @@ class Route(msgspec.Struct, frozen=True, tag=True):
     control: Control
 
 
+class Detour(msgspec.Struct, frozen=True):
+    """That events go round a link that broke."""
+
+    path: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_DETOUR)]
+    """The brokers that they are yet to pass after the receiver; the last is at its other end."""
+    session: Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
+    """The session on it, which both ends remember."""
+
+
 class Forward(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Events that someone beyond the receiver listens to."""
 
@@ -462,6 +474,7 @@ class Forward(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """They are in custody too: durable subscriptions do not get them from here."""
     source: str = ""
     """The broker where they were published, if the routing follows that."""
+    detour: Detour | None = None
 
 
 class Carry(msgspec.Struct, frozen=True, tag=True):

@@ -95,6 +95,11 @@ class Gateway:
         """See `Router`."""
         return self.inside.is_in_order and self.outside.is_in_order
 
+    @property
+    def goes_round(self) -> bool:
+        """See `Router`."""
+        return self.inside.goes_round or self.outside.goes_round
+
     def holds(self, sender: Peer) -> bool:
         """See `Router`. What one side hears enters the other."""
         side = self._side(sender)

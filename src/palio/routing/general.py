@@ -17,7 +17,7 @@ order, and goes nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from palio.matching.protocol import RowMask
 from palio.model.filters import Filter
@@ -39,7 +39,7 @@ from palio.routing.messages import (
 )
 from palio.routing.plans import Plans, brokers_in
 from palio.routing.protocol import IllegalMessage, Peer, Role, Router, Send, narrowed
-from palio.routing.trees import edge_of, is_other_weight
+from palio.routing.trees import edge_of, is_other_weight, shortest_ways
 
 __all__ = ["General"]
 
@@ -68,6 +68,7 @@ class General:
     """
 
     follows_sources = False
+    goes_round = True
 
     def __init__(self, name: str, inner: Callable[[str], Router] = Acyclic) -> None:
         self.name = name
@@ -84,6 +85,7 @@ class General:
         """The plan by which links are joined and left."""
         self._change: Change | None = None
         """The way to another plan, step by step."""
+        self._parted: dict[Peer, None] = {}
         self._waves: dict[Peer, list[int]] = {}
         """Those that wait, by who asked."""
         self._is_agreed: bool | None = None
@@ -119,7 +121,12 @@ class General:
     @property
     def is_changing(self) -> bool:
         """See `Router`."""
-        return self._change is not None
+        return self._change is not None or bool(self._parted)
+
+    @property
+    def parted(self) -> Collection[Peer]:
+        """Neighbours to whom a link of the tree broke: events go round until it is another."""
+        return self._parted
 
     @property
     def is_in_order(self) -> bool:
@@ -137,7 +144,7 @@ class General:
     def give_up(self) -> list[Send]:
         """See `Router`."""
         if self._change is None:
-            return []
+            return self._let_go() + self._look_again()
         plan = self._change.plan
         self._break_off()
         return self._follow(plan) + self._look_again()
@@ -150,9 +157,10 @@ class General:
             self._local[peer] = None
             return self.inner.attach(peer)
         self._links[peer] = _Link()
+        sends = self._let_go(peer) if peer in self._parted else []
         plans = [Send(peer, plan) for plan in self._plans.all()]
         known = [Send(peer, state) for state in self._states.others()]
-        return plans + known + self._links_changed()
+        return sends + plans + known + self._links_changed()
 
     def detach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
@@ -163,10 +171,15 @@ class General:
         if peer not in self._links:
             raise ValueError(f"{peer} is not attached")
         link = self._links.pop(peer)
-        sends = self._down(peer) if link.up else []
         if self._change is not None:
             self._change.lose(peer)
-        return sends + self._links_changed()
+        state = self._renewed()
+        sends: list[Send] = []
+        if link.up and peer.name in shortest_ways(self._states.graph, self.name).parents:
+            self._parted[peer] = None
+        elif link.up:
+            sends = self._down(peer)
+        return sends + state + self._look_again()
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """See `Router`."""
@@ -210,7 +223,7 @@ class General:
             self._is_agreed = self._plans.is_whole(graph)
         return (
             self._is_agreed
-            and self._change is None
+            and not self.is_changing
             and all(peer.name in graph[self.name] for peer in self._links)
             and all(link.up == link.wanted and not link.closing for link in self._links.values())
         )
@@ -255,9 +268,12 @@ class General:
 
     def _links_changed(self) -> list[Send]:
         """Flood our own list of links, and look at the tree again."""
+        return self._renewed() + self._look_again()
+
+    def _renewed(self) -> list[Send]:
         weights = {peer.name: self._weights.get(peer, 1) for peer in self._links}
         state = self._states.renew(weights)
-        return [Send(peer, state) for peer in self._links] + self._look_again()
+        return [Send(peer, state) for peer in self._links]
 
     def _learn(self, sender: Peer, state: LinkState) -> list[Send]:
         match self._states.learn(state):
@@ -293,9 +309,9 @@ class General:
 
     def _follow(self, plan: TreePlan) -> list[Send]:
         """Hold the links that a plan holds, and those to brokers that do not occur in it."""
+        sends = self._let_go() if plan != self._followed else []
         self._followed = plan
         tree, brokers = frozenset(plan.links), brokers_in(plan)
-        sends: list[Send] = []
         for peer, link in self._links.items():
             is_elsewhere = link.mine and peer.name not in brokers
             link.wanted = is_elsewhere or edge_of(self.name, peer.name) in tree
@@ -388,6 +404,13 @@ class General:
             link.up = False
             sends += self._down(sender)
         return sends + self._settle(sender, link) + self._step() + self._go_on()
+
+    def _let_go(self, *peers: Peer) -> list[Send]:
+        """Events go round to neighbours no longer, to these or to all."""
+        gone = peers or tuple(self._parted)
+        for peer in gone:
+            del self._parted[peer]
+        return [send for peer in gone for send in self._down(peer)]
 
     def _down(self, peer: Peer) -> list[Send]:
         """The tree does without a link, and whoever asked over it begins anew."""

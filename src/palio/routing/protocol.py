@@ -171,6 +171,10 @@ class Router(Protocol):
     def is_in_order(self) -> bool:
         """Whether ways are as they are to be, as far as is known here."""
 
+    @property
+    def goes_round(self) -> bool:
+        """Whether events that a link has not carried may come to its other end by other ways."""
+
     def holds(self, sender: Peer) -> bool:
         """Whether what a peer publishes must wait, and not be routed, until this is over."""
 
@@ -207,6 +211,7 @@ class Steady:
 
     is_changing = False
     is_in_order = True
+    goes_round = False
 
     def holds(self, sender: Peer) -> bool:  # noqa: ARG002  # whoever it is
         """See `Router`."""

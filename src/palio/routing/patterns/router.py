@@ -143,6 +143,11 @@ class Patterned:
         return self.inner.is_changing
 
     @property
+    def goes_round(self) -> bool:
+        """See `Router`."""
+        return self.inner.goes_round
+
+    @property
     def is_in_order(self) -> bool:
         """See `Router`."""
         return self.inner.is_in_order
