@@ -45,8 +45,8 @@ NARROW_AT: Final = 32
 """With fewer it is told each of them again."""
 
 MOST_LOOKED_AT: Final = 64
-"""Of a peer with more offers events are held against those of the last events only, which takes 0.7
-ms at the most. What the others announce goes up.
+"""Of a peer with more offers events are held against those of the last events only, which takes 1
+to 2 ms at the most. What the others announce goes up.
 """
 
 _ITSELF: Final = Peer(Role.SIDE, "")
