@@ -24,6 +24,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "node/settings.py": "server/test_settings.py",
     "protocol/limits.py": "protocol/test_wire.py",
     "routing/messages.py": "protocol/test_wire.py",
+    "routing/patterns/reading.py": "routing/patterns/test_router.py",
     "server/limits.py": "server/test_run.py",
     "server/http/schemas.py": "server/http/test_openapi.py",
     "matching/protocol.py": ENGINES,

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from palio.routing.patterns import router
+from palio.routing.patterns import reading
 from palio.routing.patterns.router import Patterned
 from tests.conftest import NIGHTLY
 from tests.routing.pattern_storms import PatternStorm
@@ -32,8 +32,8 @@ def _slices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """With every other seed events are read later than they come, and a few at once."""
     callspec = getattr(request.node, "callspec", None)
     if callspec is not None and callspec.params.get("seed", 0) % 2:
-        monkeypatch.setattr(router, "FEW", 0)
-        monkeypatch.setattr(router, "MOST_AT_ONCE", 40)
+        monkeypatch.setattr(reading, "FEW", 0)
+        monkeypatch.setattr(reading, "MOST_AT_ONCE", 40)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

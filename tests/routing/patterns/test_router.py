@@ -17,7 +17,7 @@ from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import Advertise, Batch, Subscribe, Unadvertise
-from palio.routing.patterns import router as router_room
+from palio.routing.patterns import reading as reading_room
 from palio.routing.patterns import unread as unread_room
 from palio.routing.patterns.messages import (
     AssemblyProgress,
@@ -276,7 +276,7 @@ def test_alarms_do_not_pile_up_where_events_never_end() -> None:
         broker.advance(START + timedelta(seconds=second) + WINDOW)
         publish(broker, BOB, at(second + 0.5, b=2), seq=2 * second + 1)
         broker.advance(START + timedelta(seconds=second + 0.5) + WINDOW)
-        assert len(broker.times) <= 2
+        assert len(broker.reading.times) <= 2
 
 
 def test_an_event_later_than_the_window_takes_no_part_and_is_counted() -> None:
@@ -722,8 +722,8 @@ def ticks(first: int, count: int) -> RowParcel:
 @pytest.mark.parametrize("step", [1, 13, 400])
 def test_much_is_read_and_let_go_in_slices(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work of one call is bounded, whatever came, and all is found in the end."""
-    monkeypatch.setattr(router_room, "MOST_AT_ONCE", 50)
-    monkeypatch.setattr(router_room, "FEW", 20)
+    monkeypatch.setattr(reading_room, "MOST_AT_ONCE", 50)
+    monkeypatch.setattr(reading_room, "FEW", 20)
     wishes = {key: pattern(f"a = {key} THEN a = {(key + 3) % 7}") for key in range(5)}
     broker = broker_with(ALICE, BOB)
     offer(broker, BOB, parse_advertisement("a IS NOT NULL"))
@@ -735,7 +735,7 @@ def test_much_is_read_and_let_go_in_slices(step: int, monkeypatch: pytest.Monkey
     now = START + timedelta(seconds=5)
     calls = 0
     while (wake := broker.wake) is not None and wake <= now:
-        before = len(broker.unread) + sum(
+        before = len(broker.reading.unread) + sum(
             each.assembly.held for each in broker.standing if each.assembly
         )
         for _, message in broker.advance(now):
@@ -744,7 +744,7 @@ def test_much_is_read_and_let_go_in_slices(step: int, monkeypatch: pytest.Monkey
         calls += 1
         assert calls < 2_000
         assert before - sum(each.assembly.held for each in broker.standing if each.assembly) <= (
-            len(broker.unread) + 51
+            len(broker.reading.unread) + 51
         )
     assert calls > 10
     rows = [Occurrence(row["$time"], "p", row["$seq"], row) for row in ticks(0, 800).rows]
@@ -771,8 +771,8 @@ def test_what_there_is_no_room_for_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_assembly_that_moves_reads_first_what_came_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(router_room, "FEW", 0)
-    monkeypatch.setattr(router_room, "MOST_AT_ONCE", 10)
+    monkeypatch.setattr(reading_room, "FEW", 0)
+    monkeypatch.setattr(reading_room, "MOST_AT_ONCE", 10)
     for count, missed in ((10, 0), (11, 1)):
         broker = broker_with(TWO, BOB)
         offer(broker, BOB, parse_advertisement("a IS NOT NULL"))
@@ -786,4 +786,4 @@ def test_an_assembly_that_moves_reads_first_what_came_for_it(
         assert len(held) + len(returned.progress.held) == 10
         told = [each for each in answers if isinstance(each, TooLate)]
         assert sum(each.count for each in told) == missed
-        assert not broker.unread
+        assert not broker.reading.unread

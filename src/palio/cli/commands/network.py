@@ -162,7 +162,7 @@ def cancel(  # typer makes an option of each
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> int:
-    """End all that those who act under an identity hear at a broker, as far as a filter covers it.
+    """End what an identity hears, as far as a filter covers it.
 
     A pattern ends patterns of as many steps, each covered by its own.
     """

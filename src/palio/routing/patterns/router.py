@@ -26,15 +26,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from palio.errors import InvalidInput
 from palio.matching.protocol import RowMask
-from palio.model.events import TIME
 from palio.model.filters import Filter
 from palio.model.parcels import Parcel
-from palio.model.patterns import Occurrence, place_of
+from palio.model.patterns import place_of
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import Batch, Control
@@ -57,25 +54,19 @@ from palio.routing.patterns.messages import (
     UnsubscribePattern,
 )
 from palio.routing.patterns.providers import Providers
+from palio.routing.patterns.reading import Reading
 from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
-from palio.routing.patterns.timetable import AT_ONCE, Timetable
+from palio.routing.patterns.timetable import AT_ONCE
 from palio.routing.patterns.underlay import Underlay, only_subscribes
-from palio.routing.patterns.unread import Unread
 from palio.routing.poset import overlap
 from palio.routing.protocol import IllegalMessage, Peer, Router, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
-__all__ = ["FEW", "MOST_AT_ONCE", "REORDER_WINDOW", "Patterned"]
+__all__ = ["REORDER_WINDOW", "Patterned"]
 
 REORDER_WINDOW: Final = timedelta(seconds=1)
 """How late an event may come and still find its place: a few retransmissions around the
 world, and what clocks of brokers differ by. Every composite notification waits that long."""
-
-FEW: Final = 64
-"""Events, counted for each pattern, that are read at once."""
-
-MOST_AT_ONCE: Final = 2_000
-"""Events that are read or let go at once, counted for each pattern: 10 to 20 ms."""
 
 
 class Patterned:
@@ -117,10 +108,8 @@ class Patterned:
         self._standing: dict[int, PatternSubscription] = {}
         self._by_key: dict[Peer, dict[int, PatternSubscription]] = {}
         self._next_number = 0
-        self.times = Timetable()
-        """When assemblies here have something to let go."""
-        self.unread = Unread()
-        """What came for them and is yet to be read."""
+        self.reading = Reading(self._standing)
+        """What came for assemblies here."""
 
     # --- what is known ---
 
@@ -248,79 +237,26 @@ class Patterned:
         sends: list[Send] = []
         if self.is_changing:
             return sends
-        left = MOST_AT_ONCE - len(self.unread)
-        for number, some in self.unread.read(MOST_AT_ONCE):
-            self._hold_back(self._standing[number], some)
-        until = now - self.window
-        while left > 0 and not self.unread and self.times.is_due(until):
-            standing = self._standing.get(self.times.take())
-            if standing is None or standing.assembly is None:
-                continue
-            before = standing.assembly.held
-            for parts in standing.assembly.release(until, left):
+        for standing, found in self.reading.let_go(now - self.window):
+            for parts in found:
                 sends += self._report(standing, parts)
             sends += self._missed(standing)
-            left -= before - standing.assembly.held + 1
-            self.times.plan(standing)
         return sends
 
     @property
     def wake(self) -> datetime | None:
         """When `advance` must be called next, if nothing happens before; None for never."""
-        if self.is_changing:
+        first = self.reading.first
+        if self.is_changing or first is None:
             return None
-        if self.unread:
-            return AT_ONCE
-        first = self.times.first
-        return None if first is None else first + self.window
+        return first if first == AT_ONCE else first + self.window
 
     # --- events and occurrences ---
 
     def _observe(self, parcel: Parcel) -> None:
         check_times(parcel)
         self.observed += len(parcel)
-        needed = self._underlay.needed(parcel)
-        if len(needed) * len(parcel) <= FEW and not self.unread:
-            for number, mask in needed.items():
-                self._hold_back(self._standing[number], parcel.select(mask))
-            return
-        subscribers = {number: self._standing[number].subscriber for number in needed}
-        for number in self.unread.note(parcel, needed, subscribers):
-            self._pass_over(self._standing[number], parcel.numbers[needed[number]], parcel)
-
-    def _hold_back(self, standing: PatternSubscription, some: Parcel) -> None:
-        """An assembly reads events that came for it."""
-        assembly = standing.assembly
-        assert assembly is not None
-        before, had_missed = assembly.earliest, assembly.has_missed
-        assembly.push(
-            Occurrence(row[TIME], some.publisher, seq, row)
-            for seq, row in zip(some.seqs, some.rows, strict=True)
-        )
-        if assembly.has_missed and not had_missed:  # told with others, a window later
-            self.times.note(standing.number, max(row[TIME] for row in some.rows))
-        if assembly.earliest != before or assembly.is_full:
-            self.times.plan(standing)
-
-    def _pass_over(
-        self, standing: PatternSubscription, numbers: npt.NDArray[np.int64], parcel: Parcel
-    ) -> None:
-        """There is no room for events that came for it."""
-        assembly = standing.assembly
-        assert assembly is not None
-        first, last = int(numbers.min()), int(numbers.max())
-        assembly.miss(parcel.publisher, first, last, len(numbers))
-        self.times.note(standing.number, AT_ONCE)
-
-    def _read_up(self, standing: PatternSubscription) -> None:
-        """Before an assembly moves it reads what came for it, as far as there is time for that."""
-        left = MOST_AT_ONCE
-        for parcel, mask in self.unread.take(standing.number):
-            left -= int(mask.sum())
-            if left >= 0:
-                self._hold_back(standing, parcel.select(mask))
-            else:
-                self._pass_over(standing, parcel.numbers[mask], parcel)
+        self.reading.take_in(parcel, self._underlay.needed(parcel))
 
     def _missed(self, standing: PatternSubscription) -> list[Send]:
         """The subscriber is told of events that were late."""
@@ -408,7 +344,7 @@ class Patterned:
 
     def _return(self, standing: PatternSubscription) -> list[Send]:
         """Give the assembly back to the subscriber that recalled it."""
-        self._read_up(standing)
+        self.reading.read_up(standing)
         assembly, told = standing.assembly, self._missed(standing)
         progress = AssemblyProgress() if assembly is None else assembly.stop()
         answer = Send(standing.subscriber, Returned(standing.key, progress))
@@ -453,7 +389,7 @@ class Patterned:
             withdrawal = Send(provider, UnsubscribePattern(standing.number))
             return [withdrawal, *self._settle(standing)]
         standing.stage = AssemblyPlace.THERE
-        self._read_up(standing)
+        self.reading.read_up(standing)
         told = self._missed(standing)
         resume = Send(provider, Resume(standing.number, assembly.stop()))
         return [*told, resume, *self._disassemble(standing)]
@@ -465,9 +401,9 @@ class Patterned:
         if not follows(standing.pattern, progress):
             raise IllegalMessage(sender, "no monitor of the pattern comes to such a state")
         standing.stage = AssemblyPlace.HERE
-        self._read_up(standing)
+        self.reading.read_up(standing)
         self._collecting(standing).resume(progress)
-        self.times.plan(standing)
+        self.reading.times.plan(standing)
 
     # --- where the assembly goes ---
 
@@ -505,7 +441,7 @@ class Patterned:
 
     def _disassemble(self, standing: PatternSubscription) -> list[Send]:
         """No longer assemble here."""
-        self.unread.take(standing.number)
+        self.reading.unread.take(standing.number)
         if standing.assembly is not None:
             self._late_before += standing.assembly.late
             standing.assembly = None
@@ -565,7 +501,7 @@ class Patterned:
             return self._return(standing)
         standing.stage = AssemblyPlace.IDLE if standing.assembly is None else AssemblyPlace.HERE
         if standing.assembly is not None and standing.assembly.is_waiting:
-            self._read_up(standing)
+            self.reading.read_up(standing)
             standing.assembly.resume(AssemblyProgress())
-            self.times.plan(standing)
+            self.reading.times.plan(standing)
         return self._settle(standing)

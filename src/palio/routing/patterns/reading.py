@@ -1,0 +1,108 @@
+"""`Reading`: what came for the assemblies of a broker is held back, and let go a window later.
+
+Both are done in slices of some 10 ms, whatever came: `Unread` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from palio.matching.protocol import RowMask
+from palio.model.events import TIME
+from palio.model.parcels import Parcel
+from palio.model.patterns import Occurrence
+from palio.routing.patterns.messages import Parts
+from palio.routing.patterns.standing import PatternSubscription
+from palio.routing.patterns.timetable import AT_ONCE, Timetable
+from palio.routing.patterns.unread import Unread
+
+__all__ = ["FEW", "MOST_AT_ONCE", "Reading"]
+
+FEW: Final = 64
+"""Events, counted for each pattern, that are read when they come."""
+
+MOST_AT_ONCE: Final = 2_000
+"""Events that are read or let go in a slice, counted for each pattern: 5 to 10 ms."""
+
+
+class Reading:
+    """The events of one broker's assemblies; `standing` are its patterns by number.
+
+    >>> Reading({}).first is None
+    True
+    """
+
+    def __init__(self, standing: Mapping[int, PatternSubscription]) -> None:
+        self._standing = standing
+        self.times = Timetable()
+        """When assemblies have something to let go."""
+        self.unread = Unread()
+        """What came for them and is yet to be read."""
+
+    @property
+    def first(self) -> datetime | None:
+        """When the first of what is held back was published; long ago if something is unread."""
+        return AT_ONCE if self.unread else self.times.first
+
+    def take_in(self, parcel: Parcel, needed: dict[int, RowMask]) -> None:
+        """Events have come, some for each of these patterns."""
+        if len(needed) * len(parcel) <= FEW and not self.unread:
+            for number, mask in needed.items():
+                self._hold_back(self._standing[number], parcel.select(mask))
+            return
+        subscribers = {number: self._standing[number].subscriber for number in needed}
+        for number in self.unread.note(parcel, needed, subscribers):
+            self._pass_over(self._standing[number], parcel.numbers[needed[number]], parcel)
+
+    def read_up(self, standing: PatternSubscription) -> None:
+        """Before an assembly moves it reads what came for it, as far as there is time for that."""
+        left = MOST_AT_ONCE
+        for parcel, mask in self.unread.take(standing.number):
+            left -= int(mask.sum())
+            if left >= 0:
+                self._hold_back(standing, parcel.select(mask))
+            else:
+                self._pass_over(standing, parcel.numbers[mask], parcel)
+
+    def let_go(self, until: datetime) -> Iterator[tuple[PatternSubscription, list[Parts]]]:
+        """One slice of work: read what came, and if that is all let go what was published by then.
+        Gives the patterns that did, each with the occurrences that this completed.
+        """
+        left = MOST_AT_ONCE - len(self.unread)
+        for number, some in self.unread.read(MOST_AT_ONCE):
+            self._hold_back(self._standing[number], some)
+        while left > 0 and not self.unread and self.times.is_due(until):
+            standing = self._standing.get(self.times.take())
+            if standing is None or standing.assembly is None:
+                continue
+            before = standing.assembly.held
+            yield standing, standing.assembly.release(until, left)
+            left -= before - standing.assembly.held + 1
+            self.times.plan(standing)
+
+    def _hold_back(self, standing: PatternSubscription, some: Parcel) -> None:
+        assembly = standing.assembly
+        assert assembly is not None
+        before, had_missed = assembly.earliest, assembly.has_missed
+        assembly.push(
+            Occurrence(row[TIME], some.publisher, seq, row)
+            for seq, row in zip(some.seqs, some.rows, strict=True)
+        )
+        if assembly.has_missed and not had_missed:  # told with others, a window later
+            self.times.note(standing.number, max(row[TIME] for row in some.rows))
+        if assembly.earliest != before or assembly.is_full:
+            self.times.plan(standing)
+
+    def _pass_over(
+        self, standing: PatternSubscription, numbers: npt.NDArray[np.int64], parcel: Parcel
+    ) -> None:
+        """There is no room, or no time, for events that came for it."""
+        assert standing.assembly is not None
+        first, last = int(numbers.min()), int(numbers.max())
+        standing.assembly.miss(parcel.publisher, first, last, len(numbers))
+        self.times.note(standing.number, AT_ONCE)
