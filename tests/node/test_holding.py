@@ -151,6 +151,17 @@ def test_who_has_published_may_go_before_the_events_do() -> None:
     assert broker.forwarded == [1]
 
 
+def test_a_broker_that_says_goodbye_is_waited_for_no_longer() -> None:
+    broker = Broker()
+    broker.subscribe("x = 1")
+    broker.change()
+    broker.publish({"x": 1})
+    assert not [each for each in broker.answers if isinstance(each, Deliver)]
+    broker.say(NEIGHBOUR, Bye("closed"))
+    broker.rest()
+    assert [each for each in broker.answers if isinstance(each, Deliver)]
+
+
 def test_what_comes_from_another_broker_does_not_wait() -> None:
     broker = Broker()
     broker.subscribe("x > 0")

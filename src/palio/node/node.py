@@ -357,8 +357,8 @@ class Node:
             case Bye(code, reason):
                 if party is None and state.dialed and code not in ("closed", "duplicate"):
                     core.report("warning", "turned_away", reason=reason[:SHOWN_CHARS])
-                if code == "closed" and isinstance(party, Session):
-                    self._peers.end_session(party)
+                if code == "closed" and party is not None:
+                    self._peers.left(party)
                 self._links.lost(link)
                 core.out.append(Close(link, code))
 

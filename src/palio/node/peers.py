@@ -91,6 +91,13 @@ class Peers:
                 )
             self.end_session(party)
 
+    def left(self, party: PeerSession) -> None:
+        """Somebody has said goodbye, and forgets the session."""
+        if isinstance(party, Neighbour):
+            self.end_neighbour(party)
+        elif isinstance(party, Session):
+            self.end_session(party)
+
     def new_neighbour(self, id: str, name: str, principal: Principal, link: int) -> Neighbour:
         """A broker begins a session."""
         peer = self._core.settings.peer(name)
