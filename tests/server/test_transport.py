@@ -24,6 +24,7 @@ from palio.protocol.messages import (
     Welcome,
 )
 from palio.protocol.wire import HEAD, Encoder, framed
+from palio.server import transport as transport_room
 from palio.server.limits import WRITE_HIGH_BYTES
 from palio.server.turns import Turns
 from tests.client.helpers import turns
@@ -367,6 +368,28 @@ async def test_a_connection_that_the_node_closes_still_gets_what_was_sent() -> N
         assert await peer.until_closed() == [Done(1), Bye("closed")]
         assert not server.links
         assert not [call for call in node.calls if call[0] == "lost"]
+
+
+async def test_the_last_word_is_read_whatever_the_other_end_still_says() -> None:
+    """A socket that is closed with bytes unread is reset, and what was written is gone."""
+    node = Scripted(echo)
+    async with serving(node) as (server, address):
+        for _ in range(10):
+            peer = await Peer.client(address)
+            peer.send(Ask(1, "close"))
+            peer.send_bytes(bytes(4 << 20))
+            assert await peer.until_closed() == [Done(1), Bye("closed")]
+            peer.close()
+        await until(lambda: server.connections == 0)
+
+
+async def test_who_does_not_close_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport_room, "LINGER_S", 0.01)
+    async with serving(Scripted(echo)) as (server, address):
+        peer = await Peer.client(address)
+        peer.send(Ask(1, "close"))
+        await until(lambda: server.connections == 0)
+        peer.close()
 
 
 async def test_the_node_is_told_of_a_connection_that_broke() -> None:

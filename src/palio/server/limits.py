@@ -37,6 +37,9 @@ LEAVE_S: Final = 5.0
 DRAIN_S: Final = 10.0
 """How long a server that is told to stop waits for its connections to take what was sent."""
 
+LINGER_S: Final = 1.0
+"""How long a connection that is ended here waits for the other end to have read why."""
+
 CLOSE_S: Final = 5.0
 """How long a closed connection may take to write its last words before it is cut."""
 

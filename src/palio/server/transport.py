@@ -23,7 +23,7 @@ from palio.protocol.messages import Bye, EventMessage, Hello, Message, Welcome
 from palio.protocol.wire import Decoder, Encoder
 from palio.protocol.writing import write
 from palio.server.counters import Traffic
-from palio.server.limits import CLOSE_S, WRITE_HIGH_BYTES
+from palio.server.limits import CLOSE_S, LINGER_S, WRITE_HIGH_BYTES
 from palio.server.places import SocketPlace
 from palio.server.turns import Turns
 
@@ -130,6 +130,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
         self._owner.traffic.bytes_in += len(data)
+        if self._closing:
+            return
         if self._behind:  # TLS may still have had something
             self._decoder.keep(data)
         elif self._owner.begin_turn():
@@ -261,7 +263,11 @@ class Connection(asyncio.Protocol):
                 )
 
     def close(self, _reason: str = "", /, *, last: Message | None = None) -> None:
-        """Write what is to be written, and a last word, and close. Nothing more is read."""
+        """Write what is to be written, and a last word, and close. Nothing more is handed over.
+
+        What the other end still says is taken, for `LINGER_S`: a socket that is closed with bytes
+        unread is reset, and the last word may be lost with it.
+        """
         if self._closing:
             return
         if last is not None:
@@ -270,9 +276,20 @@ class Connection(asyncio.Protocol):
         self._greeted()
         self.flush()
         transport = self._transport
-        if transport is not None:
-            transport.close()
-            self._cut = asyncio.get_running_loop().call_later(CLOSE_S, transport.abort)
+        if transport is None:
+            return
+        if transport.is_closing() or not transport.can_write_eof():
+            self._close_for_good(transport)
+            return
+        transport.write_eof()
+        if self._behind or self._stalled:
+            transport.resume_reading()
+        later = asyncio.get_running_loop().call_later
+        self._cut = later(LINGER_S, self._close_for_good, transport)
+
+    def _close_for_good(self, transport: asyncio.Transport) -> None:
+        transport.close()
+        self._cut = asyncio.get_running_loop().call_later(CLOSE_S, transport.abort)
 
     def abort(self) -> None:
         """Cut the connection; what was not written is lost."""
