@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 PARTITIONS = 6
 
+COUNTED = ("count", "sets")
+"""Answers that have no columns of events."""
+
 
 class Barrier:
     """An operator that passes everything on, once it is let go."""
@@ -69,7 +72,10 @@ def connected(master: str) -> SparkSession:
 
 def rows(frame: DataFrame) -> list[list[Any]]:
     """All rows, in an order that does not depend on who was first."""
-    return sorted([list(row) for row in frame.collect()])
+    return sorted(
+        [sorted(cell) if isinstance(cell, list) else cell for cell in row]
+        for row in frame.collect()
+    )
 
 
 def main(master: str, events: str, subscriptions: str, home: str, *held_up: str) -> None:
@@ -78,11 +84,11 @@ def main(master: str, events: str, subscriptions: str, home: str, *held_up: str)
     frame = spark.read.parquet(events).repartition(PARTITIONS)
     found = {}
     for how in HOWS:
-        columns = None if how == "count" else ["id"]
+        columns = None if how in COUNTED else ["id"]
         found[how] = rows(palio.spark.match(frame, standing, how, columns))
         found[f"{how}, path"] = rows(palio.spark.match(events, standing, how, columns))
     for how in held_up:
-        columns = None if how == "count" else ["id"]
+        columns = None if how in COUNTED else ["id"]
         held = frame.mapInArrow(Barrier(str(Path(home, how))), frame.schema)
         found[f"{how}, held up"] = rows(palio.spark.match(held, standing, how, columns))
     Path(home, "found.json").write_text(json.dumps(found))

@@ -55,9 +55,14 @@ def answers(events: pa.Table, rows: list[dict[str, Any]]) -> dict[str, list[list
     (batch,) = events.to_batches()
     pairs = [(int(row), int(key)) for row, key in zip(*oracle.match(batch), strict=True)]
     counts = Counter(key for _, key in pairs)
+    goes: dict[int, set[str]] = {}
+    for event, key in pairs:
+        goes.setdefault(event, set()).add(who[key])
+    sets = Counter(tuple(sorted(each)) for each in goes.values())
     return {
         "pairs": sorted([row, key, who[key]] for row, key in pairs),
         "any": sorted([row] for row in {row for row, _ in pairs}),
         "count": sorted([key, count] for key, count in counts.items()),
         "route": sorted(map(list, {(row, who[key]) for row, key in pairs})),
+        "sets": sorted([list(each), count] for each, count in sets.items()),
     }
