@@ -148,6 +148,32 @@ def test_a_network_is_an_object_of_brokers(palio: Palio, home: Path, network: ob
     assert "network.json: " in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"subscriber": "b1", "filter": "n <"}, "line 2: "),
+        ({"subscriber": "b1", "filter": "n < :most"}, "line 2: "),
+        ({"subscriber": "b9", "filter": "n < 1"}, "line 2: 'b9' is no broker"),
+    ],
+)
+def test_a_bad_subscription_is_told_with_its_line(
+    palio: Palio, home: Path, row: dict[str, str], message: str
+) -> None:
+    wishes = home / "wishes.jsonl"
+    wishes.write_text(json.dumps(WISHES[0]) + "\n" + json.dumps(row) + "\n")
+    outcome = palio("plan", "compare", "--events", str(home / "events.csv"), "--subscriptions",
+                    str(wishes), "--network", str(home / "network.json"))  # fmt: skip
+    assert (outcome.status, message in outcome.err) == (2, True), outcome.err
+
+
+@pytest.mark.parametrize("count", ["1e999", "NaN", "1" + "0" * 400, "-1"])
+def test_a_count_is_a_number_of_events(palio: Palio, home: Path, count: str) -> None:
+    went = home / "went.jsonl"
+    went.write_text('{"brokers": ["b1"], "count": ' + count + "}\n")
+    outcome = palio("plan", "compare", "--destinations", str(went))
+    assert (outcome.status, "line 1" in outcome.err) == (2, True), outcome.err
+
+
 def test_a_plan_for_nobody_is_none(palio: Palio, home: Path) -> None:
     (home / "none.jsonl").write_text('{"brokers": []}\n')
     outcome = palio("plan", "make", "--out", str(home / "p.json"),

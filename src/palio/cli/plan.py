@@ -202,10 +202,13 @@ def _observed(events: Path, subscriptions: Path, brokers: list[str]) -> GroupTra
                 f"{subscriptions}, line {line}: a subscriber, which is the broker, and a filter "
                 "are expected"
             )
-        wishes.append((parse_filter(text), broker, values))
-    observed = Observed(brokers or sorted({broker for _, broker, _ in wishes}))
-    for filter, broker, values in wishes:
-        observed.subscribe(filter, broker, values)
+        wishes.append((line, broker, text, values))
+    observed = Observed(brokers or sorted({broker for _, broker, _, _ in wishes}))
+    for line, broker, text, values in wishes:
+        try:
+            observed.subscribe(parse_filter(text), broker, values)
+        except InvalidInput as error:
+            raise InvalidInput(f"{subscriptions}, line {line}: {error}") from None
     told = 0
     for _ in _taken(events, observed):
         if observed.tally.events >= told + TOLD_EVERY:
@@ -246,7 +249,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if line.strip():
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (RecursionError, ValueError) as error:
                 raise InvalidInput(f"{path}, line {number}: this is no JSON: {error}") from None
             if not isinstance(row, dict):
                 raise InvalidInput(f"{path}, line {number}: an object is expected")
@@ -256,12 +259,16 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _json(path: Path) -> Any:
     try:
         return json.loads(inputs.text_of(str(path), is_text=False))
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise InvalidInput(f"{path}: this is no JSON: {error}") from None
 
 
+_ENDLESS: Final = 1e300
+"""No count and no price is so large."""
+
+
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _ENDLESS
 
 
 def _is_names(value: object) -> TypeGuard[list[str]]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from palio.errors import InvalidInput, LimitExceeded
 from palio.multicast.broker_sets import Words, masks_of, numbered, words_of
-from palio.multicast.plans import Sends
+from palio.multicast.plans import Sends, sends_to
 
 __all__ = ["MAX_CLUSTER", "MAX_GROUPS", "ClusteredGroups", "groups_needed"]
 
@@ -113,10 +113,7 @@ class ClusteredGroups:
             subsets = masks[:, members] @ (1 << np.arange(len(members)))
             number = table.numbers[subsets]
             chosen[:, cluster] = np.where(subsets > 0, self._first[cluster] + number, -1)
-        kept = chosen >= 0
-        starts = np.zeros(len(sets) + 1, np.int64)
-        np.cumsum(kept.sum(axis=1), out=starts[1:])
-        return Sends(starts, chosen[kept], np.zeros_like(sets))
+        return sends_to(chosen, np.zeros_like(sets))
 
     def members(self, groups: Longs) -> Words:
         """See `GroupPlan`."""

@@ -21,6 +21,10 @@ FORMAT: Final = 1
 """Grows when what is written changes."""
 
 
+_UNREADABLE: Final = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
+"""What is raised for content of another shape."""
+
+
 class _Document(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     format: int
     method: str
@@ -55,7 +59,7 @@ def decode(data: bytes) -> tuple[GroupPlan, dict[str, Any]]:
         if len(document.brokers) > MAX_BROKERS:
             raise InvalidInput(f"it has more than {MAX_BROKERS:,} brokers")
         return _plan(document), document.report
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, PalioError) as error:
+    except (msgspec.DecodeError, *_UNREADABLE, PalioError) as error:
         raise FileDamaged(f"this is no plan of groups: {error}") from error
 
 

@@ -63,7 +63,7 @@ class ListedGroups:
             np.ascontiguousarray(sets), self.groups, self._starts, self._of_broker
         )
         by_link = np.where((found < 0)[:, None], sets, np.uint64(0))
-        return sends_to(found, by_link)
+        return sends_to(found[:, None], by_link)
 
     def members(self, groups: Longs) -> Words:
         """See `GroupPlan`."""

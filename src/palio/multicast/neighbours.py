@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from palio.errors import InvalidInput, LimitExceeded
 from palio.multicast.broker_sets import Words, masks_of, numbered, words_of
-from palio.multicast.plans import Sends
+from palio.multicast.plans import Sends, sends_to
 from palio.routing.trees import Graph, shortest_ways
 
 __all__ = ["MAX_NEIGHBOURS", "NeighbourGroups"]
@@ -35,6 +35,9 @@ class NeighbourGroups:
 
     def __init__(self, brokers: tuple[str, ...], graph: Graph) -> None:
         places = numbered(brokers)
+        weights = [each for near in graph.values() for each in near.values()]
+        if not all(type(each) is int and each >= 1 for each in weights):
+            raise InvalidInput("a link weighs a whole number, 1 or more")
         self.brokers = brokers
         self.graph = {name: dict(graph.get(name, {})) for name in brokers}
         self._neighbours = [sorted(places[each] for each in self.graph[name]) for name in brokers]
@@ -69,10 +72,7 @@ class NeighbourGroups:
             wanted[:, above] |= wanted[:, broker]
         order = [publisher, *(broker for broker, _ in ways)]
         chosen = np.where(subsets > 0, self._first[:-1, None] + subsets - 1, -1)[order].T
-        kept = chosen >= 0
-        starts = np.zeros(len(sets) + 1, np.int64)
-        np.cumsum(kept.sum(axis=1), out=starts[1:])
-        return Sends(starts, chosen[kept], np.zeros_like(sets))
+        return sends_to(chosen, np.zeros_like(sets))
 
     def members(self, groups: Longs) -> Words:
         """See `GroupPlan`."""

@@ -45,10 +45,10 @@ class Sends(NamedTuple):
 
 
 def sends_to(groups: Longs, by_link: Words) -> Sends:
-    """One send an event; none where the group is -1."""
+    """The sends of events from a row of groups for each; -1 stands for none."""
     kept = groups >= 0
     starts = np.zeros(len(groups) + 1, np.int64)
-    np.cumsum(kept, out=starts[1:])
+    np.cumsum(kept.sum(axis=1), out=starts[1:])
     return Sends(starts, groups[kept], by_link)
 
 
