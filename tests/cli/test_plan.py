@@ -74,6 +74,8 @@ def test_methods_are_compared_the_cheapest_first(palio: Palio, home: Path) -> No
     assert names.index("flooding") > names.index("approximated")
     assert "hybrid: not possible" in lines[-1]
     document = json.loads(palio(*arguments, "--json").out)
+    assert "0% of what is wanted together stays in a cluster" in palio(*arguments).err
+    assert "100% of what" in palio(*arguments[:-1], "9").err, "there are groups for b1 with b2"
     assert [each["method"] for each in document["plans"]] == names[: len(document["plans"])]
     assert list(document["impossible"]) == ["hybrid"]
     # An event in four goes to b1 and to b2, which costs 2: 0.25 * 3 + 0.75 * 1.
@@ -172,6 +174,22 @@ def test_a_count_is_a_number_of_events(palio: Palio, home: Path, count: str) -> 
     went.write_text('{"brokers": ["b1"], "count": ' + count + "}\n")
     outcome = palio("plan", "compare", "--destinations", str(went))
     assert (outcome.status, "line 1" in outcome.err) == (2, True), outcome.err
+
+
+def test_a_plan_is_changed_by_a_few_groups(palio: Palio, home: Path) -> None:
+    network, old, new = (str(home / name) for name in ("network.json", "old.json", "new.json"))
+    made = palio("plan", "make", "--destinations", str(home / "went.jsonl"), "--network", network,
+                 "--groups", "3", "--method", "approximated", "--out", old)  # fmt: skip
+    assert made.status == 0
+    (home / "other.jsonl").write_text('{"brokers": ["b3", "b4"], "count": 5}\n')
+    now = ("plan", "make", "--destinations", str(home / "other.jsonl"), "--network", network)
+    assert palio(*now, "--out", new, "--change", old, "--changes", "1").status == 0
+    before, after = (decode(Path(each).read_bytes())[0] for each in (old, new))
+    assert (before.group_count, after.group_count) == (3, 3)
+    assert palio("plan", "show", new, "--to", "b3,b4").out == "group 0 of b3, b4\n"
+    palio(*now, "--method", "flooding", "--out", old)
+    refused = palio(*now, "--out", new, "--change", old)
+    assert (refused.status, "only an approximated plan" in refused.err) == (2, True)
 
 
 def test_a_plan_for_nobody_is_none(palio: Palio, home: Path) -> None:

@@ -14,13 +14,14 @@ from palio.cli.reporting import show, tell
 from palio.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from palio.multicast.listed import ListedGroups
     from palio.multicast.observing import Observed
     from palio.multicast.planners import PlanLimits
     from palio.multicast.plans import GroupPlan, PlanReport
     from palio.multicast.traffic import GroupTraffic
     from palio.routing.trees import Graph
 
-__all__ = ["Inputs", "compare", "make", "show_plan"]
+__all__ = ["Inputs", "PlanChange", "compare", "make", "show_plan"]
 
 AT_ONCE: Final = 1_024
 """Events by themselves, or batches, that are read at once."""
@@ -40,14 +41,25 @@ class Inputs(NamedTuple):
     """Whether events are matched on Spark."""
 
 
-def make(given: Inputs, method: str, limits: PlanLimits, out: Path, *, as_json: bool) -> int:
+class PlanChange(NamedTuple):
+    """A plan that is to be changed, rather than made anew."""
+
+    of: Path | None
+    groups: int
+    """Groups that may be others."""
+
+
+def make(
+    given: Inputs, method: str, limits: PlanLimits, out: Path, change: PlanChange, *, as_json: bool
+) -> int:
     """Make a plan, write it, and say what it costs."""
     from palio.multicast.documents import encode
     from palio.multicast.planners import plan
     from palio.multicast.plans import measure
 
+    before = None if change.of is None else _old(change.of)
     traffic, limits = _read(given, limits)
-    made = plan(traffic, method, limits)
+    made = plan(traffic, method, limits) if before is None else _changed(before, traffic, change)
     report = measure(made, traffic, limits.prices_of(traffic))
     with files.replaced(out, shared=True) as file:
         file.write(encode(made, report.row()))
@@ -59,12 +71,43 @@ def make(given: Inputs, method: str, limits: PlanLimits, out: Path, *, as_json: 
     return 0
 
 
+def _old(path: Path) -> ListedGroups:
+    """A plan that can be changed group by group."""
+    from palio.multicast.listed import ListedGroups
+
+    made, _ = _plan_in(path)
+    if not isinstance(made, ListedGroups) or made.method != "approximated":
+        raise InvalidInput(
+            f"{path}: only an approximated plan changes by groups, not {made.method}"
+        )
+    return made
+
+
+def _changed(before: ListedGroups, traffic: GroupTraffic, change: PlanChange) -> ListedGroups:
+    from palio.multicast.merging import replanned
+
+    return replanned(before, traffic, change.groups)
+
+
+def _plan_in(path: Path) -> tuple[GroupPlan, dict[str, Any]]:
+    from palio.multicast.documents import decode
+
+    return decode(inputs.text_of(str(path), is_text=False).encode())
+
+
 def compare(given: Inputs, limits: PlanLimits, *, as_json: bool) -> int:
     """What each method costs, the cheapest first."""
+    from palio.multicast.clustered import ClusteredGroups
+    from palio.multicast.clusters import regionalism
     from palio.multicast.planners import compare
 
     traffic, limits = _read(given, limits)
     found = compare(traffic, limits)
+    for _, made, _ in found:
+        if isinstance(made, ClusteredGroups):
+            share = regionalism(traffic, made.clusters)
+            tell(f"{share:.0%} of what is wanted together stays in a cluster, beyond chance")
+            break
     reports = [report for _, _, report in found if not isinstance(report, str)]
     cannot = {name: reason for name, _, reason in found if isinstance(reason, str)}
     if as_json:
@@ -80,10 +123,9 @@ def show_plan(
     path: Path, to: str | None, publisher: str | None, picture: Path | None, *, as_json: bool
 ) -> int:
     """What a plan is, the way of an event, and a picture."""
-    from palio.multicast.documents import decode
     from palio.multicast.plans import explain
 
-    made, report = decode(inputs.text_of(str(path), is_text=False).encode())
+    made, report = _plan_in(path)
     if publisher is not None and to is None:
         raise InvalidInput("--from is the begin of the way that --to asks for")
     way = None if to is None else explain(made, [each for each in to.split(",") if each], publisher)

@@ -96,17 +96,24 @@ def make(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     cluster_size: ClusterSize = None,
     threshold: Threshold = None,
     send_price: SendPrice = 1.0,
+    change: Annotated[
+        Path | None,
+        typer.Option("--change", metavar="PLAN", help="Change this plan, if it is approximated."),
+    ] = None,
+    changes: Annotated[
+        int, typer.Option("--changes", min=0, help="With --change: groups that may be others.")
+    ] = 10,
     as_json: AsJson = False,
 ) -> int:
     """Make a plan for the traffic of a file, and say what it costs."""
-    from palio.cli.plan import Inputs, make
+    from palio.cli.plan import Inputs, PlanChange, make
     from palio.multicast.planners import PlanLimits
 
     inputs = Inputs(destinations, events, subscriptions, network, on_spark)
     limits = PlanLimits(
         groups=groups, cluster_size=cluster_size, threshold=threshold, send_price=send_price
     )
-    return make(inputs, method.value, limits, out, as_json=as_json)
+    return make(inputs, method.value, limits, out, PlanChange(change, changes), as_json=as_json)
 
 
 @plan_commands.command()
