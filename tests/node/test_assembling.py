@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from palio.client.connection import Client
 from palio.client.events import Event, Gap, Late
 from palio.errors import IllegalMessage, NotSupported
-from palio.language.parsing import parse_filter
+from palio.language.parsing import parse_filter, parse_pattern
 from palio.model.filters import TRUE
 from palio.model.patterns import Occurrence
 from palio.node.assembling import Assembling
@@ -25,6 +25,7 @@ from palio.routing.patterns.messages import (
     HeldBack,
     Resume,
     Returned,
+    SubscribePattern,
     TooLate,
 )
 from palio.routing.patterns.router import Patterned
@@ -324,6 +325,14 @@ def test_events_that_no_broker_made_are_refused(wrong: Occurrence) -> None:
     ):
         with pytest.raises(IllegalMessage):
             Assembling.heard(everything, control)
+
+
+@pytest.mark.parametrize("values", [{}, {"x": [1]}, {"y": 1}])
+def test_a_pattern_without_the_values_that_it_takes_is_refused(values: dict[str, Any]) -> None:
+    grant = Principal("evil", TRUE, parse_filter("EXISTS n"), may_link=True)
+    wish = SubscribePattern(7, parse_pattern("n = :x THEN n = 2"), values)
+    with pytest.raises(IllegalMessage, match="SubscribePattern"):
+        Assembling.heard(grant, wish)
 
 
 def test_names_and_numbers_of_late_events_have_bounds() -> None:

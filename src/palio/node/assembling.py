@@ -27,12 +27,13 @@ from palio.model.filters import FALSE, Filter
 from palio.model.parcels import Parcel
 from palio.model.patterns import Occurrence, Pattern
 from palio.model.row_parcels import RowParcel
-from palio.model.values import Bindings, checked
+from palio.model.values import NO_VALUES, Bindings, checked
 from palio.node.authority import Principal, hearable, narrow, publishable
 from palio.node.effects import Moment
 from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
 from palio.routing.algorithms import ALGORITHMS
 from palio.routing.messages import Control
+from palio.routing.patterns.legal import bound
 from palio.routing.patterns.messages import (
     AssemblyProgress,
     Composite,
@@ -43,7 +44,7 @@ from palio.routing.patterns.messages import (
     events_of,
 )
 from palio.routing.patterns.router import Patterned
-from palio.routing.protocol import Router, Send
+from palio.routing.protocol import Peer, Router, Send
 
 __all__ = ["NO_DURABLE", "Assembling", "narrowed"]
 
@@ -120,11 +121,12 @@ class Assembling:
             if not principal.publishes_all:
                 return _permitted(control, publishable, principal)
         elif isinstance(control, SubscribePattern) and not principal.hears_all:
+            pattern = bound(Peer.broker(principal.name), control)
             try:
-                pattern = narrowed(control.pattern, control.values, principal)
+                pattern = narrowed(pattern, NO_VALUES, principal)
             except (NotPermitted, LimitExceeded):  # it waits for what never comes
-                pattern = Pattern((FALSE,) * len(control.pattern.steps))
-            return replace(control, pattern=pattern), 0
+                pattern = Pattern((FALSE,) * len(pattern.steps))
+            return replace(control, pattern=pattern, values=NO_VALUES), 0
         return control, 0
 
     @staticmethod
