@@ -40,6 +40,9 @@ from palio.protocol.messages import (
     Update,
 )
 from palio.routing.acyclic import Acyclic
+from palio.routing.patterns import legal
+from palio.routing.patterns.router import Patterned
+from palio.routing.protocol import Router
 
 AT: Final = Moment(1.0, 1_000_000)
 ALICE, BOB = 1, 2
@@ -48,9 +51,11 @@ ALICE, BOB = 1, 2
 class House:
     """A broker with two clients, whose disk answers when the test says so."""
 
-    def __init__(self, store: MemoryStore | None = None, **options: Any) -> None:
+    def __init__(
+        self, store: MemoryStore | None = None, router: Router | None = None, **options: Any
+    ) -> None:
         self.store = store or MemoryStore()
-        self.node = Node("b1", Acyclic("b1"), self.store, **options)
+        self.node = Node("b1", router or Acyclic("b1"), self.store, **options)
         self.appends: list[Append] = []
         self.published = 0
         self.at = AT
@@ -416,6 +421,24 @@ def test_a_limit_counts_each_of_the_subscriptions_that_come_together() -> None:
     assert done == Done(13)
     assert isinstance(refused, Failed)
     assert (refused.id, refused.failure.details["limit"]) == (14, "MAX_SUBSCRIPTIONS")
+
+
+def test_where_there_is_no_room_for_a_pattern_what_was_heard_before_is_heard_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(legal, "MAX_DELEGATED", 1)
+    house = House(router=Patterned("b1"))
+    house.say(BOB, Advertise(1, 1, "EXISTS x"))
+    pattern = "x = 1 THEN x = 2"
+    assert house.say(ALICE, Subscribe(1, 1, pattern, assembled=True)) == [Done(1)]
+    assert house.say(ALICE, Subscribe(2, 2, "x = 5")) == [Done(2)]
+    (refused,) = house.say(ALICE, Replace(3, 2, pattern, assembled=True))
+    assert isinstance(refused, Failed)
+    assert refused.failure.details["limit"] == "MAX_DELEGATED"
+    assert house.hears(5, 6) == [5]
+    assert house.say(ALICE, Unsubscribe(4, 1)) == [Done(4)]
+    assert house.say(ALICE, Replace(5, 2, pattern, assembled=True)) == [Done(5)]
+    assert house.hears(5) == []
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])

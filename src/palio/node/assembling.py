@@ -103,6 +103,11 @@ class Assembling:
         what.bind(values)  # an error of the subscriber's own comes before one of authority
         return SubscribePattern(key, narrowed(what, values, principal), values)
 
+    def check_room(self, subscriber: Peer, more: int) -> None:
+        """Refuse so many wishes more, before anything is changed for one of them."""
+        if self.router is not None and more:
+            self.router.check_room(subscriber, more)
+
     # --- between brokers ---
 
     @staticmethod

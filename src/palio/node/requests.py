@@ -257,6 +257,7 @@ class RequestHandler:
                 return
             told.append(routing.Subscribe(key, narrowed, asked.values))
             heard[key] = asked
+        core.assembling.check_room(session.peer, len(wishes))
         if told:
             self._tell_router(session.peer, *told)
         for wish in wishes:
@@ -374,6 +375,7 @@ class RequestHandler:
             raise InvalidInput(NO_DURABLE)
         wish = core.assembling.wish(key, what, values, session.principal)
         if not known.assembled:
+            core.assembling.check_room(session.peer, 1)
             self._tell_router(session.peer, routing.Unsubscribe(key))
         core.route(core.router.receive(session.peer, wish))
         known.what, known.values, known.version, known.assembled = what, values, 0, True

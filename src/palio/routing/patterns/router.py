@@ -223,6 +223,10 @@ class Patterned:
             self._observe(mine)
         return found
 
+    def check_room(self, subscriber: Peer, more: int) -> None:
+        """Refuse so many patterns more of a subscriber that would have too many."""
+        check_room(subscriber, len(self._by_key.get(subscriber, {})) + more - 1)
+
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
         """See `Router`."""
         return self.inner.announced(sender, parcel)
@@ -279,8 +283,8 @@ class Patterned:
         if message.running and sender.is_client:
             raise IllegalMessage(sender, "only a broker has a running pattern to hand over")
         pattern = bound(sender, message)
-        mine = self._by_key.get(sender, {})
-        check_room(sender, len(mine) - (message.key in mine))
+        if message.key not in self._by_key.get(sender, {}):
+            self.check_room(sender, 1)
         sends = self._give_up(self._by_key.get(sender, {}).get(message.key))
         standing = PatternSubscription(sender, message.key, pattern, self._next_number)
         self._next_number += 1
