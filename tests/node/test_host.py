@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from palio.errors import IllegalMessage
-from palio.node.effects import Append, Close, Effect, Moment, PutTime, Report, Send
+from palio.multicast.datagrams import Datagram
+from palio.node.effects import (
+    Append,
+    Cast,
+    Close,
+    Effect,
+    Moment,
+    PutTime,
+    Report,
+    Send,
+    Tune,
+)
 from palio.node.host import Host, numbered_ids
 from palio.protocol.messages import Bye, Message, Ping, Pong
 
@@ -60,6 +71,9 @@ class Scripted:
     def leave(self, at: Moment) -> Sequence[Effect]:
         return self._answer("leave", at.now)
 
+    def heard(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:
+        return self._answer("heard", at.now, datagram)
+
     def drain(self, at: Moment) -> Sequence[Effect]:
         return self._answer("drain", at.now)
 
@@ -76,7 +90,14 @@ class Ports:
         self.alarms: list[float] = []
         self.reports: list[Report] = []
         self.node = Scripted()
-        self.host = Host(self.node, self, self, self.reports.append)
+        self.groups: list[tuple[object, ...]] = []
+        self.host = Host(self.node, self, self, self.reports.append, self)
+
+    def cast(self, datagram: Datagram) -> None:
+        self.groups.append(("cast", datagram))
+
+    def tune(self, plan: int, groups: tuple[int, ...]) -> None:
+        self.groups.append(("tune", plan, groups))
 
     def append(self, append: Append) -> None:
         self.appended.append(append)
@@ -119,6 +140,18 @@ def test_effects_are_carried_out_in_their_order() -> None:
     assert other.done == [Ping(), "over"]
     assert ports.appended == [append]
     assert ports.reports == [report]
+
+
+def test_groups_are_joined_and_sent_to_where_there_is_a_way() -> None:
+    ports = Ports()
+    datagram = Datagram("b1", 1, 7, 0, 1, bytes(8))
+    ports.node.effects = [Tune(7, (0, 2)), Cast(datagram)]
+    ports.host.heard(datagram)
+    assert ports.groups == [("tune", 7, (0, 2)), ("cast", datagram)]
+    without = Host(ports.node, ports, ports, ports.reports.append)
+    ports.node.effects = [Cast(datagram)]
+    without.heard(datagram)
+    assert len(ports.groups) == 2
 
 
 def test_a_link_that_the_node_closed_is_gone_and_not_lost() -> None:

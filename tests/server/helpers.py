@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from palio.errors import IllegalMessage
+from palio.multicast.datagrams import Datagram
 from palio.node.effects import Append, Close, Effect, Moment, Operation, PutEntry, Send
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
@@ -181,6 +182,10 @@ class Scripted:
 
     def lost(self, link: int, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
         self._note("lost", link)
+        return ()
+
+    def heard(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("heard", datagram)
         return ()
 
     def stored(self, ticket: int, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface

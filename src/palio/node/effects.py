@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from palio.multicast.datagrams import Datagram
 from palio.protocol.messages import Fact, Message, Parcel
 from palio.protocol.seen_numbers import PutWindow
 
 __all__ = [
     "Append",
     "Assign",
+    "Cast",
     "Close",
     "DropEntries",
     "DropSubscription",
@@ -34,6 +36,7 @@ __all__ = [
     "Send",
     "Store",
     "Stored",
+    "Tune",
 ]
 
 
@@ -74,6 +77,19 @@ class Append(NamedTuple):
     operations: tuple[Operation, ...]
 
 
+class Cast(NamedTuple):
+    """Send a datagram to its group."""
+
+    datagram: Datagram
+
+
+class Tune(NamedTuple):
+    """Join these groups of a plan, and leave its others."""
+
+    plan: int
+    groups: tuple[int, ...]
+
+
 class Report(NamedTuple):
     """Something that people want to read in a log: a level, a short name, and its details."""
 
@@ -82,7 +98,7 @@ class Report(NamedTuple):
     details: dict[str, Any]
 
 
-Effect: TypeAlias = Send | Close | Append | Report
+Effect: TypeAlias = Send | Close | Append | Cast | Tune | Report
 
 
 # --- the journal ---

@@ -12,6 +12,8 @@
 3. A host that was stopped does nothing any more. A broker that starts again gets a new host, so
    what was still under way for the old one reaches nobody.
 
+4. A broker without a multicast way has no `MulticastPort`; its node casts nothing.
+
 The server, the simulated world and `palio.testing` differ only in the ports.
 """
 
@@ -23,10 +25,19 @@ from math import inf
 from typing import Any, Protocol
 
 from palio.errors import IllegalMessage
-from palio.node.effects import Append, Close, Effect, Moment, Report, Send
+from palio.multicast.datagrams import Datagram
+from palio.node.effects import Append, Cast, Close, Effect, Moment, Report, Send, Tune
 from palio.protocol.messages import Message
 
-__all__ = ["ClockPort", "Host", "LinkPort", "Machine", "StorePort", "numbered_ids"]
+__all__ = [
+    "ClockPort",
+    "Host",
+    "LinkPort",
+    "Machine",
+    "MulticastPort",
+    "StorePort",
+    "numbered_ids",
+]
 
 
 class Machine(Protocol):
@@ -57,6 +68,9 @@ class Machine(Protocol):
 
     def lost(self, link: int, at: Moment) -> Sequence[Effect]:
         """A connection broke."""
+
+    def heard(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:
+        """A datagram came that a broker of the network has sent."""
 
     def stored(self, ticket: int, at: Moment) -> Sequence[Effect]:
         """An `Append` is on the disk."""
@@ -98,6 +112,16 @@ class StorePort(Protocol):
         """Write soon, in order. `Host.answered` says what became of each, in the same order."""
 
 
+class MulticastPort(Protocol):
+    """The groups that a broker has joined, and those that it sends to."""
+
+    def cast(self, datagram: Datagram) -> None:
+        """Send to a group what may be lost, doubled or late."""
+
+    def tune(self, plan: int, groups: tuple[int, ...]) -> None:
+        """Join these groups of a plan, and leave its others."""
+
+
 class ClockPort(Protocol):
     """The time, and one alarm."""
 
@@ -120,6 +144,7 @@ class Host:
         store: StorePort,
         clock: ClockPort,
         report: Callable[[Report], object],
+        multicast: MulticastPort | None = None,
     ) -> None:
         self.machine = machine
         self.links: dict[int, LinkPort] = {}
@@ -127,6 +152,7 @@ class Host:
         self._store = store
         self._clock = clock
         self._report = report
+        self._multicast = multicast
         self._numbers = count(1)
         self.alarm_at = inf
         """When the clock rings."""
@@ -186,6 +212,11 @@ class Host:
         self._perform(self.machine.lost(number, self._clock.moment()))
         return True
 
+    def heard(self, datagram: Datagram) -> None:
+        """A datagram came."""
+        if self.is_running:
+            self._perform(self.machine.heard(datagram, self._clock.moment()))
+
     # --- store and clock ---
 
     def answered(self, ticket: int, reason: str | None) -> None:
@@ -224,6 +255,8 @@ class Host:
                         closed.close(effect.reason)
                 elif type(effect) is Report:
                     self._report(effect)
+                elif self._multicast is not None:
+                    _to_groups(self._multicast, effect)
             except Exception as error:  # noqa: BLE001  # raised once all else is done
                 fault = fault or error
         wake_at = self.machine.wake_at
@@ -232,6 +265,13 @@ class Host:
             self._clock.wake_at(wake_at)
         if fault is not None:
             raise fault
+
+
+def _to_groups(port: MulticastPort, effect: Effect) -> None:
+    if isinstance(effect, Cast):
+        port.cast(effect.datagram)
+    elif isinstance(effect, Tune):
+        port.tune(effect.plan, effect.groups)
 
 
 def numbered_ids(prefix: str) -> Callable[[], str]:

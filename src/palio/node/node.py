@@ -12,6 +12,7 @@ from typing import Any, Final
 from palio.errors import DamagedFrame, IllegalMessage, LimitExceeded, NotAuthenticated, PalioError
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
+from palio.multicast.datagrams import Datagram
 from palio.node.authority import Authority, OpenAuthority
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
@@ -214,6 +215,12 @@ class Node:
         """A connection broke."""
         self._core.at = at
         self._links.lost(link)
+        return self._effects()
+
+    def heard(self, datagram: Datagram, at: Moment) -> list[Effect]:
+        """A datagram came that a broker of the network has sent; nothing else is handed in."""
+        del datagram
+        self._core.at = at
         return self._effects()
 
     def stored(self, ticket: int, at: Moment) -> list[Effect]:
