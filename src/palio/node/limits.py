@@ -41,6 +41,10 @@ UNSEEN_BYTES: Final = 16 << 20
 QUEUE_BYTES: Final = 8 << 20
 """Bytes that wait for one slow receiver beyond the window; then the oldest events are dropped."""
 
+CAST_BYTES: Final = 16 << 10
+"""The largest events that go in datagrams, a batch together: of the 12 fragments that it takes one
+is lost for one receiver in ten where a hundredth of all packets is. Larger ones go by links."""
+
 MEMORY_BYTES: Final = 1 << 30
 """Bytes of all windows and queues of a broker together; the longest queue loses first."""
 

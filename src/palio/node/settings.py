@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from palio.node.limits import (
+    CAST_BYTES,
     CLIENT_GRACE_S,
     LEASE_S,
     MAX_SESSIONS,
@@ -59,6 +60,10 @@ class Settings(msgspec.Struct, frozen=True):
     memory_bytes: int = MEMORY_BYTES
     max_sessions: int = MAX_SESSIONS
     max_subscriptions: int = MAX_SUBSCRIPTIONS
+    multicast: bool = False
+    """Whether there is a multicast way: a `MulticastPort` stands round the node."""
+
+    cast_bytes: int = CAST_BYTES
 
     def peer(self, name: str) -> Peer:
         """What a broker is to this one.
