@@ -41,6 +41,7 @@ from palio.simulation.agenda import US, Action
 from palio.simulation.cluster import Cluster
 from palio.simulation.disks import Disk
 from palio.simulation.doors import Doors
+from palio.simulation.medium import Medium
 from palio.simulation.pipes import End
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, parse_topology
@@ -98,7 +99,8 @@ class Network:
     `topology` is a text such as `line:3`, `ring:4`, `star:5`, `tree:7` or `grid:2x3`, or a
     `simulation.Topology`; brokers are called `b1`, `b2` and so on. Everything takes `delay_s` on
     every link, and a journal takes `disk_s` to have written. `routing` is the name of one of
-    `palio.routing.algorithms`; in a hierarchy a link's first end is above the second.
+    `palio.routing.algorithms`; in a hierarchy a link's first end is above the second. With
+    `Settings(multicast=True)` brokers have a multicast way, the `medium`.
 
     >>> async def main() -> dict[str, object]:
     ...     async with Network("line:3") as net:
@@ -137,6 +139,7 @@ class Network:
             epoch_us=DAWN_US,
             matcher=matcher,
             doors=Doors(authority=lambda _: authority or OpenAuthority()),
+            seed=seed,
         )
         self._algorithm = algorithm
         parents = {below: above for above, below in topology.edges}
@@ -197,6 +200,11 @@ class Network:
     @spoils.setter
     def spoils(self, spoils: Callable[[str, Message], bool]) -> None:
         self._cluster.spoils = spoils
+
+    @property
+    def medium(self) -> Medium:
+        """What carries datagrams: its weather and its faults may be set."""
+        return self._cluster.medium
 
     # --- clients ---
 

@@ -6,6 +6,10 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.matching.reference import Reference
+from palio.multicast.datagrams import Datagram
+from palio.node.effects import Cast, Effect, Moment, Tune
+from palio.node.node import Node
+from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
 from palio.simulation.agenda import US, Agenda
 from palio.simulation.cluster import REDIAL_US, Cluster
@@ -16,11 +20,11 @@ from palio.simulation.doors import Doors
 class Line:
     """Three brokers in a line, and the times at which connections changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
         self.agenda = Agenda()
         self.cluster = Cluster(
             self.agenda,
-            settings=None,
+            settings=settings,
             latency_s=0.01,
             sync_s=0.002,
             epoch_us=0,
@@ -148,3 +152,33 @@ def test_what_is_asked_of_a_broker_that_is_not_there_is_refused(line: Line) -> N
     cluster.kill("b2")
     with pytest.raises(InvalidInput, match="'b2' does not run"):
         cluster.kill("b2")
+
+
+@pytest.mark.parametrize("multicast", [False, True])
+def test_datagrams_reach_nodes_that_have_tuned_in_if_there_is_a_multicast_way(
+    multicast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[tuple[str, int]] = []
+
+    def note(node: Node, datagram: Datagram, _at: Moment) -> list[Effect]:
+        heard.append((node.name, datagram.number))
+        return []
+
+    monkeypatch.setattr(Node, "heard", note)
+    monkeypatch.setattr(
+        Node, "start", lambda node, _at: [Tune(7, (0,)), *_casts(node.name == "b1")]
+    )
+    line = Line(Settings(multicast=multicast))
+    for name in ("b3", "b2", "b1"):
+        line.cluster.start(name)
+    line.run(0.1)
+    assert heard == ([("b3", 1), ("b2", 1)] if multicast else [])
+    line.cluster.kill("b1")
+    line.cluster.kill("b2")
+    line.cluster.start("b1")
+    line.run(0.1)
+    assert heard[2:] == ([("b3", 1)] if multicast else [])
+
+
+def _casts(wanted: bool) -> list[Effect]:
+    return [Cast(Datagram("b1", 1, 7, 0, 1, bytes(12)))] if wanted else []

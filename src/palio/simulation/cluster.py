@@ -25,7 +25,9 @@ from palio.simulation.agenda import TIMER, US
 from palio.simulation.computers import Computer
 from palio.simulation.disks import Disk
 from palio.simulation.doors import Doors
+from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, Pipe, Planner, Surface
+from palio.simulation.randomness import Randomness
 
 __all__ = ["Cluster", "NodeRouter"]
 
@@ -48,6 +50,7 @@ class Cluster:
         epoch_us: int,
         matcher: Callable[[], Matcher],
         doors: Doors,
+        seed: int = 0,
     ) -> None:
         self.planner = planner
         self.settings = settings or Settings()
@@ -55,6 +58,8 @@ class Cluster:
         self.sync_us = round(sync_s * US)
         self.epoch_us = epoch_us
         self.doors = doors
+        self.medium = Medium(planner, Randomness(seed).branch(), latency_s=latency_s)
+        """What carries datagrams, where the settings say that there is a multicast way."""
         self.nodes: dict[str, Node] = {}
         """Those that run."""
         self.disks: dict[str, Disk] = {}
@@ -88,7 +93,12 @@ class Cluster:
         self._parents[name] = parent
         self.disks[name] = disk
         self._computers[name] = Computer(
-            name, self.planner, disk, sync_us=lambda: self.sync_us, epoch_us=self.epoch_us
+            name,
+            self.planner,
+            disk,
+            sync_us=lambda: self.sync_us,
+            epoch_us=self.epoch_us,
+            medium=self.medium if self.settings.multicast else None,
         )
 
     def start(self, name: str) -> None:

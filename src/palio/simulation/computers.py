@@ -9,6 +9,7 @@ from palio.node.effects import Append, Moment, Report
 from palio.node.host import Host, Machine, numbered_ids
 from palio.simulation.agenda import MESSAGE, TIMER, US, at_least
 from palio.simulation.disks import Disk
+from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, NumberedReader, Planner
 
 __all__ = ["Computer"]
@@ -17,10 +18,20 @@ Started = TypeVar("Started", bound=Machine)
 
 
 class Computer:
-    """One broker's ports (`node.host.StorePort`, `ClockPort`). They are one host's at a time."""
+    """One broker's ports (`node.host.StorePort`, `ClockPort`). They are one host's at a time.
+
+    Where there is a `medium`, each life has a port of it.
+    """
 
     def __init__(
-        self, name: str, planner: Planner, disk: Disk, *, sync_us: Callable[[], int], epoch_us: int
+        self,
+        name: str,
+        planner: Planner,
+        disk: Disk,
+        *,
+        sync_us: Callable[[], int],
+        epoch_us: int,
+        medium: Medium | None = None,
     ) -> None:
         self.name = name
         self.disk = disk
@@ -29,6 +40,7 @@ class Computer:
         self._planner = planner
         self._sync_us = sync_us
         self._epoch_us = epoch_us
+        self._medium = medium
         self._life = 0
         self._answered_us = 0
         """When the last of the appends is answered."""
@@ -41,7 +53,10 @@ class Computer:
         """Begin a life with what is on the disk. `node` makes one that names its sessions so."""
         self._life += 1
         begun = node(numbered_ids(f"{self.name}-{self._life}"))
-        self.host = Host(begun, self, self, report)
+        port = None if self._medium is None else self._medium.port(self.name)
+        self.host = Host(begun, self, self, report, port)
+        if port is not None:
+            port.listener = self.host.heard
         self.host.start()
         return begun
 
@@ -51,6 +66,8 @@ class Computer:
             self.host.stop()
             self.host = None
             self.disk.crash()
+            if self._medium is not None:
+                self._medium.leave(self.name)
 
     def accept(self, end: End, principal: str) -> None:
         """Someone connected."""

@@ -64,6 +64,7 @@ class World(Cluster):
             epoch_us=EPOCH_US,
             matcher=matcher,
             doors=doors or Doors(),
+            seed=seed,
         )
         self.random = Randomness(seed)
         self.clients: dict[str, Holder] = {}

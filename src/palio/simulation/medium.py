@@ -1,0 +1,158 @@
+"""`Medium`: the simulated way of datagrams (docs/concepts/multicast.md, "On the network").
+
+A datagram that is cast to a group reaches the brokers that have joined it, each by itself: one
+broker's copy may be lost, doubled or late while another's is not. A broker may also be deaf for a
+while, and two brokers may be cut off from each other. Links know nothing of all that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from palio.multicast.datagrams import Datagram
+from palio.simulation.agenda import MESSAGE
+from palio.simulation.links import Direction, Link
+from palio.simulation.pipes import Planner
+from palio.simulation.randomness import Randomness
+
+__all__ = ["Medium", "Port", "Weather"]
+
+MS_PER_S: Final = 1_000
+
+
+class Weather(NamedTuple):
+    """What chances the copies of a datagram have; without any, nothing goes wrong."""
+
+    loss: float = 0.0
+    """That one is lost."""
+    doubled: float = 0.0
+    """That it comes twice."""
+    late: float = 0.0
+    """That it takes up to twice as long, so that others overtake it."""
+
+
+class Port:
+    """A broker's way to its groups (see `node.host.MulticastPort`), for one of its lives."""
+
+    def __init__(self, medium: Medium, name: str) -> None:
+        self.name = name
+        self.groups: dict[int, frozenset[int]] = {}
+        """Those that it has joined, by plan."""
+        self.listener: Callable[[Datagram], object] = lambda _: None
+        """Who is told what it hears."""
+        self._medium = medium
+
+    def cast(self, datagram: Datagram) -> None:
+        """See `MulticastPort`."""
+        self._medium.carry(self.name, datagram)
+
+    def tune(self, plan: int, groups: tuple[int, ...]) -> None:
+        """See `MulticastPort`."""
+        self.groups[plan] = frozenset(groups)
+        if not groups:
+            del self.groups[plan]
+
+
+class Medium:
+    """What carries datagrams between the brokers of a `Cluster`.
+
+    >>> from palio.simulation.agenda import Agenda
+    >>> agenda, heard = Agenda(), []
+    >>> medium = Medium(agenda, Randomness(1), latency_s=0.001)
+    >>> near, far = medium.port("b1"), medium.port("b2")
+    >>> far.listener = heard.append
+    >>> far.tune(7, (0,))
+    >>> near.cast(Datagram("b1", 1, 7, 0, 1, bytes(8)))
+    >>> agenda.run(), [each.source for each in heard]
+    (1, ['b1'])
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        random: Randomness,
+        *,
+        latency_s: float,
+        weather: Weather | None = None,
+    ) -> None:
+        self._planner = planner
+        self._random = random
+        self._latency_s = latency_s
+        self._ports: dict[str, Port] = {}
+        self._ways: dict[tuple[str, str], Direction] = {}
+        self._deaf: dict[str, None] = {}
+        self._cut: dict[frozenset[str], None] = {}
+        self._weather = weather or Weather()
+
+    @property
+    def weather(self) -> Weather:
+        """What becomes of what is cast from now on."""
+        return self._weather
+
+    @weather.setter
+    def weather(self, weather: Weather) -> None:
+        self._weather = weather
+        self._ways.clear()
+
+    def port(self, name: str) -> Port:
+        """A broker starts: its port. One of a life before hears nothing more."""
+        self._ports[name] = Port(self, name)
+        return self._ports[name]
+
+    def leave(self, name: str) -> None:
+        """A broker is gone."""
+        self._ports.pop(name, None)
+
+    # --- faults ---
+
+    def deafen(self, name: str) -> None:
+        """A broker hears nothing more, though it still casts."""
+        self._deaf[name] = None
+
+    def undeafen(self, name: str) -> None:
+        """It hears again."""
+        self._deaf.pop(name, None)
+
+    def cut(self, one: str, other: str) -> None:
+        """Two brokers do not hear each other, until `heal`."""
+        self._cut[frozenset((one, other))] = None
+
+    def heal(self, one: str, other: str) -> None:
+        """They do again."""
+        self._cut.pop(frozenset((one, other)), None)
+
+    # --- datagrams ---
+
+    def carry(self, sender: str, datagram: Datagram) -> None:
+        """Bring a datagram to all who hear it; its sender does not."""
+        for name, port in self._ports.items():
+            if name != sender and self._hears(port, sender, datagram):
+                way = self._ways.get((sender, name))
+                if way is None:
+                    way = self._ways[sender, name] = self._way()
+                for at_us in way.arrivals(self._planner.now_us, 0):
+                    self._planner.at(at_us, MESSAGE, partial(self._bring, port, datagram))
+
+    def _way(self) -> Direction:
+        weather = self._weather
+        link = Link(
+            latency_ms=self._latency_s * MS_PER_S,
+            loss=weather.loss,
+            duplication=weather.doubled,
+            reordering=weather.late,
+            reliable=False,
+        )
+        return Direction(link, self._random.branch())
+
+    def _hears(self, port: Port, sender: str, datagram: Datagram) -> bool:
+        return (
+            datagram.group in port.groups.get(datagram.plan, ())
+            and port.name not in self._deaf
+            and frozenset((sender, port.name)) not in self._cut
+        )
+
+    def _bring(self, port: Port, datagram: Datagram) -> None:
+        if self._ports.get(port.name) is port and self._hears(port, datagram.source, datagram):
+            port.listener(datagram)
