@@ -182,3 +182,45 @@ def test_datagrams_reach_nodes_that_have_tuned_in_if_there_is_a_multicast_way(
 
 def _casts(wanted: bool) -> list[Effect]:
     return [Cast(Datagram("b1", 1, 7, 0, 1, bytes(12)))] if wanted else []
+
+
+def test_what_is_held_up_comes_when_that_is_over_and_nobody_connects_meanwhile(line: Line) -> None:
+    cluster = line.cluster
+    cluster.hold("b1", "b2", 2.0)
+    cluster.hold("b1", "b2", 1.0)  # the longer one counts
+    assert cluster.is_cut("b2", "b1")
+    assert cluster.is_linked("b1", "b2")
+    cluster.drop("b1", "b2")
+    line.run(1.9)
+    assert not cluster.is_linked("b1", "b2")
+    line.run(0.5)
+    assert cluster.is_linked("b1", "b2")
+
+
+def test_a_half_open_connection_is_known_to_be_broken_by_one_end_only(line: Line) -> None:
+    cluster = line.cluster
+    before = cluster.nodes["b2"].status()["peers"]["b1"]["up"]
+    cluster.half_open("b1", "b2")
+    assert not cluster.is_linked("b1", "b2")
+    assert before is cluster.nodes["b2"].status()["peers"]["b1"]["up"] is True
+    assert not cluster.nodes["b1"].status()["peers"]["b2"]["up"]
+    line.run(1.0)
+    assert cluster.is_linked("b1", "b2")
+    assert line.is_up("b1", "b2")
+
+
+def test_a_broker_that_pauses_answers_afterwards(line: Line) -> None:
+    cluster = line.cluster
+    cluster.pause("b2", 3.0)
+    cluster.drop("b1", "b2")
+    line.run(2.9)
+    assert not cluster.nodes["b1"].status()["peers"]["b2"]["up"]
+    line.run(1.0)
+    assert line.is_up("b1", "b2")
+
+
+def test_the_clock_of_one_broker_jumps(line: Line) -> None:
+    cluster = line.cluster
+    cluster.set_clock("b2", -3.5)
+    assert cluster.wall_of("b2") == cluster.wall_us - 3_500_000
+    assert cluster.wall_of("b1") == cluster.wall_us

@@ -104,3 +104,52 @@ def test_lives_are_told_apart() -> None:
     room.computer.kill()
     room.start()
     assert room.ids == ["b1-1-1", "b1-2-1"]
+
+
+def test_a_step_that_cannot_be_synced_is_gone_and_told() -> None:
+    room = Room()
+    room.disk.fails_to_sync = True
+    node = room.start(STEP)
+    room.agenda.run(2_000)
+    assert node.calls[1:] == [("failed", 0.002, 1, "the disk failed")]
+    room.disk.fails_to_sync = False
+    room.computer.append(Append(2, ()))
+    room.agenda.run(4_000)
+    assert node.calls[2:] == [("stored", 0.004, 2)]
+    assert room.disk.load().time_us == 0
+
+
+def test_a_disk_tells_that_a_step_is_written_before_it_is_safe() -> None:
+    room = Room()
+    seen: list[int] = []
+    room.disk.written = lambda: seen.append(room.disk.synced.load().time_us)
+    room.start(STEP)
+    assert seen == [0]
+
+
+def test_what_happens_in_a_pause_is_told_after_it_in_order() -> None:
+    room = Room()
+    node = room.start(STEP, wake_at=0.001)
+    room.computer.pause(0.5)
+    room.computer.pause(0.1)  # as long as the longer one
+    room.agenda.run(499_999)
+    assert [call[0] for call in node.calls] == ["start"]
+    room.agenda.run(500_000)
+    assert [call[0] for call in node.calls] == ["start", "tick", "stored"]
+
+
+def test_a_broker_that_is_killed_in_a_pause_does_nothing_more() -> None:
+    room = Room()
+    first = room.start(STEP)
+    room.computer.pause(0.5)
+    room.agenda.run(10_000)
+    room.computer.kill()
+    second = room.start()
+    room.agenda.run(1_000_000)
+    assert [call[0] for call in first.calls + second.calls] == ["start", "start"]
+
+
+def test_the_clock_on_the_wall_may_be_wrong() -> None:
+    room = Room()
+    room.computer.ahead_us = -400
+    assert room.computer.moment() == (0.0, 600)

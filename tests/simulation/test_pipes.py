@@ -35,7 +35,7 @@ class Connection:
         self.changes: list[tuple[bool, bool]] = []
         surface = Surface(
             self.agenda,
-            lambda: self.delay_us,
+            lambda _one, _other: self.delay_us,
             lambda sender, message: sender == "alice" and message in self.spoilt,
             lambda pipe: self.changes.append((pipe.is_used, pipe.is_open)),
         )
@@ -100,3 +100,18 @@ def test_after_what_cannot_be_read_nothing_more_is(connection: Connection) -> No
 def test_a_pipe_knows_whom_it_joins(connection: Connection) -> None:
     assert connection.pipe.joins("b1", "alice")
     assert not connection.pipe.joins("b1", "b2")
+
+
+def test_a_half_open_pipe_carries_nothing_and_one_end_knows() -> None:
+    connection = Connection()
+    alice, broker = connection.ears
+    connection.ends[0].reader, connection.ends[1].reader = alice, broker
+    connection.ends[0].send(Ping())
+    connection.pipe.half_open(1)
+    connection.ends[0].send(Ping())
+    connection.agenda.run(1_000)
+    assert [what for _, what in broker.heard] == ["the connection was reset"]
+    assert alice.heard == []
+    connection.ends[0].close()
+    connection.agenda.run(2_000)
+    assert alice.heard == []

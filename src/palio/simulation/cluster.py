@@ -79,6 +79,8 @@ class Cluster:
         """Brokers that are linked: the first dials the second."""
         self._cut: dict[frozenset[str], None] = {}
         self._delays_us: dict[frozenset[str], int] = {}
+        self._held_us: dict[tuple[str, str], int] = {}
+        """Until when what the first sends to the second is held up."""
 
     @property
     def wall_us(self) -> int:
@@ -127,6 +129,19 @@ class Cluster:
             matcher=self._matcher,
         )
 
+    def pause(self, name: str, seconds: float) -> None:
+        """A broker does nothing for a while, and then what it should have done."""
+        self.host(name)  # it runs
+        self._computers[name].pause(seconds)
+
+    def set_clock(self, name: str, ahead_s: float) -> None:
+        """A broker's clock on the wall jumps: from now on it is so far ahead of the true time."""
+        self._computers[name].ahead_us = round(ahead_s * US)
+
+    def wall_of(self, name: str) -> int:
+        """The time by the clock of a broker."""
+        return self._computers[name].moment().wall_us
+
     def kill(self, name: str) -> None:
         """A broker stops dead; of what it had not synced, its disk keeps what it likes."""
         self.host(name)  # it runs
@@ -159,6 +174,21 @@ class Cluster:
         for pipe in self._between(one, other):
             pipe.break_off()
 
+    def half_open(self, one: str, other: str) -> None:
+        """Their connection breaks, but only the first is told."""
+        for pipe in self._between(one, other):
+            pipe.half_open(pipe.names.index(one))
+
+    def hold(self, sender: str, receiver: str, seconds: float) -> None:
+        """For so long nothing comes from the one to the other, and no connection can be made. What
+        was sent meanwhile comes then.
+        """
+        way = sender, receiver
+        until = self.planner.now_us + round(seconds * US)
+        self._held_us[way] = max(until, self._held_us.get(way, 0))
+        for wire in (way, (receiver, sender)):
+            self.planner.at(until, TIMER, partial(self._dial_again, *wire))
+
     def heal(self, one: str, other: str) -> None:
         """A link works again."""
         self._cut.pop(frozenset((one, other)), None)
@@ -174,8 +204,15 @@ class Cluster:
         return self._delays_us.get(frozenset((one, other)), self.latency_us)
 
     def is_cut(self, one: str, other: str) -> bool:
-        """Whether there can be no connection between two."""
-        return frozenset((one, other)) in self._cut
+        """Whether there can be no new connection between two."""
+        held = max(self._held_for(one, other), self._held_for(other, one))
+        return frozenset((one, other)) in self._cut or held > 0
+
+    def _held_for(self, sender: str, receiver: str) -> int:
+        return max(0, self._held_us.get((sender, receiver), 0) - self.planner.now_us)
+
+    def _way_us(self, sender: str, receiver: str) -> int:
+        return max(self.delay_us(sender, receiver), self._held_for(sender, receiver))
 
     def is_linked(self, one: str, other: str) -> bool:
         """Whether something has come through a connection between two that is open."""
@@ -190,7 +227,7 @@ class Cluster:
             return None
         surface = Surface(
             self.planner,
-            lambda: self.delay_us(name, broker),
+            self._way_us,
             self._is_spoilt,
             self._changed,
         )

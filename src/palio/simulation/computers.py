@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
+from palio.errors import IllegalMessage
 from palio.node.effects import Append, Moment, Report
 from palio.node.host import Host, Machine, numbered_ids
+from palio.protocol.messages import Message
 from palio.simulation.agenda import MESSAGE, TIMER, US, at_least
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Medium
-from palio.simulation.pipes import End, NumberedReader, Planner
+from palio.simulation.pipes import End, Holder, NumberedReader, Planner
 
 __all__ = ["Computer"]
 
@@ -42,6 +46,11 @@ class Computer:
         self._epoch_us = epoch_us
         self._medium = medium
         self._life = 0
+        self.ahead_us = 0
+        """How far its clock on the wall is ahead of the true time."""
+        self._paused_until_us = 0
+        self._paused: deque[Callable[[], object]] = deque()
+        """What there is to do after a pause."""
         self._answered_us = 0
         """When the last of the appends is answered."""
 
@@ -65,23 +74,42 @@ class Computer:
         if self.host is not None:
             self.host.stop()
             self.host = None
+            self._paused.clear()
+            self._paused_until_us = 0
             self.disk.crash()
             if self._medium is not None:
                 self._medium.leave(self.name)
+
+    def pause(self, seconds: float) -> None:
+        """Do nothing for a while, and then, in order, what there was to do."""
+        until = self._planner.now_us + round(seconds * US)
+        self._paused_until_us = max(until, self._paused_until_us)
+        self._planner.at(until, MESSAGE, self._wake)
+
+    def _wake(self) -> None:
+        while self._paused and self._planner.now_us >= self._paused_until_us:
+            self._paused.popleft()()
+
+    def _awake(self, action: Callable[[], object]) -> None:
+        """Do something, behind all that waits if there is a pause."""
+        if self._paused or self._planner.now_us < self._paused_until_us:
+            self._paused.append(action)
+        else:
+            action()
 
     def accept(self, end: End, principal: str) -> None:
         """Someone connected."""
         if self.host is not None:
             number = self.host.new_link()
-            end.reader = NumberedReader(self.host, number)
-            self.host.accept(number, end, principal)
+            end.reader = _Reader(self.host, number, self._awake)
+            self._awake(partial(self.host.accept, number, end, principal))
 
     def dial(self, end: End, peer: str, principal: str) -> None:
         """A connection to another broker was made."""
         if self.host is not None:
             number = self.host.new_link()
-            end.reader = NumberedReader(self.host, number)
-            self.host.dial(number, end, peer, principal)
+            end.reader = _Reader(self.host, number, self._awake)
+            self._awake(partial(self.host.dial, number, end, peer, principal))
 
     # --- the host's ports ---
 
@@ -92,22 +120,45 @@ class Computer:
         def synced() -> None:
             if host is None or not host.is_running:
                 return
-            if is_written:
-                self.disk.sync()
-            host.answered(append.ticket, None if is_written else "the disk is full")
+            if not is_written:
+                host.answered(append.ticket, "the disk is full")
+            elif self.disk.sync():
+                host.answered(append.ticket, None)
+            else:
+                host.answered(append.ticket, "the disk failed")
 
         # In order: a disk that gets faster overtakes nothing.
         at_us = max(self._planner.now_us + self._sync_us(), self._answered_us)
         self._answered_us = at_us
-        self._planner.at(at_us, MESSAGE, synced)
+        self._planner.at(at_us, MESSAGE, partial(self._awake, synced))
 
     def moment(self) -> Moment:
         """See `ClockPort`."""
         now_us = self._planner.now_us
-        return Moment(now_us / US, self._epoch_us + now_us)
+        return Moment(now_us / US, self._epoch_us + self.ahead_us + now_us)
 
     def wake_at(self, at: float) -> None:
         """See `ClockPort`; alarms that another has replaced ring in vain."""
         host = self.host
         if host is not None:
-            self._planner.at(max(self._planner.now_us, at_least(at)), TIMER, lambda: host.tick(at))
+            rings = partial(self._awake, partial(host.tick, at))
+            self._planner.at(max(self._planner.now_us, at_least(at)), TIMER, rings)
+
+
+class _Reader(NumberedReader):
+    """A broker's: what comes waits while that is paused."""
+
+    def __init__(
+        self, holder: Holder, number: int, awake: Callable[[Callable[[], object]], None]
+    ) -> None:
+        super().__init__(holder, number)
+        self._awake = awake
+
+    def arrived(self, message: Message) -> None:
+        self._awake(partial(super().arrived, message))
+
+    def lost(self, reason: str) -> None:
+        self._awake(partial(super().lost, reason))
+
+    def illegal(self, error: IllegalMessage) -> None:
+        self._awake(partial(super().illegal, error))

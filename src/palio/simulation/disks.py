@@ -7,7 +7,7 @@ flipped bit is found when the entry is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from palio.errors import JournalDamaged
 from palio.node.effects import Entry, Heading, Operation, Stored
@@ -27,17 +27,24 @@ class Disk:
         self._unsynced: list[tuple[Operation, ...]] = []
         self._flipped: dict[int, None] = {}
         self.is_full = False
+        self.fails_to_sync = False
+        self.written: Callable[[], object] = lambda: None
+        """Called when a step was handed over, before it is safe."""
 
     def write(self, operations: tuple[Operation, ...]) -> bool:
         """Hand a step over; whether there is room for it."""
         if self.is_full:
             return False
         self._unsynced.append(operations)
+        self.written()
         return True
 
-    def sync(self) -> None:
-        """The oldest step is safe from now on."""
-        self.synced.write(self._unsynced.pop(0))
+    def sync(self) -> bool:
+        """Make the oldest step safe; whether it is. A step that could not be synced is gone."""
+        operations = self._unsynced.pop(0)
+        if not self.fails_to_sync:
+            self.synced.write(operations)
+        return not self.fails_to_sync
 
     def crash(self) -> None:
         """Power is gone: a first part of what was not synced is there all the same."""

@@ -79,8 +79,8 @@ class Surface(NamedTuple):
     """What a pipe needs of the world in which it lies."""
 
     planner: Planner
-    delay_us: Callable[[], int]
-    """How long everything takes, from now on."""
+    delay_us: Callable[[str, str], int]
+    """How long everything takes from one to the other, from now on."""
     spoils: Callable[[str, Message], bool]
     """Whether what someone sends arrives as bytes that cannot be read."""
     changed: Callable[[Pipe], object]
@@ -154,7 +154,8 @@ class Pipe:
     def carry(self, side: int, data: bytes | None) -> None:
         """Bring bytes to one end, after those before; a delay that shrinks overtakes nothing."""
         planner, delay_us, _, _ = self.surface
-        at_us = self._last_us[side] = max(planner.now_us + delay_us(), self._last_us[side])
+        takes_us = delay_us(self.names[1 - side], self.names[side])
+        at_us = self._last_us[side] = max(planner.now_us + takes_us, self._last_us[side])
         planner.at(at_us, MESSAGE, partial(self._bring, side, data))
 
     def _bring(self, side: int, data: bytes | None) -> None:
@@ -169,6 +170,11 @@ class Pipe:
         self.over()
         for end in self.ends:
             end.end(reason)
+
+    def half_open(self, side: int) -> None:
+        """One end is told that it broke. The other is not: it hears nothing, and speaks in vain."""
+        self.over()
+        self.ends[side].end("the connection was reset")
 
     def over(self) -> None:
         """Nothing comes through any more."""
