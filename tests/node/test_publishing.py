@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palio.errors import IllegalMessage
 from palio.language.parsing import parse_filter
 from palio.matching.index import Index
 from palio.model.events import STAMP_BYTES, to_batch
@@ -20,8 +19,6 @@ from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment, Send
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
-from palio.node.publishing import check_numbered
-from palio.node.sessions import Budget, Neighbour
 from palio.protocol.batches import check_size
 from palio.protocol.limits import (
     MAX_BATCH_BYTES,
@@ -44,11 +41,10 @@ from palio.protocol.messages import (
     Subscribe,
     pack_mask,
 )
-from palio.protocol.streams import Stream
 from palio.protocol.wire import Encoder
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
-from palio.routing.protocol import Matching, Peer, SelectorFactory
+from palio.routing.protocol import Matching, SelectorFactory
 from palio.routing.reference_selector import ReferenceSelector
 from tests.strategies import SEEDS, examples, filters, nearby
 
@@ -183,20 +179,6 @@ def test_a_neighbour_may_not_bring_events_without_numbers(event: dict[str, Any])
     place = Place(ReferenceSelector, ["EXISTS x"])
     effects = place.say(3, Forward(Parcel.of("p", to_batch(event))))
     assert any(isinstance(each, Send) and isinstance(each.message, Bye) for each in effects)
-
-
-def test_numbers_begin_at_0() -> None:
-    stream, budget = Stream(), Budget(1)
-    everything = Principal("b2")
-    neighbour = Neighbour("b2", Peer.broker("b2"), everything, 1, stream, budget)
-    for seq in (-1, 0):
-        parcel = Parcel.of("", to_batch({"x": 1})).stamped("p", seq, 0)
-        assert parcel.values is not None
-        if seq < 0:
-            with pytest.raises(IllegalMessage, match="no number from 0 on"):
-                check_numbered(neighbour, parcel)
-        else:
-            check_numbered(neighbour, parcel)
 
 
 # --- what a publisher is told is what has become of its events ---

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -18,7 +17,7 @@ from palio.errors import (
     PalioError,
 )
 from palio.matching.protocol import RowMask
-from palio.model.events import SEQ, TIME, check_times, conform, refuse_system_names
+from palio.model.events import check_times, conform, refuse_system_names
 from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.core import Core
@@ -31,7 +30,8 @@ from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.node.times import Times
 from palio.protocol.batches import check_size
 from palio.protocol.failures import failure
-from palio.protocol.limits import MAX_NAME_BYTES, MAX_PUBLISHER_CHARS, MAX_SHAPES
+from palio.protocol.legal_parcels import check_numbered
+from palio.protocol.limits import MAX_NAME_BYTES, MAX_SHAPES
 from palio.protocol.messages import (
     Accepted,
     Carry,
@@ -46,7 +46,7 @@ from palio.protocol.messages import (
 )
 from palio.routing.protocol import Peer, wanting
 
-__all__ = ["Publishing", "check_numbered"]
+__all__ = ["Publishing"]
 
 
 class _Giver(Protocol):
@@ -261,7 +261,7 @@ class Publishing:
 
     def forward(self, neighbour: Neighbour, message: Forward) -> None:
         """A neighbour sends events for those who listen beyond."""
-        check_numbered(neighbour, message.parcel)
+        check_numbered(neighbour.name, message.parcel)
         parcel = message.parcel
         parcel.source = message.source or None
         if message.rows is not None:
@@ -278,7 +278,7 @@ class Publishing:
 
     def carry(self, neighbour: Neighbour, message: Carry) -> None:
         """A neighbour gives events into our custody; it is told once they are on the disk."""
-        check_numbered(neighbour, message.parcel)
+        check_numbered(neighbour.name, message.parcel)
         if neighbour.must_begin_anew:
             return  # not before that which could not be written
         parcel = self._admitted(neighbour, message.parcel)
@@ -433,26 +433,6 @@ class Publishing:
         source = self._core.source_of(parcel)
         message = Forward(sent, rows, durable, source)
         neighbour.offer(self._core.out, message, self._core.settings.queue_bytes)
-
-
-def check_numbered(neighbour: Neighbour, parcel: Parcel) -> None:
-    """Refuse events that no broker can have numbered."""
-    if len(parcel.publisher) > MAX_PUBLISHER_CHARS:
-        raise IllegalMessage(neighbour.name, "events of a publisher that nobody is called")
-    if parcel.event is not None:
-        if not isinstance(parcel.event.get(TIME), datetime):
-            raise IllegalMessage(neighbour.name, f"an event without {TIME}")
-        number = parcel.event.get(SEQ)
-        if not isinstance(number, int) or number < 0:
-            raise IllegalMessage(neighbour.name, f"an event whose {SEQ} is no number from 0 on")
-        return
-    batch = parcel.batch
-    for name, place in zip((SEQ, TIME), parcel.shape.system_columns, strict=True):
-        if place < 0 or batch.column(place).null_count:
-            raise IllegalMessage(neighbour.name, f"events without {name}")
-    numbers = parcel.numbers
-    if not len(numbers) or numbers[0] < 0 or not (numbers[1:] > numbers[:-1]).all():
-        raise IllegalMessage(neighbour.name, f"events whose {SEQ} does not grow from 0 on")
 
 
 def _part(party: PeerSession, parcel: Parcel, mask: RowMask) -> tuple[Parcel, bytes | None]:

@@ -32,9 +32,10 @@ from palio.node.authority import NO_MONITOR, hearable, narrow
 from palio.node.core import Core
 from palio.node.durability import lives
 from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
-from palio.node.publishing import Publishing, check_numbered
+from palio.node.publishing import Publishing
 from palio.node.seeking import Seeking
 from palio.node.sessions import Durable, Neighbour, Session, Subscription
+from palio.protocol.legal_parcels import check_numbered
 from palio.protocol.messages import Answer, Fact, Parcel, Probe, Probed
 from palio.routing.protocol import Peer
 
@@ -236,7 +237,7 @@ class Questions:
 
     def probe(self, neighbour: Neighbour, message: Probe) -> None:
         """A neighbour asks what would become of an event here and beyond."""
-        check_numbered(neighbour, message.parcel)
+        check_numbered(neighbour.name, message.parcel)
         _check_path(neighbour, message.path)
         if not message.parcel.publisher.startswith(f"{PROBER}{message.path[0]}/"):
             reason = "a Probe with events that are not those of a trace of where it began"

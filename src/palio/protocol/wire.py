@@ -31,13 +31,10 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.advertisements import Advertisement
-from palio.model.events import conform
 from palio.model.filters import Filter
 from palio.model.parcels import Shape
-from palio.protocol.ipc import check_batch_message
+from palio.protocol.legal_parcels import batch_parcel, legal_shape, lone_parcel
 from palio.protocol.limits import (
-    MAX_BATCH_CELLS,
-    MAX_BATCH_ROWS,
     MAX_FRAME_BYTES,
     MAX_SHAPES,
     PORTION_BYTES,
@@ -54,9 +51,6 @@ SHAPE: Final = 0
 CONTROL: Final = 1
 EVENTS: Final = 2
 
-
-SYSTEM_COLUMNS: Final = 2
-"""Number and time, which a broker adds to what was published."""
 
 _WITH_EVENTS: Final = (Publish, Deliver, Forward, Carry, Probe)
 
@@ -230,9 +224,7 @@ class Decoder:
         if number == 0:
             self._shapes.clear()
         schema = pa.ipc.read_schema(pa.py_buffer(body[_NUMBER.size :]))
-        if conform(_empty(schema)).schema != schema:
-            raise self._illegal(f"a shape with types that are none of the model's: {schema}")
-        self._shapes[number] = Shape(schema)
+        self._shapes[number] = legal_shape(schema)
 
     def _events(self, body: memoryview) -> Message:
         (size,) = _NUMBER.unpack_from(body)
@@ -271,17 +263,10 @@ class Decoder:
         if shape is None or not isinstance(publisher, str):
             raise ValueError(f"events of shape {number!r}, which was never described")
         if self._payload is None:
-            if not isinstance(values, list) or not shape.fits(values):
-                raise ValueError("an event without its values, or with some of another type")
-            return Parcel.lone(publisher, shape, tuple(values))
+            return lone_parcel(publisher, shape, values)
         if values is not None:
             raise ValueError("events both as values and as a batch")
-        check_batch_message(self._payload)
-        payload = pa.py_buffer(self._payload)
-        batch = pa.ipc.read_record_batch(payload, shape.schema)
-        _check_size(batch)
-        batch.validate(full=True)  # offsets from outside, about to be read by kernels
-        return Parcel(publisher, batch, payload, shape)
+        return batch_parcel(publisher, shape, self._payload)
 
     def _too_long(self, size: int) -> IllegalMessage:
         """No end that has been let in makes such a frame: its length was damaged."""
@@ -291,20 +276,3 @@ class Decoder:
 
     def _illegal(self, reason: str) -> IllegalMessage:
         return IllegalMessage(self.sender, reason)
-
-
-def _check_size(batch: pa.RecordBatch) -> None:
-    """Refuse what no end makes; a client that publishes a little more is told so by the broker."""
-    rows, columns = batch.num_rows, batch.num_columns
-    if rows > MAX_BATCH_ROWS:
-        raise ValueError(f"a batch of {rows} rows; {MAX_BATCH_ROWS} is the most (MAX_BATCH_ROWS)")
-    most = MAX_BATCH_CELLS + SYSTEM_COLUMNS * rows
-    if rows * columns > most:
-        raise ValueError(
-            f"a batch of {rows} rows times {columns} columns; "
-            f"{most} is the most (MAX_BATCH_CELLS, and {SYSTEM_COLUMNS} columns of the system)"
-        )
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
