@@ -36,13 +36,19 @@ def test_a_plan_that_was_read_sends_as_the_one_that_was_written() -> None:
         {"brokers": []},
         {"brokers": ["b1", "b1"]},
         {"brokers": [f"b{place}" for place in range(5_000)]},
-        {"content": {"groups": [[99]]}},
+        {"content": {"groups": [[0]]}},
         {"content": {"groups": "b1"}},
-        {"content": {"groups": [[0.5]]}},
-        {"content": {"groups": [[0]], "prices": [1e999, "x"]}},
+        {"content": {"groups": "AQ=="}},
+        {"content": {"groups": "AAA="}},
+        {"content": {"groups": "AAI="}},
+        {"content": {"groups": "AQA=", "prices": [1e999, "x"]}},
+        {"content": {"groups": "AQA=", "prices": [1.0]}},
         {"method": "neighbours", "content": {"graph": {"b0": {"b1": "far"}}}},
         {"method": "neighbours", "content": {"graph": {"b0": 1}}},
         {"method": "clustered", "content": {"clusters": [["b1"]]}},
+        {"method": "clustered", "content": {"clusters": [[0.0, *range(1, 9)]]}},
+        {"method": "clustered", "content": {"clusters": [[False, True, *range(2, 9)]]}},
+        {"method": "clustered", "content": {"clusters": [[*range(9)]], "threshold": 0}},
         {"content": {}},
         {"more": 1},
     ],
@@ -54,3 +60,16 @@ def test_what_is_no_plan_is_refused(damage: dict[str, object]) -> None:
         decode(json.dumps(document).encode())
     with pytest.raises(FileDamaged, match="no plan"):
         decode(b"[")
+    with pytest.raises(FileDamaged, match="no plan"):
+        decode(encode(made).replace(b'"/wE="', b"[" * 100_000))
+
+
+def test_no_method_has_more_groups_than_are_asked_for() -> None:
+    for made in every_plan(some_traffic(1)):
+        if made.method == "neighbours":  # its groups are known to neighbours only
+            continue
+        data = encode(made)
+        assert decode(data, made.group_count + 1)[0].group_count == made.group_count
+        assert decode(data, made.group_count)[0].group_count == made.group_count
+        with pytest.raises(FileDamaged, match="number of groups"):
+            decode(data, made.group_count - 1)

@@ -15,7 +15,7 @@ from palio.node.effects import Moment
 from palio.node.identity import Identity, fact_text
 from palio.node.limits import AHEAD_US, ASK_AGAIN_S, KNOWN_AGAIN_S
 from palio.node.registry import Registry
-from palio.node.vouching import LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
+from palio.node.vouching import LINKS, PLAN, RETIRED, TOKEN, Trust, Vouching, is_subscription
 from palio.protocol.limits import MAX_NAME_BYTES, PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Echo, Fact, Facts, Known
 from palio.simulation.world import EPOCH_US
@@ -185,6 +185,17 @@ def test_only_who_signs_retires_a_broker(ring: Keyring) -> None:
     other = Fact("narrow", 9, f"{RETIRED}honest", claimed_us=AT.wall_us)
     b.receive("m", said(ring.identity("narrow"), other), AT)
     assert b.retired == {"far"}
+
+
+def test_only_who_may_publish_and_hear_all_states_a_plan(ring: Keyring) -> None:
+    b = believer(ring)
+    b.receive("n", Facts((Fact("mallory", 1, PLAN, filter="x", claimed_us=1),)), AT)
+    b.receive("n", introduced(ring, "honest"), AT)
+    b.receive("n", said(ring.identity("honest"), Fact("honest", 5, PLAN, claimed_us=1)), AT)
+    b.receive("m", introduced(ring, "narrow", may_hear="x = 1"), AT)
+    b.receive("m", said(ring.identity("narrow"), Fact("narrow", 9, PLAN, claimed_us=2)), AT)
+    assert {fact.origin for fact in b.facts() if fact.subject == PLAN} == {"honest"}
+    assert "may not publish and hear all" in b.unbelieved[-1][2]
 
 
 def test_signatures_are_asked_for_wherever_a_broker_has_a_token_and_keys(ring: Keyring) -> None:

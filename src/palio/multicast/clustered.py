@@ -57,38 +57,39 @@ class ClusteredGroups:
         brokers: tuple[str, ...],
         clusters: Sequence[Sequence[int]],
         threshold: int | None = None,
+        most: int = MAX_GROUPS,
     ) -> None:
         numbered(brokers)
         self.brokers = brokers
-        self.clusters = [sorted(each) for each in clusters]
         self.threshold = threshold
-        self._check()
+        self.clusters = self._checked(clusters)
         counts = [groups_needed(len(each), threshold) for each in self.clusters]
         self.group_count = sum(counts)
-        if self.group_count > MAX_GROUPS:
+        if self.group_count > most:
             raise LimitExceeded(
                 "the number of groups of these clusters",
                 limit="MAX_GROUPS",
-                maximum=MAX_GROUPS,
+                maximum=most,
                 actual=self.group_count,
             )
         self._first: Longs = np.cumsum([0, *counts])
         self._tables = {len(each): _Subsets(len(each), threshold) for each in self.clusters}
 
-    def _check(self) -> None:
-        if sorted(place for each in self.clusters for place in each) != list(
-            range(len(self.brokers))
-        ):
+    def _checked(self, clusters: Sequence[Sequence[int]]) -> list[list[int]]:
+        places = [place for each in clusters for place in each]
+        is_sound = len(places) == len(self.brokers) and all(type(each) is int for each in places)
+        if not is_sound or sorted(places) != list(range(len(places))):
             raise InvalidInput("clusters have each broker once, and no other")
-        if not all(self.clusters):
+        if not all(clusters):
             raise InvalidInput("a cluster has one broker at least")
-        largest = max(map(len, self.clusters))
+        largest = max(map(len, clusters))
         if largest > MAX_CLUSTER:
             raise LimitExceeded(
                 "the size of a cluster", limit="MAX_CLUSTER", maximum=MAX_CLUSTER, actual=largest
             )
         if self.threshold is not None and self.threshold < 1:
             raise InvalidInput("a threshold is 1 or more")
+        return [sorted(each) for each in clusters]
 
     @property
     def method(self) -> str:

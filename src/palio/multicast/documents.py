@@ -9,7 +9,7 @@ import numpy as np
 
 from palio.errors import FileDamaged, InvalidInput, PalioError
 from palio.multicast.broker_sets import MAX_BROKERS
-from palio.multicast.clustered import ClusteredGroups
+from palio.multicast.clustered import MAX_GROUPS, ClusteredGroups
 from palio.multicast.hybrid import HybridGroups
 from palio.multicast.listed import listed
 from palio.multicast.neighbours import NeighbourGroups
@@ -21,7 +21,7 @@ FORMAT: Final = 1
 """Grows when what is written changes."""
 
 
-_UNREADABLE: Final = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
+_UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError, OverflowError)
 """What is raised for content of another shape."""
 
 
@@ -50,7 +50,7 @@ def encode(plan: GroupPlan, report: dict[str, Any] | None = None) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=0) + b"\n"
 
 
-def decode(data: bytes) -> tuple[GroupPlan, dict[str, Any]]:
+def decode(data: bytes, most_groups: int = MAX_GROUPS) -> tuple[GroupPlan, dict[str, Any]]:
     """A plan, and what it was found to cost when it was made."""
     try:
         document = msgspec.json.decode(data, type=_Document)
@@ -58,25 +58,26 @@ def decode(data: bytes) -> tuple[GroupPlan, dict[str, Any]]:
             raise InvalidInput(f"it has format {document.format}, and format {FORMAT} is read")
         if len(document.brokers) > MAX_BROKERS:
             raise InvalidInput(f"it has more than {MAX_BROKERS:,} brokers")
-        return _plan(document), document.report
-    except (msgspec.DecodeError, *_UNREADABLE, PalioError) as error:
+        return _plan(document, most_groups), document.report
+    except (msgspec.DecodeError, RecursionError, *_UNREADABLE, PalioError) as error:
         raise FileDamaged(f"this is no plan of groups: {error}") from error
 
 
-def _plan(document: _Document) -> GroupPlan:
+def _plan(document: _Document, most: int) -> GroupPlan:
     brokers, content = document.brokers, document.content
     match document.method:
         case "ideal" | "flooding" | "approximated":
-            return listed(document.method, brokers, content)
+            return listed(document.method, brokers, content, most)
         case "clustered" | "threshold":
-            return ClusteredGroups(brokers, content["clusters"], content.get("threshold"))
+            return _clustered(brokers, content, most)
         case "neighbours":
             return NeighbourGroups(brokers, content["graph"])
         case "hybrid":
-            edge = content["edge"]
-            return HybridGroups(
-                ClusteredGroups(brokers, edge["clusters"], edge.get("threshold")),
-                listed("approximated", brokers, content["across"]),
-                float(np.float64(content["send_price"])),
-            )
+            edge = _clustered(brokers, content["edge"], most)
+            across = listed("approximated", brokers, content["across"], most - edge.group_count)
+            return HybridGroups(edge, across, float(np.float64(content["send_price"])))
     raise InvalidInput(f"{document.method!r:.80} is no method")
+
+
+def _clustered(brokers: tuple[str, ...], content: dict[str, Any], most: int) -> ClusteredGroups:
+    return ClusteredGroups(brokers, content["clusters"], content.get("threshold"), most)

@@ -6,6 +6,7 @@ brokers. The approximation (`merging`) lies between them: as many groups as ther
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from palio.errors import InvalidInput, LimitExceeded
 from palio.multicast import kernels
 from palio.multicast.broker_sets import Words, masks_of, numbered, rows_of, words_of
+from palio.multicast.clustered import MAX_GROUPS
 from palio.multicast.plans import Sends, priced, sends_to
 from palio.multicast.traffic import GroupTraffic
 
@@ -70,9 +72,9 @@ class ListedGroups:
         return self.groups[groups]
 
     def document(self) -> dict[str, Any]:
-        """See `GroupPlan`."""
-        lists = [np.flatnonzero(row).tolist() for row in masks_of(self.groups, len(self.brokers))]
-        found: dict[str, Any] = {"groups": lists}
+        """See `GroupPlan`: a row of bits for each group, one after the other."""
+        rows = np.packbits(masks_of(self.groups, len(self.brokers)), axis=1, bitorder="little")
+        found: dict[str, Any] = {"groups": b64encode(rows.tobytes()).decode()}
         if self.prices is not None:
             found["prices"] = self.prices.tolist()
         return found
@@ -97,13 +99,23 @@ def flooding(brokers: tuple[str, ...]) -> ListedGroups:
     return ListedGroups("flooding", brokers, rows_of([brokers], numbered(brokers)))
 
 
-def listed(method: str, brokers: tuple[str, ...], document: dict[str, Any]) -> ListedGroups:
+def listed(
+    method: str, brokers: tuple[str, ...], document: dict[str, Any], most: int = MAX_GROUPS
+) -> ListedGroups:
     """The plan that a file holds."""
-    masks = np.zeros((len(document["groups"]), len(brokers)), np.bool_)
-    for row, members in enumerate(document["groups"]):
-        if not members or not all(0 <= place < len(brokers) for place in members):
-            raise InvalidInput(f"group {row} of the plan names no broker, or one that there is not")
-        masks[row, members] = True
+    data = b64decode(document["groups"], validate=True)
+    width = -(-len(numbered(brokers)) // 8)
+    count = len(data) // width
+    if count > most:
+        raise LimitExceeded(
+            "the number of groups of this plan", limit="MAX_GROUPS", maximum=most, actual=count
+        )
+    rows = np.frombuffer(data, np.uint8).reshape(-1, width)
+    masks = np.unpackbits(rows, axis=1, bitorder="little", count=len(brokers)).view(np.bool_)
+    if not masks.any(axis=1).all() or (rows[:, -1] >> ((len(brokers) - 1) % 8 + 1)).any():
+        raise InvalidInput("a group of the plan names no broker, or one that there is not")
     prices = document.get("prices")
     given = None if prices is None else np.asarray(prices, np.float64)
+    if given is not None and given.shape != (len(brokers),):
+        raise InvalidInput(f"the plan has not a price for each of {len(brokers)} brokers")
     return ListedGroups(method, brokers, words_of(masks), given)

@@ -44,7 +44,7 @@ from palio.node.effects import Moment
 from palio.node.hearsay import Hearsay
 from palio.node.later import Later
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS, REPEATED_AT_ONCE
-from palio.node.vouching import LAPSE, LINKS, RETIRED, TOKEN, Trust, Vouching, is_subscription
+from palio.node.vouching import LAPSE, LINKS, PLAN, RETIRED, TOKEN, Trust, Vouching, is_subscription
 from palio.node.ways import ShortestWays
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import NO_VISIT, Echo, Fact, Facts, Known, Message, Visit
@@ -436,7 +436,7 @@ class Registry:
             self._is_outdone = True
         if (self.name, fact.subject) in self._facts:
             return
-        if fact.subject.startswith(RETIRED):  # which cannot be taken back
+        if fact.subject == PLAN or fact.subject.startswith(RETIRED):  # which is for others to end
             self._say(fact)
         else:
             self._announce(fact.subject, claimed_us=fact.claimed_us)
@@ -465,7 +465,8 @@ class Registry:
         said = [
             fact
             for fact in self._facts.values()
-            if fact.origin == broker and (is_subscription(fact.subject) or fact.subject == LINKS)
+            if fact.origin == broker
+            and (is_subscription(fact.subject) or fact.subject in {LINKS, PLAN})
         ]
         over = [fact for fact in said if fact.version <= until]
         if broker == self.name:

@@ -28,7 +28,7 @@ from palio.node.limits import AHEAD_US, MAX_BROKERS, MAX_FACT_CHARS
 from palio.protocol.limits import MAX_NAME_BYTES
 from palio.protocol.messages import Fact
 
-__all__ = ["LAPSE", "LINKS", "RETIRED", "TOKEN", "Trust", "Vouching", "is_subscription"]
+__all__ = ["LAPSE", "LINKS", "PLAN", "RETIRED", "TOKEN", "Trust", "Vouching", "is_subscription"]
 
 LINKS: Final = "links"
 """The subject of a broker's list of neighbours; durable subscriptions have a `/` in theirs."""
@@ -36,6 +36,9 @@ LINKS: Final = "links"
 LAPSE: Final = "/lapse"
 """The subject under which a broker says that live events may have been lost: what is news is that
 it says so again."""
+
+PLAN: Final = "/plan"
+"""The subject under which a broker states a plan of multicast groups (`palio.node.plans`)."""
 
 RETIRED: Final = "/retired/"
 """What the subject begins with that says of a broker that it is gone; no owner's name is empty."""
@@ -143,12 +146,14 @@ def _beyond(fact: Fact, at: Moment) -> str:
 
 
 def _ungranted(fact: Fact, principal: Principal) -> str:
-    """A durable subscription is at no home that may hear nothing of it, and brokers are retired by
-    who may publish and hear all.
+    """A durable subscription is at no home that may hear nothing of it, and only those who may
+    publish and hear all retire brokers and state plans.
     """
-    is_free = principal.publishes_all and principal.hears_all
-    if fact.subject.startswith(RETIRED) and not is_free:
-        return f"{principal.name!r} may not publish and hear all, and so not retire a broker"
+    if not (principal.publishes_all and principal.hears_all):
+        if fact.subject.startswith(RETIRED):
+            return f"{principal.name!r} may not publish and hear all, and so not retire a broker"
+        if fact.subject == PLAN:
+            return f"{principal.name!r} may not publish and hear all, and so not state a plan"
     if not is_subscription(fact.subject) or not fact.filter or principal.hears_all:
         return ""
     try:

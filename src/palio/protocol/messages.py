@@ -524,14 +524,15 @@ class Fact(msgspec.Struct, frozen=True):
     version: Number
     subject: str
     """`links`, the name of a durable subscription, or that of a broker that is gone for good; or
-    `/token`, or `/lapse`."""
+    `/token`, `/lapse` or `/plan`."""
     links: tuple[str, ...] = ()
     """The neighbours; or, for a durable subscription that has moved, its new home; or the token."""
     filter: str = ""
-    """A durable subscription's filter with its values; empty once it has ended."""
+    """A durable subscription's filter with its values; empty once it has ended. Or a plan of groups
+    for multicast; empty where there is to be none."""
     claimed_us: Number = 0
-    """When it came to live here: of two homes that claim it the later one has it. Or, of a broker
-    that is gone, up to which version what it had said is over."""
+    """When it came to live here: of two homes that claim it the later one has it. Of a broker
+    that is gone, up to which version what it had said is over. Of a plan its epoch."""
     visit: Visit = NO_VISIT
     """By which session of its owner it came to live here."""
     signature: bytes = b""

@@ -1,0 +1,65 @@
+"""Plans as short texts of bounded cost: what brokers tell each other of one."""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64decode, b64encode
+from typing import Final
+
+from palio.errors import FileDamaged, InvalidInput, LimitExceeded
+from palio.multicast.documents import decode, encode
+from palio.multicast.plans import GroupPlan
+
+__all__ = ["MAX_PACKED_CHARS", "MAX_PLAN_GROUPS", "MAX_UNPACKED_BYTES", "pack", "unpack"]
+
+MAX_PLAN_GROUPS: Final = 16_384
+"""Groups of a plan in use. A broker joins about half of them, and kernels keep a list of these."""
+
+MAX_UNPACKED_BYTES: Final = 512 << 10
+"""A plan as a document: to read the largest holds a broker for less than 50 ms."""
+
+MAX_PACKED_CHARS: Final = 704 << 10
+"""The same as a text: what cannot be compressed is a third longer."""
+
+
+def pack(plan: GroupPlan) -> str:
+    """A plan as a text that `unpack` reads; refused if it is too large to be in use.
+
+    >>> from palio.multicast.listed import flooding
+    >>> unpack(pack(flooding(("b1", "b2")))).brokers
+    ('b1', 'b2')
+    """
+    data = encode(plan)
+    for what, limit, maximum, actual in (
+        (
+            "the number of groups of a plan in use",
+            "MAX_PLAN_GROUPS",
+            MAX_PLAN_GROUPS,
+            plan.group_count,
+        ),
+        ("the bytes of a plan in use", "MAX_UNPACKED_BYTES", MAX_UNPACKED_BYTES, len(data)),
+    ):
+        if actual > maximum:
+            raise LimitExceeded(what, limit=limit, maximum=maximum, actual=actual)
+    text = b64encode(zlib.compress(data, 9)).decode()
+    unpack(text)
+    return text
+
+
+def unpack(text: str) -> GroupPlan:
+    """The plan that a text stands for."""
+    if len(text) > MAX_PACKED_CHARS:
+        raise FileDamaged(f"a plan in use has at most {MAX_PACKED_CHARS:,} characters")
+    try:
+        inflated = zlib.decompressobj()
+        data = inflated.decompress(b64decode(text, validate=True), MAX_UNPACKED_BYTES + 1)
+    except (ValueError, zlib.error) as error:
+        raise FileDamaged(f"this is no plan of groups: {error}") from error
+    if len(data) > MAX_UNPACKED_BYTES:
+        raise FileDamaged(f"a plan in use has at most {MAX_UNPACKED_BYTES:,} bytes")
+    if not inflated.eof or inflated.unused_data:
+        raise FileDamaged("this is no plan of groups: it is cut short, or goes on behind its end")
+    plan, _ = decode(data, MAX_PLAN_GROUPS)
+    if plan.method == "neighbours":
+        raise InvalidInput("a plan of neighbours is not for use: brokers send to all at once")
+    return plan
