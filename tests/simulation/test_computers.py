@@ -4,10 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from palio.node.effects import Append, PutTime, Report
+from palio.multicast.datagrams import Datagram
+from palio.node.effects import Append, PutTime, Report, Tune
 from palio.simulation.agenda import US, Agenda
 from palio.simulation.computers import Computer
 from palio.simulation.disks import Disk
+from palio.simulation.medium import Medium
+from palio.simulation.randomness import Randomness
 from tests.node.test_host import Scripted
 
 
@@ -17,8 +20,14 @@ class Room:
     def __init__(self) -> None:
         self.agenda = Agenda()
         self.disk = Disk()
+        self.medium = Medium(self.agenda, Randomness(1), latency_s=0.001)
         self.computer = Computer(
-            "b1", self.agenda, self.disk, sync_us=lambda: self.sync_us, epoch_us=1_000
+            "b1",
+            self.agenda,
+            self.disk,
+            sync_us=lambda: self.sync_us,
+            epoch_us=1_000,
+            medium=self.medium,
         )
         self.sync_us = 2_000
         self.ids: list[str] = []
@@ -136,6 +145,18 @@ def test_what_happens_in_a_pause_is_told_after_it_in_order() -> None:
     assert [call[0] for call in node.calls] == ["start"]
     room.agenda.run(500_000)
     assert [call[0] for call in node.calls] == ["start", "tick", "stored"]
+
+
+def test_datagrams_too_are_heard_after_a_pause() -> None:
+    room = Room()
+    node = room.start()
+    node.effects = [Tune(7, (0,))]
+    room.computer.append(Append(1, ()))  # it tunes in as this is answered
+    room.agenda.run(2_000)
+    room.computer.pause(0.5)
+    room.medium.port("b2").cast(Datagram("b2", 1, 7, 0, 1, bytes(8)))
+    room.agenda.run(502_000)
+    assert [call[:2] for call in node.calls[2:]] == [("heard", 0.502)]
 
 
 def test_a_broker_that_is_killed_in_a_pause_does_nothing_more() -> None:

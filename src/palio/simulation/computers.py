@@ -65,7 +65,8 @@ class Computer:
         port = None if self._medium is None else self._medium.port(self.name)
         self.host = Host(begun, self, self, report, port)
         if port is not None:
-            port.listener = self.host.heard
+            heard = self.host.heard
+            port.listener = lambda datagram: self._awake(partial(heard, datagram))
         self.host.start()
         return begun
 
