@@ -1,0 +1,102 @@
+"""`Epoch`: a plan in use: its groups by their members' names, and what carries an event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from palio.errors import LimitExceeded, NotSupported
+from palio.multicast.broker_sets import masks_of, numbered, rows_of
+from palio.multicast.plans import GroupPlan
+
+__all__ = ["MAX_GROUPS_IN_USE", "Carriage", "Epoch"]
+
+MAX_GROUPS_IN_USE: Final = 4_096
+"""Groups of a plan that brokers use: each is a membership of hosts and switches, and to read which
+of as many brokers are in each takes 16 MB."""
+
+
+class Carriage(NamedTuple):
+    """What carries an event to some brokers."""
+
+    groups: tuple[tuple[int, tuple[str, ...]], ...]
+    """Groups, each with those of the brokers that hear by it; each broker is in one of them..."""
+    by_link: tuple[str, ...]
+    """...or here."""
+
+
+class Epoch:
+    """A plan that brokers of a network use, under a number that no other has.
+
+    >>> from palio.multicast.listed import flooding
+    >>> epoch = Epoch(7, flooding(("b1", "b2", "b3")))
+    >>> epoch.members(0), epoch.groups_of("b3"), epoch.groups_of("b9")
+    (('b1', 'b2', 'b3'), (0,), ())
+    >>> epoch.carriage(["b1", "b9", "b3"])
+    Carriage(groups=((0, ('b1', 'b3')),), by_link=('b9',))
+    """
+
+    def __init__(self, id: int, plan: GroupPlan) -> None:
+        if plan.method == "neighbours":
+            raise NotSupported(
+                "a plan of neighbours has groups hop by hop, and brokers send to groups once; "
+                "make a plan by another method"
+            )
+        if plan.group_count > MAX_GROUPS_IN_USE:
+            raise LimitExceeded(
+                "the number of groups of a plan in use",
+                limit="MAX_GROUPS_IN_USE",
+                maximum=MAX_GROUPS_IN_USE,
+                actual=plan.group_count,
+            )
+        self.id = id
+        self.plan = plan
+        self._places = numbered(plan.brokers)
+        masks = masks_of(plan.members(np.arange(plan.group_count)), len(plan.brokers))
+        self._members = [tuple(np.flatnonzero(row).tolist()) for row in masks]
+        self._groups = {
+            name: tuple(np.flatnonzero(masks[:, place]).tolist())
+            for name, place in self._places.items()
+        }
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """Those of the plan."""
+        return self.plan.brokers
+
+    def members(self, group: int) -> tuple[str, ...]:
+        """Who is in a group, in the order of the plan; nobody if there is no such group."""
+        if not 0 <= group < len(self._members):
+            return ()
+        return tuple(self.plan.brokers[place] for place in self._members[group])
+
+    def place(self, broker: str, group: int) -> int:
+        """The how many-th member of a group a broker is, from 0; -1 if it is none."""
+        members = self._members[group] if 0 <= group < len(self._members) else ()
+        place = self._places.get(broker, -1)
+        return members.index(place) if place in members else -1
+
+    def groups_of(self, broker: str) -> tuple[int, ...]:
+        """The groups that a broker joins."""
+        return self._groups.get(broker, ())
+
+    def carriage(self, brokers: Iterable[str]) -> Carriage:
+        """What carries an event to some brokers, those among them that are not of the plan too."""
+        named = list(brokers)
+        inside = [each for each in named if each in self._places]
+        beyond = [each for each in named if each not in self._places]
+        if not inside:
+            return Carriage((), tuple(beyond))
+        sends = self.plan.sends(rows_of([inside], self._places))
+        left = dict.fromkeys(inside)
+        groups: list[tuple[int, tuple[str, ...]]] = []
+        for group in sends.groups.tolist():
+            members = self._members[group]
+            heard = tuple(each for each in left if self._places[each] in members)
+            for each in heard:
+                del left[each]
+            if heard:
+                groups.append((group, heard))
+        return Carriage(tuple(groups), (*left, *beyond))

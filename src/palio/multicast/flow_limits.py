@@ -1,0 +1,72 @@
+"""Limits of flows (docs/concepts/multicast.md, "On the network"), each with its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIRST_WINDOW: Final = 128
+"""Datagrams that a sender has under way at first: about what a socket's buffer holds as Linux has
+it by default."""
+
+LEAST_WINDOW: Final = 16
+"""Fewer are not sent ahead, whoever lacks some."""
+
+MOST_WINDOW: Final = 4_096
+"""More would not make a network faster: 40 ms at 100,000 datagrams a second."""
+
+MAX_WAITING_BYTES: Final = 8 << 20
+"""Events that wait for the window; beyond, whoever keeps it shut is moved to links at once."""
+
+SLOW_S: Final = 1.0
+"""Seconds for which the window may stay shut before whoever keeps it so is moved to links."""
+
+MAX_HISTORY_BYTES: Final = 64 << 20
+"""Events of all flows that were sent and not heard; beyond, the longest flow loses its oldest."""
+
+MAX_LOST: Final = 4_096
+"""Events that it loses at once: 1 ms."""
+
+MAX_HELD_BYTES: Final = 8 << 20
+"""Events of one flow that came before their turn; what comes beyond is asked for again."""
+
+HEARD_EVENTS: Final = 64
+"""A receiver says how far it has got after so many events, half of the first window..."""
+
+HEARD_S: Final = 0.01
+"""...and seconds after the first of them: for so long somebody who hears few events may keep the
+window of a sender shut."""
+
+LACK_S: Final = 0.02
+"""Seconds that a receiver waits for a number that it lacks before it asks, at least, and twice that
+at most: a datagram may overtake another, and who asks later may find it repaired."""
+
+MOST_LACK_S: Final = 1.0
+"""Who asks in vain waits twice as long each time, up to so many seconds."""
+
+MAX_RANGES: Final = 64
+"""Ranges of numbers that are asked for at once."""
+
+MAX_REPAIRED: Final = 256
+"""Events that are sent again at once: 3 ms. What else is lacking is asked for again."""
+
+TAIL_S: Final = 0.05
+"""Seconds after which a sender says how far flows have got, if nobody has said that he heard it;
+twice as long each time..."""
+
+MOST_TAIL_S: Final = 1.0
+"""...up to so many."""
+
+MAX_FLOWS: Final = 4_096
+"""Brokers to which one sends, and from which one hears: as many as a plan has."""
+
+MAX_RECENT: Final = 256
+"""Datagrams of one sender that a receiver keeps for others who lack them."""
+
+MAX_RECENT_BYTES: Final = 8 << 20
+"""Of all senders together."""
+
+MAX_ROUTES: Final = 65_536
+"""Sets of brokers of which a sender remembers which groups carry an event for them."""
+
+JOIN_S: Final = 5.0
+"""Seconds that a sender waits for all to join a new plan before it uses it for those who have."""

@@ -1,0 +1,320 @@
+"""`Inflows`: the flows to one broker from others: order, what is lacking, what was heard."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from palio.model.parcels import Parcel
+from palio.multicast.datagrams import COUNT_BITS, Datagram
+from palio.multicast.flow_limits import (
+    HEARD_EVENTS,
+    HEARD_S,
+    LACK_S,
+    MAX_FLOWS,
+    MAX_HELD_BYTES,
+    MAX_RANGES,
+    MAX_RECENT,
+    MAX_RECENT_BYTES,
+    MOST_LACK_S,
+)
+
+__all__ = ["Hearing", "Inflows", "RecentDatagrams", "count_at", "number_near"]
+
+_SPAN: Final = 1 << COUNT_BITS
+
+
+class Hearing(NamedTuple):
+    """How far a receiver has got with a flow, said to its sender by links."""
+
+    sender: str
+    sender_life: int
+    stage: int
+    """That of the `FlowState` that this answers, or the last."""
+    number: int
+    """All up to this one have come."""
+    lacking: tuple[tuple[int, int], ...]
+    """Numbers after it that have not come and are wanted now, from the first to the last of each
+    range."""
+
+
+def count_at(counts: bytes, place: int) -> int:
+    """What a datagram says to the member of a group at a place.
+
+    >>> count_at(bytes([0, 0, 0, 0, 7, 0, 0, 0]), 1)
+    7
+    """
+    return int.from_bytes(counts[4 * place : 4 * place + 4], "little")
+
+
+def number_near(low: int, known: int) -> int:
+    """The number with these low bits that is the nearest to a known one.
+
+    >>> number_near(3, (1 << 31) + 1), number_near((1 << 31) - 1, (1 << 31) + 1)
+    (2147483651, 2147483647)
+    """
+    delta = (low - known) % _SPAN
+    return known + (delta - _SPAN if delta >= _SPAN // 2 else delta)
+
+
+class _Inflow:
+    """The flow from one sender."""
+
+    __slots__ = (
+        "asked",
+        "heard_at",
+        "held",
+        "held_bytes",
+        "lack_at",
+        "life",
+        "name",
+        "news",
+        "next",
+        "stage",
+        "top",
+    )
+
+    def __init__(self, name: str, life: int, gone: int) -> None:
+        self.name = name
+        self.life = life
+        self.stage = 0
+        self.next = gone + 1
+        """The number that comes next."""
+        self.top = gone
+        """The greatest that there is known to be."""
+        self.held: dict[int, tuple[Parcel, bool]] = {}
+        """What came before its turn."""
+        self.held_bytes = 0
+        self.news = 0
+        """Events that came since the sender was told how far this has got."""
+        self.heard_at = inf
+        """When it is to be told."""
+        self.lack_at = inf
+        """When it is to be asked for what is lacking."""
+        self.asked = 0
+        """How often it was asked since something came."""
+
+    def lacking(self) -> Iterator[tuple[int, int]]:
+        """Ranges of numbers that have not come."""
+        first = self.next
+        for number in (*sorted(self.held), self.top + 1):
+            if number > first:
+                yield first, number - 1
+            first = number + 1
+
+
+class Inflows:
+    """The flows to a broker. Events are handed on in order by `arrived`, and what is to be said is
+    left in `said`; whoever calls takes it out.
+
+    >>> from palio.model.row_parcels import RowParcel
+    >>> came = []
+    >>> flows = Inflows("b2", lambda parcel, durable: came.append(parcel.event["x"]))
+    >>> flows.state("b1", 1, stage=0, number=0, gone=0, now=0.0)
+    >>> flows.said.pop()
+    Hearing(sender='b1', sender_life=1, stage=0, number=0, lacking=())
+    >>> for number in (2, 1):
+    ...     flows.event("b1", 1, number, RowParcel("p", [{"x": number}]), durable=False, now=0.1)
+    >>> came
+    [1, 2]
+    >>> flows.tick(0.2)
+    >>> flows.said.pop().number
+    2
+    """
+
+    def __init__(self, name: str, arrived: Callable[[Parcel, bool], None]) -> None:
+        self.name = name
+        self.said: list[Hearing] = []
+        self.lost = 0
+        """Numbers that the senders could not send any more."""
+        self.doubled = 0
+        """Events that had come before."""
+        self.overfull = 0
+        """Events that were dropped because too many came before their turn."""
+        self._arrived = arrived
+        self._flows: dict[str, _Inflow] = {}
+
+    def knows(self, sender: str, life: int) -> bool:
+        """Whether a flow from a life of a sender has begun."""
+        flow = self._flows.get(sender)
+        return flow is not None and flow.life == life
+
+    def state(
+        self, sender: str, life: int, *, stage: int, number: int, gone: int, now: float
+    ) -> None:
+        """A sender says how its flow stands."""
+        flow = self._flows.get(sender)
+        if flow is not None and flow.life > life:
+            return
+        if flow is None or flow.life < life:
+            if flow is None and len(self._flows) >= MAX_FLOWS:
+                del self._flows[next(iter(self._flows))]
+            flow = self._flows[sender] = _Inflow(sender, life, gone)
+        if gone >= flow.next:
+            self._skip(flow, gone, now)
+        flow.stage = stage
+        self._know(flow, number, now)
+        self._say(flow)
+
+    def datagram(self, datagram: Datagram, place: int, now: float) -> None:
+        """A datagram came to a group of which this broker is the member at a place."""
+        flow = self._flows.get(datagram.source)
+        if flow is None or flow.life != datagram.life:
+            return
+        count = count_at(datagram.counts, place)
+        number = number_near(count >> 1, flow.next - 1)
+        if count & 1 and datagram.parcel is not None:
+            self._event(flow, number, datagram.parcel, durable=datagram.durable, now=now)
+        else:
+            self._know(flow, number, now)
+
+    def event(
+        self, sender: str, life: int, number: int, parcel: Parcel, *, durable: bool, now: float
+    ) -> None:
+        """Events came by links."""
+        flow = self._flows.get(sender)
+        if flow is not None and flow.life == life:
+            self._event(flow, number, parcel, durable=durable, now=now)
+
+    def _event(
+        self, flow: _Inflow, number: int, parcel: Parcel, *, durable: bool, now: float
+    ) -> None:
+        if flow.heard_at == inf:
+            flow.heard_at = now + HEARD_S
+        flow.news += 1
+        if number < flow.next or number in flow.held:
+            self.doubled += 1
+        elif number > flow.next:
+            self._hold(flow, number, parcel, durable=durable)
+            self._know(flow, number, now)
+        else:
+            flow.next += 1
+            self._arrived(parcel, durable)
+            self._go_on(flow, now)
+        if flow.news >= HEARD_EVENTS:
+            self._say(flow)
+
+    def _hold(self, flow: _Inflow, number: int, parcel: Parcel, *, durable: bool) -> None:
+        if flow.held_bytes > MAX_HELD_BYTES:
+            self.overfull += 1
+            return
+        flow.held[number] = (parcel, durable)
+        flow.held_bytes += parcel.held_bytes
+
+    def _know(self, flow: _Inflow, number: int, now: float) -> None:
+        """There are numbers up to this one."""
+        flow.top = max(flow.top, number)
+        if flow.next <= flow.top and flow.lack_at == inf:
+            flow.lack_at = now + self._patience(flow)
+
+    def _go_on(self, flow: _Inflow, now: float) -> None:
+        """Hand on what has its turn now."""
+        while flow.next in flow.held:
+            parcel, durable = flow.held.pop(flow.next)
+            flow.held_bytes -= parcel.held_bytes
+            flow.next += 1
+            self._arrived(parcel, durable)
+        flow.top = max(flow.top, flow.next - 1)
+        if flow.lack_at < inf:
+            flow.asked = 0
+            flow.lack_at = now + self._patience(flow) if flow.next <= flow.top else inf
+
+    def _skip(self, flow: _Inflow, gone: int, now: float) -> None:
+        """What has these numbers can be had no longer, but for what is here already."""
+        for number in sorted(flow.held):
+            if number > gone:
+                break
+            self.lost += number - flow.next
+            parcel, durable = flow.held.pop(number)
+            flow.held_bytes -= parcel.held_bytes
+            flow.next = number + 1
+            self._arrived(parcel, durable)
+        self.lost += gone + 1 - flow.next
+        flow.next = gone + 1
+        self._go_on(flow, now)
+
+    def _patience(self, flow: _Inflow) -> float:
+        """How long to wait before it asks: of those who lack the same some ask later."""
+        wait_s = min(MOST_LACK_S, LACK_S * 2.0**flow.asked)
+        share = crc32(f"{self.name}/{flow.name}/{flow.next}/{flow.asked}".encode()) / (1 << 32)
+        return wait_s * (1 + share)
+
+    def _say(self, flow: _Inflow, lacking: tuple[tuple[int, int], ...] = ()) -> None:
+        flow.news = 0
+        flow.heard_at = inf
+        self.said.append(Hearing(flow.name, flow.life, flow.stage, flow.next - 1, lacking))
+
+    # --- time ---
+
+    @property
+    def wake_at(self) -> float:
+        """When `tick` is next to be called."""
+        return min((min(flow.heard_at, flow.lack_at) for flow in self._flows.values()), default=inf)
+
+    def tick(self, now: float) -> None:
+        """Time has passed: say how far flows have got, and ask for what is lacking."""
+        for flow in self._flows.values():
+            if now >= flow.lack_at:
+                ranges = tuple(
+                    each for each, _ in zip(flow.lacking(), range(MAX_RANGES), strict=False)
+                )
+                flow.asked += 1
+                flow.lack_at = now + self._patience(flow)
+                self._say(flow, ranges)
+            elif now >= flow.heard_at:
+                self._say(flow)
+
+
+class RecentDatagrams:
+    """The last datagrams of each sender, for others who lack them."""
+
+    def __init__(self) -> None:
+        self._datagrams: dict[tuple[str, int], OrderedDict[int, Datagram]] = {}
+        self._bytes = 0
+
+    def keep(self, datagram: Datagram) -> None:
+        """Keep one that came."""
+        parcel = datagram.parcel
+        if parcel is None:
+            return
+        kept = self._datagrams.setdefault((datagram.source, datagram.life), OrderedDict())
+        if datagram.number in kept:
+            return
+        kept[datagram.number] = datagram
+        self._bytes += parcel.held_bytes
+        if len(kept) > MAX_RECENT:
+            self._drop(kept)
+        while self._bytes > MAX_RECENT_BYTES:
+            source, oldest = next(iter(self._datagrams.items()))
+            if not oldest:
+                del self._datagrams[source]
+            else:
+                self._drop(oldest)
+
+    def _drop(self, kept: OrderedDict[int, Datagram]) -> None:
+        _, datagram = kept.popitem(last=False)
+        if datagram.parcel is not None:
+            self._bytes -= datagram.parcel.held_bytes
+
+    def find(
+        self,
+        sender: str,
+        life: int,
+        place: Callable[[Datagram], int],
+        lacking: tuple[tuple[int, int], ...],
+    ) -> dict[int, Datagram]:
+        """Those that somebody lacks, by their numbers in its flow; `place` says which member of a
+        datagram's group that is, or -1.
+        """
+        found: dict[int, Datagram] = {}
+        for datagram in self._datagrams.get((sender, life), {}).values():
+            member = place(datagram)
+            count = count_at(datagram.counts, member) if member >= 0 else 0
+            if count & 1:
+                number = number_near(count >> 1, lacking[0][0])
+                if any(first <= number <= last for first, last in lacking):
+                    found[number] = datagram
+        return found

@@ -1,0 +1,90 @@
+"""`Outflow`: the flow from one broker to another, as its sender knows it."""
+
+from __future__ import annotations
+
+from collections import deque
+from math import inf
+from typing import NamedTuple
+
+from palio.model.parcels import Parcel
+from palio.multicast.datagrams import Datagram
+
+__all__ = ["ByLinks", "FlowState", "Outflow", "UnheardEvents"]
+
+
+class ByLinks(NamedTuple):
+    """Events to be sent by links, with the number that they have in each receiver's flow."""
+
+    parcel: Parcel
+    durable: bool
+    to: tuple[tuple[str, int], ...]
+
+
+class FlowState(NamedTuple):
+    """How a flow stands, said to its receiver by links."""
+
+    receiver: str
+    receiver_life: int
+    stage: int
+    """0: are you there? 1: what went before the flow has gone before this. 2: it goes on."""
+    number: int
+    """The last."""
+    gone: int
+    """Up to this number nothing can be had."""
+    is_cast: bool
+    """Whether it is sent by datagrams."""
+
+
+class UnheardEvents:
+    """Events that are on their way to some receivers."""
+
+    __slots__ = ("asked_by", "at", "blocks", "datagram", "durable", "open", "parcel", "repeated_at")
+
+    def __init__(self, parcel: Parcel, now: float, *, durable: bool, open: int) -> None:
+        self.parcel = parcel
+        self.at = now
+        self.durable = durable
+        self.open = open
+        """Receivers that have not heard it."""
+        self.blocks = 0
+        """Those among them for whom the window waits."""
+        self.datagram: Datagram | None = None
+        self.asked_by = ""
+        self.repeated_at = -inf
+
+
+class Outflow:
+    """The flow to one receiver."""
+
+    __slots__ = (
+        "gone",
+        "heard",
+        "is_cast",
+        "joined",
+        "life",
+        "may_cast",
+        "name",
+        "number",
+        "released",
+        "stage",
+        "unheard",
+    )
+
+    def __init__(self, name: str, life: int, number: int) -> None:
+        self.name = name
+        self.life = life
+        self.number = self.heard = self.gone = self.released = number
+        self.stage = 0
+        self.joined: tuple[int, ...] = ()
+        """The plans whose groups it hears."""
+        self.may_cast = True
+        """Whether it keeps up; it was moved to links if not."""
+        self.is_cast = False
+        """Whether it is sent datagrams of the plan in use."""
+        self.unheard: deque[UnheardEvents] = deque()
+        """What it has not heard: the first of them has the number `heard + 1`."""
+
+    @property
+    def state(self) -> FlowState:
+        """What its receiver is told of it."""
+        return FlowState(self.name, self.life, self.stage, self.number, self.gone, self.is_cast)

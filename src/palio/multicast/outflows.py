@@ -1,0 +1,457 @@
+"""`Outflows`: the flows from one broker to others: numbers, window, history and repair.
+
+A flow is known by its receiver and has its numbers. What was sent and not heard is kept, in the
+order of the numbers, so that the place in that line is the number. A datagram, and what goes by
+links to several, is kept once for all flows that it is of.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
+from math import inf
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+from palio.model.parcels import Parcel
+from palio.multicast.datagrams import COUNT_BITS, Datagram
+from palio.multicast.epochs import Epoch
+from palio.multicast.flow_limits import (
+    FIRST_WINDOW,
+    LACK_S,
+    LEAST_WINDOW,
+    MAX_HISTORY_BYTES,
+    MAX_LOST,
+    MAX_REPAIRED,
+    MAX_ROUTES,
+    MAX_WAITING_BYTES,
+    MOST_TAIL_S,
+    MOST_WINDOW,
+    SLOW_S,
+    TAIL_S,
+)
+from palio.multicast.outflow import ByLinks, FlowState, Outflow, UnheardEvents
+
+__all__ = ["Outflows", "Said"]
+
+_MASK: Final = (1 << COUNT_BITS) - 1
+
+Said: TypeAlias = Datagram | ByLinks | FlowState
+
+
+class _Way(NamedTuple):
+    """How an event goes to a set of receivers."""
+
+    flows: tuple[Outflow, ...]
+    groups: tuple[_GroupWay, ...]
+    by_links: tuple[Outflow, ...]
+
+
+class _GroupWay(NamedTuple):
+    group: int
+    heard_by: tuple[Outflow, ...]
+    members: tuple[tuple[Outflow | None, int], ...]
+    """All members, each with 1 if the event is of its flow."""
+    counts: Struct
+
+
+class _Waiting(NamedTuple):
+    parcel: Parcel
+    durable: bool
+    brokers: tuple[str, ...]
+    is_small: bool
+
+
+class Outflows:
+    """The flows from a broker. What is to be said is left in `said`; whoever calls takes it out.
+
+    >>> from palio.model.row_parcels import RowParcel
+    >>> flows = Outflows("b1", life=1)
+    >>> flows.begin("b2", life=5)
+    >>> flows.said.pop()
+    FlowState(receiver='b2', receiver_life=5, stage=0, number=0, gone=0, is_cast=False)
+    >>> flows.can_reach("b2")
+    False
+    >>> flows.hear("b2", 5, stage=0, number=0, lacking=(), now=0.0)
+    >>> flows.said.pop().stage, flows.can_reach("b2")
+    (1, True)
+    >>> flows.send(RowParcel("p", [{"x": 1}]), ("b2",), now=0.0)
+    >>> flows.said.pop().to
+    (('b2', 1),)
+    """
+
+    def __init__(self, name: str, life: int) -> None:
+        self.name = name
+        self.life = life
+        self.said: list[Said] = []
+        self.moved: list[str] = []
+        """Receivers that were moved to links. Whoever calls takes them out."""
+        self.lost = 0
+        """Events that were forgotten before they were heard."""
+        self.epoch: Epoch | None = None
+        self.window: float = FIRST_WINDOW
+        self.datagrams = 0
+        """UnheardEvents so far."""
+        self.repaired = 0
+        """Events sent again."""
+        self._flows: dict[str, Outflow] = {}
+        self._ways: dict[tuple[str, ...], _Way] = {}
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._under_way = 0
+        """Datagrams that somebody keeps the window shut for."""
+        self._history_bytes = 0
+        self._calm: float = MOST_WINDOW
+        """Up to this the window grows fast."""
+        self._halved_at = -inf
+        self._shut_since = inf
+        self._tail_s = TAIL_S
+        self._tail_at = inf
+
+    # --- receivers ---
+
+    def begin(self, broker: str, life: int) -> None:
+        """A broker takes part, in a life of it: its flow begins, or begins anew."""
+        before = self._flows.get(broker)
+        if before is not None and before.life == life:
+            return
+        if before is not None:
+            self._lose(before, len(before.unheard))
+        flow = self._flows[broker] = Outflow(broker, life, before.number if before else 0)
+        self._ways.clear()
+        self.said.append(flow.state)
+        self._tail_soon(0.0)
+
+    def end(self, broker: str) -> None:
+        """A broker takes part no longer."""
+        flow = self._flows.pop(broker, None)
+        if flow is not None:
+            self._lose(flow, len(flow.unheard))
+            self._ways.clear()
+
+    def can_reach(self, broker: str) -> bool:
+        """Whether events for a broker go by its flow."""
+        flow = self._flows.get(broker)
+        return flow is not None and flow.stage > 0
+
+    def receivers(self) -> dict[str, bool]:
+        """Those of all flows, each with whether it is sent datagrams."""
+        return {name: flow.is_cast for name, flow in self._flows.items()}
+
+    def join(self, broker: str, plans: tuple[int, ...]) -> None:
+        """A broker hears the groups of these plans."""
+        flow = self._flows.get(broker)
+        if flow is not None and flow.joined != plans:
+            flow.joined = plans
+            self._look(flow)
+
+    def use(self, epoch: Epoch | None) -> None:
+        """Send to the groups of this plan from now on, or to none."""
+        self.epoch = epoch
+        for flow in self._flows.values():
+            self._look(flow)
+        self._ways.clear()
+
+    def _look(self, flow: Outflow) -> None:
+        """Find out whether a receiver is sent datagrams from now on."""
+        is_in = self.epoch is not None and self.epoch.id in flow.joined
+        is_cast = is_in and flow.may_cast and flow.stage > 1
+        if is_cast == flow.is_cast:
+            return
+        flow.is_cast = is_cast
+        self._ways.clear()
+        if not is_cast:  # the window does not wait for it any longer
+            for sent in islice(flow.unheard, flow.released - flow.heard, None):
+                self._unblock(sent)
+            flow.released = flow.number
+
+    def _unblock(self, sent: UnheardEvents) -> None:
+        if sent.blocks:
+            sent.blocks -= 1
+            if not sent.blocks:
+                self._under_way -= 1
+
+    # --- events ---
+
+    def send(
+        self,
+        parcel: Parcel,
+        brokers: tuple[str, ...],
+        *,
+        durable: bool = False,
+        is_small: bool = True,
+        now: float,
+    ) -> None:
+        """Send events to receivers that can be reached; only what is small goes in datagrams."""
+        waiting = _Waiting(parcel, durable, brokers, is_small)
+        if self._waiting or self._under_way >= self.window:
+            if not self._waiting:
+                self._shut_since = now
+            self._waiting.append(waiting)
+            self._waiting_bytes += parcel.held_bytes
+            if self._waiting_bytes > MAX_WAITING_BYTES:
+                self._move_slowest(now)
+        else:
+            self._send(waiting, now)
+        self._tail_soon(now + TAIL_S)
+
+    def _send(self, what: _Waiting, now: float) -> None:
+        way = self._ways.get(what.brokers)
+        if way is None:
+            way = self._way(what.brokers)
+        parcel, flows = what.parcel, way.flows
+        if not flows:
+            return
+        for flow in flows:
+            flow.number += 1
+        if what.is_small:
+            for each in way.groups:
+                self._cast(parcel, each, now, durable=what.durable)
+            by_links = way.by_links
+        else:
+            by_links = flows
+        if by_links:
+            sent = UnheardEvents(parcel, now, durable=what.durable, open=len(by_links))
+            for flow in by_links:
+                flow.unheard.append(sent)
+            to = tuple((flow.name, flow.number) for flow in by_links)
+            self.said.append(ByLinks(parcel, what.durable, to))
+            self._keep(sent)
+        if self._history_bytes > MAX_HISTORY_BYTES:
+            self._relieve(now)
+
+    def _cast(self, parcel: Parcel, way: _GroupWay, now: float, *, durable: bool) -> None:
+        """Send events to one group."""
+        self.datagrams += 1
+        heard_by = way.heard_by
+        sent = UnheardEvents(parcel, now, durable=durable, open=len(heard_by))
+        sent.blocks = len(heard_by)
+        for flow in heard_by:
+            flow.unheard.append(sent)
+        counts = self._counts(way)
+        group = way.group
+        assert self.epoch is not None
+        datagram = Datagram(
+            self.name, self.life, self.epoch.id, group, self.datagrams, counts, parcel, durable
+        )
+        sent.datagram = datagram
+        self.said.append(datagram)
+        self._under_way += 1
+        self._keep(sent)
+
+    @staticmethod
+    def _counts(way: _GroupWay) -> bytes:
+        return way.counts.pack(
+            *[
+                0 if flow is None else (flow.number & _MASK) << 1 | is_of
+                for flow, is_of in way.members
+            ]
+        )
+
+    def _keep(self, sent: UnheardEvents) -> None:
+        self._history_bytes += sent.parcel.held_bytes
+
+    def _way(self, brokers: tuple[str, ...]) -> _Way:
+        """Find out how an event goes to some receivers, and remember it."""
+        flows = [flow for flow in map(self._flows.get, brokers) if flow is not None and flow.stage]
+        cast = [flow.name for flow in flows if flow.is_cast]
+        groups: list[_GroupWay] = []
+        by_group: dict[str, None] = {}
+        if self.epoch is not None and cast:
+            for group, names in self.epoch.carriage(cast).groups:
+                if len(names) > 1:
+                    groups.append(self._group_way(self.epoch, group, names))
+                    by_group.update(dict.fromkeys(names))
+        by_links = tuple(flow for flow in flows if flow.name not in by_group)
+        if len(self._ways) >= MAX_ROUTES:
+            self._ways.clear()
+        way = self._ways[brokers] = _Way(tuple(flows), tuple(groups), by_links)
+        return way
+
+    def _group_way(self, epoch: Epoch, group: int, names: Collection[str]) -> _GroupWay:
+        members = epoch.members(group)
+        return _GroupWay(
+            group,
+            tuple(self._flows[name] for name in names),
+            tuple((self._flows.get(name), int(name in names)) for name in members),
+            Struct(f"<{len(members)}I"),
+        )
+
+    # --- what receivers say ---
+
+    def hear(
+        self,
+        broker: str,
+        life: int,
+        *,
+        stage: int,
+        number: int,
+        lacking: Sequence[tuple[int, int]],
+        now: float,
+    ) -> None:
+        """A receiver says how far it has got, and what it lacks of what came after."""
+        flow = self._flows.get(broker)
+        if flow is None or flow.life != life or number > flow.number:
+            return
+        if stage == flow.stage < 2:  # it is there; from now on events go by its flow
+            flow.stage += 1
+            self._ways.clear()
+            self.said.append(flow.state)
+            self._look(flow)
+        done = number - flow.heard
+        if done > 0:
+            self._heard(flow, done, now)
+        if lacking and flow.stage:
+            self._repair(flow, lacking, now)
+
+    def _heard(self, flow: Outflow, done: int, now: float) -> None:
+        before = self._under_way
+        self._forget(flow, done)
+        done = before - self._under_way
+        if done:
+            self.window = min(
+                MOST_WINDOW,
+                self.window + (done if self.window < self._calm else done / self.window),
+            )
+        if not flow.unheard and not flow.may_cast:
+            flow.may_cast = True  # it has caught up
+            self._look(flow)
+        self._go_on(now)
+
+    def _forget(self, flow: Outflow, count: int) -> None:
+        """The first of what a receiver has not heard need not be kept for it any longer."""
+        unheard = flow.unheard
+        for number in range(flow.heard + 1, flow.heard + count + 1):
+            sent = unheard.popleft()
+            if number > flow.released:
+                self._unblock(sent)
+            sent.open -= 1
+            if not sent.open:
+                self._history_bytes -= sent.parcel.held_bytes
+        flow.heard += count
+        flow.released = max(flow.released, flow.heard)
+
+    def _go_on(self, now: float) -> None:
+        """Send of what waits for the window as much as goes through."""
+        while self._waiting and self._under_way < self.window:
+            waiting = self._waiting.popleft()
+            self._waiting_bytes -= waiting.parcel.held_bytes
+            self._shut_since = now
+            self._send(waiting, now)
+        if not self._waiting:
+            self._shut_since = inf
+
+    def _repair(self, flow: Outflow, lacking: Iterable[tuple[int, int]], now: float) -> None:
+        if flow.is_cast and now - self._halved_at > LACK_S:
+            self._halved_at = now
+            self._calm = self.window = max(LEAST_WINDOW, self.window / 2)
+        done = 0
+        for first, last in lacking:
+            for number in range(max(first, flow.heard + 1), min(last, flow.number) + 1):
+                self._repeat(flow, number, flow.unheard[number - flow.heard - 1], now)
+                done += 1
+                if done >= MAX_REPAIRED:
+                    return
+        if any(first <= flow.gone for first, _ in lacking):
+            self.said.append(flow.state)
+
+    def _repeat(self, flow: Outflow, number: int, sent: UnheardEvents, now: float) -> None:
+        """Send events again: by links to the first who asks, to the group if another does, and by
+        links again to who does not hear that either.
+        """
+        if now - sent.repeated_at < LACK_S:
+            return  # they are on their way to all
+        self.repaired += 1
+        is_new = sent.repeated_at == -inf and sent.asked_by not in ("", flow.name)
+        if is_new and sent.datagram is not None and flow.is_cast:
+            sent.repeated_at = now
+            self.said.append(sent.datagram)
+        else:
+            sent.asked_by = flow.name
+            self.said.append(ByLinks(sent.parcel, sent.durable, ((flow.name, number),)))
+
+    # --- time ---
+
+    @property
+    def wake_at(self) -> float:
+        """When `tick` is next to be called."""
+        return min(self._tail_at, self._shut_since + SLOW_S)
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        if now >= self._shut_since + SLOW_S:
+            self._move_slowest(now)
+        if now >= self._tail_at:
+            self._tell_tails(now)
+
+    def _tail_soon(self, at: float) -> None:
+        self._tail_s = TAIL_S
+        self._tail_at = min(self._tail_at, at)
+
+    def _tell_tails(self, now: float) -> None:
+        """Say how far flows have got of which not all was heard."""
+        groups: dict[int, _GroupWay] = {}
+        is_open = False
+        for flow in self._flows.values():
+            if flow.stage > 1 and not flow.unheard:
+                continue
+            is_open = True
+            if flow.unheard and now - flow.unheard[0].at < TAIL_S:
+                continue
+            datagram = flow.unheard[-1].datagram if flow.unheard else None
+            is_in_use = datagram is not None and self.epoch and datagram.plan == self.epoch.id
+            if flow.is_cast and is_in_use and datagram is not None and self.epoch is not None:
+                group = datagram.group
+                if group not in groups:
+                    groups[group] = self._group_way(self.epoch, group, ())
+            else:
+                self.said.append(flow.state)
+        for way in groups.values():
+            self.datagrams += 1
+            assert self.epoch is not None
+            self.said.append(
+                Datagram(
+                    self.name,
+                    self.life,
+                    self.epoch.id,
+                    way.group,
+                    self.datagrams,
+                    self._counts(way),
+                )
+            )
+        self._tail_at = now + self._tail_s if is_open or self._waiting else inf
+        self._tail_s = min(MOST_TAIL_S, 2 * self._tail_s)
+
+    def _move_slowest(self, now: float) -> None:
+        """Whoever has not heard the oldest datagram is moved to links: the window waits for it."""
+        oldest = {name: _oldest(flow) for name, flow in self._flows.items() if flow.is_cast}
+        first = min(oldest.values(), default=inf)
+        for name, number in oldest.items():
+            if number == first < inf:
+                flow = self._flows[name]
+                flow.may_cast = False
+                self.moved.append(name)
+                self._look(flow)
+                self.said.append(flow.state)
+        self._shut_since = now if self._waiting else inf
+        self._go_on(now)
+
+    def _relieve(self, now: float) -> None:
+        """Too much is kept: the longest flow loses the older half of what was not heard."""
+        flow = max(self._flows.values(), key=lambda each: len(each.unheard))
+        self._lose(flow, min(len(flow.unheard) // 2 + 1, MAX_LOST))
+        self.said.append(flow.state)
+        self._go_on(now)
+
+    def _lose(self, flow: Outflow, count: int) -> None:
+        """The first of what a receiver has not heard cannot be had any longer."""
+        self._forget(flow, count)
+        self.lost += count
+        flow.gone = flow.heard
+
+
+def _oldest(flow: Outflow) -> float:
+    """The number of the first datagram for which the window waits because of a receiver."""
+    waited = islice(flow.unheard, flow.released - flow.heard, None)
+    return next((sent.datagram.number for sent in waited if sent.datagram is not None), inf)

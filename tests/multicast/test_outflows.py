@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import pytest
+
+from palio.multicast import flow_limits, outflows
+from palio.multicast.datagrams import Datagram
+from palio.multicast.epochs import Epoch
+from palio.multicast.flow_limits import FIRST_WINDOW, LEAST_WINDOW, SLOW_S
+from palio.multicast.listed import flooding
+from palio.multicast.outflow import FlowState
+from tests.multicast.flows import Pair, event
+
+
+def test_an_event_for_many_is_sent_once() -> None:
+    pair = Pair("a", "b", "c")
+    pair.settle()
+    pair.send(1, 2)
+    assert len(pair.datagrams) == 2
+    assert not pair.links
+    assert pair.came == {"a": [1, 2], "b": [1, 2], "c": [1, 2]}
+
+
+def test_an_event_for_one_and_a_large_one_go_by_links() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.send(1, to=("a",))
+    pair.send(2, is_small=False)
+    assert not pair.datagrams
+    assert pair.came == {"a": [1, 2], "b": [2]}
+
+
+def test_who_does_not_want_an_event_of_its_group_takes_none() -> None:
+    pair = Pair("a", "b", "c")
+    pair.settle()
+    pair.send(1, to=("a", "b"))
+    assert pair.came == {"a": [1], "b": [1], "c": []}
+
+
+def test_nothing_goes_by_a_flow_before_its_receiver_has_answered() -> None:
+    pair = Pair("a", "b", loses=lambda said, name: name == "b")
+    pair.deliver()
+    assert pair.sender.can_reach("a")
+    assert not pair.sender.can_reach("b")
+    pair.loses = lambda said, name: False
+    pair.wait(2.0)
+    assert pair.sender.can_reach("b")
+
+
+def test_datagrams_begin_once_what_went_before_the_flow_has_arrived() -> None:
+    pair = Pair("a", "b")
+    answered = False
+
+    def loses(said: object, _name: str) -> bool:
+        return isinstance(said, FlowState) and said.stage == 1 and not answered
+
+    pair.loses = loses
+    pair.deliver()
+    pair.send(1)
+    assert not pair.datagrams
+    assert pair.came == {"a": [1], "b": [1]}
+    answered = True
+    pair.wait(2.0)
+    pair.send(2)
+    assert len(pair.datagrams) == 1
+
+
+def test_what_one_lacks_comes_by_a_link_and_what_two_lack_by_the_group() -> None:
+    pair = Pair("a", "b", "c")
+    pair.settle()
+    pair.loses = lambda said, name: isinstance(said, Datagram) and name == "a"
+    pair.send(1)
+    pair.loses = lambda said, name: False
+    pair.wait(0.5)
+    assert pair.came["a"] == [1]
+    assert [each.to for each in pair.links] == [(("a", 1),)]
+    pair.said.clear()
+    lost = [2]
+    pair.loses = lambda said, name: isinstance(said, Datagram) and name != "c" and bool(lost)
+    pair.send(2)
+    lost.clear()
+    pair.wait(0.5)
+    assert pair.came == {"a": [1, 2], "b": [1, 2], "c": [1, 2]}
+    assert len(pair.links) == 1
+    assert len(pair.datagrams) == 2
+
+
+def test_the_tail_is_not_lost() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.loses = lambda said, name: isinstance(said, Datagram) and said.parcel is not None
+    pair.send(1)
+    assert pair.came["a"] == []
+    pair.wait(0.5)
+    assert pair.came == {"a": [1], "b": [1]}
+
+
+def test_nothing_is_said_when_all_is_heard() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.send(1)
+    pair.wait(0.5)
+    pair.said.clear()
+    pair.wait(5.0)
+    assert pair.said == []
+
+
+def test_a_window_is_halved_when_somebody_lacks_something_and_grows_when_it_is_heard() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.loses = lambda said, name: isinstance(said, Datagram) and name == "a"
+    pair.send(1)
+    pair.loses = lambda said, name: False
+    pair.wait(0.3)
+    assert LEAST_WINDOW <= pair.sender.window <= FIRST_WINDOW / 2 + 1
+    before = pair.sender.window
+    for number in range(2, 200):
+        pair.send(number)
+        pair.wait(0.02)
+    assert pair.sender.window > before
+    assert pair.came["a"] == list(range(1, 200))
+
+
+def test_who_keeps_the_window_shut_is_moved_to_links_and_comes_back() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.loses = lambda said, name: name == "b"
+    events = list(range(1, 4 * FIRST_WINDOW))
+    for number in events:
+        pair.send(number)
+    assert len(pair.came["a"]) < len(events)
+    pair.wait(SLOW_S + 0.5)
+    assert pair.came["a"] == events
+    assert pair.sender.moved == ["b"]
+    pair.loses = lambda said, name: False
+    pair.wait(5.0)
+    assert pair.came["b"] == events
+    assert pair.sender.receivers() == {"a": True, "b": True}
+
+
+def test_too_much_that_waits_moves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outflows, "MAX_WAITING_BYTES", 20_000)
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.loses = lambda said, name: name == "b"
+    for number in range(1, 4 * FIRST_WINDOW):
+        pair.send(number)
+    pair.send(4 * FIRST_WINDOW)
+    assert pair.sender.moved == ["b"]
+
+
+def test_what_is_never_heard_is_lost_in_the_end_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outflows, "MAX_HISTORY_BYTES", 100 * event(1).held_bytes)
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.loses = lambda said, name: name == "b"
+    for number in range(1, 400):
+        pair.send(number, is_small=False)
+        pair.wait(0.02)
+    assert pair.sender.lost > 0
+    pair.loses = lambda said, name: False
+    pair.wait(3.0)
+    assert pair.came["a"] == list(range(1, 400))
+    assert pair.came["b"][-1] == 399
+    assert pair.came["b"] == sorted(set(pair.came["b"]))
+    assert len(pair.came["b"]) + pair.receivers["b"].lost == 399
+    assert pair.receivers["b"].lost == pair.sender.lost
+
+
+def test_a_receiver_that_starts_anew_hears_what_comes_from_then_on() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.send(1)
+    pair.restart("b")
+    pair.sender.begin("b", 6)
+    pair.sender.join("b", (7,))
+    assert not pair.sender.can_reach("b")
+    pair.deliver()  # it answers in its earlier life, which counts for nothing
+    assert not pair.sender.can_reach("b")
+
+
+def test_one_that_ends_is_sent_nothing() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.sender.end("b")
+    pair.send(1)
+    pair.wait(1.0)
+    assert pair.came == {"a": [1], "b": []}
+
+
+def test_a_new_plan_is_used_for_those_who_have_joined_it() -> None:
+    pair = Pair("a", "b", "c")
+    pair.settle()
+    pair.epoch = Epoch(8, flooding(("s", "a", "b", "c")))
+    for name in ("a", "b"):
+        pair.sender.join(name, (7, 8))
+    pair.sender.use(pair.epoch)
+    pair.send(1)
+    assert [each.plan for each in pair.datagrams] == [8]
+    assert [each.to for each in pair.links] == [(("c", 1),)]
+    assert pair.came == {"a": [1], "b": [1], "c": [1]}
+    pair.sender.use(None)
+    pair.send(2)
+    assert len(pair.datagrams) == 1
+    assert pair.came == {"a": [1, 2], "b": [1, 2], "c": [1, 2]}
+
+
+def test_more_is_not_repaired_at_once() -> None:
+    assert flow_limits.MAX_REPAIRED < 3 * FIRST_WINDOW
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.loses = lambda said, name: name == "b"
+    for number in range(1, 3 * FIRST_WINDOW):
+        pair.send(number, to=("b",))
+    pair.said.clear()
+    pair.loses = lambda said, name: False
+    pair.sender.hear("b", 5, stage=2, number=0, lacking=((1, 10_000),), now=pair.now)
+    assert len(pair.sender.said) == flow_limits.MAX_REPAIRED
