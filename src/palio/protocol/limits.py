@@ -127,3 +127,44 @@ keep a broker busy for 35 ms at the most."""
 
 MAX_PUBLISHER_CHARS: Final = 2 * MAX_NAME_BYTES + 1
 """A publisher is called after its client and the incarnation of that."""
+
+MAX_DATAGRAM_BYTES: Final = 64 << 10
+"""A datagram before it is sealed and cut into pieces. One piece that is lost loses all of it, so
+that what is larger is better off on links."""
+
+MAX_COUNTS_BYTES: Final = 4 * 4_096
+"""The numbers of flows in a datagram: four bytes for each of the most brokers of a plan."""
+
+DATAGRAM_MTU: Final = 1_400
+"""The bytes of a packet that most networks carry whole, tunnels too, without their own headers."""
+
+MIN_MTU: Final = 512
+"""A piece of a datagram: with the longest name of a broker half of it is still of use."""
+
+MAX_MTU: Final = 65_507
+"""What a packet of UDP holds."""
+
+MAX_PIECES: Final = 320
+"""Of the longest datagram in the shortest packets."""
+
+PIECES_BYTES: Final = 8 << 20
+"""Memory for datagrams of which pieces are still to come, those of all senders..."""
+
+PIECES_OF_ONE_BYTES: Final = 1 << 20
+"""...and those of one, which keeps no more than its own others waiting."""
+
+PIECES_S: Final = 2.0
+"""Pieces that the network did not bring together by now do not come any more."""
+
+REPLAY_WINDOW: Final = 2_048
+"""Packets of one sender that may be overtaken by its newest; what is older counts as a copy."""
+
+MAX_SENDERS: Final = 10_000
+"""Brokers of which it is remembered what they have sent: to forget one would let in copies."""
+
+MAX_STREAMS: Final = 2 * MAX_SENDERS
+"""Keys at hand, one for each sender and plan: two plans are in use while one follows another. A key
+that was let go is derived again."""
+
+SHAPES_BYTES: Final = 32 << 20
+"""Memory for shapes that datagrams have described; beyond, they are read anew."""

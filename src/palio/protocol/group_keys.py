@@ -1,0 +1,120 @@
+"""`GroupKey`: the secret of all brokers that send each other datagrams, and the keys made of it.
+
+A *stream* is what one life of one sender sends under one plan. It has a name of 12 bytes that tells
+nothing to who does not have the secret, and a key of its own, derived from the secret and that name
+(HKDF). A keyed check beside the name keeps out who made one up, before anything is derived.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from dataclasses import dataclass, field
+from hashlib import blake2s
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from palio.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+__all__ = ["SALT_BYTES", "STREAM_BYTES", "UNSHARED", "Ciphers", "GroupKey"]
+
+_SECRET_BYTES: Final = 32
+SALT_BYTES: Final = 16
+"""Of randomness in the name of a stream."""
+
+_NAME_BYTES: Final = 12
+_CHECK_BYTES: Final = 4
+
+STREAM_BYTES: Final = 1 + _NAME_BYTES + _CHECK_BYTES
+"""What a datagram begins with: the version of its form, the name of its stream, the check."""
+
+_VERSION: Final = b"\x01"
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """A secret of 32 bytes. Who has it may hear and send everything.
+
+    >>> GroupKey.read("00" * 32) == UNSHARED
+    True
+    """
+
+    secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != _SECRET_BYTES:
+            raise InvalidInput(
+                f"a group key has {_SECRET_BYTES} bytes, not {len(self.secret)}; "
+                "`openssl rand -hex 32` makes one"
+            )
+
+    @classmethod
+    def read(cls, text: str) -> GroupKey:
+        """The key that a file holds in hexadecimal or base64."""
+        text = text.strip()
+        try:
+            if len(text) == 2 * _SECRET_BYTES:
+                return cls(bytes.fromhex(text))
+            return cls(base64.b64decode(text, altchars=b"-_", validate=True))
+        except (binascii.Error, ValueError):
+            raise InvalidInput(
+                f"this is no group key: {2 * _SECRET_BYTES} hexadecimal digits are expected, or "
+                f"{_SECRET_BYTES} bytes in base64; `openssl rand -hex 32` makes one"
+            ) from None
+
+
+UNSHARED: Final = GroupKey(bytes(_SECRET_BYTES))
+"""For brokers of one machine that have no secret: it keeps out accidents, and nobody."""
+
+
+class Ciphers:
+    """The streams of a group key and their ciphers.
+
+    >>> ciphers = Ciphers(UNSHARED)
+    >>> stream = ciphers.stream(bytes(16), "b1", 1, 1)
+    >>> len(stream), ciphers.knows(stream), ciphers.knows(bytes(17))
+    (17, True, False)
+    """
+
+    def __init__(self, key: GroupKey) -> None:
+        self._secret = key.secret
+        self._naming = self._derived(b"names")
+        self._checking = self._derived(b"checks")
+
+    def stream(self, salt: bytes, source: str, life: int, plan: int) -> bytes:
+        """What the datagrams of a stream begin with.
+
+        `salt` is random, and new for each who begins to send: if a life should be numbered twice,
+        which its clock may do, the two have different keys all the same.
+        """
+        about = _encode((salt, source, life, plan))
+        name = blake2s(about, key=self._naming, digest_size=_NAME_BYTES).digest()
+        return _VERSION + name + self._check(_VERSION + name)
+
+    def knows(self, stream: bytes) -> bool:
+        """Whether who made this has the secret, or has heard it from who has."""
+        name, check = stream[:-_CHECK_BYTES], stream[-_CHECK_BYTES:]
+        return name[:1] == _VERSION and hmac.compare_digest(self._check(name), check)
+
+    def cipher(self, stream: bytes) -> AESGCM:
+        """What seals and opens the datagrams of a stream."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        return AESGCM(self._derived(b"stream " + stream))
+
+    def _check(self, name: bytes) -> bytes:
+        return blake2s(name, key=self._checking, digest_size=_CHECK_BYTES).digest()
+
+    def _derived(self, about: bytes) -> bytes:
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        info = b"palio datagrams 1 " + about
+        return HKDF(SHA256(), _SECRET_BYTES, salt=None, info=info).derive(self._secret)
