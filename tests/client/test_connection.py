@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from palio.client.events import Event, Gap
 from palio.client.subscription import SETTLE_PATIENCE_S, Subscription
 from palio.errors import (
     Closed,
+    FileDamaged,
     InvalidBinding,
     InvalidConfiguration,
     InvalidEvent,
@@ -27,6 +29,8 @@ from palio.errors import (
     Unsettled,
 )
 from palio.model.limits import MAX_LONE_BYTES
+from palio.multicast.documents import encode
+from palio.multicast.listed import flooding
 from palio.node.settings import Settings
 from palio.testing import Network
 from tests.client.helpers import drain, plain, seqs
@@ -288,6 +292,39 @@ async def test_a_broker_that_is_gone_for_good_is_retired() -> None:
         await alice.settled()
         await alice.publish({"x": 3}, durable=True)
         assert plain(await take(heard, 1)) == [{"x": 3}]
+
+
+@in_virtual_time
+async def test_a_plan_that_is_applied_is_known_to_all_and_one_after_it_counts(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "plan.json"
+    file.write_bytes(encode(flooding(("b1", "b3", "b9"))))
+    async with Network("line:3", routing="flooded") as net:
+        one, other = await net.connect("b1"), await net.connect("b3")
+
+        async def told() -> list[Any]:
+            return [(await each.topology())["plan"] for each in (one, other)]
+
+        assert await told() == [None, None]
+        await one.apply_plan(file)
+        first, same = await told()
+        assert first == same
+        assert (first["origin"], first["method"]) == ("b1", "flooding")
+        assert (first["groups"], first["brokers"]) == (1, ["b1", "b3", "b9"])
+        brokers = (await one.topology())["brokers"]
+        assert brokers["b1"]["durable_subscriptions"] == []
+        await other.apply_plan(encode(flooding(("b1", "b2"))))
+        second, same = await told()
+        assert second == same
+        assert (second["origin"], second["brokers"]) == ("b3", ["b1", "b2"])
+        assert second["epoch_us"] > first["epoch_us"]
+        await one.apply_plan(None)
+        assert await told() == [None, None]
+        with pytest.raises(FileDamaged, match="no plan"):
+            await one.apply_plan(b"nothing")
+        with pytest.raises(FileNotFoundError):
+            await one.apply_plan(str(tmp_path / "none"))
 
 
 @in_virtual_time

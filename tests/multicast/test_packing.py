@@ -12,8 +12,9 @@ from palio.errors import FileDamaged, InvalidInput, LimitExceeded
 from palio.multicast import packing
 from palio.multicast.broker_sets import words_of
 from palio.multicast.documents import encode
+from palio.multicast.limits import MAX_PACKED_CHARS, MAX_PLAN_GROUPS, MAX_UNPACKED_BYTES
 from palio.multicast.listed import ListedGroups
-from palio.multicast.packing import MAX_PLAN_GROUPS, MAX_UNPACKED_BYTES, pack, unpack
+from palio.multicast.packing import pack, unpack
 from tests.multicast.plans import every_plan, some_traffic
 
 
@@ -71,7 +72,7 @@ def test_a_plan_in_use_has_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_most_bytes_fit_into_the_most_characters() -> None:
     worst = np.random.default_rng(1).bytes(MAX_UNPACKED_BYTES)
-    assert len(b64encode(zlib.compress(worst, 9))) <= packing.MAX_PACKED_CHARS
+    assert len(b64encode(zlib.compress(worst, 9))) <= MAX_PACKED_CHARS
 
 
 def test_what_is_no_plan_is_refused() -> None:

@@ -9,16 +9,20 @@ import pytest
 import palio
 from palio.model.events import to_batches
 from palio.model.filters import FALSE, TRUE
+from palio.multicast.listed import flooding
+from palio.multicast.packing import pack
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Append, DropEntries, Effect, Forget, Moment, PutEntry, Send
 from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
+from palio.node.vouching import PLAN
 from palio.protocol.limits import PROTOCOL_VERSION, TOGETHER_CHARS
 from palio.protocol.messages import (
     Acknowledge,
     Advertise,
+    Apply,
     Bookmarked,
     Bye,
     Deliver,
@@ -46,6 +50,7 @@ from palio.routing.protocol import Router
 
 AT: Final = Moment(1.0, 1_000_000)
 ALICE, BOB = 1, 2
+PLAN_TEXT: Final = pack(flooding(("b1", "b2")))
 
 
 class House:
@@ -153,6 +158,7 @@ def test_a_subscription_is_in_force_when_it_is_answered() -> None:
         (Advertise(5, 1, "x >"), "ParseError"),
         (Retire(5, "nobody"), "InvalidInput"),
         (Retire(5, "b1"), "InvalidInput"),
+        (Apply(5, "plan"), "FileDamaged"),
     ],
     ids=str,
 )
@@ -374,6 +380,33 @@ def test_brokers_are_retired_by_who_may_do_all() -> None:
     refused(house.say(ALICE, Retire(1, "b9")), "NotPermitted")
     failed = refused(house.say(BOB, Retire(1, "b9")), "InvalidInput")
     assert "there is no broker 'b9'" in failed.failure.message
+
+
+def test_a_plan_is_applied_by_who_may_do_all_and_answered_once_it_is_on_the_disk() -> None:
+    free = Principal("bob", TRUE, TRUE)
+    house = House(authority=NamedAuthority({"alice": Principal("alice", TRUE), "bob": free}))
+    refused(house.say(ALICE, Apply(1, PLAN_TEXT)), "NotPermitted")
+    assert house.say(BOB, Apply(1, PLAN_TEXT)) == []
+    assert house.write(BOB) == [Done(1)]
+    assert house.say(BOB, Apply(2, "")) == []
+    assert house.write(BOB) == [Done(2)]
+    assert stated(house) == ("", AT.wall_us + 1)
+    assert house.say(BOB, Apply(3, PLAN_TEXT)) == []
+    assert house.write(BOB) == [Done(3)]
+    assert stated(House(house.store)) == (PLAN_TEXT, AT.wall_us + 2)
+
+
+def stated(house: House) -> tuple[str, int]:
+    (fact,) = [each for each in house.store.load().facts if each.subject == PLAN]
+    return fact.filter, fact.claimed_us
+
+
+def test_a_plan_that_cannot_be_written_is_refused() -> None:
+    house = House()
+    assert house.say(ALICE, Apply(1, PLAN_TEXT)) == []
+    refused(house.fill(), "NotStored")
+    assert house.say(ALICE, Apply(2, PLAN_TEXT)) == []
+    assert house.write() == [Done(2)]
 
 
 # --- subscriptions that come together ---

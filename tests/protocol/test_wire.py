@@ -17,6 +17,7 @@ from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_advertisement, parse_filter, parse_pattern
 from palio.model.events import to_batch
 from palio.model.patterns import Occurrence, place_of
+from palio.multicast.limits import MAX_PACKED_CHARS
 from palio.protocol.limits import (
     MAX_BATCH_CELLS,
     MAX_BATCH_ROWS,
@@ -29,6 +30,7 @@ from palio.protocol.limits import (
 )
 from palio.protocol.messages import (
     Acknowledge,
+    Apply,
     Assembled,
     Bookmarked,
     Bye,
@@ -241,6 +243,17 @@ def test_a_bookmark_is_no_longer_than_may_be(beyond: int) -> None:
         else:
             with pytest.raises(IllegalMessage):
                 list(Decoder("peer").feed(data))
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_a_plan_is_no_longer_than_may_be(beyond: int) -> None:
+    message = Apply(1, "x" * (MAX_PACKED_CHARS + beyond))
+    data = sent(Encoder(), message)
+    if beyond <= 0:
+        assert list(Decoder("peer").feed(data)) == [message]
+    else:
+        with pytest.raises(IllegalMessage):
+            list(Decoder("peer").feed(data))
 
 
 @pytest.mark.parametrize("count", [0, 1, MOST_TOGETHER, MOST_TOGETHER + 1])

@@ -33,6 +33,7 @@ from palio.protocol.messages import (
     Acknowledge,
     Advertise,
     Answer,
+    Apply,
     Ask,
     Assembled,
     Bookmarked,
@@ -110,6 +111,7 @@ FROM_CLIENTS: Final[tuple[Message, ...]] = (
     Unadvertise(9, 1),
     Withdraw(13, "x > 0"),
     Cancel(14, "x > 0", forget=True),
+    Apply(15, ""),
     Unsubscribe(10, 2, forget=True),
 )
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-__all__ = ["BrokerInTopology", "CatalogueEntry", "Hop", "MatchedSubscription", "Topology", "Trace"]
+__all__ = [
+    "BrokerInTopology",
+    "CatalogueEntry",
+    "Hop",
+    "MatchedSubscription",
+    "PlanInUse",
+    "Topology",
+    "Trace",
+]
 
 
 class BrokerInTopology(TypedDict):
@@ -15,11 +23,25 @@ class BrokerInTopology(TypedDict):
     durable_subscriptions: list[str]
 
 
+class PlanInUse(TypedDict):
+    """The plan of multicast groups that a network uses."""
+
+    id: int
+    epoch_us: int
+    """When it was applied: microseconds since 1970."""
+    origin: str
+    """The broker at which it was applied."""
+    method: str
+    groups: int
+    brokers: list[str]
+
+
 class Topology(TypedDict):
     """The brokers by their names, as the one that was asked knows them."""
 
     asked: str
     brokers: dict[str, BrokerInTopology]
+    plan: PlanInUse | None
 
 
 class MatchedSubscription(TypedDict):

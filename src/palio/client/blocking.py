@@ -10,6 +10,7 @@ import asyncio
 import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from os import PathLike
 from types import EllipsisType, TracebackType
 from typing import Any, Self, TypeVar
 
@@ -404,6 +405,10 @@ class SyncClient(SyncHub):
     def retire(self, broker: str) -> None:
         """Say of a broker that it is gone for good, and return when all others know."""
         self._portal.call(self._client.retire(broker))
+
+    def apply_plan(self, plan: bytes | str | PathLike[str] | None) -> None:
+        """Put a plan of multicast groups in use, as `Client.apply_plan` does."""
+        self._portal.call(self._client.apply_plan(plan))
 
     def suspend(self) -> None:
         """Leave the broker for a while; it keeps the session for its grace."""

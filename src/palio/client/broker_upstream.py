@@ -34,6 +34,7 @@ from palio.protocol.client_session import ClientSession
 from palio.protocol.messages import (
     Advertise,
     Answer,
+    Apply,
     Assembled,
     Cancel,
     Deliver,
@@ -405,6 +406,8 @@ def _unanswered(request: Request) -> str:
             return "what it covers may be over or not; the broker is asked again"
         case Advertise() | Unadvertise():
             return "the broker may or may not know; it will be told that nothing is advertised"
+        case Apply():
+            return "the plan may or may not be in use; look at the topology, and ask again"
         case Retire():
             return "the broker may or may not be retired; look at the topology, and ask again"
     return "ask again"

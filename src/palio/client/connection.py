@@ -18,6 +18,8 @@ import asyncio
 import random
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -45,7 +47,7 @@ from palio.model.values import Bindings
 from palio.protocol.addresses import parse_address
 from palio.protocol.durations import check_seconds
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Answer, Ask, Hello, Retire, Withdraw
+from palio.protocol.messages import Answer, Apply, Ask, Hello, Retire, Withdraw
 from palio.protocol.names import check_name
 
 __all__ = ["Client", "Offer", "connect"]
@@ -436,3 +438,23 @@ class Client(Hub[BrokerUpstream]):
         self._check_open()
         await self._upstream.ask(Retire(0, broker))
         await self._upstream.settled(SETTLE_PATIENCE_S)
+
+    async def apply_plan(self, plan: bytes | str | PathLike[str] | None) -> None:
+        """Put a plan of multicast groups in use, and return when all brokers know of it.
+
+        A plan is a document that `palio plan make` wrote, or the path of one; None ends multicast.
+        Brokers join its groups meanwhile, and then use it; until then nothing changes. `topology`
+        tells which of them have joined.
+        """
+        self._check_open()
+        await self._upstream.ask(Apply(0, "" if plan is None else _packed(plan)))
+        await self._upstream.settled(SETTLE_PATIENCE_S)
+
+
+def _packed(plan: bytes | str | PathLike[str]) -> str:
+    """A plan, or one in a file, as brokers tell it."""
+    from palio.multicast.documents import decode
+    from palio.multicast.packing import pack
+
+    found, _ = decode(plan if isinstance(plan, bytes) else Path(plan).read_bytes())
+    return pack(found)

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import zlib
 from base64 import b64decode, b64encode
-from typing import Final
 
 from palio.errors import FileDamaged, InvalidInput, LimitExceeded
 from palio.multicast.documents import decode, encode
+from palio.multicast.limits import MAX_PACKED_CHARS, MAX_PLAN_GROUPS, MAX_UNPACKED_BYTES
 from palio.multicast.plans import GroupPlan
 
-__all__ = ["MAX_PACKED_CHARS", "MAX_PLAN_GROUPS", "MAX_UNPACKED_BYTES", "pack", "unpack"]
-
-MAX_PLAN_GROUPS: Final = 16_384
-"""Groups of a plan in use. A broker joins about half of them, and kernels keep a list of these."""
-
-MAX_UNPACKED_BYTES: Final = 512 << 10
-"""A plan as a document: to read the largest holds a broker for less than 50 ms."""
-
-MAX_PACKED_CHARS: Final = 704 << 10
-"""The same as a text: what cannot be compressed is a third longer."""
+__all__ = ["pack", "unpack"]
 
 
 def pack(plan: GroupPlan) -> str:

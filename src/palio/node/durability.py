@@ -369,8 +369,8 @@ def _is_later(durable: Durable, claim: Fact) -> bool:
 
 
 def lives(fact: Fact) -> bool:
-    """Whether a durable subscription lives at the origin of a fact."""
-    return bool(fact.filter) and not fact.links
+    """Whether a fact is about a durable subscription that lives at its origin."""
+    return is_subscription(fact.subject) and bool(fact.filter) and not fact.links
 
 
 def _readable(text: str) -> Filter | None:

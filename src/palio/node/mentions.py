@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from palio.errors import IllegalMessage, InvalidInput
-from palio.node.vouching import LAPSE, LINKS, RETIRED, TOKEN
+from palio.node.vouching import LAPSE, LINKS, PLAN, RETIRED, TOKEN
 from palio.protocol.messages import Carry, Echo, Fact, Facts, Forward, Known, Message, Probe, Route
 from palio.protocol.names import check_name
 from palio.routing.messages import Control, Flood, LinkState, Reached, Settled, TreePlan
@@ -84,7 +84,7 @@ def _in_facts(facts: Iterable[Fact]) -> Iterator[tuple[str, str]]:
             yield _BROKER, name
         if fact.subject.startswith(RETIRED):
             yield _BROKER, fact.subject.removeprefix(RETIRED)
-        elif fact.subject not in (LINKS, LAPSE):
+        elif fact.subject not in (LINKS, LAPSE, PLAN):
             owner, _, name = fact.subject.partition("/")
             yield "an owner", owner
             yield "a durable subscription", name

@@ -32,6 +32,7 @@ from palio.node.authority import NO_MONITOR, hearable, narrow
 from palio.node.core import Core
 from palio.node.durability import lives
 from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
+from palio.node.plans import Plans
 from palio.node.publishing import Publishing
 from palio.node.seeking import Seeking
 from palio.node.sessions import Durable, Neighbour, Session, Subscription
@@ -197,6 +198,21 @@ class Questions:
                 }
                 for name in registry.brokers
             },
+            "plan": self._plan(),
+        }
+
+    def _plan(self) -> dict[str, Any] | None:
+        """The plan of multicast groups that counts."""
+        current = Plans(self._core.durability.registry).current
+        if current is None:
+            return None
+        return {
+            "id": current.id,
+            "epoch_us": current.epoch_us,
+            "origin": current.origin,
+            "method": current.plan.method,
+            "groups": current.plan.group_count,
+            "brokers": list(current.plan.brokers),
         }
 
     def catalogue(self, session: Session, about: Any = None) -> dict[str, Any]:

@@ -25,18 +25,22 @@ from palio.language.parsing import parse, parse_advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import NO_VALUES, Bindings
+from palio.multicast.packing import unpack
 from palio.node.assembling import NO_DURABLE
-from palio.node.authority import check_advertisement, narrow
+from palio.node.authority import Principal, check_advertisement, narrow
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import Operation
+from palio.node.plans import Plans
 from palio.node.sessions import Durable, Session, Subscription
+from palio.node.vouching import PLAN
 from palio.protocol.durations import check_seconds
 from palio.protocol.failures import failure
 from palio.protocol.limits import TOGETHER_CHARS
 from palio.protocol.messages import (
     Acknowledge,
     Advertise,
+    Apply,
     Bookmarked,
     Cancel,
     Done,
@@ -75,6 +79,7 @@ AnsweredRequest = (
     | Withdraw
     | Cancel
     | Retire
+    | Apply
 )
 ClientRequest = AnsweredRequest | SubscribeAll | Settle | Acknowledge
 
@@ -157,7 +162,7 @@ class RequestHandler:
                 return bool(request.durable)
             case Replace() | Update():
                 return bool(session.subscriptions[request.key].durable)
-            case Cancel():
+            case Cancel() | Apply():
                 return True
             case _:
                 return False
@@ -186,18 +191,37 @@ class RequestHandler:
                     owner.say(self._core.out, Withdrawn(tuple(keys)))
             case Retire(_, broker):
                 self._retire(session, broker)
+            case Apply():
+                self._apply(session, request)
 
     def _check_advertised(self) -> None:
         if not self._core.router.takes_advertisements:
             raise NotSupported(_NO_ADVERTISEMENTS)
 
+    def _apply(self, session: Session, request: Apply) -> None:
+        """State a plan, and answer once it is on the disk."""
+        core = self._core
+        _check_free(session.principal, "apply a plan")
+        if request.plan:
+            unpack(request.plan)
+        registry = core.durability.registry
+        epoch_us = Plans(registry).next_epoch(core.at.wall_us)
+        registry.announce(PLAN, filter=request.plan, claimed_us=epoch_us)
+        core.report("info", "plan_applied", epoch_us=epoch_us, by=session.owner)
+
+        def done() -> None:
+            session.say(core.out, Done(request.id))
+
+        def failed(reason: str) -> None:
+            session.say(core.out, Failed(request.id, _not_stored(reason)))
+
+        core.settle_up()
+        core.append((), done, failed)
+
     def _retire(self, session: Session, broker: str) -> None:
         core, principal = self._core, session.principal
         registry = core.durability.registry
-        if not (principal.publishes_all and principal.hears_all):
-            raise NotPermitted(
-                f"{principal.name!r} may not retire a broker; who may publish and hear all may"
-            )
+        _check_free(principal, "retire a broker")
         awaited = core.durability.custody.awaits(broker)  # perhaps nobody has heard of it
         if broker not in registry.brokers and not awaited:
             known = f"; there are {', '.join(registry.brokers)}" if principal.may_monitor else ""
@@ -440,6 +464,11 @@ class RequestHandler:
 
     def _tell_router(self, peer: Peer, *requests: routing.Request) -> None:
         self._core.route(self._core.router.receive(peer, routing.Batch(requests)))
+
+
+def _check_free(principal: Principal, what: str) -> None:
+    if not (principal.publishes_all and principal.hears_all):
+        raise NotPermitted(f"{principal.name!r} may not {what}; who may publish and hear all may")
 
 
 def _not_stored(reason: str) -> Failure:

@@ -20,6 +20,7 @@ from palio.model.filters import Filter
 from palio.model.hiding import shown_without
 from palio.model.parcels import Parcel, pack_mask, unpack_mask
 from palio.model.values import NO_VALUES
+from palio.multicast.limits import MAX_PACKED_CHARS
 from palio.protocol.limits import (
     MAX_BOOKMARK_BYTES,
     MAX_DETOUR,
@@ -38,6 +39,7 @@ __all__ = [
     "Acknowledge",
     "Advertise",
     "Answer",
+    "Apply",
     "Ask",
     "Assembled",
     "Bookmark",
@@ -329,6 +331,14 @@ class Retire(msgspec.Struct, frozen=True, tag=True):
     broker: str
 
 
+class Apply(msgspec.Struct, frozen=True, tag=True):
+    """A plan of multicast groups is to be in use, instead of any before it."""
+
+    id: Number
+    plan: Annotated[str, msgspec.Meta(max_length=MAX_PACKED_CHARS)]
+    """What `palio.multicast.packing` makes of it; empty if there is to be none."""
+
+
 # --- to clients ---
 
 
@@ -617,6 +627,7 @@ Message: TypeAlias = (
     | Acknowledge
     | Ask
     | Retire
+    | Apply
     | Done
     | Failed
     | Answer

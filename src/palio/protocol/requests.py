@@ -12,6 +12,7 @@ from palio.errors import PalioError
 from palio.protocol.messages import (
     Advertise,
     Answer,
+    Apply,
     Ask,
     Cancel,
     Done,
@@ -40,6 +41,7 @@ Request: TypeAlias = (
     | Settle
     | Ask
     | Retire
+    | Apply
 )
 
 Outcome: TypeAlias = Done | Answer | Failed | PalioError
