@@ -20,6 +20,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "errors.py": "protocol/test_failures.py",
     "model/words.py": "model/test_printing.py",
     "node/effects.py": "node/test_node.py",
+    "multicast/limits.py": "multicast/test_packing.py",
     "node/limits.py": "node/test_refusals.py",
     "node/settings.py": "server/test_settings.py",
     "protocol/limits.py": "protocol/test_wire.py",

@@ -8,11 +8,12 @@ from base64 import b64decode, b64encode
 import numpy as np
 import pytest
 
-from palio.errors import FileDamaged, InvalidInput, LimitExceeded
+from palio.errors import FileDamaged, LimitExceeded, NotSupported
 from palio.multicast import packing
 from palio.multicast.broker_sets import words_of
 from palio.multicast.documents import encode
-from palio.multicast.limits import MAX_PACKED_CHARS, MAX_PLAN_GROUPS, MAX_UNPACKED_BYTES
+from palio.multicast.epochs import MAX_GROUPS_IN_USE
+from palio.multicast.limits import MAX_PACKED_CHARS, MAX_UNPACKED_BYTES
 from palio.multicast.listed import ListedGroups
 from palio.multicast.packing import pack, unpack
 from tests.multicast.plans import every_plan, some_traffic
@@ -28,8 +29,10 @@ def test_a_plan_that_was_unpacked_sends_as_the_one_that_was_packed() -> None:
     traffic = some_traffic(1)
     for made in every_plan(traffic):
         if made.method == "neighbours":
-            with pytest.raises(InvalidInput, match="neighbours"):
+            with pytest.raises(NotSupported, match="neighbours"):
                 pack(made)
+            with pytest.raises(NotSupported, match="neighbours"):
+                unpack(b64encode(zlib.compress(encode(made))).decode())
             continue
         again = unpack(pack(made))
         assert (again.method, again.brokers) == (made.method, made.brokers)
@@ -43,10 +46,13 @@ def test_a_thousand_groups_of_a_hundred_brokers_take_twenty_kilobytes() -> None:
 
 
 def test_a_plan_in_use_has_so_many_groups() -> None:
-    for count in (MAX_PLAN_GROUPS - 1, MAX_PLAN_GROUPS):
+    for count in (MAX_GROUPS_IN_USE - 1, MAX_GROUPS_IN_USE):
         assert unpack(pack(some_groups(count, 8))).group_count == count
-    with pytest.raises(LimitExceeded, match="MAX_PLAN_GROUPS"):
-        pack(some_groups(MAX_PLAN_GROUPS + 1, 8))
+    larger = some_groups(MAX_GROUPS_IN_USE + 1, 8)
+    with pytest.raises(LimitExceeded, match="MAX_GROUPS_IN_USE"):
+        pack(larger)
+    with pytest.raises(FileDamaged, match="number of groups"):
+        unpack(b64encode(zlib.compress(encode(larger))).decode())
 
 
 def test_a_plan_in_use_has_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

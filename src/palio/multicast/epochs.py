@@ -11,7 +11,7 @@ from palio.errors import LimitExceeded, NotSupported
 from palio.multicast.broker_sets import masks_of, numbered, rows_of
 from palio.multicast.plans import GroupPlan
 
-__all__ = ["MAX_GROUPS_IN_USE", "Carriage", "Epoch"]
+__all__ = ["MAX_GROUPS_IN_USE", "Carriage", "Epoch", "check_usable"]
 
 MAX_GROUPS_IN_USE: Final = 4_096
 """Groups of a plan that brokers use: each is a membership of hosts and switches, and to read which
@@ -39,27 +39,13 @@ class Epoch:
     """
 
     def __init__(self, id: int, plan: GroupPlan) -> None:
-        if plan.method == "neighbours":
-            raise NotSupported(
-                "a plan of neighbours has groups hop by hop, and brokers send to groups once; "
-                "make a plan by another method"
-            )
-        if plan.group_count > MAX_GROUPS_IN_USE:
-            raise LimitExceeded(
-                "the number of groups of a plan in use",
-                limit="MAX_GROUPS_IN_USE",
-                maximum=MAX_GROUPS_IN_USE,
-                actual=plan.group_count,
-            )
+        check_usable(plan)
         self.id = id
         self.plan = plan
         self._places = numbered(plan.brokers)
-        masks = masks_of(plan.members(np.arange(plan.group_count)), len(plan.brokers))
-        self._members = [tuple(np.flatnonzero(row).tolist()) for row in masks]
-        self._groups = {
-            name: tuple(np.flatnonzero(masks[:, place]).tolist())
-            for name, place in self._places.items()
-        }
+        self._masks = masks_of(plan.members(np.arange(plan.group_count)), len(plan.brokers))
+        self._members: dict[int, tuple[str, ...]] = {}
+        """Of the groups that were asked for."""
 
     @property
     def brokers(self) -> tuple[str, ...]:
@@ -68,19 +54,24 @@ class Epoch:
 
     def members(self, group: int) -> tuple[str, ...]:
         """Who is in a group, in the order of the plan; nobody if there is no such group."""
-        if not 0 <= group < len(self._members):
+        if not 0 <= group < len(self._masks):
             return ()
-        return tuple(self.plan.brokers[place] for place in self._members[group])
+        if group not in self._members:
+            places = np.flatnonzero(self._masks[group]).tolist()
+            self._members[group] = tuple(self.plan.brokers[place] for place in places)
+        return self._members[group]
 
     def place(self, broker: str, group: int) -> int:
         """The how many-th member of a group a broker is, from 0; -1 if it is none."""
-        members = self._members[group] if 0 <= group < len(self._members) else ()
         place = self._places.get(broker, -1)
-        return members.index(place) if place in members else -1
+        if place < 0 or not 0 <= group < len(self._masks) or not self._masks[group, place]:
+            return -1
+        return int(self._masks[group, :place].sum())
 
     def groups_of(self, broker: str) -> tuple[int, ...]:
         """The groups that a broker joins."""
-        return self._groups.get(broker, ())
+        place = self._places.get(broker)
+        return () if place is None else tuple(np.flatnonzero(self._masks[:, place]).tolist())
 
     def carriage(self, brokers: Iterable[str]) -> Carriage:
         """What carries an event to some brokers, those among them that are not of the plan too."""
@@ -93,10 +84,26 @@ class Epoch:
         left = dict.fromkeys(inside)
         groups: list[tuple[int, tuple[str, ...]]] = []
         for group in sends.groups.tolist():
-            members = self._members[group]
-            heard = tuple(each for each in left if self._places[each] in members)
+            row = self._masks[group]
+            heard = tuple(each for each in left if row[self._places[each]])
             for each in heard:
                 del left[each]
             if heard:
                 groups.append((group, heard))
         return Carriage(tuple(groups), (*left, *beyond))
+
+
+def check_usable(plan: GroupPlan) -> None:
+    """Refuse a plan that brokers cannot use."""
+    if plan.method == "neighbours":
+        raise NotSupported(
+            "a plan of neighbours has groups hop by hop, and brokers send to groups once; "
+            "make a plan by another method"
+        )
+    if plan.group_count > MAX_GROUPS_IN_USE:
+        raise LimitExceeded(
+            "the number of groups of a plan in use",
+            limit="MAX_GROUPS_IN_USE",
+            maximum=MAX_GROUPS_IN_USE,
+            actual=plan.group_count,
+        )

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MAX_PACKED_CHARS", "MAX_PLAN_GROUPS", "MAX_UNPACKED_BYTES"]
-
-MAX_PLAN_GROUPS: Final = 16_384
-"""Groups of a plan in use. A broker joins about half of them, and kernels keep a list of these."""
+__all__ = ["MAX_PACKED_CHARS", "MAX_UNPACKED_BYTES"]
 
 MAX_UNPACKED_BYTES: Final = 512 << 10
 """A plan as a document: to read the largest holds a broker for less than 50 ms."""

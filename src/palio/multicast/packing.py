@@ -5,9 +5,10 @@ from __future__ import annotations
 import zlib
 from base64 import b64decode, b64encode
 
-from palio.errors import FileDamaged, InvalidInput, LimitExceeded
+from palio.errors import FileDamaged, LimitExceeded
 from palio.multicast.documents import decode, encode
-from palio.multicast.limits import MAX_PACKED_CHARS, MAX_PLAN_GROUPS, MAX_UNPACKED_BYTES
+from palio.multicast.epochs import MAX_GROUPS_IN_USE, check_usable
+from palio.multicast.limits import MAX_PACKED_CHARS, MAX_UNPACKED_BYTES
 from palio.multicast.plans import GroupPlan
 
 __all__ = ["pack", "unpack"]
@@ -20,21 +21,16 @@ def pack(plan: GroupPlan) -> str:
     >>> unpack(pack(flooding(("b1", "b2")))).brokers
     ('b1', 'b2')
     """
+    check_usable(plan)
     data = encode(plan)
-    for what, limit, maximum, actual in (
-        (
-            "the number of groups of a plan in use",
-            "MAX_PLAN_GROUPS",
-            MAX_PLAN_GROUPS,
-            plan.group_count,
-        ),
-        ("the bytes of a plan in use", "MAX_UNPACKED_BYTES", MAX_UNPACKED_BYTES, len(data)),
-    ):
-        if actual > maximum:
-            raise LimitExceeded(what, limit=limit, maximum=maximum, actual=actual)
-    text = b64encode(zlib.compress(data, 9)).decode()
-    unpack(text)
-    return text
+    if len(data) > MAX_UNPACKED_BYTES:
+        raise LimitExceeded(
+            "the bytes of a plan in use",
+            limit="MAX_UNPACKED_BYTES",
+            maximum=MAX_UNPACKED_BYTES,
+            actual=len(data),
+        )
+    return b64encode(zlib.compress(data, 9)).decode()
 
 
 def unpack(text: str) -> GroupPlan:
@@ -50,7 +46,6 @@ def unpack(text: str) -> GroupPlan:
         raise FileDamaged(f"a plan in use has at most {MAX_UNPACKED_BYTES:,} bytes")
     if not inflated.eof or inflated.unused_data:
         raise FileDamaged("this is no plan of groups: it is cut short, or goes on behind its end")
-    plan, _ = decode(data, MAX_PLAN_GROUPS)
-    if plan.method == "neighbours":
-        raise InvalidInput("a plan of neighbours is not for use: brokers send to all at once")
+    plan, _ = decode(data, MAX_GROUPS_IN_USE)
+    check_usable(plan)
     return plan
