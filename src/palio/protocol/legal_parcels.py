@@ -27,8 +27,10 @@ def legal_shape(schema: pa.Schema) -> Shape:
     >>> legal_shape(pa.schema([("x", pa.int64())]))
     Shape(x)
     """
-    empty = [pa.array([], field.type) for field in schema]
-    if conform(pa.RecordBatch.from_arrays(empty, schema=schema)).schema != schema:
+    types = schema.types
+    empty = {kind: pa.array([], kind) for kind in set(types)}
+    columns = [empty[kind] for kind in types]
+    if conform(pa.RecordBatch.from_arrays(columns, schema=schema)).schema != schema:
         raise ValueError(f"a shape with types that are none of the model's: {schema}")
     return Shape(schema)
 
