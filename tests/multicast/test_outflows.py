@@ -5,7 +5,7 @@ import pytest
 from palio.multicast import flow_limits, outflows
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
-from palio.multicast.flow_limits import FIRST_WINDOW, LEAST_WINDOW, SLOW_S
+from palio.multicast.flow_limits import FIRST_WINDOW, LEAST_WINDOW, MOST_TAIL_S, SLOW_S
 from palio.multicast.listed import flooding
 from palio.multicast.outflow import FlowState
 from tests.multicast.flows import Pair, event
@@ -215,3 +215,44 @@ def test_more_is_not_repaired_at_once() -> None:
     pair.loses = lambda said, name: False
     pair.sender.hear("b", 5, stage=2, number=0, lacking=((1, 10_000),), now=pair.now)
     assert len(pair.sender.said) == flow_limits.MAX_REPAIRED
+
+
+def test_who_comes_back_in_the_same_life_hears_what_comes_from_then_on() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.send(1, 2)
+    pair.loses = lambda _said, name: name == "a"
+    pair.send(3)
+    pair.sender.end("a")
+    pair.loses = lambda _said, _name: False
+    pair.sender.begin("a", 5)
+    pair.sender.join("a", (7,))
+    pair.settle()
+    pair.send(4)
+    assert pair.came == {"a": [1, 2, 4], "b": [1, 2, 3, 4]}
+    assert pair.receivers["a"].lost == 1
+
+
+def test_what_waits_for_who_is_gone_has_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outflows, "FIRST_WINDOW", 2)
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.loses = lambda _said, _name: True
+    pair.send(1, 2)
+    pair.loses = lambda _said, _name: False
+    pair.send(3, 4)  # they wait
+    pair.sender.end("a")
+    pair.sender.begin("a", 5)
+    pair.wait(3.0)
+    assert pair.came == {"a": [], "b": [1, 2, 3, 4]}
+    assert pair.receivers["a"].lost == pair.sender.lost == 4
+
+
+def test_who_hears_no_group_is_told_of_the_tail_by_links() -> None:
+    pair = Pair("a", "b", loses=lambda said, name: isinstance(said, Datagram) and name == "a")
+    pair.settle()
+    pair.send(1)
+    pair.wait(MOST_TAIL_S)
+    assert pair.came == {"a": [], "b": [1]}
+    pair.wait(MOST_TAIL_S + 0.1)
+    assert pair.came == {"a": [1], "b": [1]}

@@ -96,6 +96,8 @@ class Outflows:
         self.repaired = 0
         """Events sent again."""
         self._flows: dict[str, Outflow] = {}
+        self._ended: dict[str, int] = {}
+        """The last numbers of flows that ended: receivers may come back in the same life."""
         self._ways: dict[tuple[str, ...], _Way] = {}
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
@@ -117,18 +119,28 @@ class Outflows:
         if before is not None and before.life == life:
             return
         if before is not None:
-            self._lose(before, len(before.unheard))
-        flow = self._flows[broker] = Outflow(broker, life, before.number if before else 0)
+            self.end(broker)
+        flow = self._flows[broker] = Outflow(broker, life, self._ended.pop(broker, 0))
         self._ways.clear()
         self.said.append(flow.state)
         self._tail_soon(0.0)
 
     def end(self, broker: str) -> None:
-        """A broker takes part no longer."""
+        """A broker takes part no longer. What it has not heard is lost, and so is what waits to be
+        sent to it: that has numbers too, so that the broker is told if it comes back.
+        """
         flow = self._flows.pop(broker, None)
-        if flow is not None:
-            self._lose(flow, len(flow.unheard))
-            self._ways.clear()
+        if flow is None:
+            return
+        self._lose(flow, len(flow.unheard))
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            others = tuple(name for name in each.brokers if name != broker)
+            self._waiting.append(each._replace(brokers=others))
+            flow.number += len(each.brokers) - len(others)
+        self.lost += flow.number - flow.gone
+        self._ended[broker] = flow.number
+        self._ways.clear()
 
     def can_reach(self, broker: str) -> bool:
         """Whether events for a broker go by its flow."""
@@ -390,16 +402,19 @@ class Outflows:
         self._tail_at = min(self._tail_at, at)
 
     def _tell_tails(self, now: float) -> None:
-        """Say how far flows have got of which not all was heard."""
+        """Say how far flows have got of which not all was heard: by the group, and by links to who
+        has not heard that either.
+        """
         groups: dict[int, _GroupWay] = {}
         is_open = False
         for flow in self._flows.values():
             if flow.stage > 1 and not flow.unheard:
                 continue
             is_open = True
-            if flow.unheard and now - flow.unheard[0].at < TAIL_S:
+            waited_s = now - flow.unheard[0].at if flow.unheard else inf
+            if waited_s < TAIL_S:
                 continue
-            datagram = flow.unheard[-1].datagram if flow.unheard else None
+            datagram = flow.unheard[-1].datagram if waited_s < MOST_TAIL_S else None
             is_in_use = datagram is not None and self.epoch and datagram.plan == self.epoch.id
             if flow.is_cast and is_in_use and datagram is not None and self.epoch is not None:
                 group = datagram.group
