@@ -45,7 +45,7 @@ def parcels(rng: random.Random) -> list[Parcel | None]:
     ]
     made: list[Parcel | None] = [None]
     for seq, row in enumerate(rows):
-        (batch,) = to_batches([row] * rng.randint(1, 20))
+        (batch,) = to_batches([row] * rng.randint(1, 12))
         made.append(Parcel.of("", batch.slice(0, 1)).stamped("ann/1", seq, 1_700_000_000_000_000))
         made.append(Parcel("", batch).stamped("bob/2", seq, 1_700_000_000_000_000))
     return made
@@ -82,6 +82,7 @@ class Fuzz:
         """Send so many packets."""
         choices = (self.real, self.again, self.altered, self.cut, self.spliced, self.noise)
         rare = (self.from_foreign, self.from_mad, self.new_life)
+        self.real()
         while sum(self.sent.values()) < inputs:
             self.now += 0.000_1
             self.rng.choice(rare if self.rng.random() < 0.1 else choices)()
@@ -127,19 +128,20 @@ class Fuzz:
         if len(self.late) > RECENT:
             self.hear("late", self.late.popleft())
 
+    def some(self) -> bytes:
+        """A packet that was sealed of late; it has come, or is still to come."""
+        return self.rng.choice(self.late if self.late and self.rng.random() < 0.5 else self.recent)
+
     def again(self) -> None:
         """A copy: it opens only if the first one never came."""
-        if self.recent:
-            self.hear("again", self.rng.choice(self.recent))
+        self.hear("again", self.some())
 
     # --- from the network ---
 
     def altered(self) -> None:
         """Some bits are flipped, at any place or in the head."""
-        if not self.recent:
-            return
-        packet = bytearray(self.rng.choice(self.recent))
-        before = bytes(packet)
+        before = self.some()
+        packet = bytearray(before)
         last = self.rng.choice((STREAM_BYTES, _HEAD, len(packet)))
         for _ in range(self.rng.randint(1, 4)):
             packet[self.rng.randrange(last)] ^= 1 << self.rng.randrange(8)
@@ -148,29 +150,25 @@ class Fuzz:
 
     def cut(self) -> None:
         """Bytes are missing, or more."""
-        if self.recent:
-            packet = self.rng.choice(self.recent)
-            cut = packet[: self.rng.randrange(len(packet))]
-            assert self.hear("cut", self.rng.choice((cut, packet + cut))) is None or not cut
+        packet = self.some()
+        cut = packet[: self.rng.randrange(len(packet))]
+        assert self.hear("cut", self.rng.choice((cut, packet + cut))) is None or not cut
 
     def spliced(self) -> None:
         """The beginning of one and the end of another: of a piece, another piece's."""
-        if self.recent:
-            one, other = self.rng.choice(self.recent), self.rng.choice(self.recent)
-            at = self.rng.choice((STREAM_BYTES, _HEAD, len(one) // 2, len(one) - 16))
-            if one != other and one[:at] + other[at:] not in (one, other):
-                assert self.hear("spliced", one[:at] + other[at:]) is None
+        one, other = self.some(), self.some()
+        at = self.rng.choice((STREAM_BYTES, _HEAD, len(one) // 2, len(one) - 16))
+        if one[:at] + other[at:] not in (one, other):
+            assert self.hear("spliced", one[:at] + other[at:]) is None
 
     def noise(self) -> None:
         """Bytes of anybody, behind a stream that there is or none."""
         rng = self.rng
-        size = (
-            int(rng.expovariate(1 / 300)) if rng.random() < 0.99 else MAX_MTU + rng.randint(-1, 1)
-        )
-        known = (
-            rng.choice(self.recent)[: rng.choice((1, STREAM_BYTES, _HEAD))] if self.recent else b""
-        )
-        assert self.hear("noise", rng.choice((b"", known)) + rng.randbytes(size)) is None
+        size = int(rng.expovariate(1 / 300))
+        if rng.random() < 0.01:
+            size = MAX_MTU + rng.randint(-1, 1)
+        known = rng.choice((b"", self.some()[: rng.choice((1, STREAM_BYTES, _HEAD))]))
+        assert self.hear("noise", known + rng.randbytes(size)) is None
 
     def from_foreign(self) -> None:
         """A datagram of a network with another key."""

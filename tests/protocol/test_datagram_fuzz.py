@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
+from palio.protocol import datagrams
+from palio.protocol.group_keys import Ciphers
+from tests.mutations import Mutation, nothing
 from tests.protocol.datagram_fuzz import Fuzz
+
+PACKETS: Final = 6_000
+"""Of which some are of every kind: a bug must show in so many."""
 
 GROWTH_KIB = 64 << 10
 """What the opener may take beside what this test remembers."""
@@ -14,7 +22,7 @@ GROWTH_KIB = 64 << 10
 
 def test_nothing_opens_that_was_not_sealed_or_twice(seed: int) -> None:
     fuzz = Fuzz(seed)
-    fuzz.run(6_000)
+    fuzz.run(PACKETS)
     assert fuzz.opened > 300
     assert fuzz.opened < fuzz.sent["real"]
     assert min(fuzz.sent.values()) > 10
@@ -29,3 +37,51 @@ def test_a_million_packets_take_no_memory(seed: int) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     fuzz.run(1_000_000)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < GROWTH_KIB
+
+
+# --- the fuzz itself ---
+
+
+def _always(answer: object) -> Callable[..., Any]:
+    return lambda _: lambda *_args: answer
+
+
+class _Unsealed:
+    """A cipher that opens whatever it is given: GCM is its own inverse but for the seal."""
+
+    def __init__(self, right: Any) -> None:
+        self.encrypt = right.encrypt
+
+    def decrypt(self, nonce: bytes, data: bytes, head: bytes) -> bytes:
+        opened: bytes = self.encrypt(nonce, data[:-16], head)[:-16]
+        return opened
+
+
+def _unsealed(right: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, stream: _Unsealed(right(self, stream))
+
+
+def _of_any_life(right: Callable[..., Any]) -> Callable[..., Any]:
+    """A sender that starts anew is heard as if it went on."""
+
+    def wrong(self: Any, life: int) -> None:
+        newest, seen = getattr(self, "newest", -1), getattr(self, "seen", 0)
+        right(self, life)
+        self.newest, self.seen = newest, seen
+
+    return wrong
+
+
+MUTATIONS: Final = (
+    Mutation("packets are not noted", datagrams._Sender, "note", nothing),
+    Mutation("all packets are fresh", datagrams._Sender, "is_fresh", _always(True)),
+    Mutation("a life begins where another was", datagrams._Sender, "begin", _of_any_life),
+    Mutation("nothing is refused", datagrams._Incoming, "refuses", _always("")),
+    Mutation("seals are not looked at", Ciphers, "cipher", _unsealed),
+)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_bug_is_noticed(mutation: Mutation, seed: int) -> None:
+    with mutation.planted(), pytest.raises((AssertionError, KeyError)):
+        Fuzz(seed).run(PACKETS)

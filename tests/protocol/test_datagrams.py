@@ -23,12 +23,15 @@ from palio.protocol.datagrams import (
     GroupKey,
     Opener,
     Sealer,
+    fits,
 )
 from palio.protocol.limits import (
     MAX_COUNTS_BYTES,
     MAX_DATAGRAM_BYTES,
     MAX_MTU,
+    MAX_NAME_BYTES,
     MAX_NUMBER,
+    MAX_PIECES,
     MIN_MTU,
     REPLAY_WINDOW,
 )
@@ -337,15 +340,37 @@ def test_what_fits_is_sealed_whatever_the_group(event: dict[str, Any], times: in
         sent = Datagram(
             "b" * 200, MAX_NUMBER, MAX_NUMBER, MAX_NUMBER, MAX_NUMBER, bytes(MAX_COUNTS_BYTES), held
         )
-        if sealer.fits(held):
+        if fits(held):
             sealer.seal(sent)
 
 
 @pytest.mark.parametrize("text", ["x", "ä", "\U0001f40e"])
 def test_texts_fit_by_their_bytes(text: str) -> None:
-    sealer = Sealer(KEY, salt=SALT)
-    most = next(size for size in range(50_000, 0, -1) if sealer.fits(parcel({"t": "x" * size})))
-    count = most // len(text.encode())
-    assert sealer.fits(parcel({"t": text * count}))
-    assert not sealer.fits(parcel({"t": text * (count + 1)}))
+    most = next(size for size in range(50_000, 0, -1) if fits(parcel({"t": "x" * size})))
     assert most > MAX_DATAGRAM_BYTES * 2 // 3
+    count = most // len(text.encode())
+    assert fits(parcel({"t": text * count}))
+    assert not fits(parcel({"t": text * (count + 1)}))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_what_fits_may_have_a_smaller_limit(rows: int) -> None:
+    held = parcel(*[{"t": "x" * 1_000}] * rows)
+    most = next(size for size in range(10_000) if fits(held, size))
+    assert 1_000 * rows < most < 1_000 * rows + 600
+    assert not fits(held, most - 1)
+
+
+def test_names_of_attributes_count() -> None:
+    assert not fits(parcel({f"{place}".zfill(250): 1 for place in range(300)}))
+
+
+def test_the_longest_datagram_of_the_longest_name_has_no_more_pieces_than_are_taken() -> None:
+    sealer, opener = Sealer(KEY, MIN_MTU, salt=SALT), Opener(KEY, "b2")
+    sent = Datagram(
+        "b" * MAX_NAME_BYTES, MAX_NUMBER, MAX_NUMBER, 1, 1, b"", parcel({"t": "x" * 65_000})
+    )
+    packets = sealer.seal(sent)
+    assert MAX_PIECES * 3 // 4 < len(packets) <= MAX_PIECES
+    assert max(map(len, packets)) <= MIN_MTU
+    assert [opener.open(packet, 0.0) for packet in packets][-1]

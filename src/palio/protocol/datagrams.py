@@ -14,6 +14,7 @@ remember what they have made of it. `docs/concepts/protocol.md` lists all that i
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -43,7 +44,16 @@ from palio.protocol.messages import Number
 from palio.protocol.names import check_name
 from palio.protocol.pieces import Pieces
 
-__all__ = ["DROPS", "OVERHEAD_BYTES", "SALT_BYTES", "UNSHARED", "GroupKey", "Opener", "Sealer"]
+__all__ = [
+    "DROPS",
+    "OVERHEAD_BYTES",
+    "SALT_BYTES",
+    "UNSHARED",
+    "GroupKey",
+    "Opener",
+    "Sealer",
+    "fits",
+]
 
 _COUNTER_BYTES: Final = 6
 _TAG_BYTES: Final = 16
@@ -60,8 +70,8 @@ MAX_COUNTER: Final = (1 << 8 * _COUNTER_BYTES) - 1
 _PIECE_ROOM: Final = 6
 """What numbers and lengths in a piece may take beyond those of an empty first one."""
 
-_BESIDE_BYTES: Final = MAX_COUNTS_BYTES + 8 * MAX_NAME_BYTES
-"""What a datagram has beside an event and its shape, at the most."""
+_MOST_BYTES: Final = MAX_DATAGRAM_BYTES - MAX_COUNTS_BYTES - 8 * MAX_NAME_BYTES
+"""What events and their shape may take: the rest is for numbers and names."""
 
 _VALUE_BYTES: Final = 15
 """What a value takes at the most, texts beside."""
@@ -143,6 +153,7 @@ _STAMPED: Final = "$"
 """The last letter of a shape whose last columns are those of the system."""
 
 
+@lru_cache(maxsize=MAX_SHAPES)
 def _described(shape: Shape) -> bytes:
     """A letter for each type, and the names."""
     names = list(shape.names)
@@ -162,6 +173,21 @@ def _shape_of(described: bytes) -> Shape:
 
 
 # --- sealing ---
+
+
+def fits(parcel: Parcel, most: int = _MOST_BYTES) -> bool:
+    """Whether events take no more than so many bytes, and go in a datagram of any group.
+
+    >>> lone = Parcel.of("", pa.record_batch({"text": ["a" * 1_000]})).stamped("p", 1, 1)
+    >>> fits(lone), fits(lone, most=1_000)
+    (True, False)
+    """
+    most = min(most, _MOST_BYTES) - len(_described(parcel.shape))
+    values = parcel.values
+    if values is None:
+        return bool(parcel.payload.size <= most)
+    bound = _VALUE_BYTES * len(values) + _TEXT_BYTES * parcel.shape.text_bytes(values)
+    return bound <= most or len(_encode(values)) <= most
 
 
 class _Outgoing:
@@ -195,19 +221,6 @@ class Sealer:
         self._ciphers = Ciphers(key)
         self._outgoing: dict[tuple[str, int, int], _Outgoing] = {}
         self._counter = 0
-        self._shapes: dict[Shape, bytes] = {}
-
-    def fits(self, parcel: Parcel) -> bool:
-        """Whether events go in a datagram of any group. `seal` takes what this allows."""
-        shape = self._shape(parcel.shape)
-        values = parcel.values
-        if values is None:
-            size = parcel.payload.size
-        else:
-            size = _VALUE_BYTES * len(values) + _TEXT_BYTES * parcel.shape.text_bytes(values)
-            if size + len(shape) + _BESIDE_BYTES > MAX_DATAGRAM_BYTES:
-                size = len(_encode(values))
-        return bool(size + len(shape) + _BESIDE_BYTES <= MAX_DATAGRAM_BYTES)
 
     def seal(self, datagram: Datagram) -> list[bytes]:
         """Packets of which none is longer than the mtu; `LimitExceeded` for what does not fit."""
@@ -237,7 +250,7 @@ class Sealer:
         source, life, plan, group, number, counts, parcel, durable = datagram
         if parcel is None:
             return _encode(_Counts(source, life, plan, group, number, counts, durable))
-        shape = self._shape(parcel.shape)
+        shape = _described(parcel.shape)
         of = source, life, plan, group, number, counts, durable, parcel.publisher, shape
         if parcel.values is not None:
             return _encode(_Lone(*of, parcel.values))
@@ -256,14 +269,6 @@ class Sealer:
         stream = self._ciphers.stream(self._salt, *about)
         outgoing = self._outgoing[about] = _Outgoing(self._ciphers, stream)
         return outgoing
-
-    def _shape(self, shape: Shape) -> bytes:
-        described = self._shapes.get(shape)
-        if described is None:
-            if len(self._shapes) >= MAX_SHAPES:
-                self._shapes.clear()
-            described = self._shapes[shape] = _described(shape)
-        return described
 
 
 # --- opening ---
