@@ -160,7 +160,8 @@ class Party:
         for name in reached:
             log = self.sent.setdefault((self.life, name), [])
             log.append((x, self.known[name][1]))
-        parcel = Parcel.lone(f"{self.name}/{self.life}", SHAPE, (x, "a" * size))
+        name = f"{self.name}/{self.life}"
+        parcel = Parcel.lone(name, SHAPE, (x, "a" * size)).stamped(name, x, 0)
         self.out.send(parcel, reached, is_small=is_small, now=self.storm.now)
 
     def _arrived(self, parcel: Parcel, durable: bool) -> None:

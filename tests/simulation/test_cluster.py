@@ -165,9 +165,7 @@ def test_datagrams_reach_nodes_that_have_tuned_in_if_there_is_a_multicast_way(
         return []
 
     monkeypatch.setattr(Node, "heard", note)
-    monkeypatch.setattr(
-        Node, "start", lambda node, _at: [Tune(7, (0,)), *_casts(node.name == "b1")]
-    )
+    monkeypatch.setattr(Node, "start", _tune_and_cast)
     line = Line(Settings(multicast=multicast))
     for name in ("b3", "b2", "b1"):
         line.cluster.start(name)
@@ -180,8 +178,9 @@ def test_datagrams_reach_nodes_that_have_tuned_in_if_there_is_a_multicast_way(
     assert heard[2:] == ([("b3", 1)] if multicast else [])
 
 
-def _casts(wanted: bool) -> list[Effect]:
-    return [Cast(Datagram("b1", 1, 7, 0, 1, bytes(12)))] if wanted else []
+def _tune_and_cast(node: Node, at: Moment) -> list[Effect]:
+    casts = [Cast(Datagram("b1", at.wall_us, 7, 0, 1, bytes(12)))] if node.name == "b1" else []
+    return [Tune(7, (0,)), *casts]
 
 
 def test_what_is_held_up_comes_when_that_is_over_and_nobody_connects_meanwhile(line: Line) -> None:

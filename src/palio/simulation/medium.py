@@ -1,8 +1,9 @@
 """`Medium`: the simulated way of datagrams (docs/concepts/multicast.md, "On the network").
 
-A datagram that is cast to a group reaches the brokers that have joined it, each by itself: one
-broker's copy may be lost, doubled or late while another's is not. A broker may also be deaf for a
-while, and two brokers may be cut off from each other. Links know nothing of all that.
+A datagram that is cast to a group travels as the packets of the real codec, and reaches the brokers
+that have joined the group, each by itself: one broker's copy of a packet may be lost, doubled or
+late while another's is not. A broker may also be deaf for a while, and two brokers may be cut off
+from each other. Links know nothing of all that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from palio.multicast.datagrams import Datagram
-from palio.simulation.agenda import MESSAGE
+from palio.protocol.datagrams import SALT_BYTES, UNSHARED, Opener, Sealer
+from palio.simulation.agenda import MESSAGE, US
 from palio.simulation.links import Direction, Link
 from palio.simulation.pipes import Planner
 from palio.simulation.randomness import Randomness
@@ -23,7 +25,7 @@ MS_PER_S: Final = 1_000
 
 
 class Weather(NamedTuple):
-    """What chances the copies of a datagram have; without any, nothing goes wrong."""
+    """What chances the copies of a packet have; without any, nothing goes wrong."""
 
     loss: float = 0.0
     """That one is lost."""
@@ -36,23 +38,33 @@ class Weather(NamedTuple):
 class Port:
     """A broker's way to its groups (see `node.host.MulticastPort`), for one of its lives."""
 
-    def __init__(self, medium: Medium, name: str) -> None:
+    def __init__(self, medium: Medium, name: str, salt: bytes) -> None:
         self.name = name
         self.groups: dict[int, frozenset[int]] = {}
         """Those that it has joined, by plan."""
         self.listener: Callable[[Datagram], object] = lambda _: None
         """Who is told what it hears."""
         self._medium = medium
+        self._sealer = Sealer(UNSHARED, salt=salt)
+        self.opener = Opener(UNSHARED, name)
+        """What opens packets, and counts those that it drops."""
 
     def cast(self, datagram: Datagram) -> None:
         """See `MulticastPort`."""
-        self._medium.carry(self.name, datagram)
+        for packet in self._sealer.seal(datagram):
+            self._medium.carry(self.name, (datagram.plan, datagram.group), packet)
 
     def tune(self, plan: int, groups: tuple[int, ...]) -> None:
         """See `MulticastPort`."""
         self.groups[plan] = frozenset(groups)
         if not groups:
             del self.groups[plan]
+
+    def hear(self, packet: bytes, now: float) -> None:
+        """A packet came."""
+        datagram = self.opener.open(packet, now)
+        if datagram is not None:
+            self.listener(datagram)
 
 
 class Medium:
@@ -98,7 +110,8 @@ class Medium:
 
     def port(self, name: str) -> Port:
         """A broker starts: its port. One of a life before hears nothing more."""
-        self._ports[name] = Port(self, name)
+        salt = bytes([self._random.below(256) for _ in range(SALT_BYTES)])
+        self._ports[name] = Port(self, name, salt)
         return self._ports[name]
 
     def leave(self, name: str) -> None:
@@ -123,17 +136,19 @@ class Medium:
         """They do again."""
         self._cut.pop(frozenset((one, other)), None)
 
-    # --- datagrams ---
+    # --- packets ---
 
-    def carry(self, sender: str, datagram: Datagram) -> None:
-        """Bring a datagram to all who hear it; its sender does not."""
+    def carry(self, sender: str, group: tuple[int, int], packet: bytes) -> None:
+        """Bring a packet to all who hear the group of a plan; its sender does not."""
         for name, port in self._ports.items():
-            if name != sender and self._hears(port, sender, datagram):
+            if name != sender and self._hears(port, sender, group):
                 way = self._ways.get((sender, name))
                 if way is None:
                     way = self._ways[sender, name] = self._way()
                 for at_us in way.arrivals(self._planner.now_us, 0):
-                    self._planner.at(at_us, MESSAGE, partial(self._bring, port, datagram))
+                    self._planner.at(
+                        at_us, MESSAGE, partial(self._bring, port, sender, group, packet)
+                    )
 
     def _way(self) -> Direction:
         weather = self._weather
@@ -146,13 +161,14 @@ class Medium:
         )
         return Direction(link, self._random.branch())
 
-    def _hears(self, port: Port, sender: str, datagram: Datagram) -> bool:
+    def _hears(self, port: Port, sender: str, group: tuple[int, int]) -> bool:
+        plan, number = group
         return (
-            datagram.group in port.groups.get(datagram.plan, ())
+            number in port.groups.get(plan, ())
             and port.name not in self._deaf
             and frozenset((sender, port.name)) not in self._cut
         )
 
-    def _bring(self, port: Port, datagram: Datagram) -> None:
-        if self._ports.get(port.name) is port and self._hears(port, datagram.source, datagram):
-            port.listener(datagram)
+    def _bring(self, port: Port, sender: str, group: tuple[int, int], packet: bytes) -> None:
+        if self._ports.get(port.name) is port and self._hears(port, sender, group):
+            port.hear(packet, self._planner.now_us / US)
