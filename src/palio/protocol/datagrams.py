@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from palio.errors import InvalidInput, LimitExceeded
 from palio.model.events import SEQ, TIME, TIMESTAMP
+from palio.model.limits import MAX_ATTRIBUTES
 from palio.model.parcels import Parcel, Shape
 from palio.multicast.datagrams import Datagram
 from palio.protocol.group_keys import SALT_BYTES, STREAM_BYTES, UNSHARED, Ciphers, GroupKey
@@ -137,7 +138,11 @@ class _Piece(_Head, frozen=True, tag=3):
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Counts | _Lone | _Batch | _Piece).decode
-_decode_names: Final = msgspec.msgpack.Decoder(list[str]).decode
+
+_Names: TypeAlias = Annotated[list[str], msgspec.Meta(max_length=1 + MAX_ATTRIBUTES)]
+"""The letters of a shape's types and the names of its attributes, without those of the system."""
+
+_decode_names: Final = msgspec.msgpack.Decoder(_Names).decode
 
 _LETTERS: Final[dict[pa.DataType, str]] = {
     pa.bool_(): "b",
