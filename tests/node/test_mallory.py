@@ -16,13 +16,16 @@ from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     UNCOUNTED,
+    Addressed,
     Carry,
     Challenge,
     Done,
     Echo,
     Fact,
     Facts,
+    FlowStands,
     Forward,
+    Heard,
     Hello,
     Known,
     Message,
@@ -183,6 +186,8 @@ class Mallory:
             Took(tuple(range(random.below(3)))),
             Probed(random.below(5), ({"broker": "b1"},)),
             Seek(random.below(5), parse_filter("kind = 'secret'")),
+            FlowStands(origin, random.below(3), "b1", random.below(3), 1, 5, 3, is_cast=True),
+            Heard(origin, random.below(3), "b1", random.below(3), 1, 0, ((1, random.below(99)),)),
             Sought(random.below(5), has_source=random.chance(0.5)),
         )
         return random.choice(answers)
@@ -192,7 +197,12 @@ class Mallory:
         kind = random.choice(("secret", "noise", "public"))
         sent = parcel({"kind": kind, "x": -1}, publisher=random.choice(("ann/1", "mallory/1")))
         homes = tuple(random.sample((*BROKERS, "b9", "mallory"), random.between(1, 3)))
-        events: tuple[Message, ...] = (Forward(sent), Carry(sent, random.below(9), homes))
+        to = tuple((home, random.below(3)) for home in homes)
+        events: tuple[Message, ...] = (
+            Forward(sent),
+            Forward(sent, source=homes[0], addressed=Addressed(to, random.below(3))),
+            Carry(sent, random.below(9), homes),
+        )
         return random.choice(events)
 
     def _probe(self) -> Message:

@@ -12,6 +12,7 @@ from palio.protocol import messages
 from palio.protocol.limits import MAX_NUMBER, MAX_SECONDS
 from palio.protocol.messages import (
     UNCOUNTED,
+    Addressed,
     Detour,
     EventMessage,
     Fact,
@@ -25,7 +26,7 @@ from palio.protocol.messages import (
     Visit,
 )
 
-PARTS = {Detour, Fact, Failure, Gap, Parcel, Visit}
+PARTS = {Addressed, Detour, Fact, Failure, Gap, Parcel, Visit}
 """What messages are made of, and are none themselves."""
 
 BEYOND: Final = {

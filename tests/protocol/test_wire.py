@@ -30,6 +30,7 @@ from palio.protocol.limits import (
 )
 from palio.protocol.messages import (
     Acknowledge,
+    Addressed,
     Apply,
     Assembled,
     Bookmarked,
@@ -42,7 +43,9 @@ from palio.protocol.messages import (
     Fact,
     Facts,
     Failure,
+    FlowStands,
     Forward,
+    Heard,
     Hello,
     Message,
     Parcel,
@@ -116,6 +119,9 @@ MESSAGES: list[Message] = [
     Deliver(parcel(*ROWS), b"\1", 3, 4),
     Forward(parcel(*ROWS), None, durable=True),
     Forward(parcel(*ROWS), detour=Detour(("b1", "b2"), "s")),
+    Forward(parcel(*ROWS), source="b1", addressed=Addressed((("b2", 7), ("b3", 0)), 5, 2)),
+    FlowStands("b1", 5, "b2", 6, 1, 9, 3, is_cast=True, hops=4),
+    Heard("b2", 6, "b1", 5, 2, 7, ((8, 8), (10, 12))),
     Route(routing.TreePlan("b1", 3, (("b1", "b2"),), calm=True)),
     Route(routing.Leave(calm=True)),
     Route(routing.Reached("b1", 3, 1)),

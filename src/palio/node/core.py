@@ -32,6 +32,7 @@ from palio.node.effects import (
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
 from palio.node.outlets import Outlets
+from palio.node.plans import Plans
 from palio.node.releases import Releases
 from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
@@ -42,6 +43,7 @@ from palio.protocol.messages import (
     Deliver,
     Done,
     Echo,
+    Fact,
     Gap,
     Gaps,
     Message,
@@ -88,6 +90,7 @@ class Core:
         self.new_id = new_id
         vouching = Vouching(name, identity, authority)
         self.durability = Durability(name, store, matcher, vouching)
+        self.plans = Plans(self.durability.registry)
         self.at = Moment(0.0, 0)
         self.out: list[Effect] = []
         self.budget = Budget(settings.memory_bytes)
@@ -104,6 +107,8 @@ class Core:
         self.lapses = Lapses(self._sound)
         self.telling = Telling(self._say, self.flow)
         self.releases = Releases()
+        self.facts_came: Callable[[list[Fact]], None] = lambda _facts: None
+        """Told of what brokers have said that is new."""
         self._next_ticket = 1
         self._promises: dict[int, list[_Promise]] = {}
         self.failures = 0
@@ -309,6 +314,7 @@ class Core:
             if any(fact.subject == LAPSE and fact.origin != self.name for fact in news):
                 self.lapses.hear()
             operations, moved = self.durability.learn(news)
+            self.facts_came(news)
             mine = [fact.version for fact in news if fact.origin == self.name]
             self._write_facts(operations, max(mine, default=0))
             self.move(moved)

@@ -49,7 +49,9 @@ class Detours:
         if len(self._parted) > MAX_PARTED:
             del self._parted[next(iter(self._parted))]
         if self._core.router.goes_round:
-            self.waiting += ((name, each) for each in unseen if each.detour is None)
+            self.waiting += (
+                (name, each) for each in unseen if each.detour is None and each.addressed is None
+            )
 
     def add(self, name: str, message: Forward) -> None:
         """More comes for it, behind what waits."""

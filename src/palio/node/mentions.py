@@ -10,8 +10,20 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from palio.errors import IllegalMessage, InvalidInput
-from palio.node.vouching import LAPSE, LINKS, PLAN, RETIRED, TOKEN
-from palio.protocol.messages import Carry, Echo, Fact, Facts, Forward, Known, Message, Probe, Route
+from palio.node.vouching import RETIRED, TOKEN, is_subscription
+from palio.protocol.messages import (
+    Carry,
+    Echo,
+    Fact,
+    Facts,
+    FlowStands,
+    Forward,
+    Heard,
+    Known,
+    Message,
+    Probe,
+    Route,
+)
 from palio.protocol.names import check_name
 from palio.routing.messages import Control, Flood, LinkState, Reached, Settled, TreePlan
 
@@ -19,7 +31,7 @@ __all__ = ["check_names"]
 
 _BROKER: Final = "a broker"
 
-_NAMING: Final = frozenset((Facts, Known, Echo, Carry, Probe, Route))
+_NAMING: Final = frozenset((Facts, Known, Echo, Carry, Probe, Route, FlowStands, Heard))
 
 
 def check_names(sender: str, message: Message) -> None:
@@ -43,6 +55,8 @@ def check_names(sender: str, message: Message) -> None:
                 _check((_BROKER, name) for name in message.homes)
             case Probe():
                 _check((_BROKER, name) for name in message.path)
+            case FlowStands() | Heard():
+                _check((_BROKER, name) for name in (message.sender, message.receiver))
             case Route(control):
                 _check((_BROKER, name) for name in _in_control(control))
             case _:
@@ -84,7 +98,7 @@ def _in_facts(facts: Iterable[Fact]) -> Iterator[tuple[str, str]]:
             yield _BROKER, name
         if fact.subject.startswith(RETIRED):
             yield _BROKER, fact.subject.removeprefix(RETIRED)
-        elif fact.subject not in (LINKS, LAPSE, PLAN):
+        elif is_subscription(fact.subject):
             owner, _, name = fact.subject.partition("/")
             yield "an owner", owner
             yield "a durable subscription", name

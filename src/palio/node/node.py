@@ -39,7 +39,9 @@ from palio.protocol.messages import (
     Echo,
     Facts,
     Failed,
+    FlowStands,
     Forward,
+    Heard,
     Hello,
     Known,
     Message,
@@ -117,6 +119,7 @@ class Node:
         self._peers = Peers(self._core, self._links, self._questions, self._publishing.detours)
         self._greetings = Greetings(self._core, self._links, self._peers, self._questions)
         later = self._core.durability.registry.later
+        self._core.facts_came = self._publishing.multicasting.learn
         self._unfinished = (
             self._peers.leaving,
             self._core.telling.waiting,
@@ -158,6 +161,7 @@ class Node:
             durable.away_since = at.now
         core.durability.registry.begin(at.wall_us)
         self._publishing.times.begin()
+        self._publishing.multicasting.begin()
         core.move(core.durability.moved(list(core.durability.here)))
         return self._effects()
 
@@ -219,8 +223,11 @@ class Node:
 
     def heard(self, datagram: Datagram, at: Moment) -> list[Effect]:
         """A datagram came that a broker of the network has sent; nothing else is handed in."""
-        del datagram
         self._core.at = at
+        try:
+            self._publishing.multicasting.heard(datagram)
+        except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else
+            self._core.fault("Datagram", error)
         return self._effects()
 
     def stored(self, ticket: int, at: Moment) -> list[Effect]:
@@ -242,6 +249,7 @@ class Node:
         is_due = core.releases.are_due(at.now)
         if is_due:
             core.append(())
+        is_due = self._publishing.multicasting.tick() or is_due
         composites = core.assembling.advance(at)
         if composites is not None:
             is_due = True
@@ -298,6 +306,7 @@ class Node:
                 core.lapses.note()
         self._peers.open_circles()
         self._publishing.holding.watch()
+        self._publishing.multicasting.look()
         yield from self._tell_lapses()
         for subject, durable in list(core.durability.here.items()):
             if core.durability.here.get(subject) is durable and _lease_is_over(
@@ -442,6 +451,8 @@ class Node:
                 self._routed(neighbour, control)
             case Forward():
                 self._publishing.forward(neighbour, message)
+            case FlowStands() | Heard():
+                self._publishing.multicasting.receive(neighbour, message)
             case Carry():
                 self._publishing.carry(neighbour, message)
             case Took():
@@ -500,7 +511,12 @@ class Node:
         if self._has_unfinished:
             self.wake_at = self._core.at.now
         core = self._core
-        self.wake_at = min(self.wake_at, core.releases.due_at, core.assembling.due_at(core.at))
+        self.wake_at = min(
+            self.wake_at,
+            core.releases.due_at,
+            core.assembling.due_at(core.at),
+            self._publishing.multicasting.wake_at,
+        )
         out, self._core.out = self._core.out, []
         return out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from palio.node.durability import Addressees
 from palio.node.effects import Entry
 from palio.node.holding import Holding
 from palio.node.limits import MAX_BROKERS, MAX_STRANGERS
+from palio.node.multicasting import Multicasting
 from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.node.times import Times
 from palio.protocol.batches import check_size
@@ -44,9 +45,13 @@ from palio.protocol.messages import (
     pack_mask,
     unpack_mask,
 )
-from palio.routing.protocol import Peer, wanting
+from palio.routing.protocol import Destined, Peer, wanting
 
 __all__ = ["Publishing"]
+
+
+_NO_WAYS: Final = Destined({}, {})
+"""Nobody listens."""
 
 
 class _Giver(Protocol):
@@ -120,6 +125,7 @@ class Publishing:
         self.times = Times(core)
         self.holding = Holding(core, self._go)
         self.detours = Detours(core, self._go)
+        self.multicasting = Multicasting(core, self._arrived)
         self._next_ticket = 0
         self._sound: set[Shape] = set()
         self._strangers: dict[str, None] = {}
@@ -159,7 +165,7 @@ class Publishing:
             if message.durable and len(parcel):
                 addressees = core.durability.addressees(parcel)
             is_held = self.holding.must_wait(outlet)
-            ways = {} if is_held else self._ways(outlet, parcel)
+            ways = _NO_WAYS if is_held else self._ways(outlet, parcel)
         except PalioError as error:
             self._refuse(session, message, error)
             return
@@ -269,7 +275,9 @@ class Publishing:
         parcel = self._admitted(neighbour, parcel)
         if not len(parcel):
             return
-        if message.detour is not None:
+        if message.addressed is not None:
+            self.multicasting.forward(neighbour, message, parcel)
+        elif message.detour is not None:
             self.detours.receive(parcel, message.detour, durable=message.durable)
         elif self.holding.must_wait(neighbour.peer):
             self.holding.put(neighbour.peer, parcel, durable=message.durable)
@@ -386,12 +394,25 @@ class Publishing:
             return
         self._send(ways, parcel, durable=durable)
 
-    def _ways(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
+    def _ways(self, sender: Peer, parcel: Parcel) -> Destined:
         """Who listens, and to which of these events."""
-        return self._core.router.route(sender, parcel) if len(parcel) else {}
+        if not len(parcel):
+            return _NO_WAYS
+        core = self._core
+        if self.multicasting.is_on and (sender.is_client or sender.name == core.name):
+            return self.multicasting.destined(sender, parcel)
+        return Destined(core.router.route(sender, parcel), {})
 
-    def _send(self, ways: Mapping[Peer, RowMask], parcel: Parcel, *, durable: bool) -> None:
+    def _arrived(self, parcel: Parcel, durable: bool) -> None:  # a callback
+        """Events that were addressed to this broker."""
+        if len(parcel):
+            self._send(Destined(self.multicasting.local(parcel), {}), parcel, durable=durable)
+
+    def _send(self, to: Destined, parcel: Parcel, *, durable: bool) -> None:
         self.routed += len(parcel)
+        ways = to.peers
+        if to.brokers:
+            self.multicasting.send(parcel, to.brokers, durable=durable)
         for peer, mask in ways.items():
             if peer.is_client:
                 self._deliver(peer, parcel, mask, wanting(ways, peer), durable=durable)

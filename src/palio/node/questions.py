@@ -32,7 +32,6 @@ from palio.node.authority import NO_MONITOR, hearable, narrow
 from palio.node.core import Core
 from palio.node.durability import lives
 from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
-from palio.node.plans import Plans
 from palio.node.publishing import Publishing
 from palio.node.seeking import Seeking
 from palio.node.sessions import Durable, Neighbour, Session, Subscription
@@ -139,6 +138,7 @@ class Questions:
             "dropped": sum(each.dropped for each in core.sessions.values()),
             "queued_bytes": core.budget.used,
             **core.assembling.counts,
+            "multicast": self._publishing.multicasting.status(),
             "custody_entries": custody.held,
             "custody_waiting": {name: custody.line(name) for name in core.durability.here},
             "complaints": dict(core.complaints.totals),
@@ -203,7 +203,7 @@ class Questions:
 
     def _plan(self) -> dict[str, Any] | None:
         """The plan of multicast groups that counts."""
-        current = Plans(self._core.durability.registry).current
+        current = self._core.plans.current
         if current is None:
             return None
         return {

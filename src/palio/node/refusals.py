@@ -30,9 +30,11 @@ from palio.protocol.messages import (
     Deliver,
     Facts,
     Failed,
+    FlowStands,
     Forward,
     Gap,
     Gaps,
+    Heard,
     Message,
     Parcel,
     Probe,
@@ -98,7 +100,7 @@ class Refusals:
             case Route(Composite()):
                 neighbour.dropped += 1
                 return [_NOTHING]
-            case Carry() | Took() | Probe() | Seek():
+            case Carry() | Took() | Probe() | Seek() | FlowStands() | Heard():
                 return [_NOTHING]  # carried again in the next session; `Node` ends the question
         return None
 

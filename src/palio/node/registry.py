@@ -44,7 +44,17 @@ from palio.node.effects import Moment
 from palio.node.hearsay import Hearsay
 from palio.node.later import Later
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS, REPEATED_AT_ONCE
-from palio.node.vouching import LAPSE, LINKS, PLAN, RETIRED, TOKEN, Trust, Vouching, is_subscription
+from palio.node.vouching import (
+    LAPSE,
+    LINKS,
+    PART,
+    PLAN,
+    RETIRED,
+    TOKEN,
+    Trust,
+    Vouching,
+    is_subscription,
+)
 from palio.node.ways import ShortestWays
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import NO_VISIT, Echo, Fact, Facts, Known, Message, Visit
@@ -466,7 +476,7 @@ class Registry:
             fact
             for fact in self._facts.values()
             if fact.origin == broker
-            and (is_subscription(fact.subject) or fact.subject in {LINKS, PLAN})
+            and (is_subscription(fact.subject) or fact.subject in {LINKS, PART, PLAN})
         ]
         over = [fact for fact in said if fact.version <= until]
         if broker == self.name:

@@ -31,7 +31,6 @@ from palio.node.authority import Principal, check_advertisement, narrow
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import Operation
-from palio.node.plans import Plans
 from palio.node.sessions import Durable, Session, Subscription
 from palio.node.vouching import PLAN
 from palio.protocol.durations import check_seconds
@@ -205,7 +204,7 @@ class RequestHandler:
         if request.plan:
             unpack(request.plan)
         registry = core.durability.registry
-        epoch_us = Plans(registry).next_epoch(core.at.wall_us)
+        epoch_us = core.plans.next_epoch(core.at.wall_us)
         registry.announce(PLAN, filter=request.plan, claimed_us=epoch_us)
         core.report("info", "plan_applied", epoch_us=epoch_us, by=session.owner)
 

@@ -305,8 +305,8 @@ class Neighbour(PeerSession):
         self.missing = Missing(peer.name)
         self.untold: deque[Iterator[Message] | WaitingBatch] = deque()
         """What is yet to be said to it, portion by portion, in order."""
-        self._behind: deque[Route] = deque()
-        """What its router may not hear before the events that wait for it."""
+        self._behind: deque[Message] = deque()
+        """What it may not hear before the events that wait for it."""
         self._open: WaitingBatch | None = None
         """That among it which other batches may be joined to."""
         self._told = 0
@@ -331,6 +331,13 @@ class Neighbour(PeerSession):
             self._behind.append(portion)
         else:
             super().say(out, portion)
+
+    def say_behind(self, out: list[Effect], message: Message) -> None:
+        """Say something behind the events that wait for it."""
+        if self._behind or self._queue:
+            self._behind.append(message)
+        else:
+            self.say(out, message)
 
     def drain(self, out: list[Effect]) -> None:
         """See `PeerSession.drain`."""

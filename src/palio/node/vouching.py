@@ -28,7 +28,17 @@ from palio.node.limits import AHEAD_US, MAX_BROKERS, MAX_FACT_CHARS
 from palio.protocol.limits import MAX_NAME_BYTES
 from palio.protocol.messages import Fact
 
-__all__ = ["LAPSE", "LINKS", "PLAN", "RETIRED", "TOKEN", "Trust", "Vouching", "is_subscription"]
+__all__ = [
+    "LAPSE",
+    "LINKS",
+    "PART",
+    "PLAN",
+    "RETIRED",
+    "TOKEN",
+    "Trust",
+    "Vouching",
+    "is_subscription",
+]
 
 LINKS: Final = "links"
 """The subject of a broker's list of neighbours; durable subscriptions have a `/` in theirs."""
@@ -36,6 +46,9 @@ LINKS: Final = "links"
 LAPSE: Final = "/lapse"
 """The subject under which a broker says that live events may have been lost: what is news is that
 it says so again."""
+
+PART: Final = "/multicast"
+"""The subject under which a broker says that it takes part in flows (`palio.node.multicasting`)."""
 
 PLAN: Final = "/plan"
 """The subject under which a broker states a plan of multicast groups (`palio.node.plans`)."""
@@ -152,6 +165,8 @@ def _ungranted(fact: Fact, principal: Principal) -> str:
     if not (principal.publishes_all and principal.hears_all):
         if fact.subject.startswith(RETIRED):
             return f"{principal.name!r} may not publish and hear all, and so not retire a broker"
+        if fact.subject == PART and fact.filter:
+            return f"{principal.name!r} may not publish and hear all, and so not take part in flows"
         if fact.subject == PLAN:
             return f"{principal.name!r} may not publish and hear all, and so not state a plan"
     if not is_subscription(fact.subject) or not fact.filter or principal.hears_all:

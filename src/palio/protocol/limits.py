@@ -63,6 +63,9 @@ MAX_BOOKMARK_BYTES: Final = 64 << 10
 MAX_NAME_BYTES: Final = 200
 """A client's, a broker's or a durable subscription's name."""
 
+MAX_ADDRESSEES: Final = 4_096
+"""Brokers to which events are addressed together: as many as a plan of groups has."""
+
 MAX_DETOUR: Final = 100
 """Brokers that events pass on the way round a link that broke: the longest way of a large
 network."""

@@ -20,8 +20,10 @@ from palio.model.filters import Filter
 from palio.model.hiding import shown_without
 from palio.model.parcels import Parcel, pack_mask, unpack_mask
 from palio.model.values import NO_VALUES
+from palio.multicast.flow_limits import MAX_RANGES
 from palio.multicast.limits import MAX_PACKED_CHARS
 from palio.protocol.limits import (
+    MAX_ADDRESSEES,
     MAX_BOOKMARK_BYTES,
     MAX_DETOUR,
     MAX_NAME_BYTES,
@@ -37,6 +39,7 @@ __all__ = [
     "UNCOUNTED",
     "Accepted",
     "Acknowledge",
+    "Addressed",
     "Advertise",
     "Answer",
     "Apply",
@@ -58,9 +61,11 @@ __all__ = [
     "Facts",
     "Failed",
     "Failure",
+    "FlowStands",
     "Forward",
     "Gap",
     "Gaps",
+    "Heard",
     "Hello",
     "Known",
     "Message",
@@ -475,6 +480,20 @@ class Detour(msgspec.Struct, frozen=True):
     """The session on it, which both ends remember."""
 
 
+Addressee: TypeAlias = tuple[str, Number]
+"""A broker, and the number of the events in its flow; 0 if they are of none."""
+
+
+class Addressed(msgspec.Struct, frozen=True):
+    """For which brokers events are; nobody on the way looks for others."""
+
+    to: Annotated[tuple[Addressee, ...], msgspec.Meta(min_length=1, max_length=MAX_ADDRESSEES)]
+    life: Number
+    """Which life of the broker where they were published has numbered them."""
+    hops: Number = 0
+    """Brokers that they have passed."""
+
+
 class Forward(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Events that someone beyond the receiver listens to."""
 
@@ -485,6 +504,40 @@ class Forward(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     source: str = ""
     """The broker where they were published, if the routing follows that."""
     detour: Detour | None = None
+    addressed: Addressed | None = None
+
+
+class FlowStands(msgspec.Struct, frozen=True, tag=True):
+    """How a flow stands, from its sender to its receiver (`palio.multicast.outflow.FlowState`)."""
+
+    sender: str
+    life: Number
+    receiver: str
+    receiver_life: Number
+    stage: Annotated[int, msgspec.Meta(ge=0, le=2)]
+    number: Number
+    gone: Number
+    is_cast: bool
+    hops: Number = 0
+    """As in `Addressed`."""
+
+
+Range: TypeAlias = tuple[Number, Number]
+"""Numbers from the first to the last."""
+
+
+class Heard(msgspec.Struct, frozen=True, tag=True):
+    """How far the receiver of a flow has got, to its sender (`palio.multicast.inflows.Hearing`)."""
+
+    receiver: str
+    receiver_life: Number
+    sender: str
+    life: Number
+    stage: Annotated[int, msgspec.Meta(ge=0, le=2)]
+    number: Number
+    lacking: Annotated[tuple[Range, ...], msgspec.Meta(max_length=MAX_RANGES)] = ()
+    hops: Number = 0
+    """As in `Addressed`."""
 
 
 class Carry(msgspec.Struct, frozen=True, tag=True):
@@ -641,6 +694,8 @@ Message: TypeAlias = (
     | Ended
     | Route
     | Forward
+    | FlowStands
+    | Heard
     | Carry
     | Took
     | Facts

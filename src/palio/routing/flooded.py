@@ -15,6 +15,8 @@ from palio.model.parcels import Parcel
 from palio.routing.messages import Batch, Control, Flood, Request, Settled
 from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import (
+    Addressing,
+    Destined,
     IllegalMessage,
     Peer,
     SelectorFactory,
@@ -31,7 +33,7 @@ _EVERYBODY = Peer.broker("")
 """The one neighbour of the local table: what it is told is flooded."""
 
 
-class Flooded(Steady, WithoutAdvertisements):
+class Flooded(Steady, WithoutAdvertisements, Addressing):
     """One broker of an acyclic network in which all know all.
 
     >>> import palio
@@ -111,24 +113,44 @@ class Flooded(Steady, WithoutAdvertisements):
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`."""
-        found = {
-            self._local.peer_of(destination): mask
-            for destination, mask in self._local_selector.route(parcel).items()
-        }
+        found = self.local(parcel)
         for destination, mask in self._world_selector.route(parcel).items():
             via = self._via[self._world.peer_of(destination).name]
             found[via] = found[via] | mask if via in found else mask
         found.pop(sender, None)
         return found
 
+    def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
+        """See `Addressing`."""
+        return {
+            self._local.peer_of(destination): mask
+            for destination, mask in self._local_selector.route(parcel).items()
+        }
+
+    def destined(self, sender: Peer, parcel: Parcel) -> Destined:
+        """See `Addressing`."""
+        clients = self.local(parcel)
+        clients.pop(sender, None)
+        return Destined(clients, self._brokers(parcel))
+
+    def hop(self, source: str, broker: str) -> str | None:
+        """See `Addressing`; on a tree there is one way, wherever they come from."""
+        del source
+        via = self._via.get(broker)
+        return None if via is None else via.name
+
+    def _brokers(self, parcel: Parcel) -> dict[str, RowMask]:
+        return {
+            self._world.peer_of(destination).name: mask
+            for destination, mask in self._world_selector.route(parcel).items()
+        }
+
     def destinations(self, parcel: Parcel) -> dict[str, RowMask]:
         """By broker, this one included, which events have a subscriber there."""
-        found: dict[str, RowMask] = {}
-        local = list(self._local_selector.route(parcel).values())
-        if local:
-            found[self.name] = np.logical_or.reduce(local)
-        for destination, mask in self._world_selector.route(parcel).items():
-            found[self._world.peer_of(destination).name] = mask
+        found = self._brokers(parcel)
+        here = list(self.local(parcel).values())
+        if here:
+            found[self.name] = np.logical_or.reduce(here)
         return dict(sorted(found.items()))
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -25,6 +25,8 @@ from palio.routing.messages import Control
 from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = [
+    "Addressing",
+    "Destined",
     "IllegalMessage",
     "Peer",
     "Role",
@@ -204,6 +206,33 @@ class Router(Protocol):
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
         """Which events of a parcel count, as their publisher advertised them; None if all do."""
+
+
+class Destined(NamedTuple):
+    """Whom events are for, as the broker where they are published knows it."""
+
+    peers: dict[Peer, RowMask]
+    """Peers that are connected here: clients, and neighbours if no brokers are named..."""
+    brokers: dict[str, RowMask]
+    """...and other brokers at which somebody wants some of them."""
+
+
+@runtime_checkable
+class Addressing(Protocol):
+    """A router that knows which brokers an event is for, and the ways to them.
+
+    With multicast groups events are addressed where they are published, and nobody on the way
+    matches them.
+    """
+
+    def destined(self, sender: Peer, parcel: Parcel) -> Destined:
+        """Whom events are for that a peer publishes here; asked once, as `route`."""
+
+    def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
+        """Who here wants events that another broker has addressed to this one; asked once."""
+
+    def hop(self, source: str, broker: str) -> str | None:
+        """The neighbour on the way on which events go from a source to a broker, from here."""
 
 
 class Steady:

@@ -35,6 +35,8 @@ from palio.routing.graphs import (
 from palio.routing.messages import Batch, Control, Flood, LinkState, Request, Settled
 from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import (
+    Addressing,
+    Destined,
     IllegalMessage,
     Peer,
     SelectorFactory,
@@ -106,7 +108,7 @@ class _Tree:
         return any(later.hops.get(broker) != hop for broker, hop in self.hops.items())
 
 
-class SourceTrees(Steady, WithoutAdvertisements):
+class SourceTrees(Steady, WithoutAdvertisements, Addressing):
     """One broker of any graph.
 
     >>> broker = SourceTrees("b1")
@@ -204,31 +206,57 @@ class SourceTrees(Steady, WithoutAdvertisements):
         new = self._numbers.news(parcel)
         if new is NONE_NEW or not new.any():
             return {}
-        found = {
+        found = self._here(parcel)
+        for name, mask in self._brokers(parcel, tree).items():
+            via = Peer.broker(tree.hops[name])
+            found[via] = found[via] | mask if via in found else mask
+        found.pop(sender, None)
+        return _narrowed(found, new)
+
+    def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
+        """See `Addressing`. Notes the numbers, as `route` does."""
+        new = self._numbers.news(parcel)
+        return {} if new is NONE_NEW else _narrowed(self._here(parcel), new)
+
+    def destined(self, sender: Peer, parcel: Parcel) -> Destined:
+        """See `Addressing`. Notes the numbers, as `route` does."""
+        new = self._numbers.news(parcel)
+        if new is NONE_NEW or not new.any():
+            return Destined({}, {})
+        clients = self._here(parcel)
+        clients.pop(sender, None)
+        brokers = self._brokers(parcel, self._tree(self.name))
+        if new is not ALL_NEW:
+            brokers = {name: mask & new for name, mask in brokers.items() if (mask & new).any()}
+        return Destined(_narrowed(clients, new), brokers)
+
+    def hop(self, source: str, broker: str) -> str | None:
+        """See `Addressing`."""
+        if source not in self._states.known and source != self.name:
+            return None
+        return self._tree(source).hops.get(broker)
+
+    def _here(self, parcel: Parcel) -> dict[Peer, RowMask]:
+        return {
             self._local.peer_of(destination): mask
             for destination, mask in self._local_selector.route(parcel).items()
         }
+
+    def _brokers(self, parcel: Parcel, tree: _Tree) -> dict[str, RowMask]:
+        """Those below this one in a tree that want some events."""
+        found: dict[str, RowMask] = {}
         for destination, mask in self._world_selector.route(parcel).items():
-            hop = tree.hops.get(self._world.peer_of(destination).name)
-            if hop is not None:
-                via = Peer.broker(hop)
-                found[via] = found[via] | mask if via in found else mask
-        found.pop(sender, None)
-        if new is ALL_NEW or new.all():
-            return found
-        return narrowed(found, new)
+            name = self._world.peer_of(destination).name
+            if name in tree.hops:
+                found[name] = mask
+        return found
 
     def destinations(self, parcel: Parcel) -> dict[str, RowMask]:
         """By broker, this one included, which events have a subscriber there."""
-        reachable = self._tree(self.name).hops
-        found: dict[str, RowMask] = {}
-        local = list(self._local_selector.route(parcel).values())
-        if local:
-            found[self.name] = np.logical_or.reduce(local)
-        for destination, mask in self._world_selector.route(parcel).items():
-            name = self._world.peer_of(destination).name
-            if name in reachable:
-                found[name] = mask
+        found = self._brokers(parcel, self._tree(self.name))
+        here = list(self._here(parcel).values())
+        if here:
+            found[self.name] = np.logical_or.reduce(here)
         return dict(sorted(found.items()))
 
     # --- trees ---
@@ -397,3 +425,8 @@ class SourceTrees(Steady, WithoutAdvertisements):
             elif peer in echo.waiting:
                 answers += self._close(number, peer, (peer.name,))
         return answers
+
+
+def _narrowed(found: dict[Peer, RowMask], new: RowMask) -> dict[Peer, RowMask]:
+    """Where events go of which only the new ones are kept."""
+    return found if new is ALL_NEW or new.all() else narrowed(found, new)

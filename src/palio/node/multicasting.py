@@ -1,0 +1,514 @@
+"""`Multicasting`: events that this broker addresses to others, and those addressed to it.
+
+Where brokers have a plan of groups events go by flows (docs/concepts/multicast.md, "On the
+network"). The flows themselves are `palio.multicast.outflows` and `inflows`. Here is what joins
+them to a node: facts say who takes part and which plan counts, links carry what no group does, and
+what arrives goes to the clients here as any event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Any, Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from palio.errors import PalioError
+from palio.matching.protocol import RowMask
+from palio.model.parcels import Parcel
+from palio.multicast.datagrams import Datagram
+from palio.multicast.epochs import Epoch
+from palio.multicast.flow_limits import JOIN_S
+from palio.multicast.inflows import Hearing, Inflows, RecentDatagrams
+from palio.multicast.outflow import ByLinks, FlowState
+from palio.multicast.outflows import Outflows, Said
+from palio.node.authority import hearable
+from palio.node.core import Core
+from palio.node.effects import Cast, Tune
+from palio.node.limits import MAX_HOPS
+from palio.node.participants import Participants, text_of
+from palio.node.sessions import Neighbour
+from palio.node.vouching import PART, RETIRED
+from palio.protocol.messages import Addressed, Fact, FlowStands, Forward, Heard
+from palio.routing.protocol import Addressing, Destined, Peer
+
+__all__ = ["Multicasting"]
+
+EARLY_S: Final = 1e-6
+"""Times are added up in different orders: what is due so soon is due."""
+
+
+class Multicasting:
+    """The flows of one broker; `arrived` is called with events that came by one."""
+
+    def __init__(self, core: Core, arrived: Callable[[Parcel, bool], None]) -> None:
+        self._core = core
+        router = core.router
+        self._router = router if isinstance(router, Addressing) else None
+        self._arrived = arrived
+        self.participants = Participants()
+        self._life = 0
+        self._out = Outflows(core.name, 0)
+        self._in = Inflows(core.name, self._arrive)
+        self._recent = RecentDatagrams()
+        self._epochs: dict[int, Epoch] = {}
+        """Plans whose groups are joined, by id, the newest last."""
+        self._members: dict[tuple[int, int], tuple[int, int]] = {}
+        """By plan and group, the place of this broker in it and how many there are."""
+        self._used = 0
+        """The plan by which this broker sends; 0 for none."""
+        self._since = 0.0
+        """When the newest plan was learned."""
+        self.dropped = 0
+        """Datagrams of plans and groups that are not this broker's."""
+        self._lost = 0
+
+    # --- life ---
+
+    def begin(self) -> None:
+        """The node starts: its flows are those of a new life."""
+        core = self._core
+        said = core.durability.registry.fact(core.name, PART)
+        earlier = 0 if said is None else said.claimed_us
+        self._life = max(core.at.wall_us, earlier + 1)
+        self._out = Outflows(core.name, self._life)
+        self.learn(core.durability.registry.facts())
+        self._adopt()
+        if said is not None and said.filter and self._core.plans.current is None:
+            self._take_part()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether events that are published here are addressed to brokers."""
+        return self._router is not None and bool(self.participants)
+
+    # --- facts ---
+
+    def learn(self, facts: Iterable[Fact]) -> None:
+        """Facts are new: who takes part, and which plan counts."""
+        known = list(facts)
+        is_other = self._core.plans.learn(known)
+        if self._router is None:
+            return
+        for name in self.participants.learn(each for each in known if each.origin != self.name):
+            self._meet(name)
+        if any(each.subject.startswith(RETIRED) for each in known):
+            for name in self._core.durability.registry.retired & self.participants.keys():
+                del self.participants[name]
+                self._out.end(name)
+        if is_other and self._life:
+            self._adopt()
+        self.look()
+        self.say()
+
+    @property
+    def name(self) -> str:
+        """The broker's."""
+        return self._core.name
+
+    def _meet(self, name: str) -> None:
+        """A broker has said that it takes part, or that it does no longer."""
+        participant = self.participants.get(name)
+        if participant is None:
+            self._out.end(name)
+        else:
+            self._out.begin(name, participant.life)
+            self._out.join(name, participant.joined)
+
+    def _adopt(self) -> None:
+        """Another plan counts: join its groups. `look` says when it is used."""
+        core, current = self._core, self._core.plans.current
+        if self._core.plans.problem:
+            core.report("warning", "plan_unusable", reason=self._core.plans.problem)
+        self._since = core.at.now
+        if current is not None:
+            try:
+                epoch = Epoch(current.id, current.plan)
+            except PalioError as error:
+                core.report("warning", "plan_unusable", reason=str(error))
+                return
+            self._epochs[current.id] = epoch
+            while len(self._epochs) > 2:
+                self._leave(next(iter(self._epochs)))
+            if core.settings.multicast:
+                core.out.append(Tune(current.id, epoch.groups_of(core.name)))
+        if current is not None or self._used:
+            self._take_part()
+            self.look()
+
+    def look(self) -> None:
+        """Use the newest plan once those who hear the old one hear it, and leave the old one once
+        nobody sends by it.
+        """
+        current = self._core.plans.current
+        newest = 0 if current is None else current.id
+        can_use = newest in self._epochs and (not self._used or self._have_joined(newest))
+        if self._used != newest and (can_use or not newest):
+            self._use(newest)
+        if self._used == newest and len(self._epochs) > bool(newest):
+            near = (self.participants[name] for name in self._near())
+            if all(each.used == newest for each in near):
+                for id in [each for each in self._epochs if each != newest]:
+                    self._leave(id)
+
+    def _have_joined(self, plan: int) -> bool:
+        if self._core.at.now >= self._since + JOIN_S:
+            return True
+        known = (self.participants[name].joined for name in self._near())
+        return all(plan in joined for joined in known if self._used in joined)
+
+    def _near(self) -> list[str]:
+        """The participants that can be reached."""
+        registry = self._core.durability.registry
+        return [name for name in self.participants if registry.next_hop(name) is not None]
+
+    def _use(self, plan: int) -> None:
+        self._used = plan
+        self._out.use(self._epochs.get(plan) if self._core.settings.multicast else None)
+        self._take_part()
+
+    def _leave(self, plan: int) -> None:
+        del self._epochs[plan]
+        self._members.clear()
+        if self._core.settings.multicast:
+            self._core.out.append(Tune(plan, ()))
+
+    def _take_part(self) -> None:
+        """Tell all brokers."""
+        can_hear = self._core.settings.multicast and self._epochs
+        joined = next(reversed(self._epochs)) if can_hear else 0
+        text = text_of(joined, self._used)
+        registry = self._core.durability.registry
+        said = registry.fact(self.name, PART)
+        if said is None or (said.filter, said.claimed_us) != (text, self._life):
+            registry.announce(PART, filter=text, claimed_us=self._life)
+
+    # --- events that are published here ---
+
+    def destined(self, sender: Peer, parcel: Parcel) -> Destined:
+        """Whom they are for."""
+        assert self._router is not None
+        return self._router.destined(sender, parcel)
+
+    def send(self, parcel: Parcel, brokers: Mapping[str, RowMask], *, durable: bool) -> None:
+        """To each broker what it wants, by its flow if that has begun."""
+        flows: list[str] = []
+        others: list[str] = []
+        for name in brokers:
+            (flows if self._out.can_reach(name) else others).append(name)
+        for names, part in _parted(parcel, brokers, others):
+            self._by_links(part, tuple((name, 0) for name in names), durable=durable)
+        if not flows:
+            return
+        now = self._core.at.now
+        if parcel.nbytes <= self._core.settings.cast_bytes:
+            if len(parcel) > 1:
+                parcel = parcel.select(np.logical_or.reduce([brokers[name] for name in flows]))
+            self._out.send(parcel, tuple(flows), durable=durable, now=now)
+        else:
+            for names, part in _parted(parcel, brokers, flows):
+                self._out.send(part, names, durable=durable, is_small=False, now=now)
+        self.say()
+
+    # --- from other brokers ---
+
+    def heard(self, datagram: Datagram) -> None:
+        """A datagram came."""
+        place, members = self._member(datagram.plan, datagram.group)
+        if place < 0 or len(datagram.counts) != 4 * members or datagram.source == self.name:
+            self.dropped += 1
+            return
+        self._recent.keep(datagram)
+        self._in.datagram(datagram, place, self._core.at.now)
+        self.say()
+
+    def _member(self, plan: int, group: int) -> tuple[int, int]:
+        found = self._members.get((plan, group))
+        if found is None:
+            epoch = self._epochs.get(plan)
+            if epoch is None:
+                return -1, 0
+            found = epoch.place(self.name, group), len(epoch.members(group))
+            if 0 <= group < epoch.plan.group_count:
+                self._members[plan, group] = found
+        return found
+
+    def forward(self, neighbour: Neighbour, message: Forward, parcel: Parcel) -> None:
+        """Events come that are addressed; `parcel` is what the neighbour may bring of them."""
+        addressed = message.addressed
+        assert addressed is not None
+        is_whole = len(parcel) == len(message.parcel)
+        on: list[tuple[str, int]] = []
+        for name, number in addressed.to:
+            if number and not is_whole:
+                continue  # what is not whole is not what has the number
+            if name != self.name:
+                on.append((name, number))
+            elif not number:
+                self._arrive(parcel, message.durable)
+            else:
+                self._in.event(
+                    message.source,
+                    addressed.life,
+                    number,
+                    parcel,
+                    durable=message.durable,
+                    now=self._core.at.now,
+                )
+        if on and addressed.hops < MAX_HOPS:
+            passed = Addressed(tuple(on), addressed.life, addressed.hops + 1)
+            self._pass_on(message.source, parcel, passed, neighbour.name, durable=message.durable)
+        self.say()
+
+    def receive(self, neighbour: Neighbour, message: FlowStands | Heard) -> None:
+        """Something is said of a flow, by who may hear and publish all."""
+        principal = neighbour.principal
+        if not (principal.publishes_all and principal.hears_all):
+            self._core.complain("beyond_grant", neighbour.name, 1, said=type(message).__name__)
+        elif isinstance(message, FlowStands):
+            self._stands(neighbour, message)
+        else:
+            self._hears(neighbour, message)
+
+    def _stands(self, neighbour: Neighbour, message: FlowStands) -> None:
+        """How a flow stands is for this broker, or is passed on."""
+        if message.receiver != self.name:
+            self._relay(message.sender, message.receiver, message, neighbour.name)
+        elif message.receiver_life == self._life:
+            self._in.state(
+                message.sender,
+                message.life,
+                stage=message.stage,
+                number=message.number,
+                gone=message.gone,
+                now=self._core.at.now,
+            )
+            self.say()
+
+    def _hears(self, neighbour: Neighbour, message: Heard) -> None:
+        """How far a receiver has got is for this broker, or is passed on, without what it lacks and
+        is here.
+        """
+        if message.sender != self.name:
+            if message.lacking:
+                message = self._help(message)
+            self._relay(message.receiver, message.sender, message, neighbour.name)
+        elif message.life == self._life:
+            self._out.hear(
+                message.receiver,
+                message.receiver_life,
+                stage=message.stage,
+                number=message.number,
+                lacking=message.lacking,
+                now=self._core.at.now,
+            )
+            self.say()
+
+    def _help(self, message: Heard) -> Heard:
+        """Send a receiver what it lacks and came here; the question without that."""
+
+        def place(datagram: Datagram) -> int:
+            epoch = self._epochs.get(datagram.plan)
+            return -1 if epoch is None else epoch.place(message.receiver, datagram.group)
+
+        found = self._recent.find(message.sender, message.life, place, message.lacking)
+        for number, datagram in found.items():
+            if datagram.parcel is not None:
+                addressed = Addressed(((message.receiver, number),), message.life)
+                self._pass_on(
+                    message.sender, datagram.parcel, addressed, "", durable=datagram.durable
+                )
+        return replace(message, lacking=_without(message.lacking, found))
+
+    def _arrive(self, parcel: Parcel, durable: bool) -> None:  # a callback
+        """It goes to the clients here. Whatever it does to an engine, others go their way."""
+        try:
+            self._arrived(parcel, durable)
+        except Exception as error:  # noqa: BLE001  # a fault of ours, and nobody is there to be told
+            self._core.fault("addressed events", error)
+            self._core.lapses.note()
+
+    def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
+        """Who here wants events that are addressed to this broker."""
+        return {} if self._router is None else self._router.local(parcel)
+
+    # --- links ---
+
+    def say(self) -> None:
+        """Send what the flows want said."""
+        out, into = self._out, self._in
+        while out.said or into.said:
+            said, out.said = out.said, []
+            for each in said:
+                self._say(each)
+            hearings, into.said = into.said, []
+            for hearing in hearings:
+                self._say_heard(hearing)
+        if out.moved:
+            moved, out.moved = out.moved, []
+            for name in moved:
+                self._core.report("warning", "moved_to_links", broker=name)
+        lost = out.lost + into.lost
+        if lost != self._lost:
+            self._core.report("warning", "flow_lost", events=lost - self._lost)
+            self._core.lapses.note()
+            self._lost = lost
+
+    def _say(self, said: Said) -> None:
+        if isinstance(said, Datagram):
+            self._core.out.append(Cast(said))
+        elif isinstance(said, ByLinks):
+            self._by_links(said.parcel, said.to, durable=said.durable)
+        else:
+            self._relay(self.name, said.receiver, self._standing(said), "")
+
+    def _standing(self, said: FlowState) -> FlowStands:
+        return FlowStands(
+            self.name,
+            self._life,
+            said.receiver,
+            said.receiver_life,
+            said.stage,
+            said.number,
+            said.gone,
+            said.is_cast,
+        )
+
+    def _say_heard(self, hearing: Hearing) -> None:
+        message = Heard(
+            self.name,
+            self._life,
+            hearing.sender,
+            hearing.sender_life,
+            hearing.stage,
+            hearing.number,
+            hearing.lacking,
+        )
+        self._relay(self.name, hearing.sender, message, "")
+
+    def _by_links(self, parcel: Parcel, to: tuple[tuple[str, int], ...], *, durable: bool) -> None:
+        self._pass_on(self.name, parcel, Addressed(to, self._life), "", durable=durable)
+
+    def _pass_on(
+        self, source: str, parcel: Parcel, addressed: Addressed, before: str, *, durable: bool
+    ) -> None:
+        """To each neighbour on the way events with those of the addressees that lie beyond it."""
+        by_hop: dict[str, list[tuple[str, int]]] = {}
+        for each in addressed.to:
+            hop = self._hop(source, each[0], before)
+            if hop is not None:
+                by_hop.setdefault(hop, []).append(each)
+        for hop, to in by_hop.items():
+            passed = Addressed(tuple(to), addressed.life, addressed.hops)
+            self._offer(self._core.neighbours.get(hop), source, parcel, passed, durable=durable)
+
+    def _offer(
+        self,
+        neighbour: Neighbour | None,
+        source: str,
+        parcel: Parcel,
+        addressed: Addressed,
+        *,
+        durable: bool,
+    ) -> None:
+        """Send a neighbour what it may hear. What is not whole is not what has a number."""
+        if neighbour is None:
+            return
+        if not neighbour.principal.hears_all:
+            mask = hearable(neighbour.principal, parcel)
+            if not mask.all():
+                to = tuple(each for each in addressed.to if not each[1])
+                if not to or not mask.any():
+                    return
+                addressed = Addressed(to, addressed.life, addressed.hops)
+                parcel = parcel.select(mask)
+        message = Forward(parcel, None, durable, source, addressed=addressed)
+        neighbour.offer(self._core.out, message, self._core.settings.queue_bytes)
+
+    def _hop(self, source: str, broker: str, before: str) -> str | None:
+        """The neighbour on the way to a broker, unless it all came from there."""
+        hop = None if self._router is None else self._router.hop(source, broker)
+        return None if hop == before else hop
+
+    def _relay(self, source: str, to: str, message: FlowStands | Heard, before: str) -> None:
+        hop = self._hop(source, to, before)
+        neighbour = None if hop is None else self._core.neighbours.get(hop)
+        if neighbour is None or message.hops >= MAX_HOPS:
+            return
+        if before:
+            message = replace(message, hops=message.hops + 1)
+        if isinstance(message, FlowStands):
+            neighbour.say_behind(self._core.out, message)
+        else:
+            neighbour.say(self._core.out, message)
+
+    # --- time ---
+
+    @property
+    def wake_at(self) -> float:
+        """When `tick` is next to be called."""
+        return min(self._out.wake_at, self._in.wake_at) if self.participants else inf
+
+    def tick(self) -> bool:
+        """Time has passed: whether there was something to do."""
+        now = self._core.at.now + EARLY_S
+        if self.wake_at > now:
+            return False
+        self._out.tick(now)
+        self._in.tick(now)
+        self.say()
+        return True
+
+    # --- for people ---
+
+    def status(self) -> dict[str, Any]:
+        """Counts, by name."""
+        current = self._core.plans.current
+        receivers = self._out.receivers()
+        return {
+            "plan": None if current is None else {"id": current.id, "epoch_us": current.epoch_us},
+            "used": self._used,
+            "groups_joined": sum(len(each.groups_of(self.name)) for each in self._epochs.values()),
+            "by_datagrams": sorted(name for name, is_cast in receivers.items() if is_cast),
+            "by_links": sorted(name for name, is_cast in receivers.items() if not is_cast),
+            "datagrams": self._out.datagrams,
+            "repaired": self._out.repaired,
+            "window": round(self._out.window),
+            "doubled": self._in.doubled,
+            "dropped": self.dropped + self._in.overfull,
+            "lost": self._lost,
+        }
+
+
+def _parted(
+    parcel: Parcel, brokers: Mapping[str, RowMask], names: list[str]
+) -> Iterable[tuple[tuple[str, ...], Parcel]]:
+    """Brokers that want the same events together, with these."""
+    if len(parcel) == 1:
+        return [(tuple(names), parcel)] if names else []
+    wanted: dict[bytes, list[str]] = {}
+    for name in names:
+        wanted.setdefault(brokers[name].tobytes(), []).append(name)
+    return [(tuple(each), parcel.select(brokers[each[0]])) for each in wanted.values()]
+
+
+def _without(
+    ranges: tuple[tuple[int, int], ...], found: Mapping[int, object]
+) -> tuple[tuple[int, int], ...]:
+    """Ranges of numbers without some.
+
+    >>> _without(((1, 5),), {2: "", 5: ""})
+    ((1, 1), (3, 4))
+    """
+    left: list[tuple[int, int]] = []
+    for first, last in ranges:
+        start = first
+        for number in sorted(each for each in found if first <= each <= last):
+            if number > start:
+                left.append((start, number - 1))
+            start = number + 1
+        if start <= last:
+            left.append((start, last))
+    return tuple(left)

@@ -1,1 +1,0 @@
-"""Datagrams to and from groups of brokers: sockets, addresses, interfaces."""
