@@ -21,7 +21,8 @@ from palio.protocol.messages import Fact
 
 __all__ = ["NetworkPlan", "Plans", "epoch_id"]
 
-_ID_BITS: Final = 63
+_ID_BITS: Final = 62
+"""So that it is a `MAX_NUMBER` at most."""
 
 
 class NetworkPlan(NamedTuple):
