@@ -83,3 +83,17 @@ def test_an_event_for_all_is_cast_once_and_heard_by_all(routing: str) -> None:
     world.run(1.0)
     assert all(heard(each) == [1, 2, 3, 4, 5] for each in members.values())
     assert flows(world, "b0")["datagrams"] == 4
+
+
+def test_an_event_that_no_datagram_takes_goes_by_links() -> None:
+    world = world_of(star(3))
+    members = hearing(world, "b1", "b2", "b3")
+    publisher = world.client("pub", "b0")
+    apply(world, publisher, star(3).brokers)
+    names = {f"{place}".zfill(250): True for place in range(300)}
+    publisher.publish({"x": 1})
+    publisher.publish({"x": 2, **names})
+    publisher.publish({"x": 3})
+    world.run(1.0)
+    assert all(heard(each) == [1, 2, 3] for each in members.values())
+    assert flows(world, "b0")["datagrams"] == 2

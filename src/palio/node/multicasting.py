@@ -31,6 +31,7 @@ from palio.node.limits import MAX_HOPS
 from palio.node.participants import Participants, text_of
 from palio.node.sessions import Neighbour
 from palio.node.vouching import PART, RETIRED
+from palio.protocol.datagrams import fits
 from palio.protocol.messages import Addressed, Fact, FlowStands, Forward, Heard
 from palio.routing.protocol import Addressing, Destined, Peer
 
@@ -203,14 +204,22 @@ class Multicasting:
         if not flows:
             return
         now = self._core.at.now
-        if parcel.nbytes <= self._core.settings.cast_bytes:
-            if len(parcel) > 1:
-                parcel = parcel.select(np.logical_or.reduce([brokers[name] for name in flows]))
-            self._out.send(parcel, tuple(flows), durable=durable, now=now)
+        small = self._small(parcel, [brokers[name] for name in flows])
+        if small is not None:
+            self._out.send(small, tuple(flows), durable=durable, now=now)
         else:
             for names, part in _parted(parcel, brokers, flows):
                 self._out.send(part, names, durable=durable, is_small=False, now=now)
         self.say()
+
+    def _small(self, parcel: Parcel, wanted: list[RowMask]) -> Parcel | None:
+        """What any of some brokers wants, if a datagram takes it; names of attributes count too."""
+        most = self._core.settings.cast_bytes
+        if parcel.nbytes > most:
+            return None
+        if len(parcel) > 1:
+            parcel = parcel.select(np.logical_or.reduce(wanted))
+        return parcel if fits(parcel, most) else None
 
     # --- from other brokers ---
 
