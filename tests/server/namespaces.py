@@ -69,7 +69,12 @@ class Namespace:
     @property
     def launcher(self) -> tuple[str, ...]:
         """What to put before a command so that it runs in the namespace."""
-        return ("nsenter", f"--net=/proc/{os.getpid()}/fd/{self._file}")
+        return ("nsenter", f"--net={self.path}")
+
+    @property
+    def path(self) -> str:
+        """The file that stands for it, for other processes."""
+        return f"/proc/{os.getpid()}/fd/{self._file}"
 
     def close(self) -> None:
         """Let go of it; processes in it keep it."""

@@ -11,11 +11,20 @@ import pytest
 
 from palio.errors import InvalidConfiguration
 from palio.node.settings import Settings as NodeSettings
-from palio.protocol.limits import MAX_SECONDS, MIN_SECONDS
+from palio.protocol.limits import MAX_MTU, MAX_SECONDS, MIN_MTU, MIN_SECONDS
 from palio.routing.trees import MAX_PRICE, UNMEASURED
 from palio.server.configuring import configure, described
 from palio.server.limits import MAX_BYTES, MAX_COUNT, MAX_REORDER_S
-from palio.server.settings import Broker, Configuration, Grant, Limits, Peers, check, is_loopback
+from palio.server.settings import (
+    Broker,
+    Configuration,
+    Grant,
+    Limits,
+    Multicast,
+    Peers,
+    check,
+    is_loopback,
+)
 from tests.tables import code
 
 
@@ -48,6 +57,8 @@ GOOD: list[dict[str, Any]] = [
     {"broker_routing": "hierarchical", "broker_parent": "b1"},
     {"broker_matching": "poset"},
     {"gateway_routing": "hierarchical", "gateway_brokers": ("top",), "gateway_parent": "top"},
+    {"multicast_groups": "239.195.0.0/16", "broker_routing": "flooded"},
+    {"multicast_groups": "ff18::/112", "broker_routing": "source-trees"},
     {"broker_name": "Nördlich-1.example"},
     {"peers_urls": ("palio://b2", "palios://b3:7"), "tls_ca": "ca"},
 ]
@@ -116,6 +127,22 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (
         {"gateway_routing": "acyclic", "gateway_brokers": ("b2",), "gateway_parent": "b2"},
         r"gateway\.parent: acyclic routing knows no parents",
+    ),
+    (
+        {"multicast_groups": "10.0.0.0/8", "broker_routing": "flooded"},
+        r"multicast\.groups: .*not multicast",
+    ),
+    (
+        {"multicast_groups": "239.195.0.0/16"},
+        r"broker\.routing: general does not tell .*; multicast needs source-trees or flooded",
+    ),
+    (
+        {
+            "multicast_groups": "239.195.0.0/16",
+            "gateway_routing": "acyclic",
+            "gateway_brokers": ("b2",),
+        },
+        r"multicast\.groups: a gateway is in no group",
     ),
     ({"broker_name": ""}, r"broker\.name"),
     ({"broker_name": "../../etc"}, r"broker\.name: .* cannot be called '\.\./\.\./etc'"),
@@ -186,6 +213,18 @@ def test_the_documentation_lists_every_setting_with_its_default() -> None:
 
 @pytest.mark.parametrize(
     ("name", "least", "most"),
+    [("mtu", MIN_MTU, MAX_MTU), ("ttl", 1, 255), ("port", 1, 65_535)],
+)
+def test_figures_of_multicast_have_limits(name: str, least: int, most: int) -> None:
+    for value in (least, most):
+        assert getattr(msgspec.convert({name: value}, Multicast), name) == value
+    for value in (least - 1, most + 1):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({name: value}, Multicast)
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
     [
         ("lease_s", MIN_SECONDS, MAX_SECONDS),
         ("heartbeat_s", MIN_SECONDS, MAX_SECONDS),
@@ -215,7 +254,10 @@ def test_every_limit_of_the_node_can_be_set() -> None:
     all_limits = {field.name for field in msgspec.structs.fields(Limits)}
     own = {name for name in all_limits if name != "connections" and not name.startswith("http_")}
     node = {field.name: field.default for field in msgspec.structs.fields(NodeSettings)}
-    assert own == set(node) - {"routing", "parent", "outside", "prices", "token"}
+    assert own == set(node) - {"routing", "parent", "outside", "prices", "token"} - {
+        "multicast",
+        "cast_bytes",
+    }
     assert {name: getattr(Limits(), name) for name in own} == {name: node[name] for name in own}
 
 

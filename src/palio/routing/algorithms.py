@@ -49,6 +49,8 @@ class Algorithm:
     """What makes a router, if it is one of your own; of those below `routers` makes them."""
     joins: bool = False
     """Whether a gateway may have it on a side."""
+    is_destined: bool = False
+    """Whether a broker knows which others an event is for: groups of them can be sent it."""
 
     def new(self, name: str, selector: SelectorFactory | None = None, *, life: int = 0) -> Router:
         """A router for one broker. `life` grows with each time that the broker starts: the time
@@ -110,6 +112,7 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
             name="source-trees",
             summary="events take shortest ways, on a tree for each broker where some are published",
             graph=GraphKind.GRAPH,
+            is_destined=True,
         ),
         Algorithm(
             name="acyclic",
@@ -144,6 +147,7 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
             name="flooded",
             summary="every broker knows every subscription",
             graph=GraphKind.TREE,
+            is_destined=True,
         ),
         Algorithm(
             name="centralized",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["JournalCounters", "Traffic"]
+__all__ = ["Datagrams", "JournalCounters", "Traffic"]
 
 
 @dataclass(slots=True)
@@ -53,3 +53,18 @@ class JournalCounters:
     """Entries that failed their checksum when they were read."""
     missing: int = 0
     """Entries that its mark knew of and it did not have when it was opened."""
+
+
+@dataclass(slots=True)
+class Datagrams:
+    """What a broker sent to multicast groups and heard from them; a datagram that is too large for
+    one packet counts as several.
+    """
+
+    sent: int = 0
+    sent_bytes: int = 0
+    unsent: int = 0
+    """Those that the system did not take."""
+    heard: int = 0
+    """From others; not all can be opened."""
+    heard_bytes: int = 0

@@ -128,3 +128,7 @@ more, of which the newer half stays. The log of a journal holds fewer."""
 MAX_MARKED_NAMES: Final = 10_000
 """Durable subscriptions whose names a mark holds, 4 MB at most: of those beyond, one that was lost
 with the journal begins anew without a gap."""
+
+BUFFER_BYTES: Final = 8 << 20
+"""What the system is asked to keep of datagrams until they are read: a tenth of a second at 80
+MB/s, longer than anything holds the loop. It gives less where it must (net.core.rmem_max)."""

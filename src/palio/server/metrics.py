@@ -86,6 +86,19 @@ def _worst(field: str, sources: _Sources) -> float:
     return float(getattr(sources.worst, field))
 
 
+def _datagrams(field: str, sources: _Sources) -> float:
+    multicast = sources.server.multicast
+    return 0.0 if multicast is None else float(getattr(multicast.counters, field))
+
+
+def _groups(field: str, sources: _Sources) -> float:
+    return float(getattr(sources.server.multicast, field, 0))
+
+
+def _lost(_: str, sources: _Sources) -> Labelled:
+    return {} if sources.server.multicast is None else sources.server.multicast.dropped
+
+
 def _shell(field: str, sources: _Sources) -> float:
     return float(getattr(sources.server, field))
 
@@ -154,6 +167,27 @@ METRICS: Final = (
         _worst,
         ("late_s", "loop_delay_worst_seconds", "The longest since the metrics were last read"),
         ("computed_s", "loop_delay_worst_computing_seconds", "Of that, what its own work took"),
+    ),
+    *_measures(
+        "counter",
+        _datagrams,
+        ("sent", "multicast_datagrams_sent", "Datagrams that were sent to groups"),
+        ("sent_bytes", "multicast_bytes_sent", "Bytes in them"),
+        ("heard", "multicast_datagrams_heard", "Datagrams that came from others"),
+        ("heard_bytes", "multicast_bytes_heard", "Bytes in them"),
+    ),
+    *_measures(
+        "counter",
+        _lost,
+        ("", "multicast_dropped", "Datagrams that were lost here, on the way out or in"),
+        label="reason",
+    ),
+    *_measures(
+        "gauge",
+        _groups,
+        ("joined", "multicast_joined", "Addresses of groups that are joined"),
+        ("unjoined", "multicast_unjoined", "Addresses that could not be joined"),
+        ("buffer_bytes", "multicast_buffer_bytes", "What the system keeps until it is read"),
     ),
     *_measures("gauge", _shell, ("connections", "connections", "Sockets that are open")),
     *_measures(

@@ -39,6 +39,8 @@ from palio.routing.protocol import Role, Router
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Diskless, Journal
 from palio.server.limits import GC_THRESHOLDS
+from palio.server.multicast.opening import open_groups
+from palio.server.multicast.sockets import GroupSockets
 from palio.server.server import Server
 from palio.server.settings import Configuration, Grant
 
@@ -96,7 +98,9 @@ async def running(configuration: Configuration) -> AsyncIterator[Running]:
     _check_identity(authority, identity)
     settings = _node_settings(configuration)
     journal = new_journal(configuration)
+    multicast: GroupSockets | None = None
     try:
+        multicast = open_groups(configuration.multicast, broker.name)
         node = Node(
             broker.name,
             new_router(configuration),
@@ -110,11 +114,14 @@ async def running(configuration: Configuration) -> AsyncIterator[Running]:
         server = Server(
             node,
             journal,
+            multicast=multicast,
             max_connections=configuration.limits.connections,
             greeting_s=configuration.limits.greeting_s,
         )
         server.start()
     except BaseException:
+        if multicast is not None:
+            multicast.close()
         journal.close()
         raise
     fronts: dict[str, Front] = {}
@@ -285,6 +292,7 @@ def _node_settings(configuration: Configuration) -> Settings:
         parent=configuration.broker.parent,
         outside=outside,
         prices=configuration.peers.prices,
+        multicast=bool(configuration.multicast.groups),
         **{name: value for name, value in limits.items() if name in known},
     )
 

@@ -4,6 +4,7 @@
   Connection, LocalLink --message--> Server --> Host --> Node
         ^                                        |
         +-------------------- send, close -------+---- append ----> journal --answered--> Host
+        GroupSockets <--------- cast, tune ------+ <-- heard -- GroupSockets
 ```
 
 1. The host and its node are called on the loop's thread only. A front that answers a message at
@@ -28,6 +29,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from palio.errors import IllegalMessage
+from palio.multicast.datagrams import Datagram
 from palio.node.effects import Append, Moment, Report
 from palio.node.host import Host, LinkPort, Machine
 from palio.protocol.limits import GREETING_S
@@ -37,6 +39,7 @@ from palio.server.dialing import Dialer
 from palio.server.journal.answers import Answers
 from palio.server.limits import DRAIN_S, LEAVE_S, MAX_CONNECTIONS
 from palio.server.local_link import LocalLink, NodeEnd
+from palio.server.multicast.sockets import GroupSockets
 from palio.server.places import Places
 from palio.server.pulse import Pulse
 from palio.server.transport import Connection
@@ -80,15 +83,17 @@ class Server:
         node: Machine,
         journal: Journaling,
         *,
+        multicast: GroupSockets | None = None,
         max_connections: int = MAX_CONNECTIONS,
         greeting_s: float = GREETING_S,
     ) -> None:
         self.node = node
         self.journal = journal
+        self.multicast = multicast
         self.traffic = Traffic()
         self.turns = Turns()
         self.pulse = Pulse()
-        self.host = Host(node, journal, self, self._report)
+        self.host = Host(node, journal, self, self._report, multicast)
         self._answers = Answers(self.turns, self.host.answered, self.behind)
         self.dialers: list[Dialer] = []
         self.places = Places(max_connections)
@@ -119,6 +124,8 @@ class Server:
             lambda tickets: on_loop(self._answered, [(each, None) for each in tickets]),
             lambda ticket, reason: on_loop(self._answered, [(ticket, reason)]),
         )
+        if self.multicast is not None:
+            self.multicast.start(self)
         self.host.start()
         self.pulse.start()
 
@@ -180,6 +187,8 @@ class Server:
         while not self._answers.are_told:  # noqa: ASYNC110  # told in other turns of this loop
             await asyncio.sleep(0)
         self.host.drain("the server is stopping")
+        if self.multicast is not None:
+            self.multicast.close()
         self.end_turn()
         try:
             async with asyncio.timeout(patience_s):
@@ -216,6 +225,8 @@ class Server:
             if isinstance(link, NodeEnd):
                 link.close("the server is stopping")
         self.host.stop()
+        if self.multicast is not None:
+            self.multicast.close()
         await asyncio.to_thread(self.journal.close)
 
     @property
@@ -259,10 +270,21 @@ class Server:
             self.traffic.events_in += len(message.parcel)
         started = time.perf_counter()
         self.host.receive(connection.number, message)
+        self._took(type(message).__name__, started)
+
+    def heard(self, datagram: Datagram) -> None:
+        """See `multicast.sockets.Owner`."""
+        if datagram.parcel is not None:
+            self.traffic.events_in += len(datagram.parcel)
+        started = time.perf_counter()
+        self.host.heard(datagram)
+        self._took("Datagram", started)
+
+    def _took(self, kind: str, started: float) -> None:
         took = time.perf_counter() - started
         self.traffic.node_s += took
         if took > self.pulse.longest_s:
-            self.pulse.held_by(type(message).__name__, took)
+            self.pulse.held_by(kind, took)
         if not self._turn_scheduled:
             self._schedule_turn()
 

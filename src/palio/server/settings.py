@@ -25,7 +25,16 @@ from palio.node.limits import (
     QUEUE_BYTES,
 )
 from palio.protocol.addresses import DEFAULT_PORT, parse_address
-from palio.protocol.limits import GREETING_S, HEARTBEAT_S, MAX_SECONDS, MIN_SECONDS, WINDOW_BYTES
+from palio.protocol.limits import (
+    DATAGRAM_MTU,
+    GREETING_S,
+    HEARTBEAT_S,
+    MAX_MTU,
+    MAX_SECONDS,
+    MIN_MTU,
+    MIN_SECONDS,
+    WINDOW_BYTES,
+)
 from palio.protocol.names import check_name
 from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.routing.matchings import MATCHINGS
@@ -40,6 +49,7 @@ from palio.server.limits import (
     MAX_COUNT,
     MAX_REORDER_S,
 )
+from palio.server.multicast.addresses import DEFAULT_GROUP_PORT, GroupAddresses
 
 __all__ = [
     "Auth",
@@ -50,6 +60,7 @@ __all__ = [
     "Limits",
     "Listen",
     "Log",
+    "Multicast",
     "Peers",
     "Tls",
     "Webhooks",
@@ -209,6 +220,32 @@ class Gateway(_Section, frozen=True, kw_only=True):
     ] = ""
 
 
+class Multicast(_Section, frozen=True, kw_only=True):
+    """`[multicast]`: groups of brokers, to each of which an event is sent once."""
+
+    groups: Annotated[
+        str,
+        Meta(
+            description="their addresses, a network such as 239.195.0.0/16 or ff18::/112; without "
+            "it there is no multicast"
+        ),
+    ] = ""
+    port: Annotated[int, Meta(ge=1, le=65_535, description="of UDP, the same for all brokers")] = (
+        DEFAULT_GROUP_PORT
+    )
+    interface: Annotated[
+        str, Meta(description="by name or address; if absent, the one on the way to the groups")
+    ] = ""
+    ttl: Annotated[int, Meta(ge=1, le=255, description="routers that it may pass, and 1")] = 1
+    loop: Annotated[bool, Meta(description="whether other brokers on this machine hear it")] = True
+    key: Annotated[
+        str, Meta(description="a file with the key that all brokers share; needed off loopback")
+    ] = ""
+    mtu: Annotated[
+        int, Meta(ge=MIN_MTU, le=MAX_MTU, description="bytes of a datagram, headers of UDP aside")
+    ] = DATAGRAM_MTU
+
+
 class Webhooks(_Section, frozen=True, kw_only=True):
     """`[webhooks]`: whom subscribers may have this broker call."""
 
@@ -279,6 +316,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     auth: Auth = Auth()
     peers: Peers = Peers()
     gateway: Gateway = Gateway()
+    multicast: Multicast = Multicast()
     webhooks: Webhooks = Webhooks()
     limits: Limits = Limits()
     log: Log = Log()
@@ -325,6 +363,7 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
         given = "tls.cert" if tls.cert else "tls.key"
         yield given, "set both tls.cert and tls.key, or neither"
     yield from _unproven(auth, tls)
+    yield from _ungrouped(configuration)
     for name, entries in (
         ("webhooks.allow", configuration.webhooks.allow),
         ("listen.hosts", configuration.listen.hosts),
@@ -394,6 +433,23 @@ def _misplaced_gateway(broker: Broker, gateway: Gateway) -> Iterator[tuple[str, 
         yield "gateway.parent", f"name {gateway.parent!r} among gateway.brokers too"
     if not gateway.brokers:
         yield "gateway.brokers", "name the brokers of the other network that are linked to it"
+
+
+def _ungrouped(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    """What keeps a broker from sending to groups."""
+    if not configuration.multicast.groups:
+        return
+    try:
+        GroupAddresses(configuration.multicast.groups)
+    except InvalidConfiguration as error:
+        yield "multicast.groups", str(error)
+    if configuration.gateway.routing:
+        yield "multicast.groups", "a gateway is in no group; leave out multicast.groups, or gateway"
+    routing = configuration.broker.routing
+    if not ALGORITHMS[routing].is_destined:
+        able = " or ".join(each.name for each in ALGORITHMS.values() if each.is_destined)
+        problem = f"{routing} does not tell which brokers an event is for; multicast needs {able}"
+        yield "broker.routing", problem
 
 
 def _unproven(auth: Auth, tls: Tls) -> Iterator[tuple[str, str]]:

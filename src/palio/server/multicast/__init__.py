@@ -1,0 +1,1 @@
+"""Datagrams to and from groups of brokers: sockets, addresses, interfaces."""

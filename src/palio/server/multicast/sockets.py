@@ -1,0 +1,255 @@
+"""`GroupSockets`: the `MulticastPort` of a server, over UDP.
+
+```
+  Host --cast--> seal --> one socket that sends on an interface, from a port of its own
+  Host --tune--> Memberships: sockets that join and are never read
+  Host <--heard-- Server <-- open <-- one socket that hears on that interface what they have joined
+```
+
+1. What cannot be sent at once is dropped and counted: those who lack it ask for it.
+2. Reading is bounded as it is for connections (see `turns`). What waits meanwhile is in the
+   system's buffer, and what does not fit there is lost and counted.
+3. What this broker sent itself comes back to it where others on the machine hear as well, and is
+   dropped unopened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final, Protocol
+
+from palio.multicast.datagrams import Datagram
+from palio.protocol.datagrams import Opener, Sealer
+from palio.protocol.limits import MAX_MTU
+from palio.server.counters import Datagrams
+from palio.server.limits import BUFFER_BYTES
+from palio.server.multicast.addresses import GroupAddresses
+from palio.server.multicast.interfaces import Interface, multicast_sender
+from palio.server.multicast.memberships import Memberships
+from palio.server.turns import Turns
+
+__all__ = ["GroupSockets", "Owner"]
+
+_SO_MEMINFO: Final = 55
+_DROPS: Final = struct.Struct("=32xI")
+"""Of what `SO_MEMINFO` tells, the ninth number."""
+
+
+class Owner(Protocol):
+    """Who is told what is heard."""
+
+    turns: Turns
+
+    def heard(self, datagram: Datagram) -> None:
+        """A datagram came."""
+
+    def begin_turn(self) -> bool:
+        """See `transport.Owner`."""
+
+    def end_turn(self) -> None:
+        """See `transport.Owner`."""
+
+    def behind(self, who: GroupSockets) -> None:
+        """See `transport.Owner`."""
+
+
+class GroupSockets:
+    """The sockets of one broker, open until `close`."""
+
+    def __init__(
+        self,
+        groups: GroupAddresses,
+        interface: Interface,
+        port: int,
+        sealer: Sealer,
+        opener: Opener,
+        *,
+        ttl: int = 1,
+        loop: bool = True,
+        is_lost: Callable[[], bool] | None = None,
+    ) -> None:
+        self.interface = interface
+        self.counters = Datagrams()
+        self._groups = groups
+        self._port = port
+        self._sealer = sealer
+        self._opener = opener
+        self._is_lost = is_lost
+        """For measurements: whether the next that is heard counts as lost on the way."""
+        self._memberships = Memberships(interface)
+        self._joined: dict[int, tuple[int, ...]] = {}
+        """Of each plan the groups."""
+        self._sending = multicast_sender(interface, ttl=ttl, loop=loop)
+        self._own = self._sending.getsockname()
+        try:
+            with closing(multicast_sender(interface)) as trial:
+                trial.connect((groups.address(0, 0), port))  # or there is no way for what is sent
+            self._hearing = _listener(interface, port)
+        except BaseException:
+            self._sending.close()
+            raise
+        self._owner: Owner | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_reading = self._is_behind = False
+
+    def start(self, owner: Owner) -> None:
+        """Begin to read, on the loop that is running."""
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._read_or_not()
+
+    def close(self) -> None:
+        """Leave all groups, and send and hear nothing more. May be said twice."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._hearing)
+        self._owner = self._loop = None
+        self._memberships.close()
+        self._hearing.close()
+        self._sending.close()
+
+    # --- `MulticastPort` ---
+
+    def cast(self, datagram: Datagram) -> None:
+        """Send to a group (rule 1)."""
+        counters = self.counters
+        to = self._groups.address(datagram.plan, datagram.group), self._port
+        for piece in self._sealer.seal(datagram):
+            try:
+                self._sending.sendto(piece, to)
+            except OSError:  # the system has no room now; there is no way
+                counters.unsent += 1
+            else:
+                counters.sent += 1
+                counters.sent_bytes += len(piece)
+
+    def tune(self, plan: int, groups: tuple[int, ...]) -> None:
+        """Join these groups of a plan, and leave its others, in this turn and those that follow."""
+        self._joined[plan] = groups
+        if not groups:
+            del self._joined[plan]
+        address = self._groups.address
+        self._memberships.aim(
+            {address(each, group) for each, joined in self._joined.items() for group in joined}
+        )
+        self._fall_behind()
+
+    # --- what is heard ---
+
+    def go_on(self) -> None:
+        """Join, leave and read for as long as this turn allows (rule 2)."""
+        self._is_behind = False
+        if self._owner is None:
+            return
+        turns = self._owner.turns
+        until = turns.slice()
+        is_all = False
+        try:
+            is_all = until > 0.0 and self._advance(until, self._owner)
+        finally:
+            if until:
+                turns.spend(until)
+            if is_all:
+                self._read_or_not()
+            else:
+                self._fall_behind()
+
+    def _readable(self) -> None:
+        owner = self._owner
+        assert owner is not None
+        is_turn = owner.begin_turn()
+        try:
+            self.go_on()
+        finally:
+            if is_turn:
+                owner.end_turn()
+
+    def _advance(self, until: float, owner: Owner) -> bool:
+        """Whether all was done in time."""
+        clock, counters, now = owner.turns.clock, self.counters, asyncio.get_running_loop().time
+        while self._memberships.step():
+            if clock() > until:
+                return False
+        while self._owner is owner:  # what was heard may end it
+            try:
+                piece, sender = self._hearing.recvfrom(MAX_MTU)
+            except BlockingIOError:
+                return True
+            except OSError:  # an error of the interface, told once
+                continue
+            if sender == self._own:
+                continue
+            if self._is_lost is None or not self._is_lost():
+                counters.heard += 1
+                counters.heard_bytes += len(piece)
+                datagram = self._opener.open(piece, now())
+                if datagram is not None:
+                    owner.heard(datagram)
+            if clock() > until:
+                return False
+        return True
+
+    def _fall_behind(self) -> None:
+        if self._owner is not None and not self._is_behind:
+            self._is_behind = True
+            self._read_or_not()
+            self._owner.behind(self)
+
+    def _read_or_not(self) -> None:
+        """Be told of what comes, unless that is being seen to."""
+        wanted = not self._is_behind
+        if self._loop is None or self._is_reading is wanted:
+            return
+        self._is_reading = wanted
+        if wanted:
+            self._loop.add_reader(self._hearing, self._readable)
+        else:
+            self._loop.remove_reader(self._hearing)
+
+    # --- figures ---
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all is joined and left that shall be, as far as that can be."""
+        return self._memberships.is_settled
+
+    @property
+    def joined(self) -> int:
+        """Addresses that are joined."""
+        return len(self._memberships)
+
+    @property
+    def unjoined(self) -> int:
+        """Addresses that could not be joined."""
+        return self._memberships.failed
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What the system keeps for this broker until it is read."""
+        return self._hearing.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """What was lost here, by the reason: on the way out, in the system's buffer, unopened."""
+        told = self._hearing.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _DROPS.size)
+        (overflown,) = _DROPS.unpack(told)
+        return {"unsent": self.counters.unsent, "overflown": overflown, **self._opener.dropped}
+
+
+def _listener(interface: Interface, port: int) -> socket.socket:
+    """A socket that hears what comes to a port on an interface, for all who have joined there."""
+    made = socket.socket(interface.family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.name.encode())
+        if interface.family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(("", port))
+    except BaseException:
+        made.close()
+        raise
+    return made
