@@ -7,10 +7,13 @@ its sender knew, but for what its receiver was told is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from math import inf
+from types import ModuleType
 from typing import Final, ParamSpec, TypeAlias
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -27,13 +30,34 @@ from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US, Agenda, at_least
 from palio.simulation.medium import Medium, Weather
 from palio.simulation.randomness import Randomness
 
-__all__ = ["FlowStorm"]
+__all__ = ["FlowStorm", "little_room"]
 
 CALM_S: Final = 30.0
 """In so long after the last fault everything comes, and silence falls."""
 
 ONE_BYTES: Final = 4_000
 """More than an event takes."""
+
+LITTLE: Final[dict[ModuleType, dict[str, int]]] = {
+    outflows: {
+        "FIRST_WINDOW": 8,
+        "LEAST_WINDOW": 2,
+        "MAX_WAITING_BYTES": 30_000,
+        "MAX_HISTORY_BYTES": 60_000,
+        "MAX_LOST": 20,
+        "MAX_REPAIRED": 5,
+        "MAX_ROUTES": 2,
+    },
+    inflows: {
+        "MAX_HELD_BYTES": 10_000,
+        "MAX_RANGES": 3,
+        "MAX_RECENT": 10,
+        "MAX_RECENT_BYTES": 5_000,
+    },
+}
+
+MILD: Final = (0, 1, 11, 11, 99, 99, 99, 99)
+"""Of what can happen in a step: the weather, a plan, something published."""
 
 MOST_ACTIONS: Final = 2_000_000
 FIELDS: Final[list[tuple[str, pa.DataType]]] = [("x", pa.int64()), ("text", pa.utf8())]
@@ -289,6 +313,16 @@ class Repair:
         self.number = number
 
 
+@contextmanager
+def little_room() -> Iterator[None]:
+    """Limits that storms come up against all the time."""
+    with ExitStack() as stack:
+        for module, limits in LITTLE.items():
+            for name, limit in limits.items():
+                stack.enter_context(patch.object(module, name, limit))
+        yield
+
+
 class FlowStorm:
     """One random life of some brokers."""
 
@@ -299,6 +333,8 @@ class FlowStorm:
         self.agenda.limit = MOST_ACTIONS
         self.medium = Medium(self.agenda, random.branch(), latency_s=0.002)
         self.names = [f"b{number}" for number in range(1, random.between(2, 6) + 1)]
+        self.is_mild = random.chance(0.3)
+        """Whether only the weather and plans change."""
         self.plans = 0
         self.published = 0
         self.latency_us: dict[tuple[str, str], int] = {}
@@ -361,7 +397,7 @@ class FlowStorm:
         random, medium = self.random, self.medium
         party = self.parties[random.choice(self.names)]
         other = random.choice(self.names)
-        match random.below(22):
+        match random.choice(MILD) if self.is_mild else random.below(22):
             case 0:
                 medium.weather = Weather(
                     loss=random.uniform() ** 2 * 0.6,

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import Final
 
 import pytest
 
-from palio.multicast import inflows, outflows
-from tests.multicast.flow_storms import FlowStorm
+from tests.multicast.flow_storms import FlowStorm, little_room
+from tests.multicast.mutations import MUTATIONS
+from tests.mutations import Mutation
 
 NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
 FIRST: Final = int(os.environ.get("PALIO_SEED", "0")) if NIGHTLY else 0
 STORMS: Final = 5_000 if NIGHTLY else 20
 AT_ONCE: Final = 10
+SEEDS: Final = 40
+"""Storms that notice each of the planted bugs."""
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + STORMS, AT_ONCE))
@@ -23,23 +27,23 @@ def test_flows_are_in_order_and_whole_whatever_breaks(first: int) -> None:
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + STORMS // 2, AT_ONCE))
-def test_also_where_there_is_room_for_little(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, limit in {
-        "FIRST_WINDOW": 8,
-        "LEAST_WINDOW": 2,
-        "MAX_WAITING_BYTES": 30_000,
-        "MAX_HISTORY_BYTES": 60_000,
-        "MAX_LOST": 20,
-        "MAX_REPAIRED": 5,
-        "MAX_ROUTES": 2,
-    }.items():
-        monkeypatch.setattr(outflows, name, limit)
-    for name, limit in {
-        "MAX_HELD_BYTES": 10_000,
-        "MAX_RANGES": 3,
-        "MAX_RECENT": 10,
-        "MAX_RECENT_BYTES": 5_000,
-    }.items():
-        monkeypatch.setattr(inflows, name, limit)
-    for seed in range(first, first + AT_ONCE):
-        FlowStorm(seed).run()
+def test_also_where_there_is_room_for_little(first: int) -> None:
+    with little_room():
+        for seed in range(first, first + AT_ONCE):
+            FlowStorm(seed).run()
+
+
+def is_noticed(mutation: Mutation) -> bool:
+    with mutation.planted():
+        for seed in range(SEEDS):
+            try:
+                with little_room() if seed % 2 else nullcontext():
+                    FlowStorm(seed).run()
+            except AssertionError:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_bug_is_noticed(mutation: Mutation) -> None:
+    assert is_noticed(mutation), f"{mutation.name}: {SEEDS} storms saw nothing"
