@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -27,6 +28,7 @@ from palio.protocol.datagrams import (
     Sealer,
     fits,
 )
+from palio.protocol.group_keys import Ciphers
 from palio.protocol.limits import (
     MAX_COUNTS_BYTES,
     MAX_DATAGRAM_BYTES,
@@ -306,6 +308,31 @@ def test_keys_that_were_let_go_are_derived_again(monkeypatch: pytest.MonkeyPatch
     assert all(opener.open(packet, 0.0) for packet in sent)
     assert not any(opener.open(packet, 0.0) for packet in sent)
     assert drops(opener) == {"replayed": 6}
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_a_datagram_has_so_many_pieces(extra: int) -> None:
+    about, last = ("b1", 1, 1), MAX_PIECES - 1 + extra
+    stream, ciphers = Ciphers(KEY).stream(SALT, *about), Ciphers(KEY)
+    piece = msgspec.msgpack.encode((3, *about, 1, 0, last, b"x"))
+    head = stream + (1).to_bytes(6, "little")
+    sealed = head + ciphers.cipher(stream).encrypt(head[-12:], piece, head)
+    opener = Opener(KEY, "b2")
+    assert opener.open(sealed, 0.0) is None
+    assert drops(opener) == ({"illegal": 1} if extra > 0 else {})
+
+
+@pytest.mark.parametrize("shapes", [1, 2, 3])
+def test_shapes_that_were_let_go_are_read_again(
+    monkeypatch: pytest.MonkeyPatch, shapes: int
+) -> None:
+    monkeypatch.setattr(datagrams, "SHAPES_BYTES", 4_000)  # two of three attributes
+    opener, sealer = Opener(KEY, "me"), Sealer(KEY, salt=SALT)
+    for place in [*range(shapes), *range(shapes)]:
+        held = parcel({f"x{place}": place})
+        opened = opener.open(sealer.seal(datagram(held=held))[0], 0.0)
+        assert opened is not None
+        assert flat(opened) == flat(datagram(held=held))
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a\nb", "b" * 201])
