@@ -310,15 +310,49 @@ def test_keys_that_were_let_go_are_derived_again(monkeypatch: pytest.MonkeyPatch
     assert drops(opener) == {"replayed": 6}
 
 
+ABOUT = ("b1", 1, 1)
+"""A source, a life and a plan."""
+
+
+def sealed(counter: int, message: Any) -> bytes:
+    """A packet of the stream of `ABOUT`, whatever it says, made as the documentation has it."""
+    ciphers = Ciphers(KEY)
+    stream = ciphers.stream(SALT, *ABOUT)
+    head = stream + counter.to_bytes(6, "little")
+    said = msgspec.msgpack.encode(message)
+    return head + ciphers.cipher(stream).encrypt(head[-12:], said, head)
+
+
+@pytest.mark.parametrize("about", [("b3", 1, 1), ("b1", 2, 1), ("b1", 1, 2)])
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_a_stream_is_of_one_sender_life_and_plan(
+    about: tuple[str, int, int], *, in_pieces: bool
+) -> None:
+    opener = Opener(KEY, "b2")
+    said, other = ((0, *each, 3, 7, b"", False) for each in (ABOUT, about))
+    opened = opener.open(sealed(1, said), 0.0)
+    assert opened == Datagram(*ABOUT, 3, 7, b"")
+    packets = [sealed(2, other)]
+    if in_pieces:
+        whole = msgspec.msgpack.encode(other)
+        parts = whole[:5], whole[5:]
+        packets = [sealed(2 + at, (3, *ABOUT, 2, at, 1, part)) for at, part in enumerate(parts)]
+    assert not any(opener.open(packet, 0.0) for packet in packets)
+    assert drops(opener) == {"illegal": 1}
+
+
+def test_a_piece_of_a_piece_is_none() -> None:
+    opener = Opener(KEY, "b2")
+    whole = msgspec.msgpack.encode((3, *ABOUT, 1, 0, 0, b"x"))
+    assert opener.open(sealed(1, (3, *ABOUT, 1, 0, 0, whole)), 0.0) is None
+    assert drops(opener) == {"illegal": 1}
+
+
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_a_datagram_has_so_many_pieces(extra: int) -> None:
-    about, last = ("b1", 1, 1), MAX_PIECES - 1 + extra
-    stream, ciphers = Ciphers(KEY).stream(SALT, *about), Ciphers(KEY)
-    piece = msgspec.msgpack.encode((3, *about, 1, 0, last, b"x"))
-    head = stream + (1).to_bytes(6, "little")
-    sealed = head + ciphers.cipher(stream).encrypt(head[-12:], piece, head)
     opener = Opener(KEY, "b2")
-    assert opener.open(sealed, 0.0) is None
+    last = MAX_PIECES - 1 + extra
+    assert opener.open(sealed(1, (3, *ABOUT, 1, 0, last, b"x")), 0.0) is None
     assert drops(opener) == ({"illegal": 1} if extra > 0 else {})
 
 
