@@ -65,18 +65,17 @@ def check_numbered(sender: object, parcel: Parcel) -> None:
     """Refuse (`IllegalMessage`) events that no broker can have numbered."""
     if len(parcel.publisher) > MAX_PUBLISHER_CHARS:
         raise IllegalMessage(sender, "events of a publisher that nobody is called")
-    places = parcel.shape.system_columns
-    for name, place in zip((SEQ, TIME), places, strict=True):
-        if place < 0:
-            raise IllegalMessage(sender, f"events without {name}")
-    if parcel.values is not None:
-        number, time = (parcel.values[place] for place in places)
-        if number is None or number < 0 or time is None:
+    seq_at, time_at = parcel.shape.system_columns
+    if seq_at < 0 or time_at < 0:
+        raise IllegalMessage(sender, f"events without {SEQ} or {TIME}")
+    values = parcel.values
+    if values is not None:
+        number = values[seq_at]
+        if number is None or number < 0 or values[time_at] is None:
             raise IllegalMessage(sender, f"an event without {TIME}, or a {SEQ} from 0 on")
         return
-    for name, place in zip((SEQ, TIME), places, strict=True):
-        if parcel.batch.column(place).null_count:
-            raise IllegalMessage(sender, f"events without {name}")
+    if parcel.batch.column(seq_at).null_count or parcel.batch.column(time_at).null_count:
+        raise IllegalMessage(sender, f"events without {SEQ} or {TIME}")
     numbers = parcel.numbers
     if not len(numbers) or numbers[0] < 0 or not (numbers[1:] > numbers[:-1]).all():
         raise IllegalMessage(sender, f"events whose {SEQ} does not grow from 0 on")
