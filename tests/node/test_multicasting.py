@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from palio.multicast.listed import flooding
 from palio.multicast.packing import pack
@@ -13,6 +14,7 @@ from palio.node.settings import Settings
 from palio.protocol.messages import Apply, Done
 from palio.routing.algorithms import find_algorithm
 from palio.routing.protocol import Router
+from palio.simulation.medium import Weather
 from palio.simulation.member import Member
 from palio.simulation.topologies import Topology
 from palio.simulation.world import World
@@ -97,3 +99,199 @@ def test_an_event_that_no_datagram_takes_goes_by_links() -> None:
     world.run(1.0)
     assert all(heard(each) == [1, 2, 3] for each in members.values())
     assert flows(world, "b0")["datagrams"] == 2
+
+
+def star_world(
+    spokes: int = 4, settings: Settings = SETTINGS, routing: str = "flooded"
+) -> tuple[World, dict[str, Member], Member]:
+    """A star with a client at each broker, a publisher in the middle, and all in one group."""
+    topology = star(spokes)
+    world = world_of(topology, routing, settings)
+    members = hearing(world, *topology.brokers)
+    publisher = world.client("pub", "b0")
+    apply(world, publisher, topology.brokers)
+    return world, members, publisher
+
+
+def publish(
+    world: World, publisher: Member, first: int, count: int, pause_s: float = 0.001
+) -> None:
+    for number in range(first, first + count):
+        publisher.publish({"x": number})
+        world.run(pause_s)
+
+
+@pytest.mark.parametrize("routing", ["flooded", "source-trees"])
+def test_what_is_lost_doubled_or_late_is_heard_once_in_order(routing: str) -> None:
+    world, members, publisher = star_world(routing=routing)
+    world.medium.weather = Weather(loss=0.1, doubled=0.1, late=0.2)
+    publish(world, publisher, 1, 400)
+    world.run(5.0)
+    for member in members.values():
+        assert heard(member) == list(range(1, 401))
+        assert member.gaps == []
+    assert flows(world, "b0")["repaired"] > 0
+
+
+def test_who_does_not_want_an_event_hears_none() -> None:
+    world, members, publisher = star_world()
+    other = world.client("other", "b4")
+    other.subscribe("y > 0")
+    world.run(1.0)
+    publisher.publish({"y": 1})
+    publisher.publish({"x": 1})
+    world.run(1.0)
+    assert [row for _, _, row in other.heard] == [{"y": 1}]
+    assert all(heard(each) == [1] for each in members.values())
+    assert flows(world, "b0")["datagrams"] == 1
+
+
+def test_a_large_event_goes_by_links() -> None:
+    world, members, publisher = star_world(settings=replace(SETTINGS, cast_bytes=1_000))
+    publisher.publish({"x": 1, "text": "a" * 2_000})
+    publisher.publish({"x": 2, "text": "a"})
+    world.run(1.0)
+    assert all(heard(each) == [1, 2] for each in members.values())
+    assert flows(world, "b0")["datagrams"] == 1
+
+
+def test_of_many_events_by_links_each_broker_gets_what_it_wants() -> None:
+    world, members, publisher = star_world(settings=replace(SETTINGS, cast_bytes=1_000))
+    few = world.client("few", "b2")
+    few.subscribe("x < 0 AND x > -10")
+    world.run(1.0)
+    publisher.publish(*({"x": number} for number in range(-20, 21)))
+    world.run(1.0)
+    assert all(heard(each) == list(range(1, 21)) for each in members.values())
+    assert heard(few) == list(range(-9, 0))
+    assert flows(world, "b0")["datagrams"] == 0
+
+
+def test_durable_events_are_heard_once_by_live_and_durable_subscriptions() -> None:
+    world, members, publisher = star_world()
+    keeper = world.client("keeper", "b3")
+    keeper.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    world.medium.weather = Weather(loss=0.2)
+    for number in range(1, 51):
+        publisher.publish({"x": number}, durable=True)
+        world.run(0.01)
+    world.run(5.0)
+    assert heard(keeper) == list(range(1, 51))
+    assert all(heard(each) == list(range(1, 51)) for each in members.values())
+
+
+def test_parameters_change_what_is_cast() -> None:
+    world, _members, publisher = star_world()
+    listener = world.client("listener", "b1")
+    key = listener.subscribe("y > :low", {"low": 10})
+    others = [world.client(f"also-{name}", name) for name in ("b2", "b3")]
+    for each in others:
+        each.subscribe("y > 0")
+    world.run(1.0)
+    publisher.publish({"y": 5})
+    world.run(1.0)
+    listener.update(key, low=3)
+    world.run(1.0)
+    publisher.publish({"y": 6})
+    world.run(1.0)
+    assert [row["y"] for _, _, row in listener.heard] == [6]
+    assert all([row["y"] for _, _, row in each.heard] == [5, 6] for each in others)
+
+
+def test_a_broker_without_a_multicast_way_gets_all_by_links() -> None:
+    world, members, publisher = star_world(settings=replace(SETTINGS, multicast=False))
+    publish(world, publisher, 1, 20)
+    world.run(1.0)
+    assert all(heard(each) == list(range(1, 21)) for each in members.values())
+    assert flows(world, "b0")["datagrams"] == 0
+    assert flows(world, "b0")["by_links"] == ["b1", "b2", "b3", "b4"]
+
+
+def test_a_broker_that_is_deaf_is_moved_to_links_and_told() -> None:
+    world, members, publisher = star_world()
+    world.medium.deafen("b2")
+    publish(world, publisher, 1, 3_000)
+    world.run(3.0)
+    assert all(heard(each) == list(range(1, 3_001)) for each in members.values())
+    moved = [each.details for name, each in world.reports if each.event == "moved_to_links"]
+    assert {"broker": "b2"} in moved
+    world.medium.undeafen("b2")
+    world.run(3.0)
+    publish(world, publisher, 3_001, 10)
+    world.run(1.0)
+    assert all(heard(each) == list(range(1, 3_011)) for each in members.values())
+    assert "b2" in flows(world, "b0")["by_datagrams"]
+
+
+def test_a_nearer_broker_repairs() -> None:
+    line = Topology(("b0", "b1", "b2"), (("b0", "b1"), ("b1", "b2")))
+    world = world_of(line)
+    members = hearing(world, *line.brokers)
+    publisher = world.client("pub", "b0")
+    apply(world, publisher, line.brokers)
+    world.medium.cut("b0", "b2")
+    publish(world, publisher, 1, 5)
+    world.run(3.0)
+    assert all(heard(each) == [1, 2, 3, 4, 5] for each in members.values())
+    assert flows(world, "b0")["repaired"] == 0
+
+
+def test_a_receiver_that_starts_anew_hears_what_comes_then() -> None:
+    world, members, publisher = star_world()
+    publish(world, publisher, 1, 5)
+    world.run(1.0)
+    world.kill("b2")
+    world.run(0.5)
+    publish(world, publisher, 6, 5)
+    world.start("b2")
+    world.run(4.0)
+    publish(world, publisher, 11, 5)
+    world.run(2.0)
+    assert heard(members["b1"]) == list(range(1, 16))
+    assert heard(members["b2"])[-5:] == list(range(11, 16))
+    assert heard(members["b2"]) == sorted(set(heard(members["b2"])))
+
+
+def test_a_sender_that_starts_anew_is_heard() -> None:
+    world, members, publisher = star_world()
+    publish(world, publisher, 1, 5)
+    world.run(1.0)
+    world.kill("b0")
+    world.run(0.5)
+    world.start("b0")
+    world.run(5.0)
+    publish(world, publisher, 6, 5)
+    world.run(2.0)
+    for member in members.values():
+        assert heard(member)[-5:] == list(range(6, 11))
+    assert set(flows(world, "b0")["by_datagrams"]) == {"b1", "b2", "b3", "b4"}
+
+
+def test_another_plan_is_used_under_load_without_loss() -> None:
+    world, members, publisher = star_world()
+    world.medium.weather = Weather(loss=0.05, late=0.1)
+    operator = world.client("operator", "b3")
+    world.run(1.0)
+    used = {flows(world, "b0")["used"]}
+    for number, brokers in enumerate((("b0", "b1", "b2"), star(4).brokers, ("b0", "b1", "b2"))):
+        publish(world, publisher, 1 + 300 * number, 150)
+        text = pack(flooding(brokers))
+        operator.ask(lambda id, text=text: Apply(id, text))  # type: ignore[misc]
+        publish(world, publisher, 151 + 300 * number, 150)
+        world.run(1.0)
+        used.add(flows(world, "b0")["used"])
+    world.run(5.0)
+    assert len(used) == 4
+    assert all(heard(each) == list(range(1, 901)) for each in members.values())
+    assert flows(world, "b1")["groups_joined"] == 1
+
+
+def test_no_plan_ends_datagrams() -> None:
+    world, members, publisher = star_world()
+    apply(world, publisher, ())
+    publish(world, publisher, 1, 5)
+    world.run(1.0)
+    assert all(heard(each) == [1, 2, 3, 4, 5] for each in members.values())
+    assert flows(world, "b0")["datagrams"] == 0
+    assert flows(world, "b0")["groups_joined"] == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from palio.model.row_parcels import RowParcel
@@ -11,7 +13,7 @@ from palio.routing.messages import Batch, Flood, LinkState, Settled, Subscribe
 from palio.routing.protocol import IllegalMessage
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Network, Topology, ring
-from tests.routing.helpers import ALICE, ONE, UA
+from tests.routing.helpers import ALICE, BOB, ONE, UA
 from tests.routing.scenarios import Storm
 from tests.routing.seeds import SEEDS
 from tests.routing.test_general import GRAPHS, is_two_connected_without, survivors_are_served
@@ -80,7 +82,7 @@ def test_the_broker_of_a_publisher_knows_every_destination() -> None:
     network.run()
     router = network.routers["b1"]
     assert isinstance(router, SourceTrees)
-    found = router.destinations(RowParcel("p", [{"a": 3}, {"a": 9}]))
+    found = router.destined(BOB, RowParcel("p", [{"a": 3}, {"a": 9}])).brokers
     assert {name: mask.tolist() for name, mask in found.items()} == {
         "b2": [True, True],
         "b3": [False, True],
@@ -114,7 +116,7 @@ def test_an_illegal_message_changes_nothing(message: Flood | Settled | Batch, re
     broker.receive(ONE, Flood("s1", (), fresh=True))
     with pytest.raises(IllegalMessage, match=reason):
         broker.receive(ONE, message)
-    assert broker.destinations(RowParcel("p", [{"a": 1}])) == {}
+    assert broker.destined(BOB, RowParcel("p", [{"a": 1}])) == ({}, {})
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -139,8 +141,13 @@ def neighbour() -> SourceTrees:
     return broker
 
 
+PUBLISHERS = count()
+
+
 def is_wanted(broker: SourceTrees) -> bool:
-    return bool(broker.destinations(RowParcel("p", [{"airline": "UA"}])))
+    """Asked with an event of somebody new: numbers count once."""
+    publisher = f"p{next(PUBLISHERS)}"
+    return bool(broker.destined(BOB, RowParcel(publisher, [{"airline": "UA"}])).brokers)
 
 
 def test_parts_are_applied_when_the_last_one_has_come() -> None:

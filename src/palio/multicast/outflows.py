@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import COUNT_BITS, Datagram
-from palio.multicast.epochs import Epoch
+from palio.multicast.epochs import Carriage, Epoch
 from palio.multicast.flow_limits import (
     FIRST_WINDOW,
     LACK_S,
@@ -147,6 +147,15 @@ class Outflows:
         flow = self._flows.get(broker)
         return flow is not None and flow.stage > 0
 
+    def carriage(self, brokers: Iterable[str]) -> Carriage:
+        """What carries a small event to receivers now; see `Epoch.carriage`."""
+        names = list(brokers)
+        cast = [name for name in names if name in self._flows and self._flows[name].is_cast]
+        found = Carriage((), ()) if self.epoch is None else self.epoch.carriage(cast)
+        groups = tuple(each for each in found.groups if len(each[1]) > 1)
+        by_group = {name for _, heard in groups for name in heard}
+        return Carriage(groups, tuple(name for name in names if name not in by_group))
+
     def receivers(self) -> dict[str, bool]:
         """Those of all flows, each with whether it is sent datagrams."""
         return {name: flow.is_cast for name, flow in self._flows.items()}
@@ -267,22 +276,16 @@ class Outflows:
     def _way(self, brokers: tuple[str, ...]) -> _Way:
         """Find out how an event goes to some receivers, and remember it."""
         flows = [flow for flow in map(self._flows.get, brokers) if flow is not None and flow.stage]
-        cast = [flow.name for flow in flows if flow.is_cast]
-        groups: list[_GroupWay] = []
-        by_group: dict[str, None] = {}
-        if self.epoch is not None and cast:
-            for group, names in self.epoch.carriage(cast).groups:
-                if len(names) > 1:
-                    groups.append(self._group_way(self.epoch, group, names))
-                    by_group.update(dict.fromkeys(names))
-        by_links = tuple(flow for flow in flows if flow.name not in by_group)
+        carried = self.carriage(flow.name for flow in flows)
+        groups = tuple(self._group_way(group, names) for group, names in carried.groups)
+        by_links = tuple(self._flows[name] for name in carried.by_link)
         if len(self._ways) >= MAX_ROUTES:
             self._ways.clear()
-        way = self._ways[brokers] = _Way(tuple(flows), tuple(groups), by_links)
+        way = self._ways[brokers] = _Way(tuple(flows), groups, by_links)
         return way
 
-    def _group_way(self, epoch: Epoch, group: int, names: Collection[str]) -> _GroupWay:
-        members = epoch.members(group)
+    def _group_way(self, group: int, names: Collection[str]) -> _GroupWay:
+        members = () if self.epoch is None else self.epoch.members(group)
         return _GroupWay(
             group,
             tuple(self._flows[name] for name in names),
@@ -419,7 +422,7 @@ class Outflows:
             if flow.is_cast and is_in_use and datagram is not None and self.epoch is not None:
                 group = datagram.group
                 if group not in groups:
-                    groups[group] = self._group_way(self.epoch, group, ())
+                    groups[group] = self._group_way(group, ())
             else:
                 self.said.append(flow.state)
         for way in groups.values():

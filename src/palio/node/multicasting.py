@@ -24,10 +24,9 @@ from palio.multicast.flow_limits import JOIN_S
 from palio.multicast.inflows import Hearing, Inflows, RecentDatagrams
 from palio.multicast.outflow import ByLinks, FlowState
 from palio.multicast.outflows import Outflows, Said
-from palio.node.authority import hearable
+from palio.node.addressing import AddressedWays, without
 from palio.node.core import Core
 from palio.node.effects import Cast, Tune
-from palio.node.limits import MAX_HOPS
 from palio.node.participants import Participants, text_of
 from palio.node.sessions import Neighbour
 from palio.node.vouching import PART, RETIRED
@@ -49,6 +48,7 @@ class Multicasting:
         router = core.router
         self._router = router if isinstance(router, Addressing) else None
         self._arrived = arrived
+        self._ways = AddressedWays(core, self._router)
         self.participants = Participants()
         self._life = 0
         self._out = Outflows(core.name, 0)
@@ -266,9 +266,11 @@ class Multicasting:
                     durable=message.durable,
                     now=self._core.at.now,
                 )
-        if on and addressed.hops < MAX_HOPS:
+        if on:
             passed = Addressed(tuple(on), addressed.life, addressed.hops + 1)
-            self._pass_on(message.source, parcel, passed, neighbour.name, durable=message.durable)
+            self._ways.pass_on(
+                message.source, parcel, passed, neighbour.name, durable=message.durable
+            )
         self.say()
 
     def receive(self, neighbour: Neighbour, message: FlowStands | Heard) -> None:
@@ -284,7 +286,7 @@ class Multicasting:
     def _stands(self, neighbour: Neighbour, message: FlowStands) -> None:
         """How a flow stands is for this broker, or is passed on."""
         if message.receiver != self.name:
-            self._relay(message.sender, message.receiver, message, neighbour.name)
+            self._ways.relay(message.sender, message.receiver, message, neighbour.name)
         elif message.receiver_life == self._life:
             self._in.state(
                 message.sender,
@@ -303,7 +305,7 @@ class Multicasting:
         if message.sender != self.name:
             if message.lacking:
                 message = self._help(message)
-            self._relay(message.receiver, message.sender, message, neighbour.name)
+            self._ways.relay(message.receiver, message.sender, message, neighbour.name)
         elif message.life == self._life:
             self._out.hear(
                 message.receiver,
@@ -326,10 +328,10 @@ class Multicasting:
         for number, datagram in found.items():
             if datagram.parcel is not None:
                 addressed = Addressed(((message.receiver, number),), message.life)
-                self._pass_on(
+                self._ways.pass_on(
                     message.sender, datagram.parcel, addressed, "", durable=datagram.durable
                 )
-        return replace(message, lacking=_without(message.lacking, found))
+        return replace(message, lacking=without(message.lacking, found))
 
     def _arrive(self, parcel: Parcel, durable: bool) -> None:  # a callback
         """It goes to the clients here. Whatever it does to an engine, others go their way."""
@@ -371,7 +373,7 @@ class Multicasting:
         elif isinstance(said, ByLinks):
             self._by_links(said.parcel, said.to, durable=said.durable)
         else:
-            self._relay(self.name, said.receiver, self._standing(said), "")
+            self._ways.relay(self.name, said.receiver, self._standing(said), "")
 
     def _standing(self, said: FlowState) -> FlowStands:
         return FlowStands(
@@ -395,63 +397,10 @@ class Multicasting:
             hearing.number,
             hearing.lacking,
         )
-        self._relay(self.name, hearing.sender, message, "")
+        self._ways.relay(self.name, hearing.sender, message, "")
 
     def _by_links(self, parcel: Parcel, to: tuple[tuple[str, int], ...], *, durable: bool) -> None:
-        self._pass_on(self.name, parcel, Addressed(to, self._life), "", durable=durable)
-
-    def _pass_on(
-        self, source: str, parcel: Parcel, addressed: Addressed, before: str, *, durable: bool
-    ) -> None:
-        """To each neighbour on the way events with those of the addressees that lie beyond it."""
-        by_hop: dict[str, list[tuple[str, int]]] = {}
-        for each in addressed.to:
-            hop = self._hop(source, each[0], before)
-            if hop is not None:
-                by_hop.setdefault(hop, []).append(each)
-        for hop, to in by_hop.items():
-            passed = Addressed(tuple(to), addressed.life, addressed.hops)
-            self._offer(self._core.neighbours.get(hop), source, parcel, passed, durable=durable)
-
-    def _offer(
-        self,
-        neighbour: Neighbour | None,
-        source: str,
-        parcel: Parcel,
-        addressed: Addressed,
-        *,
-        durable: bool,
-    ) -> None:
-        """Send a neighbour what it may hear. What is not whole is not what has a number."""
-        if neighbour is None:
-            return
-        if not neighbour.principal.hears_all:
-            mask = hearable(neighbour.principal, parcel)
-            if not mask.all():
-                to = tuple(each for each in addressed.to if not each[1])
-                if not to or not mask.any():
-                    return
-                addressed = Addressed(to, addressed.life, addressed.hops)
-                parcel = parcel.select(mask)
-        message = Forward(parcel, None, durable, source, addressed=addressed)
-        neighbour.offer(self._core.out, message, self._core.settings.queue_bytes)
-
-    def _hop(self, source: str, broker: str, before: str) -> str | None:
-        """The neighbour on the way to a broker, unless it all came from there."""
-        hop = None if self._router is None else self._router.hop(source, broker)
-        return None if hop == before else hop
-
-    def _relay(self, source: str, to: str, message: FlowStands | Heard, before: str) -> None:
-        hop = self._hop(source, to, before)
-        neighbour = None if hop is None else self._core.neighbours.get(hop)
-        if neighbour is None or message.hops >= MAX_HOPS:
-            return
-        if before:
-            message = replace(message, hops=message.hops + 1)
-        if isinstance(message, FlowStands):
-            neighbour.say_behind(self._core.out, message)
-        else:
-            neighbour.say(self._core.out, message)
+        self._ways.pass_on(self.name, parcel, Addressed(to, self._life), "", durable=durable)
 
     # --- time ---
 
@@ -471,6 +420,26 @@ class Multicasting:
         return True
 
     # --- for people ---
+
+    def explain(self, sender: Peer, parcel: Parcel) -> dict[str, Any] | None:
+        """What would carry an event that somebody publishes here to other brokers: groups, each
+        with those that it is for and those that hear it in vain, and links. None without a plan.
+        """
+        if not self.is_on or not self._used:
+            return None
+        carried = self._out.carriage(sorted(self.destined(sender, parcel).brokers))
+        epoch = self._epochs[self._used]
+        groups = [
+            {
+                "group": group,
+                "to": list(names),
+                "in_vain": [
+                    name for name in epoch.members(group) if name not in {*names, self.name}
+                ],
+            }
+            for group, names in carried.groups
+        ]
+        return {"groups": groups, "by_links": list(carried.by_link)}
 
     def status(self) -> dict[str, Any]:
         """Counts, by name."""
@@ -501,23 +470,3 @@ def _parted(
     for name in names:
         wanted.setdefault(brokers[name].tobytes(), []).append(name)
     return [(tuple(each), parcel.select(brokers[each[0]])) for each in wanted.values()]
-
-
-def _without(
-    ranges: tuple[tuple[int, int], ...], found: Mapping[int, object]
-) -> tuple[tuple[int, int], ...]:
-    """Ranges of numbers without some.
-
-    >>> _without(((1, 5),), {2: "", 5: ""})
-    ((1, 1), (3, 4))
-    """
-    left: list[tuple[int, int]] = []
-    for first, last in ranges:
-        start = first
-        for number in sorted(each for each in found if first <= each <= last):
-            if number > start:
-                left.append((start, number - 1))
-            start = number + 1
-        if start <= last:
-            left.append((start, last))
-    return tuple(left)

@@ -1,14 +1,12 @@
 """All subscriptions everywhere (multicast): every broker knows which brokers an event must reach.
 
 Each broker floods its own clients' subscriptions over the tree under its own name, uncovered and
-unchanged. So the broker where an event is published can name its destinations (`destinations`),
+unchanged. So the broker where an event is published can name its destinations (`destined`),
 which is what the planners of multicast groups need, while `route` sends it hop by hop (link
 matching).
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
@@ -42,8 +40,8 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
     >>> _ = broker.attach(alice)
     >>> _ = broker.receive(alice, Batch((Subscribe(0, palio.parse("x > 1")),)))
     >>> from palio.model.row_parcels import RowParcel
-    >>> broker.destinations(RowParcel("p", [{"x": 2}]))
-    {'b1': array([ True])}
+    >>> broker.destined(Peer.client("bob"), RowParcel("p", [{"x": 2}]))
+    Destined(peers={Peer(role=<Role.CLIENT: 0>, name='alice'): array([ True])}, brokers={})
     """
 
     follows_sources = False
@@ -144,14 +142,6 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
             self._world.peer_of(destination).name: mask
             for destination, mask in self._world_selector.route(parcel).items()
         }
-
-    def destinations(self, parcel: Parcel) -> dict[str, RowMask]:
-        """By broker, this one included, which events have a subscriber there."""
-        found = self._brokers(parcel)
-        here = list(self.local(parcel).values())
-        if here:
-            found[self.name] = np.logical_or.reduce(here)
-        return dict(sorted(found.items()))
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """See `Router`; on a tree there is one way."""

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.routing.graphs import (
@@ -250,14 +248,6 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
             if name in tree.hops:
                 found[name] = mask
         return found
-
-    def destinations(self, parcel: Parcel) -> dict[str, RowMask]:
-        """By broker, this one included, which events have a subscriber there."""
-        found = self._brokers(parcel, self._tree(self.name))
-        here = list(self._here(parcel).values())
-        if here:
-            found[self.name] = np.logical_or.reduce(here)
-        return dict(sorted(found.items()))
 
     # --- trees ---
 

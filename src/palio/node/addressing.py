@@ -1,0 +1,106 @@
+"""`AddressedWays`: how what is addressed to brokers goes on over links.
+
+Nobody on the way matches it. A neighbour gets it together for all addressees that lie beyond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from palio.model.parcels import Parcel
+from palio.node.authority import hearable
+from palio.node.core import Core
+from palio.node.limits import MAX_HOPS
+from palio.node.sessions import Neighbour
+from palio.protocol.messages import Addressed, FlowStands, Forward, Heard
+from palio.routing.protocol import Addressing
+
+__all__ = ["AddressedWays", "without"]
+
+
+class AddressedWays:
+    """The ways from one broker. What has no way is lost: flows repair that."""
+
+    def __init__(self, core: Core, router: Addressing | None) -> None:
+        self._core = core
+        self._router = router
+
+    def pass_on(
+        self, source: str, parcel: Parcel, addressed: Addressed, before: str, *, durable: bool
+    ) -> None:
+        """To each neighbour on the way events with those of the addressees that lie beyond it;
+        `before` is the neighbour that they came from.
+        """
+        if addressed.hops > MAX_HOPS:
+            return
+        by_hop: dict[str, list[tuple[str, int]]] = {}
+        for each in addressed.to:
+            hop = self._hop(source, each[0], before)
+            if hop is not None:
+                by_hop.setdefault(hop, []).append(each)
+        for hop, to in by_hop.items():
+            passed = Addressed(tuple(to), addressed.life, addressed.hops)
+            self._offer(self._core.neighbours.get(hop), source, parcel, passed, durable=durable)
+
+    def _offer(
+        self,
+        neighbour: Neighbour | None,
+        source: str,
+        parcel: Parcel,
+        addressed: Addressed,
+        *,
+        durable: bool,
+    ) -> None:
+        """Send a neighbour what it may hear. What is not whole is not what has a number."""
+        if neighbour is None:
+            return
+        if not neighbour.principal.hears_all:
+            mask = hearable(neighbour.principal, parcel)
+            if not mask.all():
+                to = tuple(each for each in addressed.to if not each[1])
+                if not to or not mask.any():
+                    return
+                addressed = Addressed(to, addressed.life, addressed.hops)
+                parcel = parcel.select(mask)
+        message = Forward(parcel, None, durable, source, addressed=addressed)
+        neighbour.offer(self._core.out, message, self._core.settings.queue_bytes)
+
+    def _hop(self, source: str, broker: str, before: str) -> str | None:
+        """The neighbour on the way to a broker, unless it all came from there."""
+        hop = None if self._router is None else self._router.hop(source, broker)
+        return None if hop == before else hop
+
+    def relay(self, source: str, to: str, message: FlowStands | Heard, before: str) -> None:
+        """What is said of a flow, to the neighbour on the way to a broker."""
+        hop = self._hop(source, to, before)
+        neighbour = None if hop is None else self._core.neighbours.get(hop)
+        if neighbour is None or message.hops >= MAX_HOPS:
+            return
+        if before:
+            message = replace(message, hops=message.hops + 1)
+        if isinstance(message, FlowStands):
+            neighbour.say_behind(self._core.out, message)
+        else:
+            neighbour.say(self._core.out, message)
+
+
+def without(
+    ranges: tuple[tuple[int, int], ...], found: Mapping[int, object]
+) -> tuple[tuple[int, int], ...]:
+    """Ranges of numbers without some.
+
+    >>> without(((1, 5),), {2: "", 5: ""})
+    ((1, 1), (3, 4))
+    """
+    left: list[tuple[int, int]] = []
+    for first, last in ranges:
+        start = first
+        for number in sorted(each for each in found if first <= each <= last):
+            if number > start:
+                left.append((start, number - 1))
+            start = number + 1
+        if start <= last:
+            left.append((start, last))
+    return tuple(left)
