@@ -134,6 +134,9 @@ class Inflows:
         """Events that had come before."""
         self.overfull = 0
         """Events that were dropped because too many came before their turn."""
+        self.wake_at = inf
+        """When `tick` is next to be called. There may be nothing to do by then: to know that, all
+        flows would have to be looked at after every event."""
         self._arrived = arrived
         self._flows: dict[str, _Inflow] = {}
 
@@ -183,7 +186,7 @@ class Inflows:
         self, flow: _Inflow, number: int, parcel: Parcel, *, durable: bool, now: float
     ) -> None:
         if flow.heard_at == inf:
-            flow.heard_at = now + HEARD_S
+            flow.heard_at = self._due(now + HEARD_S)
         flow.news += 1
         if number < flow.next or number in flow.held:
             self.doubled += 1
@@ -208,7 +211,7 @@ class Inflows:
         """There are numbers up to this one."""
         flow.top = max(flow.top, number)
         if flow.next <= flow.top and flow.lack_at == inf:
-            flow.lack_at = now + self._patience(flow)
+            flow.lack_at = self._due(now + self._patience(flow))
 
     def _go_on(self, flow: _Inflow, now: float) -> None:
         """Hand on what has its turn now."""
@@ -220,7 +223,8 @@ class Inflows:
         flow.top = max(flow.top, flow.next - 1)
         if flow.lack_at < inf:
             flow.asked = 0
-            flow.lack_at = now + self._patience(flow) if flow.next <= flow.top else inf
+            lacks = flow.next <= flow.top
+            flow.lack_at = self._due(now + self._patience(flow)) if lacks else inf
 
     def _skip(self, flow: _Inflow, gone: int, now: float) -> None:
         """What has these numbers can be had no longer, but for what is here already."""
@@ -249,13 +253,15 @@ class Inflows:
 
     # --- time ---
 
-    @property
-    def wake_at(self) -> float:
-        """When `tick` is next to be called."""
-        return min((min(flow.heard_at, flow.lack_at) for flow in self._flows.values()), default=inf)
+    def _due(self, at: float) -> float:
+        """Something is to be done then."""
+        self.wake_at = min(self.wake_at, at)
+        return at
 
     def tick(self, now: float) -> None:
         """Time has passed: say how far flows have got, and ask for what is lacking."""
+        if now < self.wake_at:
+            return
         for flow in self._flows.values():
             if now >= flow.lack_at:
                 ranges = tuple(
@@ -266,6 +272,8 @@ class Inflows:
                 self._say(flow, ranges)
             elif now >= flow.heard_at:
                 self._say(flow)
+        flows = self._flows.values()
+        self.wake_at = min((min(flow.heard_at, flow.lack_at) for flow in flows), default=inf)
 
 
 class RecentDatagrams:
