@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from palio.errors import IllegalMessage
-from palio.protocol.messages import Route
+from palio.protocol.messages import Message, Route
 from palio.protocol.wire import Decoder, Encoder
 from palio.routing.messages import (
     Advertise,
@@ -58,12 +58,27 @@ class Missing:
     def __len__(self) -> int:
         return len(self._places)
 
-    def lack(self, control: Batch | Flood, requests: Iterable[Request]) -> None:
-        """The neighbour could not take these of a control message."""
+    def lack(
+        self, control: Batch | Flood, requests: Iterable[Request], after: Iterable[Message] = ()
+    ) -> None:
+        """The neighbour could not take these of a control message. What was said `after` it, while
+        it was tried, may have withdrawn or replaced them.
+        """
         for request in requests:
             place = _place(control, request)
             if place is not None:
                 self._places[place] = None
+        for message in after:
+            if isinstance(message, Route) and isinstance(message.control, Batch | Flood):
+                self._replace(message.control)
+
+    def _replace(self, control: Batch | Flood) -> None:
+        if control.fresh:
+            self._forget(control)
+        for request in control.requests:
+            place = _place(control, request)
+            if place is not None and not isinstance(request, Update):
+                self._places.pop(place, None)
 
     def sift(self, control: Control) -> tuple[Control, list[Request]]:
         """What is to be sent of a control message, and the requests in it that are missing now."""

@@ -111,7 +111,8 @@ class Refusals:
         if not bad and len(requests) > 1 and _can_be_cut(control):
             return list(cut(control, most=1))
         bad = bad or list(requests)
-        neighbour.missing.lack(control, bad)
+        after = islice(neighbour.stream.unseen(), 1, None)
+        neighbour.missing.lack(control, bad, after)
         kept = tuple(each for each in requests if not any(each is one for one in bad))
         return [Route(replace(control, requests=kept))]
 

@@ -234,10 +234,14 @@ class Registry:
     def tell(self, version: int, *, only: Collection[str] = ()) -> None:
         """What this broker has announced up to a version is on its disk: the others may know.
 
-        Or it could not be written: then they know of some subjects only.
+        Or it could not be written: then they know of some subjects only, and the others are said
+        again (`again`): who waits for an answer to the newest version waits for that.
         """
         done = [self._untold.pop(each) for each in list(self._untold) if each <= version]
         told = [fact for fact in done if not only or fact.subject in only]
+        for fact in done:
+            if only and fact.subject not in (*only, *self._repeating):
+                self._repeating.append(fact.subject)
         if told:
             self._flood(told, None)
 

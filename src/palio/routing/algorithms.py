@@ -66,6 +66,25 @@ class Algorithm:
             router.begin(life)
         return router
 
+    def new_gateway(
+        self,
+        name: str,
+        outside: Algorithm,
+        brokers: frozenset[str],
+        selector: SelectorFactory | None = None,
+    ) -> Router:
+        """A router of a broker that is linked to brokers of another algorithm, by their names."""
+        from palio.routing.gateway import Gateway
+        from palio.routing.protocol import Role
+
+        return Gateway(
+            name,
+            lambda inner: self.new(inner, selector),
+            lambda outer: outside.new(outer, selector),
+            lambda peer: peer.name in brokers,
+            Role.MASTER if self.has_parents else Role.SIDE,
+        )
+
     def new_assembling(
         self,
         name: str,

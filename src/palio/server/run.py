@@ -33,9 +33,8 @@ from palio.node.settings import Outside, Settings
 from palio.protocol.addresses import Address
 from palio.routing import kernels
 from palio.routing.algorithms import find_algorithm
-from palio.routing.gateway import Gateway
 from palio.routing.matchings import selectors_of
-from palio.routing.protocol import Role, Router
+from palio.routing.protocol import Router
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Diskless, Journal
 from palio.server.limits import GC_THRESHOLDS
@@ -194,13 +193,7 @@ def new_router(configuration: Configuration) -> Router:
         window = timedelta(seconds=configuration.broker.reorder_s)
         return inside.new_assembling(name, selector, life=time.time_ns() // 1_000, window=window)
     outside = find_algorithm(gateway.routing)
-    return Gateway(
-        name,
-        lambda inner: inside.new(inner, selector),
-        lambda outer: outside.new(outer, selector),
-        lambda peer: peer.name in gateway.brokers,
-        Role.MASTER if inside.has_parents else Role.SIDE,
-    )
+    return inside.new_gateway(name, outside, frozenset(gateway.brokers), selector)
 
 
 def new_journal(configuration: Configuration) -> Journal | Diskless:

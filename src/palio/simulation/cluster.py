@@ -18,7 +18,7 @@ from palio.matching.protocol import Matcher
 from palio.node.effects import Report
 from palio.node.host import Host
 from palio.node.node import Node
-from palio.node.settings import Settings
+from palio.node.settings import Outside, Settings
 from palio.protocol.messages import Message
 from palio.routing.protocol import Router
 from palio.simulation.agenda import TIMER, US
@@ -71,7 +71,7 @@ class Cluster:
         """Called when a connection is used for the first time, or is open no longer."""
         self._matcher = matcher
         self._routers: dict[str, NodeRouter] = {}
-        self._parents: dict[str, str] = {}
+        self._places: dict[str, tuple[str, Outside | None]] = {}
         self._computers: dict[str, Computer] = {}
         self._pipes: dict[Pipe, None] = {}
         """Those that are open, in the order in which they were opened."""
@@ -89,10 +89,17 @@ class Cluster:
 
     # --- brokers ---
 
-    def install(self, name: str, router: NodeRouter, disk: Disk, parent: str = "") -> None:
-        """A broker that does not run yet; in a hierarchy, below a parent."""
+    def install(
+        self,
+        name: str,
+        router: NodeRouter,
+        disk: Disk,
+        parent: str = "",
+        outside: Outside | None = None,
+    ) -> None:
+        """A broker that does not run yet; in a hierarchy, below a parent; perhaps a gateway."""
         self._routers[name] = router
-        self._parents[name] = parent
+        self._places[name] = parent, outside
         self.disks[name] = disk
         self._computers[name] = Computer(
             name,
@@ -118,11 +125,12 @@ class Cluster:
                 self._dial(one, other)
 
     def _node(self, name: str, new_id: Callable[[], str]) -> Node:
+        parent, outside = self._places[name]
         return Node(
             name,
             self._routers[name](name),
             self.disks[name],
-            settings=replace(self.settings, parent=self._parents[name]),
+            settings=replace(self.settings, parent=parent, outside=outside),
             authority=self.doors.authority(name),
             identity=self.doors.identity(name),
             new_id=new_id,

@@ -277,13 +277,14 @@ class Member:
         self.standing[key] = msgspec.structs.replace(known, values={**known.values, **values})
         return self.ask(lambda id: Update(id, key, values))
 
-    def unsubscribe(self, key: int, *, forget: bool = False) -> None:
-        """Hear it no more."""
+    def unsubscribe(self, key: int, *, forget: bool = False) -> int:
+        """Hear it no more; the number of the request."""
         id = self._id()
         if not self.core.unsubscribe(Unsubscribe(id, key, forget), partial(self.answered, id)):
             self.answered(id, Done(id))
         del self.standing[key]
         self.receipts.pop(key, None)
+        return id
 
     @property
     def requested(self) -> range:

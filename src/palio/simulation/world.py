@@ -13,7 +13,7 @@ from palio.errors import InvalidInput
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.node.effects import Moment
-from palio.node.settings import Settings
+from palio.node.settings import Outside, Settings
 from palio.protocol.messages import Message
 from palio.routing.acyclic import Acyclic
 from palio.simulation.agenda import US, Agenda
@@ -97,9 +97,15 @@ class World(Cluster):
         """Let time pass."""
         self.agenda.run(self.agenda.now_us + round(seconds * US))
 
-    def add_broker(self, name: str, router: NodeRouter = Acyclic, parent: str = "") -> None:
+    def add_broker(
+        self,
+        name: str,
+        router: NodeRouter = Acyclic,
+        parent: str = "",
+        outside: Outside | None = None,
+    ) -> None:
         """A broker, with an empty disk, that starts."""
-        self.install(name, router, Disk(self.random.branch()), parent)
+        self.install(name, router, Disk(self.random.branch()), parent, outside)
         self.start(name)
 
     # --- clients ---

@@ -1,0 +1,309 @@
+"""`Actor`: a client of the campaign, which notes what it asked for, when, and what it heard.
+
+The filters are kept as the texts that a user writes, and read by the plain reference: the brokers'
+own engines have no say in what was owed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import inf
+from typing import Any, Final, NamedTuple
+
+from palio.errors import NotStored, PalioError
+from palio.language.parsing import parse_filter
+from palio.matching.protocol import RowMask
+from palio.protocol.messages import (
+    Advertise,
+    Deliver,
+    Done,
+    Failed,
+    Gap,
+    Message,
+    Replace,
+    unpack_mask,
+)
+from palio.protocol.requests import Outcome
+from palio.simulation.agenda import TIMER, US
+from palio.simulation.member import Member, Surroundings
+
+__all__ = ["Actor", "HeardEvent", "Interest", "Wish"]
+
+AGAIN_US: Final = US
+"""How long an actor waits before it asks again for what was refused."""
+
+
+class HeardEvent(NamedTuple):
+    """One event that an actor was given."""
+
+    at_s: float
+    publisher: str
+    seq: int
+    row: dict[str, Any]
+    key: int
+    """Of the durable subscription that it was for; -1 if it came for the whole session."""
+
+
+class Wish:
+    """One of the filters that an interest had: what was written, and when it was in force."""
+
+    def __init__(self, text: str, values: Mapping[str, Any], request: int, asked_s: float) -> None:
+        self.text = text
+        self.values = dict(values)
+        self.request = request
+        self.asked_s = asked_s
+        self.over_s = inf
+        """When its broker said that another one is in its place, or none."""
+        self._filter = parse_filter(text)
+
+    def matches(self, row: Mapping[str, Any]) -> bool:
+        """Whether an event was wanted."""
+        return self._filter.matches(row, self.values)
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.values}" if self.values else self.text
+
+
+class Interest:
+    """A subscription, and all the filters that it had until it was ended."""
+
+    def __init__(self, name: str, key: int, version: Wish, *, durable: bool) -> None:
+        self.name = name
+        self.key = key
+        self.durable = durable
+        self.versions = [version]
+        self.settled: int | None = None
+        """The newest filter that was answered to be in force everywhere."""
+        self.question: tuple[int, int] | None = None
+        """A settle that is open, and the filter that it is about."""
+        self.ended = False
+        self.end = 0
+        """The request that ended it, if that went out at once."""
+        self.is_tried = False
+        """Whether it is going to be asked for again."""
+        self.is_out = False
+        """Whether its broker refused it whole."""
+        self.owed_from: dict[int, int] = {}
+        """By number of a publication, the first of the filters that counts for it."""
+
+
+class Actor(Member):
+    """A client with several subscriptions, which notes what each of them heard."""
+
+    def __init__(self, world: Surroundings, name: str, broker: str) -> None:
+        super().__init__(world, name, broker)
+        self.interests: dict[str, Interest] = {}
+        self.past: list[Interest] = []
+        """Those that were ended."""
+        self.live: list[HeardEvent] = []
+        self.durable: dict[int, list[HeardEvent]] = {}
+        """By the key of the subscription."""
+        self.doubled: list[tuple[int, str, int]] = []
+        """What came in a second entry, though it was dealt with; a client lets it pass once."""
+        self.gaps_s: list[float] = []
+        """When it was told that something may be lost."""
+        self._offers = 0
+        self._stalled_until_us = 0
+        self._held: list[tuple[int, Message]] = []
+        self._newest: dict[int, int] = {}
+
+    @property
+    def all_interests(self) -> list[Interest]:
+        """Those that stand, and those that were ended."""
+        return [*self.past, *self.interests.values()]
+
+    # --- what it does ---
+
+    def hear_of(
+        self, name: str, text: str, values: Mapping[str, Any] | None = None, *, durable: bool
+    ) -> None:
+        """Subscribe under a name of its own, unless that is taken."""
+        if name in self.interests:
+            return
+        key = self.subscribe(text, values, durable=name if durable else "")
+        version = Wish(text, values or {}, self.standing[key].id, self.world.now)
+        self.interests[name] = Interest(name, key, version, durable=durable)
+        self.ask_settled(self.interests[name])
+
+    def change(self, name: str, text: str) -> None:
+        """Put another filter under a subscription."""
+        interest = self.interests.get(name)
+        if interest is None:
+            return
+        key = interest.key
+        known = self.standing[key]
+        self.standing[key] = type(known)(known.id, key, text, {}, known.durable)
+        request = self.ask(lambda id: Replace(id, key, text))
+        self._changed(interest, Wish(text, {}, request, self.world.now))
+
+    def tune(self, name: str, **values: Any) -> None:
+        """Change parameters of a subscription that has them."""
+        interest = self.interests.get(name)
+        if interest is None or not interest.versions[-1].values:
+            return
+        newest = interest.versions[-1]
+        request = self.update(interest.key, **values)
+        known = {**newest.values, **values}
+        self._changed(interest, Wish(newest.text, known, request, self.world.now))
+
+    def _changed(self, interest: Interest, version: Wish) -> None:
+        interest.versions.append(version)
+        self.ask_settled(interest)
+
+    def end(self, name: str) -> None:
+        """End a subscription for good."""
+        interest = self.interests.pop(name, None)
+        if interest is not None:
+            interest.ended = True
+            self.past.append(interest)
+            is_said = self.is_connected
+            id = self.unsubscribe(interest.key, forget=interest.durable)
+            interest.end = id if is_said else 0
+
+    def offer(self, text: str) -> None:
+        """Advertise what it is going to publish."""
+        self._offers += 1
+        self.ask(partial(Advertise, key=self._offers, filter=text))
+
+    @property
+    def unsettled(self) -> list[Interest]:
+        """Those of which the newest filter was not said to be in force everywhere."""
+        interests = self.interests.values()
+        return [each for each in interests if each.settled != len(each.versions) - 1]
+
+    @property
+    def is_owed_nothing(self) -> bool:
+        """Whether its brokers know of every durable subscription that it ended. One that it ended
+        without a connection nobody tells them of if they have forgotten its session.
+        """
+        ends = [self.answers.get(each.end) for each in self.past if each.durable]
+        return all(isinstance(each, Done) for each in ends)
+
+    def ask_settled(self, interest: Interest) -> None:
+        """Ask whether its newest filter is in force everywhere."""
+        interest.question = (self.settle(), len(interest.versions) - 1)
+
+    def look(self) -> None:
+        """See what was answered of that."""
+        for interest in self.interests.values():
+            if interest.question is None:
+                continue
+            id, version = interest.question
+            newest = len(interest.versions) - 1
+            refused = isinstance(self.answers.get(interest.versions[version].request), Failed)
+            if self.answers.get(id) == Done(id) and version == newest and not refused:
+                interest.settled = version
+                interest.question = None
+
+    def note_publication(self, number: int) -> None:
+        """Something is published: from which filter on it is owed."""
+        for interest in self.interests.values():
+            if interest.settled is not None:
+                interest.owed_from[number] = interest.settled
+
+    def stall(self, seconds: float) -> None:
+        """Read nothing for some time."""
+        agenda = self.world.agenda
+        until_us = agenda.now_us + round(seconds * US)
+        self._stalled_until_us = max(self._stalled_until_us, until_us)
+        agenda.at(until_us, TIMER, self._wake)
+
+    def _wake(self) -> None:
+        if self.world.agenda.now_us >= self._stalled_until_us:
+            held, self._held = self._held, []
+            for link, message in held:
+                super().receive(link, message)
+
+    def stay_away(self, seconds: float) -> None:
+        """Break the connection and come back later."""
+        self.vanish()
+        until = self.world.agenda.now_us + round(seconds * US)
+        self.world.agenda.at(until, TIMER, self.connect)
+
+    # --- what it is told ---
+
+    def receive(self, link: int, message: Message) -> None:
+        """A stalled client reads nothing."""
+        if self._held or self.world.agenda.now_us < self._stalled_until_us:
+            self._held.append((link, message))
+        else:
+            super().receive(link, message)
+
+    def answered(self, id: int, outcome: Outcome) -> None:
+        """Note since when a filter is in force. What a full disk refused is asked for again."""
+        super().answered(id, outcome)
+        for interest in self.interests.values():
+            for number, version in enumerate(interest.versions):
+                if version.request != id:
+                    continue
+                if isinstance(outcome, Done):
+                    for earlier in interest.versions[:number]:
+                        earlier.over_s = min(earlier.over_s, self.world.now)
+                elif isinstance(outcome, Failed) and outcome.failure.kind == NotStored.__name__:
+                    interest.is_out = interest.is_out or number == 0
+                    self._try_later(interest)
+
+    def withdrawn(self, key: int, error: PalioError) -> None:
+        """Likewise when a session was renewed."""
+        super().withdrawn(key, error)
+        for interest in self.interests.values():
+            if interest.key == key:
+                interest.is_out = True
+                self._try_later(interest)
+
+    def _try_later(self, interest: Interest) -> None:
+        if not interest.is_tried:
+            interest.is_tried = True
+            at_us = self.world.agenda.now_us + AGAIN_US
+            self.world.agenda.at(at_us, TIMER, partial(self._try, interest))
+
+    def _try(self, interest: Interest) -> None:
+        """Ask again for what was refused, as it is wanted now."""
+        newest = interest.versions[-1]
+        interest.is_tried = False
+        if interest.ended:
+            return
+        if interest.is_out:
+            interest.is_out = False
+            known = self.standing[interest.key]
+            newest.request = known.id
+            self.subscribe_again(known)
+        elif isinstance(self.answers.get(newest.request), Failed):
+            if newest.values:
+                self.tune(interest.name, **newest.values)
+            else:
+                self.change(interest.name, newest.text)
+
+    def deliver_durable(self, message: Deliver) -> None:
+        """Note what of it came before."""
+        key, parcel = message.key, message.parcel
+        if message.entry > self._newest.get(key, 0) and key in self.receipts:
+            self._newest[key] = message.entry
+            numbers = parcel.numbers[unpack_mask(message.rows, len(parcel))]
+            known = ~self.receipts[key].came(parcel.publisher, numbers)
+            self.doubled += [(key, parcel.publisher, seq) for seq in numbers[known].tolist()]
+        super().deliver_durable(message)
+
+    def hear(self, message: Deliver, mask: RowMask) -> None:
+        """Note when it came, and for what."""
+        before = len(self.heard)
+        super().hear(message, mask)
+        now = self.world.now
+        for publisher, seq, row in self.heard[before:]:
+            heard = HeardEvent(now, publisher, seq, row, message.key)
+            if message.entry:
+                self.durable.setdefault(message.key, []).append(heard)
+            else:
+                self.live.append(heard)
+
+    def renewed(self, *, may_have_missed: bool) -> None:
+        """A new session after a lost one is a gap, too."""
+        super().renewed(may_have_missed=may_have_missed)
+        if may_have_missed:
+            self.gaps_s.append(self.world.now)
+
+    def lose(self, gaps: Sequence[Gap]) -> None:
+        """Note when it was told."""
+        super().lose(gaps)
+        self.gaps_s.append(self.world.now)

@@ -1,0 +1,218 @@
+"""`draw`: the script of a seed.
+
+Of the kinds of faults each seed has only some, so that what a few of them do together is not always
+hidden by the others, and what is promised only without some of them is tried as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
+from palio.simulation.campaign.faults import FAULTS
+from palio.simulation.campaign.scripts import Border, Script, Step
+from palio.simulation.randomness import Randomness
+from palio.simulation.topologies import Topology, connected_random, grid, line, random_tree, ring
+
+__all__ = ["GATEWAY", "ROUTINGS", "draw"]
+
+GATEWAY: Final = "gateway"
+"""The name under which two networks that a gateway joins are drawn."""
+
+ROUTINGS: Final = (*ALGORITHMS, GATEWAY)
+"""What a campaign may be about."""
+
+STEPS: Final = 45
+LONGEST_S: Final = 8.0
+"""The longest that something is broken: the grace of clients and of neighbours is less."""
+PUBLISHERS: Final = 3
+SETTLING_S: Final = 4.0
+"""When faults begin: until then most clients have what they asked for."""
+
+
+def draw(seed: int, routing: str = "", *, steps: int = STEPS) -> Script:
+    """What happens under a seed; with a `routing`, under that.
+
+    >>> draw(7) == draw(7), draw(7, "proxies").routing
+    (True, 'proxies')
+    """
+    return _Draft(seed, routing, steps).script()
+
+
+class _Draft:
+    def __init__(self, seed: int, routing: str, steps: int) -> None:
+        self.seed = seed
+        self.count = steps
+        self.random = random = Randomness(seed)
+        self.gate: Border | None = None
+        chosen = random.choice(ROUTINGS)
+        self.shape = self._network(routing or chosen)
+        count = random.between(1, 6)
+        self.kinds = random.sample(tuple(FAULTS), count) if random.chance(0.95) else []
+        if self.routing.name == "source-trees" and "unreadable" in self.kinds:
+            # It tells a table whole: with what cannot be read, what can be is missing, too.
+            self.kinds.remove("unreadable")
+        self.moves = random.chance(0.3)
+        self.listeners = [f"listener{number}" for number in range(random.between(1, 3))]
+        self.publishers = [f"publisher{number}" for number in range(PUBLISHERS)]
+        self.named = 0
+
+    # --- the network ---
+
+    def _network(self, routing: str) -> Topology:
+        random = self.random
+        if routing == GATEWAY:
+            return self._joined()
+        self.routing = find_algorithm(routing)
+        return self._shape(self.routing, random.between(2, 7))
+
+    def _shape(self, routing: Algorithm, size: int) -> Topology:
+        random = self.random
+        if routing.graph is GraphKind.ALONE:
+            return line(1)
+        if routing.graph is GraphKind.TREE:
+            return line(size) if random.chance(0.3) else random_tree(size, random.branch())
+        match random.below(3):
+            case 0:
+                return ring(max(3, size))
+            case 1:
+                return grid(2, max(2, size // 2))
+            case _:
+                return connected_random(max(3, size), 2, random.branch())
+
+    def _joined(self) -> Topology:
+        """Two networks: the first broker of the one hangs below some broker of the other."""
+        random = self.random
+        joining = [each for each in ALGORITHMS.values() if each.joins and not each.is_advertised]
+        self.routing, outer = random.choice(joining), random.choice(joining)
+        inner, beyond = (self._shape(each, random.between(2, 4)) for each in (self.routing, outer))
+        outside = {name: f"o{name}" for name in beyond.brokers}
+        above = outside[random.choice(beyond.brokers)]
+        self.gate = Border(inner.brokers[0], outer.name, tuple(outside.values()))
+        return Topology(
+            (*outside.values(), *inner.brokers),
+            (
+                *((outside[one], outside[other]) for one, other in beyond.edges),
+                (above, inner.brokers[0]),
+                *inner.edges,
+            ),
+        )
+
+    # --- what happens ---
+
+    def script(self) -> Script:
+        """The whole."""
+        random = self.random
+        tiny = random.chance(0.3)
+        steps = self._beginning()
+        at_s = SETTLING_S
+        for _ in range(self.count):
+            step = self._fault(at_s) if self.kinds and random.chance(0.35) else self._deed(at_s)
+            steps.append(step)
+            at_s = round(at_s + random.uniform() * 0.8, 3)
+        return Script(
+            self.seed,
+            self.routing.name,
+            self.shape.brokers,
+            self.shape.edges,
+            tuple(steps),
+            sync_s=random.choice([0.0005, 0.005, 0.05, 0.3]),
+            window_bytes=6_000 if tiny else 1 << 20,
+            queue_bytes=12_000 if tiny else 1 << 20,
+            grants=random.chance(0.2),
+            gate=self.gate,
+        )
+
+    def _beginning(self) -> list[Step]:
+        random = self.random
+        names = [*self.listeners, *self.publishers]
+        steps = [Step(0.0, "join", (name, random.choice(self.shape.brokers))) for name in names]
+        if self.routing.takes_advertisements:
+            steps += [Step(0.2, "offer", (name, "EXISTS kind")) for name in names]
+        for name in self.listeners:
+            steps += [self._hear(round(0.5 + random.uniform(), 3), name) for _ in range(3)]
+        return steps
+
+    def _hear(self, at_s: float, client: str) -> Step:
+        self.named += 1
+        durable = self.random.chance(0.6)
+        name = f"{'durable' if durable else 'live'}{self.named}"
+        if self.random.chance(0.3):
+            values = {"least": self.random.below(5)}
+            return Step(at_s, "hear", (client, name, "x >= :least", values, durable))
+        return Step(at_s, "hear", (client, name, self._text(), {}, durable))
+
+    def _text(self) -> str:
+        random = self.random
+        return random.choice(
+            (
+                f"kind = {random.below(3)} AND x >= {random.below(4)}",
+                f"kind = {random.below(3)}",
+                f"x < {random.below(6)} OR s = 'a'",
+                f"kind IN (0, {random.between(1, 2)}) AND s >= 'b'",
+                f"NOT kind = {random.below(3)} AND EXISTS s",
+                f"x BETWEEN {random.below(3)} AND {random.between(3, 5)}",
+            )
+        )
+
+    def _event(self) -> dict[str, Any]:
+        random = self.random
+        event: dict[str, Any] = {"kind": random.below(3), "x": random.below(6)}
+        if random.chance(0.5):
+            event["s"] = random.choice(("a", "b", "ab"))
+        return event
+
+    def _deed(self, at_s: float) -> Step:
+        random = self.random
+        listener = random.choice(self.listeners)
+        name = f"{random.choice(('durable', 'live'))}{random.between(1, max(1, self.named))}"
+        match random.below(12):
+            case 0:
+                return Step(at_s, "change", (listener, name, self._text()))
+            case 1:
+                return Step(at_s, "tune", (listener, name, random.below(6)))
+            case 2:
+                return Step(at_s, "end", (listener, name))
+            case 3:
+                return self._hear(at_s, listener)
+            case 4 if self.moves:
+                who = random.choice([*self.listeners, *self.publishers])
+                verb = random.choice(("move", "move over"))
+                return Step(at_s, verb, (who, random.choice(self.shape.brokers)))
+            case _:
+                events = [self._event() for _ in range(random.between(1, 6))]
+                words = (random.choice(self.publishers), random.chance(0.6), *events)
+                return Step(at_s, "publish", words)
+
+    # --- what breaks ---
+
+    def _fault(self, at_s: float) -> Step:
+        kind = self.random.choice(self.kinds)
+        return Step(at_s, kind, self._words(kind))
+
+    def _words(self, kind: str) -> tuple[Any, ...]:
+        random, edges = self.random, self.shape.edges
+        seconds = round(random.uniform() ** 2 * LONGEST_S, 3)
+        broker = random.choice(self.shape.brokers)
+        client = random.choice([*self.listeners, *self.publishers])
+        link = random.choice(edges) if edges else (client, broker)
+        link = (link[1], link[0]) if random.chance(0.5) else link
+        part = tuple(random.sample(self.shape.brokers, max(1, len(self.shape.brokers) // 2)))
+        to_client = (client, broker) if random.chance(0.3) else link
+        words: dict[str, tuple[Any, ...]] = {
+            "delay": (*link, round(random.uniform() * 0.5, 3), seconds),
+            "clog": (*to_client, seconds),
+            "reset": to_client,
+            "half-open": to_client,
+            "cut": (*to_client, seconds),
+            "partition": (part, seconds),
+            "silence": (part, seconds),
+            "one way": (part, seconds),
+            "swizzle": (broker, tuple(round(random.uniform() * 5, 3) for _ in edges)),
+            "flip": (broker, random.below(100)),
+            "clock": (broker, random.choice((-3600.0, -5.0, -0.1, 0.0, 2.0, 600.0, 90_000.0))),
+            "stall": (client, seconds),
+            "away": (client, seconds),
+            "unreadable": (client, f"poison{random.below(2)}", seconds),
+        }
+        return words.get(kind, (broker, seconds))

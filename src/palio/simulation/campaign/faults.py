@@ -1,0 +1,238 @@
+"""`Faults`: everything that can break in a virtual network, each for a time.
+
+Each kind of fault is one method, which takes what a script's step says. What is broken already is
+broken for longer, and heals by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from palio.simulation.agenda import FAULT, US
+from palio.simulation.campaign.actors import Actor
+from palio.simulation.disks import Disk
+from palio.simulation.world import World
+
+__all__ = ["DISK_FAULTS", "FAULTS", "Faults"]
+
+FAULTS: Final[Mapping[str, str]] = {
+    "delay": "a link gets slow",
+    "clog": "one way of a link carries nothing, then all at once",
+    "reset": "a connection breaks; both ends are told",
+    "half-open": "a connection breaks; one end is told, the other finds out",
+    "cut": "a link is gone",
+    "partition": "all links between two parts are gone",
+    "silence": "the same, and nobody is told",
+    "one way": "nothing comes from one part to the other, but back it does",
+    "swizzle": "the links of a broker go, and come back in another order",
+    "crash": "a broker stops dead, and starts again",
+    "torn": "it does so in the middle of a write",
+    "pause": "a broker does nothing for a while",
+    "wipe": "a broker stops, and starts with an empty disk",
+    "flip": "a bit of an entry on a disk turns round",
+    "fsync": "a disk takes what is written, and cannot sync it",
+    "full": "a disk is full",
+    "clock": "the clock on a broker's wall jumps",
+    "stall": "a client reads nothing",
+    "away": "a client stays away, perhaps beyond its grace",
+    "unreadable": "what some client asks for cannot be read by any other broker",
+}
+"""What each means, for people."""
+
+DISK_FAULTS: Final = frozenset({"wipe", "flip", "fsync", "full"})
+"""Those after which something durable may be missing, if that is told."""
+
+
+class Faults:
+    """What is broken in a world, and until when."""
+
+    def __init__(self, world: World, edges: tuple[tuple[str, str], ...]) -> None:
+        self.world = world
+        self.edges = edges
+        self.flipped: set[tuple[str, int]] = set()
+        """Events of which some copy was damaged: publisher and number."""
+        self.wiped: set[str] = set()
+        """Brokers that lost their disk."""
+        self.healed_s = float("-inf")
+        """When something last came to its end."""
+        self._until: dict[tuple[str, ...], float] = {}
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether something is broken now."""
+        return any(until > self.world.now for until in self._until.values())
+
+    @property
+    def until_s(self) -> float:
+        """When all is whole, as far as it is planned."""
+        return max(self._until.values(), default=0.0)
+
+    def cause(self, kind: str, words: tuple[Any, ...]) -> None:
+        """Break something as a step says."""
+        causes: dict[str, Callable[..., None]] = {
+            "delay": self._delay,
+            "clog": self._clog,
+            "reset": self._reset,
+            "half-open": self._half_open,
+            "cut": self._cut,
+            "partition": self._partition,
+            "silence": self._silence,
+            "one way": self._one_way,
+            "swizzle": self._swizzle,
+            "crash": self._crash,
+            "torn": self._torn,
+            "pause": self._pause,
+            "wipe": self._wipe,
+            "flip": self._flip,
+            "fsync": self._fsync,
+            "full": self._full,
+            "clock": self._clock,
+            "stall": self._stall,
+            "away": self._away,
+            "unreadable": self._unreadable,
+        }
+        causes[kind](*words)
+
+    def _for(self, seconds: float, what: tuple[str, ...], undo: Callable[[], object]) -> None:
+        """Undo something once it has lasted so long, unless it is to last longer by then."""
+        world = self.world
+        self._until[what] = max(self._until.get(what, 0.0), world.now + seconds)
+
+        def over() -> None:
+            if self._until.get(what, 0.0) <= world.now:
+                self._until.pop(what, None)
+                self.healed_s = world.now
+                undo()
+
+        world.agenda.at(world.agenda.now_us + round(seconds * US) + 1, FAULT, over)
+
+    # --- links ---
+
+    def _delay(self, one: str, other: str, takes_s: float, seconds: float) -> None:
+        self.world.delay(one, other, takes_s)
+        usual_s = self.world.latency_us / US
+        self._for(seconds, ("delay", one, other), lambda: self.world.delay(one, other, usual_s))
+
+    def _clog(self, sender: str, receiver: str, seconds: float) -> None:
+        self.world.hold(sender, receiver, seconds)
+        self._for(seconds, ("clog", sender, receiver), lambda: None)
+
+    def _reset(self, one: str, other: str) -> None:
+        self.world.drop(one, other)
+
+    def _half_open(self, one: str, other: str) -> None:
+        self.world.half_open(one, other)
+
+    def _cut(self, one: str, other: str, seconds: float) -> None:
+        self.world.cut(one, other)
+        self._for(seconds, ("cut", *sorted((one, other))), lambda: self.world.heal(one, other))
+
+    def _partition(self, part: tuple[str, ...], seconds: float) -> None:
+        for one, other in self._across(part):
+            self._cut(one, other, seconds)
+
+    def _silence(self, part: tuple[str, ...], seconds: float) -> None:
+        for one, other in self._across(part):
+            self._clog(one, other, seconds)
+            self._clog(other, one, seconds)
+
+    def _one_way(self, part: tuple[str, ...], seconds: float) -> None:
+        for one, other in self._across(part):
+            sender, receiver = (one, other) if one in part else (other, one)
+            self._clog(sender, receiver, seconds)
+
+    def _across(self, part: tuple[str, ...]) -> list[tuple[str, str]]:
+        return [(one, other) for one, other in self.edges if (one in part) != (other in part)]
+
+    def _swizzle(self, broker: str, all_seconds: tuple[float, ...]) -> None:
+        links = [edge for edge in self.edges if broker in edge]
+        for (one, other), seconds in zip(links, all_seconds, strict=False):
+            self._cut(one, other, seconds)
+
+    # --- brokers ---
+
+    def _crash(self, broker: str, seconds: float) -> None:
+        if broker in self.world.nodes:
+            self.world.kill(broker)
+        self._for(seconds, ("crash", broker), lambda: self._start(broker))
+
+    def _start(self, broker: str) -> None:
+        if broker not in self.world.nodes:
+            self.world.start(broker)
+
+    def _torn(self, broker: str, seconds: float) -> None:
+        """At its next write; if there is none in that time, nothing happens."""
+        disk = self.world.disks[broker]
+        planned_s = self.world.now + seconds
+
+        def tear() -> None:
+            disk.written = lambda: None
+            if disk is self.world.disks[broker] and self.world.now <= planned_s:
+                self._crash(broker, seconds)
+
+        def plan() -> None:
+            self.world.agenda.at(self.world.agenda.now_us, FAULT, tear)
+
+        disk.written = plan
+
+    def _pause(self, broker: str, seconds: float) -> None:
+        if broker in self.world.nodes:
+            self.world.pause(broker, seconds)
+            self._for(seconds, ("pause", broker), lambda: None)
+
+    def _wipe(self, broker: str, seconds: float) -> None:
+        self.wiped.add(broker)
+        if broker in self.world.nodes:
+            self.world.kill(broker)
+        self.world.disks[broker] = Disk(self.world.random.branch())
+        self._for(seconds, ("crash", broker), lambda: self._start(broker))
+
+    # --- disks and clocks ---
+
+    def _flip(self, broker: str, which: int) -> None:
+        disk = self.world.disks[broker]
+        entries = disk.held()
+        if entries:
+            entry = entries[which % len(entries)]
+            disk.flip(entry.entry)
+            numbers = entry.parcel.numbers.tolist()
+            self.flipped.update((entry.parcel.publisher, seq) for seq in numbers)
+
+    def _fsync(self, broker: str, seconds: float) -> None:
+        disk = self.world.disks[broker]
+        disk.fails_to_sync = True
+        self._for(seconds, ("fsync", broker), lambda: setattr(disk, "fails_to_sync", False))
+
+    def _full(self, broker: str, seconds: float) -> None:
+        disk = self.world.disks[broker]
+        disk.is_full = True
+        self._for(seconds, ("full", broker), lambda: setattr(disk, "is_full", False))
+
+    def _clock(self, broker: str, ahead_s: float) -> None:
+        self.world.set_clock(broker, ahead_s)
+
+    # --- clients ---
+
+    def _actor(self, name: str) -> Actor | None:
+        found = self.world.clients.get(name)
+        return found if isinstance(found, Actor) else None
+
+    def _stall(self, client: str, seconds: float) -> None:
+        actor = self._actor(client)
+        if actor is not None:
+            actor.stall(seconds)
+            self._for(seconds, ("stall", client), lambda: None)
+
+    def _away(self, client: str, seconds: float) -> None:
+        actor = self._actor(client)
+        if actor is not None:
+            actor.stay_away(seconds)
+            self._for(seconds, ("away", client), lambda: None)
+
+    def _unreadable(self, client: str, key: str, seconds: float) -> None:
+        """A subscription that no other broker can read, until it is ended."""
+        actor = self._actor(client)
+        if actor is not None:
+            actor.hear_of(key, "poison = 666", durable=False)
+            self._for(seconds, ("unreadable", client, key), lambda: actor.end(key))

@@ -1,0 +1,263 @@
+"""`Play`: a script, carried out on a virtual network, up to the calm after it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from palio.node.settings import Outside, Settings
+from palio.protocol.messages import Done, Message, Route
+from palio.routing.algorithms import find_algorithm
+from palio.routing.messages import Batch, Flood
+from palio.routing.protocol import Router
+from palio.simulation.agenda import FAULT, US
+from palio.simulation.campaign.actors import Actor
+from palio.simulation.campaign.faults import DISK_FAULTS, FAULTS, Faults
+from palio.simulation.campaign.grants import doors_with
+from palio.simulation.campaign.scripts import Script, Step
+from palio.simulation.doors import Doors
+from palio.simulation.world import World
+
+__all__ = ["CONVERGES_S", "Play", "PublishedEvent"]
+
+CONVERGES_S: Final = 60.0
+"""So long after the last fault all is as if nothing had happened: clients are connected, what they
+want is in force everywhere, and nothing durable waits. The longest of it is a client that comes
+back: it waits up to 5 s between two tries, and then for its heartbeat and its grace."""
+
+LOOK_S: Final = 2.0
+"""How often that is looked at."""
+
+MOST_ACTIONS: Final = 3_000_000
+"""What one play may do: a tenth of it is much."""
+
+SETTINGS: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
+
+
+class PublishedEvent(NamedTuple):
+    """One event that an actor published."""
+
+    at_s: float
+    publisher: str
+    seq: int
+    row: dict[str, Any]
+    durable: bool
+
+
+class Play:
+    """One script on one network.
+
+    >>> steps = (Step(0.0, "join", ("alice", "b1")), Step(0.1, "publish", ("alice", False, {})))
+    >>> play = Play(Script(1, "acyclic", ("b1",), (), steps))
+    >>> play.run()
+    >>> play.converged_s, len(play.published)
+    (2.0, 1)
+    """
+
+    def __init__(self, script: Script, doors: Doors | None = None) -> None:
+        self.script = script
+        self.actors: dict[str, Actor] = {}
+        self.published: list[PublishedEvent] = []
+        self.seen: Counter[tuple[str, str]] = Counter()
+        """How often each kind of fault happened in each phase."""
+        self.converged_s: float | None = None
+        """How long it took after the last fault; None while it did not happen."""
+        self.world = self._world(doors or (doors_with(script.brokers) if script.grants else None))
+        self.faults = Faults(self.world, script.edges)
+        self._verbs: dict[str, Callable[..., None]] = {
+            "join": self._join,
+            "hear": self._hear,
+            "change": lambda who, name, text: self._do(who, lambda one: one.change(name, text)),
+            "tune": lambda who, name, least: self._do(who, lambda one: one.tune(name, least=least)),
+            "end": lambda who, name: self._do(who, lambda one: one.end(name)),
+            "publish": self._publish,
+            "offer": lambda who, text: self._do(who, lambda one: one.offer(text)),
+            "move": lambda who, to: self._do(who, lambda one: one.move(to)),
+            "move over": lambda who, to: self._do(who, lambda one: one.move_over(to)),
+        }
+
+    def _world(self, doors: Doors | None) -> World:
+        script = self.script
+        settings = replace(
+            SETTINGS, window_bytes=script.window_bytes, queue_bytes=script.queue_bytes
+        )
+        world = World(script.seed, settings=settings, sync_s=script.sync_s, doors=doors)
+        world.agenda.limit = MOST_ACTIONS
+        world.spoils = _is_poisoned
+        for name in script.brokers:
+            self._add_broker(world, name)
+        for edge in script.edges:
+            world.connect(*edge)
+        world.run(1.0)
+        return world
+
+    def _add_broker(self, world: World, name: str) -> None:
+        script, gate = self.script, self.script.gate
+        is_gate = gate is not None and name == gate.broker
+        beyond = gate.beyond if gate is not None else ()
+        routing = gate.routing if gate is not None and name in beyond else script.routing
+        above = [one for one, below in script.edges if below == name]
+        outer, parent = (
+            next((each for each in above if (each in beyond) is wanted), "")
+            for wanted in (True, name in beyond)
+        )
+        outside = None
+        if gate is not None and is_gate:
+            outer = outer if find_algorithm(gate.routing).has_parents else ""
+            outside = Outside(gate.routing, frozenset(beyond), outer)
+        if not find_algorithm(routing).has_parents:
+            parent = ""
+        world.add_broker(name, partial(self._router, world, routing, outside), parent, outside)
+
+    @staticmethod
+    def _router(world: World, routing: str, outside: Outside | None, name: str) -> Router:
+        """One that says what it says with the versions of this life, by its own clock."""
+        algorithm = find_algorithm(routing)
+        if outside is not None:
+            return algorithm.new_gateway(name, find_algorithm(outside.routing), outside.brokers)
+        return algorithm.new_assembling(name, life=world.wall_of(name))
+
+    # --- running ---
+
+    def run(self) -> None:
+        """Carry out all steps, let what is broken heal, and wait until the network has converged.
+
+        It gives up after `CONVERGES_S`.
+        """
+        world = self.world
+        begin_us = world.agenda.now_us
+        for step in self.script.steps:
+            at_us = begin_us + round(step.at_s * US)
+            world.agenda.at(at_us, FAULT, partial(self._perform, step))
+        world.run(self.script.until_s + 0.001)
+        while self.faults.is_broken:
+            world.run(max(0.001, self.faults.until_s - world.now + 0.001))
+        calm_s = world.now
+        while world.now - calm_s < CONVERGES_S:
+            self._ask_all()
+            world.run(LOOK_S)
+            if self._is_converged():
+                self.converged_s = round(world.now - calm_s, 3)
+                return
+
+    def _perform(self, step: Step) -> None:
+        self._look()
+        if step.what in FAULTS:
+            self.seen[step.what, self.phase] += 1
+            self.faults.cause(step.what, step.words)
+        else:
+            self._verbs[step.what](*step.words)
+
+    def _look(self) -> None:
+        for actor in self.actors.values():
+            actor.look()
+
+    @property
+    def phase(self) -> str:
+        """What is going on, for the table of what was tried."""
+        interests = [each for actor in self.actors.values() for each in actor.interests.values()]
+        if any(len(each.versions) == 1 and each.settled is None for each in interests):
+            return "subscribing"
+        if self.faults.is_broken:
+            return "broken"
+        if self.world.now - self.faults.healed_s < 3.0:
+            return "healing"
+        if any(each.question is not None for each in interests):
+            return "changing"
+        if any(node.status()["custody_entries"] for node in self.world.nodes.values()):
+            return "carrying"
+        return "calm"
+
+    # --- what clients do ---
+
+    def _do(self, who: str, what: Callable[[Actor], object]) -> None:
+        actor = self.actors.get(who)
+        if actor is not None:
+            what(actor)
+
+    def _join(self, name: str, broker: str) -> None:
+        if name not in self.actors:
+            actor = self.actors[name] = Actor(self.world, name, broker)
+            self.world.clients[name] = actor
+            actor.connect()
+
+    def _hear(
+        self, who: str, name: str, text: str, values: Mapping[str, Any], durable: bool
+    ) -> None:
+        self._do(who, lambda actor: actor.hear_of(name, text, values, durable=durable))
+
+    def _publish(self, who: str, durable: bool, *events: dict[str, Any]) -> None:
+        self._do(who, lambda actor: self.publish(actor, events, durable=durable))
+
+    def publish(self, actor: Actor, events: tuple[dict[str, Any], ...], *, durable: bool) -> None:
+        """Publish events, and note who is owed them."""
+        last = actor.publish(*events, durable=durable)
+        for seq, row in enumerate(events, last - len(events) + 1):
+            for each in self.actors.values():
+                each.look()
+                each.note_publication(len(self.published))
+            event = PublishedEvent(self.world.now, f"{actor.name}/1", seq, row, durable)
+            self.published.append(event)
+
+    # --- convergence ---
+
+    def _ask_all(self) -> None:
+        self._asked = {name: actor.settle() for name, actor in self.actors.items()}
+
+    def _is_converged(self) -> bool:
+        self._look()
+        for name, actor in self.actors.items():
+            id = self._asked[name]
+            if not actor.is_connected or actor.answers.get(id) != Done(id):
+                return False
+            if actor.unsettled:
+                for each in actor.unsettled:
+                    actor.ask_settled(each)
+                return False
+        knows = all(actor.is_owed_nothing for actor in self.actors.values())
+        return not self.unanswered and not (knows and self.waiting)
+
+    @property
+    def unanswered(self) -> list[tuple[str, int, int]]:
+        """Publications that were neither accepted nor refused: whose, the first and the last."""
+        return [
+            (actor.name, each.first, each.last)
+            for actor in self.actors.values()
+            for each in actor.publications
+            if each.error is None and not each.refused
+            if ("durable" if each.durable else "memory") not in each.levels
+        ]
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """By broker, what durable events it still has in custody, or on its disk."""
+        has_failed = bool(self.script.faults & DISK_FAULTS)
+        found = {
+            name: max(
+                node.status()["custody_entries"],
+                0 if has_failed else len(self.world.disks[name].held()),
+            )
+            for name, node in self.world.nodes.items()
+        }
+        return {name: count for name, count in found.items() if count}
+
+    @property
+    def unsettled(self) -> dict[str, str]:
+        """By client, what it was answered when it asked whether all is in force."""
+        return {
+            name: str(actor.answers.get(self._asked[name], "no answer"))
+            for name, actor in self.actors.items()
+            if actor.answers.get(self._asked[name]) != Done(self._asked[name])
+        }
+
+
+def _is_poisoned(_sender: str, message: Message) -> bool:
+    """What is about the poison, no other broker can read."""
+    if isinstance(message, Route) and isinstance(message.control, Batch | Flood):
+        texts = [str(getattr(each, "filter", "")) for each in message.control.requests]
+        return any("666" in text for text in texts)
+    return False

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from palio.errors import InvalidInput
+from palio.routing.algorithms import ALGORITHMS, GraphKind
+from palio.simulation.campaign.drawing import GATEWAY, ROUTINGS, draw
+from palio.simulation.campaign.faults import FAULTS
+from palio.simulation.topologies import Topology
+
+SEEDS = range(300)
+
+
+def test_a_seed_is_one_script() -> None:
+    assert [draw(seed) for seed in range(20)] == [draw(seed) for seed in range(20)]
+    assert len({repr(draw(seed)) for seed in range(20)}) == 20
+
+
+def test_every_algorithm_and_every_fault_is_drawn() -> None:
+    scripts = [draw(seed) for seed in SEEDS]
+    assert {each.routing for each in scripts} == set(ALGORITHMS)
+    assert {fault for each in scripts for fault in each.faults} == set(FAULTS)
+    assert any(each.gate for each in scripts)
+    assert any(each.grants for each in scripts)
+    assert any(not each.faults for each in scripts)
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+def test_a_network_is_one_that_its_algorithm_is_for(routing: str) -> None:
+    for seed in range(30):
+        script = draw(seed, routing)
+        assert Topology(script.brokers, script.edges).is_connected
+        assert (script.gate is not None) is (routing == GATEWAY)
+        if routing == GATEWAY:
+            continue
+        assert script.routing == routing
+        kind = ALGORITHMS[routing].graph
+        if kind is GraphKind.TREE:
+            assert len(script.edges) == len(script.brokers) - 1
+        assert (kind is GraphKind.ALONE) is (len(script.brokers) == 1)
+
+
+def test_steps_are_in_order_and_of_those_who_are_there() -> None:
+    for seed in range(50):
+        script = draw(seed)
+        clients = {step.words[0] for step in script.steps if step.what == "join"}
+        later = [step.at_s for step in script.steps if step.at_s >= 4.0]
+        assert later == sorted(later)
+        for step in script.steps:
+            if step.what in {"hear", "change", "tune", "end", "publish", "move", "move over"}:
+                assert step.words[0] in clients
+
+
+def test_an_algorithm_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no routing algorithm"):
+        draw(1, "magic")

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import pytest
+
+from palio.simulation.campaign.actors import Actor
+from palio.simulation.campaign.faults import FAULTS, Faults
+from palio.simulation.topologies import line
+from palio.simulation.world import World
+
+EDGES = (("b1", "b2"), ("b2", "b3"))
+
+
+@pytest.fixture
+def world() -> World:
+    return World.of(line(3))
+
+
+@pytest.fixture
+def faults(world: World) -> Faults:
+    alice = Actor(world, "alice", "b1")
+    world.clients["alice"] = alice
+    alice.connect()
+    world.run(1.0)
+    return Faults(world, EDGES)
+
+
+def linked(world: World) -> list[bool]:
+    return [world.is_linked(*edge) for edge in EDGES]
+
+
+def test_what_lasts_longer_is_broken_for_longer(world: World, faults: Faults) -> None:
+    faults.cause("cut", ("b1", "b2", 3.0))
+    faults.cause("cut", ("b2", "b1", 1.0))
+    for broken in (True, False):
+        world.run(2.0)
+        assert faults.is_broken is broken
+        assert linked(world) == [not broken, True]
+    assert faults.healed_s == pytest.approx(world.now - 1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["partition", "swizzle"])
+def test_links_that_go_come_back(world: World, faults: Faults, kind: str) -> None:
+    words = (("b2",), 2.0) if kind == "partition" else ("b2", (2.0, 1.0))
+    faults.cause(kind, words)
+    assert linked(world) == [False, False]
+    world.run(1.6)
+    assert linked(world) == ([False, False] if kind == "partition" else [False, True])
+    world.run(2.0)
+    assert linked(world) == [True, True]
+
+
+@pytest.mark.parametrize(("kind", "held"), [("silence", True), ("one way", False)])
+def test_what_is_held_up_is_told_nobody(
+    world: World, faults: Faults, kind: str, held: bool
+) -> None:
+    bob = world.client("bob", "b3")
+    world.run(1.0)
+    key = bob.subscribe("x = 1")
+    world.run(1.0)
+    faults.cause(kind, (("b3",), 1.0))
+    assert linked(world) == [True, True]
+    world.run(0.1)
+    alice = world.clients["alice"]
+    assert isinstance(alice, Actor)
+    alice.publish({"x": 1})
+    world.run(0.5)
+    assert [seq for _, seq, _ in bob.heard] == ([] if held else [1])
+    world.run(1.0)
+    assert [seq for _, seq, _ in bob.heard] == [1]
+    assert key in bob.standing
+
+
+@pytest.mark.parametrize("kind", ["crash", "wipe", "torn"])
+def test_brokers_stop_and_start(world: World, faults: Faults, kind: str) -> None:
+    faults.cause(kind, ("b1", 1.0))
+    alice = world.clients["alice"]
+    assert isinstance(alice, Actor)
+    alice.publish({"x": 1}, durable=True)
+    alice.hear_of("kept", "x = 1", durable=True)
+    world.run(0.5)
+    assert "b1" not in world.nodes
+    assert faults.wiped == ({"b1"} if kind == "wipe" else set())
+    world.run(20.0)
+    assert "b1" in world.nodes
+    assert alice.is_connected
+
+
+@pytest.mark.parametrize(("kind", "attribute"), [("fsync", "fails_to_sync"), ("full", "is_full")])
+def test_disks_fail_for_a_while(world: World, faults: Faults, kind: str, attribute: str) -> None:
+    faults.cause(kind, ("b1", 1.0))
+    assert getattr(world.disks["b1"], attribute)
+    world.run(1.1)
+    assert not getattr(world.disks["b1"], attribute)
+
+
+def test_a_bit_flips_where_there_is_something(world: World, faults: Faults) -> None:
+    faults.cause("flip", ("b1", 5))
+    assert not faults.flipped
+    bob = world.client("bob", "b3")
+    world.run(1.0)
+    bob.subscribe("x = 1", durable="d")
+    world.run(1.0)
+    world.cut("b1", "b2")
+    alice = world.clients["alice"]
+    assert isinstance(alice, Actor)
+    alice.publish({"x": 1}, {"x": 1}, durable=True)
+    world.run(1.0)
+    faults.cause("flip", ("b1", 5))
+    assert faults.flipped == {("alice/1", 1), ("alice/1", 2)}
+
+
+@pytest.mark.parametrize("kind", ["stall", "away"])
+def test_clients_are_deaf_for_a_while(world: World, faults: Faults, kind: str) -> None:
+    alice = world.clients["alice"]
+    assert isinstance(alice, Actor)
+    alice.hear_of("live", "x = 1", durable=False)
+    bob = world.client("bob", "b3")
+    world.run(1.0)
+    faults.cause(kind, ("alice", 2.0))
+    bob.publish({"x": 1})
+    world.run(1.0)
+    assert not alice.live
+    world.run(2.0)
+    assert [each.seq for each in alice.live] == [1]
+
+
+def test_faults_of_who_is_not_there_are_none(world: World, faults: Faults) -> None:
+    for kind, words in (
+        ("stall", ("nobody", 1.0)),
+        ("away", ("nobody", 1.0)),
+        ("unreadable", ("nobody", "poison", 1.0)),
+        ("reset", ("nobody", "b1")),
+        ("half-open", ("nobody", "b1")),
+    ):
+        faults.cause(kind, words)
+    world.run(2.0)
+    assert not faults.is_broken
+    assert linked(world) == [True, True]
+
+
+def test_each_has_words_for_people() -> None:
+    assert all(FAULTS.values())

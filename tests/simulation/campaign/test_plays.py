@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import pytest
+
+from palio.node.core import Core
+from palio.simulation.campaign import PHASES, Border, Script, Step, draw, play
+from palio.simulation.campaign.faults import FAULTS
+from palio.simulation.campaign.plays import Play
+from palio.simulation.campaign.verdicts import PROBES, verdicts
+from tests.conftest import NIGHTLY
+
+FIRST: Final = int(os.environ.get("PALIO_SEED", "0")) if NIGHTLY else 0
+SEEDS: Final = 10_000 if NIGHTLY else 100
+AT_ONCE: Final = 10
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, AT_ONCE))
+def test_what_is_promised_is_kept(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        assert play(draw(seed)).breaches == (), f"palio campaign --from {seed} --seeds 1"
+
+
+def test_a_script_is_played_alike_each_time() -> None:
+    for seed in range(5):
+        assert play(draw(seed)) == play(draw(seed))
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_every_fault_can_come_at_any_time_and_is_over_in_the_end(kind: str) -> None:
+    script = next(each for each in map(draw, range(400)) if kind in each.faults)
+    steps = tuple(step for step in script.steps if step.what == kind or step.what not in FAULTS)
+    found = Play(script.with_steps(steps))
+    found.run()
+    assert found.converged_s is not None
+    assert not found.faults.is_broken
+    assert sum(found.seen.values()) == sum(step.what == kind for step in steps)
+    assert {phase for _, phase in found.seen} <= set(PHASES)
+    assert list(verdicts(found)) == []
+
+
+def test_two_networks_hear_each_other_through_a_gateway() -> None:
+    steps = (
+        Step(0.0, "join", ("alice", "b2")),
+        Step(0.0, "join", ("bob", "o2")),
+        Step(0.5, "hear", ("alice", "all", "EXISTS x", {}, False)),
+        Step(3.0, "publish", ("bob", False, {"x": 1})),
+    )
+    for inside in ("acyclic", "hierarchical", "general"):
+        for outside in ("acyclic", "hierarchical", "general"):
+            gate = Border("b1", outside, ("o1", "o2"))
+            edges = (("o1", "o2"), ("o1", "b1"), ("b1", "b2"))
+            script = Script(1, inside, ("o1", "o2", "b1", "b2"), edges, steps, gate=gate)
+            outcome = play(script)
+            assert (outcome.breaches, outcome.heard) == ((), 1 + PROBES), (inside, outside)
+
+
+def test_an_error_of_a_broker_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def settle(*_: object) -> None:
+        raise KeyError("planted")
+
+    script = draw(3)
+    monkeypatch.setattr(Core, "settle_up", settle)
+    (breach,) = play(script).breaches
+    assert breach.kind == "raised KeyError"
+    assert breach.what.startswith("KeyError('planted') in settle, test_plays.py:")
