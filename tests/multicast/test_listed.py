@@ -36,6 +36,21 @@ def test_an_event_goes_to_the_cheapest_group_with_all_who_want_it(seed: int) -> 
             assert (linked[row] == wanted[row]).all()
 
 
+def test_few_sets_and_many_are_sent_alike() -> None:
+    """Few are compared with all groups, many by compiled code; in several words, and empty too."""
+    random = np.random.default_rng(7)
+    brokers = tuple(f"b{place}" for place in range(150))
+    plan = ListedGroups("approximated", brokers, words_of(random.random((60, 150)) < 0.7))
+    wanted = words_of(random.random((40, 150)) < np.linspace(0, 0.1, 40)[:, None])
+    many = plan.sends(wanted)
+    for row in range(40):
+        few = plan.sends(wanted[row : row + 1])
+        assert few.groups.tolist() == many.groups[many.events == row].tolist()
+        assert (few.by_link == many.by_link[row]).all()
+    assert len(set(many.groups.tolist())) > 3
+    assert many.by_link.any()
+
+
 def test_the_ideal_plan_wastes_nothing() -> None:
     traffic = some_traffic(1)
     report = measure(ideal(traffic), traffic)
