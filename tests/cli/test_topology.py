@@ -90,6 +90,7 @@ def topology_of(**links: str) -> dict[str, Any]:
             "links": to.split(),
             "reachable": not name.startswith("far"),
             "durable_subscriptions": ["ann/low"] if name == "b" else [],
+            "multicast": "joined" if name == "d" else "",
         }
         for name, to in links.items()
     }
@@ -102,7 +103,7 @@ def test_links_beside_the_tree_and_brokers_out_of_reach_are_shown() -> None:
         "├── b",
         "│         keeps events for ann/low",
         "└── c",
-        "    └── d",
+        "    └── d  joined",
         "also linked: b - c",
         "far1  not reachable",
         "far2  not reachable",
@@ -110,6 +111,24 @@ def test_links_beside_the_tree_and_brokers_out_of_reach_are_shown() -> None:
 
 
 # --- trace ---
+
+
+def test_a_trace_shows_groups_and_who_hears_by_links() -> None:
+    lists: dict[str, list[str]] = {name: [] for name in ("matched", "kept_for", "durable")}
+    uses = [
+        {"group": 3, "to": ["b2", "b4"], "in_vain": ["b3"]},
+        {"group": 0, "to": ["b5"], "in_vain": []},
+    ]
+    hop = {"path": ["b1"], "sessions": [], "forwards": ["b2"], **lists}
+    assert list(
+        _hop(hop | {"multicast": {"groups": uses, "by_links": ["b6"]}}, is_addressed=True)
+    ) == [
+        "b1",
+        "    by group 3 to b2, b4; in vain to b3",
+        "    by group 0 to b5",
+        "    by links to b6",
+    ]
+    assert list(_hop(hop | {"multicast": None})) == ["b1", "    sent on to b2"]
 
 
 def test_a_trace_says_who_would_hear(

@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from palio.multicast.listed import flooding
+from palio.multicast.outflows import Outflows
 from palio.multicast.packing import pack
 from palio.node.settings import Settings
-from palio.protocol.messages import Apply, Done
+from palio.protocol.messages import Answer, Apply, Ask, Done
 from palio.routing.algorithms import find_algorithm
 from palio.routing.protocol import Router
 from palio.simulation.medium import Weather
@@ -295,3 +296,53 @@ def test_no_plan_ends_datagrams() -> None:
     assert all(heard(each) == [1, 2, 3, 4, 5] for each in members.values())
     assert flows(world, "b0")["datagrams"] == 0
     assert flows(world, "b0")["groups_joined"] == 0
+
+
+def test_a_trace_tells_the_groups_and_for_whom_in_vain_and_who_hears_by_links() -> None:
+    world = world_of(star(4))
+    hearing(world, "b1", "b2", filter="x > 1")
+    hearing(world, "b4", filter="x > 2")
+    publisher = world.client("pub", "b0")
+
+    def traced(x: int, **more: str) -> Any:
+        id = publisher.ask(lambda id: Ask(id, "trace", {"x": x, **more}))
+        world.run(1.0)
+        answer = publisher.answers[id]
+        assert isinstance(answer, Answer)
+        return next(hop for hop in answer.data["hops"] if hop["broker"] == "b0")["multicast"]
+
+    assert traced(3) is None
+    apply(world, publisher, ["b0", "b1", "b2", "b3"])
+    group = {"group": 0, "to": ["b1", "b2"], "in_vain": ["b3"]}
+    assert traced(3) == {"groups": [group], "by_links": ["b4"]}
+    assert traced(2) == {"groups": [group], "by_links": []}
+    assert traced(1) == {"groups": [], "by_links": []}
+    large = "x" * SETTINGS.cast_bytes
+    assert traced(3, more=large) == {"groups": [], "by_links": ["b1", "b2", "b4"]}
+
+
+def standings(world: World, member: Member) -> dict[str, str]:
+    """What brokers do with the plan in use, as one of them tells."""
+    id = member.ask(lambda id: Ask(id, "topology"))
+    world.run(0.1)
+    answer = member.answers[id]
+    assert isinstance(answer, Answer)
+    return {name: each["multicast"] for name, each in answer.data["brokers"].items()}
+
+
+def test_it_is_told_what_each_broker_does_with_the_plan_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = world_of(star(2))
+    hearing(world, "b1", "b2")
+    publisher = world.client("pub", "b0")
+    assert standings(world, publisher) == {"b0": "", "b1": "", "b2": ""}
+    apply(world, publisher, ["b0", "b1", "b2"])
+    assert standings(world, publisher) == dict.fromkeys(("b0", "b1", "b2"), "joined")
+    with monkeypatch.context() as patch:
+        patch.setattr(Outflows, "slow", ["b2"])
+        assert standings(world, publisher) == {"b0": "joined", "b1": "joined", "b2": "moved"}
+    world.kill("b1")
+    publisher.ask(lambda id: Apply(id, pack(flooding(("b0", "b1")))))
+    world.run(1.0)
+    assert standings(world, publisher) == {"b0": "joined", "b1": "waiting", "b2": "joined"}

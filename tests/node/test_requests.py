@@ -44,6 +44,7 @@ from palio.protocol.messages import (
     Update,
 )
 from palio.routing.acyclic import Acyclic
+from palio.routing.flooded import Flooded
 from palio.routing.patterns import legal
 from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Router
@@ -158,7 +159,7 @@ def test_a_subscription_is_in_force_when_it_is_answered() -> None:
         (Advertise(5, 1, "x >"), "ParseError"),
         (Retire(5, "nobody"), "InvalidInput"),
         (Retire(5, "b1"), "InvalidInput"),
-        (Apply(5, "plan"), "FileDamaged"),
+        (Apply(5, "plan"), "NotSupported"),
     ],
     ids=str,
 )
@@ -384,7 +385,8 @@ def test_brokers_are_retired_by_who_may_do_all() -> None:
 
 def test_a_plan_is_applied_by_who_may_do_all_and_answered_once_it_is_on_the_disk() -> None:
     free = Principal("bob", TRUE, TRUE)
-    house = House(authority=NamedAuthority({"alice": Principal("alice", TRUE), "bob": free}))
+    authority = NamedAuthority({"alice": Principal("alice", TRUE), "bob": free})
+    house = House(router=Flooded("b1"), authority=authority)
     refused(house.say(ALICE, Apply(1, PLAN_TEXT)), "NotPermitted")
     assert house.say(BOB, Apply(1, PLAN_TEXT)) == []
     assert house.write(BOB) == [Done(1)]
@@ -401,12 +403,16 @@ def stated(house: House) -> tuple[str, int]:
     return fact.filter, fact.claimed_us
 
 
-def test_a_plan_that_cannot_be_written_is_refused() -> None:
+def test_a_plan_that_cannot_be_written_or_used_is_refused() -> None:
     house = House()
+    failed = refused(house.say(ALICE, Apply(1, PLAN_TEXT)), "NotSupported")
+    assert "flooded or source-trees" in failed.failure.message
+    house = House(router=Flooded("b1"))
     assert house.say(ALICE, Apply(1, PLAN_TEXT)) == []
     refused(house.fill(), "NotStored")
-    assert house.say(ALICE, Apply(2, PLAN_TEXT)) == []
-    assert house.write() == [Done(2)]
+    refused(house.say(ALICE, Apply(2, "plan")), "FileDamaged")
+    assert house.say(ALICE, Apply(3, PLAN_TEXT)) == []
+    assert house.write() == [Done(3)]
 
 
 # --- subscriptions that come together ---

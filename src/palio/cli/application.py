@@ -7,12 +7,14 @@ at once; each command loads its room when it runs.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+if TYPE_CHECKING:
+    from palio.cli.connecting import BrokerDoor
+
 __all__ = [
-    "DEFAULT_BROKER",
     "AsJson",
     "Authorities",
     "Broker",
@@ -24,6 +26,7 @@ __all__ = [
     "Source",
     "TokenFile",
     "app",
+    "door_of",
     "event_argument",
 ]
 
@@ -110,3 +113,16 @@ Identity = Annotated[
 ClientName = Annotated[
     str, typer.Option("--name", help="Whom durable subscriptions and publications belong to.")
 ]
+
+
+def door_of(
+    urls: list[str] | None,
+    token_file: Path | None,
+    ca: Path | None,
+    name: str = "",
+    identity: str = "",
+) -> BrokerDoor:
+    """The broker that a command talks to, by its options."""
+    from palio.cli.connecting import BrokerDoor
+
+    return BrokerDoor(urls or [DEFAULT_BROKER], token_file, ca, name, identity)

@@ -53,7 +53,8 @@ class BrokerDoor(NamedTuple):
 class ProgressLine:
     """A count on the terminal, now and then; nothing where there is no terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "events") -> None:
+        self._what = what
         self._is_shown = sys.stderr.isatty()
         self._last = time.monotonic()
         self._has_written = False
@@ -63,7 +64,7 @@ class ProgressLine:
         if self._is_shown and time.monotonic() - self._last > 0.2:
             self._last = time.monotonic()
             self._has_written = True
-            sys.stderr.write(f"\r{count:,} events")
+            sys.stderr.write(f"\r{count:,} {self._what}")
             sys.stderr.flush()
 
     def end(self) -> None:

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from palio.cli.connecting import BrokerDoor
 from palio.cli.reporting import show
 from palio.client.connection import Client
 
-__all__ = ["topology"]
+if TYPE_CHECKING:
+    from palio.client.answers import PlanInUse
+
+__all__ = ["STANDINGS", "described", "topology"]
+
+STANDINGS: Final = {
+    "": "",
+    "joined": "joined",
+    "links": "by links",
+    "moved": "moved to links",
+    "waiting": "has not joined",
+}
+"""What is said of a broker, by what it does with the plan in use."""
 
 
 def topology(door: BrokerDoor, *, as_json: bool) -> int:
@@ -21,7 +34,23 @@ def topology(door: BrokerDoor, *, as_json: bool) -> int:
     else:
         for line in _tree(found["asked"], found["brokers"]):
             show(line)
+        if found["plan"] is not None:
+            show(f"plan: {described(found['plan'])}")
     return 0
+
+
+def described(plan: PlanInUse) -> str:
+    """A plan in use, in a line.
+
+    >>> plan = {"id": 7, "epoch_us": 1_800_000_000_000_000, "origin": "b1"}
+    >>> described(plan | {"method": "flooding", "groups": 1, "brokers": ["b1", "b2"]})
+    'flooding, 1 groups for 2 brokers, applied at b1, epoch 2027-01-15T08:00:00+00:00'
+    """
+    epoch = datetime.fromtimestamp(plan["epoch_us"] / 1_000_000, UTC)
+    return (
+        f"{plan['method']}, {plan['groups']:,} groups for {len(plan['brokers']):,} brokers, "
+        f"applied at {plan['origin']}, epoch {epoch.isoformat()}"
+    )
 
 
 def _tree(root: str, brokers: Mapping[str, Any]) -> Iterator[str]:
@@ -54,7 +83,8 @@ def _branch(
     brokers: Mapping[str, Any],
     parents: Mapping[str, str],
 ) -> Iterator[str]:
-    yield f"{lead}{name}"
+    standing = STANDINGS[brokers[name]["multicast"]]
+    yield f"{lead}{name}{standing and '  '}{standing}"
     children = [each for each in sorted(parents) if parents[each] == name]
     yield from _keeps(brokers[name], below + ("│     " if children else "      "))
     for child in children:

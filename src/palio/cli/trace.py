@@ -27,8 +27,9 @@ def trace(event: str, door: BrokerDoor, *, as_json: bool) -> int:
     if as_json:
         show({"heard": is_heard, "hops": hops, **limited})
     else:
+        is_addressed = any(hop.get("multicast") for hop in hops)
         for hop in hops:
-            for line in _hop(hop):
+            for line in _hop(hop, is_addressed=is_addressed):
                 show(line)
         if limited:
             show(limited["limited"])
@@ -37,8 +38,10 @@ def trace(event: str, door: BrokerDoor, *, as_json: bool) -> int:
     return 0 if is_heard else 1
 
 
-def _hop(hop: Mapping[str, Any]) -> Iterator[str]:
-    """One broker's part of a trace: where it is, and a line for each thing that it would do."""
+def _hop(hop: Mapping[str, Any], *, is_addressed: bool = False) -> Iterator[str]:
+    """One broker's part of a trace: where it is, and a line for each thing that it would do. Where
+    events are addressed only the first broker sends them: it says how.
+    """
     if hop.get("unreachable"):
         yield f"{hop['broker']}: not reachable; nobody knows about it and what is beyond"
         return
@@ -52,7 +55,16 @@ def _hop(hop: Mapping[str, Any]) -> Iterator[str]:
         yield f"    heard by {each['durable'] or each['subscriber']}: {each['filter']}{values}"
     for subscription in hop["kept_for"]:
         yield f"    if durable, kept for {subscription}"
-    if hop["forwards"]:
+    yield from _casts(hop.get("multicast") or {"groups": [], "by_links": []})
+    if hop["forwards"] and not is_addressed:
         yield f"    sent on to {', '.join(hop['forwards'])}"
     if not (hop["sessions"] or hop["durable"] or hop["forwards"]):
         yield "    stops here: nothing matches"
+
+
+def _casts(multicast: Mapping[str, Any]) -> Iterator[str]:
+    for each in multicast["groups"]:
+        vain = f"; in vain to {', '.join(each['in_vain'])}" if each["in_vain"] else ""
+        yield f"    by group {each['group']} to {', '.join(each['to'])}{vain}"
+    if multicast["by_links"]:
+        yield f"    by links to {', '.join(multicast['by_links'])}"

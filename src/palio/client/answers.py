@@ -7,8 +7,10 @@ from typing import Any, NotRequired, TypedDict
 __all__ = [
     "BrokerInTopology",
     "CatalogueEntry",
+    "GroupInTrace",
     "Hop",
     "MatchedSubscription",
+    "MulticastHop",
     "PlanInUse",
     "Topology",
     "Trace",
@@ -21,6 +23,10 @@ class BrokerInTopology(TypedDict):
     links: list[str]
     reachable: bool
     durable_subscriptions: list[str]
+    multicast: str
+    """What it does with the plan in use: it has `joined` its groups, was `moved` to links by the
+    broker that was asked as it could not keep up, hears by `links` as it has no multicast way, or
+    is yet `waiting`. Empty where there is no plan."""
 
 
 class PlanInUse(TypedDict):
@@ -62,6 +68,23 @@ class CatalogueEntry(TypedDict):
     parameters: dict[str, Any]
 
 
+class GroupInTrace(TypedDict):
+    """A multicast group that would carry an event."""
+
+    group: int
+    to: list[str]
+    """Brokers that want it..."""
+    in_vain: list[str]
+    """...and that do not."""
+
+
+class MulticastHop(TypedDict):
+    """How an event would go from where it is published to all other brokers."""
+
+    groups: list[GroupInTrace]
+    by_links: list[str]
+
+
 class Hop(TypedDict):
     """What one broker would do with an event. One that did not answer has a name alone."""
 
@@ -72,6 +95,8 @@ class Hop(TypedDict):
     forwards: NotRequired[list[str]]
     durable: NotRequired[list[str]]
     kept_for: NotRequired[list[str]]
+    multicast: NotRequired[MulticastHop | None]
+    """Of the first hop: None where events go from broker to broker by what each of them matches."""
     loop: NotRequired[bool]
     unreachable: NotRequired[bool]
     withheld: NotRequired[bool]

@@ -406,9 +406,11 @@ class SyncClient(SyncHub):
         """Say of a broker that it is gone for good, and return when all others know."""
         self._portal.call(self._client.retire(broker))
 
-    def apply_plan(self, plan: bytes | str | PathLike[str] | None) -> None:
+    def apply_plan(
+        self, plan: bytes | str | PathLike[str] | None, *, patience: float = SETTLE_PATIENCE_S
+    ) -> None:
         """Put a plan of multicast groups in use, as `Client.apply_plan` does."""
-        self._portal.call(self._client.apply_plan(plan))
+        self._portal.call(self._client.apply_plan(plan, patience=patience))
 
     def suspend(self) -> None:
         """Leave the broker for a while; it keeps the session for its grace."""

@@ -439,8 +439,11 @@ class Client(Hub[BrokerUpstream]):
         await self._upstream.ask(Retire(0, broker))
         await self._upstream.settled(SETTLE_PATIENCE_S)
 
-    async def apply_plan(self, plan: bytes | str | PathLike[str] | None) -> None:
-        """Put a plan of multicast groups in use, and return when all brokers know of it.
+    async def apply_plan(
+        self, plan: bytes | str | PathLike[str] | None, *, patience: float = SETTLE_PATIENCE_S
+    ) -> None:
+        """Put a plan of multicast groups in use, and return when all brokers know of it; see
+        `settled` for `patience`.
 
         A plan is a document that `palio plan make` wrote, or the path of one; None ends multicast.
         Brokers join its groups meanwhile, and then use it; until then nothing changes. `topology`
@@ -448,7 +451,7 @@ class Client(Hub[BrokerUpstream]):
         """
         self._check_open()
         await self._upstream.ask(Apply(0, "" if plan is None else _packed(plan)))
-        await self._upstream.settled(SETTLE_PATIENCE_S)
+        await self.settled(patience)
 
 
 def _packed(plan: bytes | str | PathLike[str]) -> str:

@@ -160,6 +160,11 @@ class Outflows:
         """Those of all flows, each with whether it is sent datagrams."""
         return {name: flow.is_cast for name, flow in self._flows.items()}
 
+    @property
+    def slow(self) -> list[str]:
+        """Those that were moved to links, and have not heard all since."""
+        return [name for name, flow in self._flows.items() if not flow.may_cast]
+
     def join(self, broker: str, plans: tuple[int, ...]) -> None:
         """A broker hears the groups of these plans."""
         flow = self._flows.get(broker)

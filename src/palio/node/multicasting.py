@@ -427,7 +427,10 @@ class Multicasting:
         """
         if not self.is_on or not self._used:
             return None
-        carried = self._out.carriage(sorted(self.destined(sender, parcel).brokers))
+        wanted = self.destined(sender, parcel).brokers
+        if wanted and self._small(parcel, [*wanted.values()]) is None:
+            return {"groups": [], "by_links": sorted(wanted)}
+        carried = self._out.carriage(sorted(wanted))
         epoch = self._epochs[self._used]
         groups = [
             {
@@ -440,6 +443,21 @@ class Multicasting:
             for group, names in carried.groups
         ]
         return {"groups": groups, "by_links": list(carried.by_link)}
+
+    def standing(self, broker: str) -> str:
+        """What a broker, or this one, does with the plan that counts: it has `joined` its groups,
+        was `moved` to links by this one, hears by `links` as it has no multicast way, or is yet
+        `waiting`. Empty without a plan.
+        """
+        current, said = self._core.plans.current, Participants()
+        if current is None:
+            return ""
+        fact = self._core.durability.registry.fact(broker, PART)
+        said.learn([] if fact is None else [fact])
+        known = said.get(broker)
+        if known is not None and current.id in known.joined:
+            return "moved" if broker in self._out.slow else "joined"
+        return "links" if known is not None and known.used == current.id else "waiting"
 
     def status(self) -> dict[str, Any]:
         """Counts, by name."""

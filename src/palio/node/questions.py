@@ -182,7 +182,9 @@ class Questions:
         }
 
     def topology(self) -> dict[str, Any]:
-        """All brokers that were heard of, their links, and where durable subscriptions live."""
+        """All brokers that were heard of, their links, where durable subscriptions live, and what
+        they do with the plan of groups that counts.
+        """
         registry = self._core.durability.registry
         durable: dict[str, list[str]] = {}
         for fact in registry.facts():
@@ -195,6 +197,7 @@ class Questions:
                     "links": list(registry.links(name)),
                     "reachable": name == self._core.name or registry.next_hop(name) is not None,
                     "durable_subscriptions": sorted(durable.get(name, [])),
+                    "multicast": self._publishing.multicasting.standing(name),
                 }
                 for name in registry.brokers
             },
@@ -288,6 +291,9 @@ class Questions:
         for peer in self._receivers(asker, parcel, here[0]):
             self._would_send(peer, hop, state, Probe(mine, parcel, here))
         if not path:
+            assert isinstance(asker, Session)
+            sender, again = core.outlets.of(asker), Parcel(self._prober(), parcel.batch)
+            hop["multicast"] = self._publishing.multicasting.explain(sender, again)
             hop["durable"] = sorted(core.durability.addressees(parcel).homes)
             kept = self._kept(parcel) if hop["durable"] else []
             hop["kept_for"] = sorted(fact.subject for fact in kept)

@@ -64,7 +64,7 @@ from palio.protocol.portions import chars_together
 from palio.routing import messages as routing
 from palio.routing.algorithms import ALGORITHMS
 from palio.routing.patterns.messages import SubscribePattern, UnsubscribePattern
-from palio.routing.protocol import Peer
+from palio.routing.protocol import Addressing, Peer
 
 __all__ = ["ClientRequest", "RequestHandler"]
 
@@ -121,6 +121,12 @@ _ADVERTISED: Final = ", ".join(
 _NO_ADVERTISEMENTS: Final = (
     "by this broker's routing events count whether they were advertised or not, so that "
     f"advertisements mean nothing; set broker.routing to one of {_ADVERTISED}, or do not advertise"
+)
+
+
+_NO_PLAN: Final = (
+    "a plan of groups is for brokers that know which of them an event is for, and by this broker's "
+    "routing they do not; set broker.routing to flooded or source-trees"
 )
 
 
@@ -201,6 +207,8 @@ class RequestHandler:
         """State a plan, and answer once it is on the disk."""
         core = self._core
         _check_free(session.principal, "apply a plan")
+        if request.plan and not isinstance(core.router, Addressing):
+            raise NotSupported(_NO_PLAN)
         if request.plan:
             unpack(request.plan)
         registry = core.durability.registry

@@ -8,7 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from palio.cli.application import AsJson, app
+from palio.cli.application import AsJson, Authorities, Broker, TokenFile, app, door_of
+from palio.errors import InvalidInput
 
 __all__ = ["Method"]
 
@@ -160,3 +161,36 @@ def show(
     from palio.cli.plan import show_plan
 
     return show_plan(plan, to, publisher, picture, as_json=as_json)
+
+
+@plan_commands.command(
+    epilog="Example: palio plan apply plan.json --at palio://b1.example:7741 --timeout 60"
+)
+def apply(
+    plan: Annotated[
+        Path | None,
+        typer.Argument(metavar="PLAN", help="A plan that `make` wrote.", show_default=False),
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="No plan is to be in use.")] = False,
+    at: Broker = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long brokers may take."),
+    ] = 30.0,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Put a plan in use on a network, and wait until all brokers have joined its groups.
+
+    Brokers send by it once they have joined; until then by the plan before it, or by links. Ends
+    with 1 if some have not joined in time: they get events by links, and join when they can.
+    """
+    from palio.cli.plan_apply import apply_plan, end_plan
+
+    door = door_of(at, token_file, ca)
+    if none == (plan is not None):
+        raise InvalidInput("name a plan, or say --none")
+    if plan is None:
+        return end_plan(door, as_json=as_json)
+    return apply_plan(plan, door, timeout_s, as_json=as_json)

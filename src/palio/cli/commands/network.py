@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from palio.cli.application import (
-    DEFAULT_BROKER,
     AsJson,
     Authorities,
     Broker,
@@ -19,23 +18,9 @@ from palio.cli.application import (
     Source,
     TokenFile,
     app,
+    door_of,
     event_argument,
 )
-
-if TYPE_CHECKING:
-    from palio.cli.connecting import BrokerDoor
-
-
-def _door(
-    urls: list[str] | None,
-    token_file: Path | None,
-    ca: Path | None,
-    name: str = "",
-    identity: str = "",
-) -> BrokerDoor:
-    from palio.cli.connecting import BrokerDoor
-
-    return BrokerDoor(urls or [DEFAULT_BROKER], token_file, ca, name, identity)
 
 
 @app.command()
@@ -61,7 +46,7 @@ def pub(  # typer makes an option of each
     """Publish events."""
     from palio.cli.pub import pub
 
-    door = _door(at, token_file, ca, name, identity)
+    door = door_of(at, token_file, ca, name, identity)
     return pub(source, door, durable=durable, as_json=as_json)
 
 
@@ -110,7 +95,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     """
     from palio.cli.sub import sub
 
-    door = _door(at, token_file, ca, name, identity)
+    door = door_of(at, token_file, ca, name, identity)
     return sub(
         filter,
         door,
@@ -144,7 +129,7 @@ def adv(  # typer makes an option of each
     """Announce what will be published, until Ctrl-C."""
     from palio.cli.adv import adv
 
-    door = _door(at, token_file, ca, name, identity)
+    door = door_of(at, token_file, ca, name, identity)
     return adv(filter, door, param or [], withdraw=withdraw)
 
 
@@ -168,7 +153,7 @@ def cancel(  # typer makes an option of each
     """
     from palio.cli.cancel import cancel
 
-    return cancel(filter, _door(at, token_file, ca, "", identity), param or [], forget=forget)
+    return cancel(filter, door_of(at, token_file, ca, "", identity), param or [], forget=forget)
 
 
 @app.command()
@@ -181,7 +166,7 @@ def topology(
     """Show the brokers of a network and their links."""
     from palio.cli.topology import topology
 
-    return topology(_door(at, token_file, ca), as_json=as_json)
+    return topology(door_of(at, token_file, ca), as_json=as_json)
 
 
 @app.command()
@@ -197,7 +182,7 @@ def retire(
     """
     from palio.cli.retire import retire
 
-    return retire(broker, _door(at, token_file, ca))
+    return retire(broker, door_of(at, token_file, ca))
 
 
 @app.command()
@@ -214,7 +199,7 @@ def trace(
     """
     from palio.cli.trace import trace
 
-    return trace(event, _door(at, token_file, ca), as_json=as_json)
+    return trace(event, door_of(at, token_file, ca), as_json=as_json)
 
 
 @app.command()
@@ -234,7 +219,7 @@ def top(
     """
     from palio.cli.top import top
 
-    door = _door(at, token_file, ca)
+    door = door_of(at, token_file, ca)
     return top(door, interval_s=interval, once=once, as_json=as_json)
 
 
@@ -265,7 +250,7 @@ def archive(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     """
     from palio.cli.archive import Rolling, archive
 
-    door = _door(source, token_file, ca, name)
+    door = door_of(source, token_file, ca, name)
     rolling = Rolling(int(file_mib * (1 << 20)), file_s)
     return archive(filter, door, to, param or [], rolling, as_json=as_json)
 
@@ -308,5 +293,5 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     from palio.cli.replay import Wanted, replay
 
     wanted = Wanted.of(filter, param or [], since, until, skip, take)
-    door = _door(to, token_file, ca, as_publisher)
+    door = door_of(to, token_file, ca, as_publisher)
     return replay(path, wanted, door, speed=speed, durable=durable, as_json=as_json)
