@@ -19,6 +19,7 @@ SECRET = bytes(range(224, 256))
         SECRET.hex().upper() + "\n",
         base64.b64encode(SECRET).decode() + "\n",
         base64.urlsafe_b64encode(SECRET).decode(),
+        base64.urlsafe_b64encode(SECRET).decode().rstrip("="),
     ],
 )
 def test_a_key_is_read_in_hexadecimal_or_base64(text: str) -> None:

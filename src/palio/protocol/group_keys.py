@@ -62,7 +62,8 @@ class GroupKey:
         try:
             if len(text) == 2 * _SECRET_BYTES:
                 return cls(bytes.fromhex(text))
-            return cls(base64.b64decode(text, altchars=b"-_", validate=True))
+            padded = text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4)
+            return cls(base64.b64decode(padded, validate=True))
         except (binascii.Error, ValueError):
             raise InvalidInput(
                 f"this is no group key: {2 * _SECRET_BYTES} hexadecimal digits are expected, or "
