@@ -159,3 +159,20 @@ def test_what_neighbours_keep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(inflows, "MAX_RECENT_BYTES", 10 * event(1).held_bytes)
     recent.keep(datagram(1_000, 2 * 1_000 + 1))
     assert len(recent.find("s", 1, lambda _: 0, ((1, 10_000),))) == 10
+
+
+def test_what_all_flows_hold_is_bounded_and_let_go_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inflows, "MAX_ALL_HELD_BYTES", 2 * event(1).held_bytes)
+    receiver = Receiver()
+    flows = receiver.flows
+    flows.state("t", 1, stage=2, number=0, gone=0, now=0.0)
+    receiver.hear(2, 3, 4)
+    flows.event("t", 1, 2, event(2), durable=False, now=0.0)
+    assert flows.overfull == 1
+    flows.state("s", 2, stage=2, number=0, gone=0, now=0.0)  # it holds nothing of its earlier life
+    flows.event("t", 1, 2, event(2), durable=False, now=0.0)
+    flows.event("t", 1, 1, event(1), durable=False, now=0.0)
+    assert receiver.came == [1, 2]
+    assert flows.overfull == 1

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from palio.multicast import flow_limits, outflows
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
-from palio.multicast.flow_limits import FIRST_WINDOW, LEAST_WINDOW, MOST_TAIL_S, SLOW_S
+from palio.multicast.flow_limits import FIRST_WINDOW, LEAST_WINDOW, LINK_S, MOST_TAIL_S, SLOW_S
 from palio.multicast.listed import flooding
 from palio.multicast.outflow import FlowState
 from tests.multicast.flows import Pair, event
@@ -214,7 +216,8 @@ def test_more_is_not_repaired_at_once() -> None:
         pair.send(number, to=("b",))
     pair.said.clear()
     pair.loses = lambda said, name: False
-    pair.sender.hear("b", 5, stage=2, number=0, lacking=((1, 10_000),), now=pair.now)
+    later = pair.now + LINK_S
+    pair.sender.hear("b", 5, stage=2, number=0, lacking=((1, 10_000),), now=later)
     assert len(pair.sender.said) == flow_limits.MAX_REPAIRED
 
 
@@ -257,3 +260,27 @@ def test_who_hears_no_group_is_told_of_the_tail_by_links() -> None:
     assert pair.came == {"a": [], "b": [1]}
     pair.wait(MOST_TAIL_S + 0.1)
     assert pair.came == {"a": [1], "b": [1]}
+
+
+def test_who_is_moved_to_links_is_not_told_by_datagrams_what_goes_by_links() -> None:
+    pair = Pair("a", "b", "c")
+    pair.settle()
+    pair.sender.join("c", ())
+    pair.loses = lambda said, name: name == "c" and not isinstance(said, Datagram)
+    pair.send(1)
+    assert len(pair.datagrams) == 1
+    assert pair.receivers["c"].wake_at == inf
+    assert pair.came == {"a": [1], "b": [1], "c": []}
+
+
+def test_what_goes_by_links_is_not_repeated_while_it_may_be_on_its_way() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.loses = lambda said, name: not isinstance(said, Datagram)
+    pair.send(1, to=("a",))
+    pair.loses = lambda said, name: False
+    pair.send(2)
+    pair.wait(LINK_S - 0.05)
+    assert pair.came["a"] == []
+    pair.wait(0.5)
+    assert pair.came["a"] == [1, 2]

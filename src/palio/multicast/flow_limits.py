@@ -27,7 +27,10 @@ MAX_LOST: Final = 4_096
 """Events that it loses at once: 1 ms."""
 
 MAX_HELD_BYTES: Final = 8 << 20
-"""Events of one flow that came before their turn; what comes beyond is asked for again."""
+"""Events of one flow that came before their turn; what comes beyond is asked for again..."""
+
+MAX_ALL_HELD_BYTES: Final = 128 << 20
+"""...and of all flows to a broker."""
 
 HEARD_EVENTS: Final = 64
 """A receiver says how far it has got after so many events, half of the first window..."""
@@ -39,6 +42,9 @@ window of a sender shut."""
 LACK_S: Final = 0.02
 """Seconds that a receiver waits for a number that it lacks before it asks, at least, and twice that
 at most: a datagram may overtake another, and who asks later may find it repaired."""
+
+LINK_S: Final = 0.25
+"""What went by links is not sent again before so many seconds: datagrams may overtake it."""
 
 MOST_LACK_S: Final = 1.0
 """Who asks in vain waits twice as long each time, up to so many seconds."""

@@ -14,6 +14,7 @@ from palio.multicast.flow_limits import (
     HEARD_EVENTS,
     HEARD_S,
     LACK_S,
+    MAX_ALL_HELD_BYTES,
     MAX_FLOWS,
     MAX_HELD_BYTES,
     MAX_RANGES,
@@ -139,6 +140,7 @@ class Inflows:
         flows would have to be looked at after every event."""
         self._arrived = arrived
         self._flows: dict[str, _Inflow] = {}
+        self._held_bytes = 0
 
     def knows(self, sender: str, life: int) -> bool:
         """Whether a flow from a life of a sender has begun."""
@@ -154,7 +156,9 @@ class Inflows:
             return
         if flow is None or flow.life < life:
             if flow is None and len(self._flows) >= MAX_FLOWS:
-                del self._flows[next(iter(self._flows))]
+                flow = self._flows.pop(next(iter(self._flows)))
+            if flow is not None:
+                self._held_bytes -= flow.held_bytes
             flow = self._flows[sender] = _Inflow(sender, life, gone)
         if gone >= flow.next:
             self._skip(flow, gone, now)
@@ -201,11 +205,15 @@ class Inflows:
             self._say(flow)
 
     def _hold(self, flow: _Inflow, number: int, parcel: Parcel, *, durable: bool) -> None:
-        if flow.held_bytes > MAX_HELD_BYTES:
+        if flow.held_bytes > MAX_HELD_BYTES or self._held_bytes > MAX_ALL_HELD_BYTES:
             self.overfull += 1
             return
         flow.held[number] = (parcel, durable)
-        flow.held_bytes += parcel.held_bytes
+        self._account(flow, parcel.held_bytes)
+
+    def _account(self, flow: _Inflow, nbytes: int) -> None:
+        flow.held_bytes += nbytes
+        self._held_bytes += nbytes
 
     def _know(self, flow: _Inflow, number: int, now: float) -> None:
         """There are numbers up to this one."""
@@ -217,7 +225,7 @@ class Inflows:
         """Hand on what has its turn now."""
         while flow.next in flow.held:
             parcel, durable = flow.held.pop(flow.next)
-            flow.held_bytes -= parcel.held_bytes
+            self._account(flow, -parcel.held_bytes)
             flow.next += 1
             self._arrived(parcel, durable)
         flow.top = max(flow.top, flow.next - 1)
@@ -233,7 +241,7 @@ class Inflows:
                 break
             self.lost += number - flow.next
             parcel, durable = flow.held.pop(number)
-            flow.held_bytes -= parcel.held_bytes
+            self._account(flow, -parcel.held_bytes)
             flow.next = number + 1
             self._arrived(parcel, durable)
         self.lost += gone + 1 - flow.next

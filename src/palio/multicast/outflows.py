@@ -21,6 +21,7 @@ from palio.multicast.flow_limits import (
     FIRST_WINDOW,
     LACK_S,
     LEAST_WINDOW,
+    LINK_S,
     MAX_HISTORY_BYTES,
     MAX_LOST,
     MAX_REPAIRED,
@@ -268,9 +269,14 @@ class Outflows:
 
     @staticmethod
     def _counts(way: _GroupWay) -> bytes:
+        """What the members are told. Who is sent nothing by datagrams is not told of numbers that
+        are on their way to it by links, or it would ask for them.
+        """
         return way.counts.pack(
             *[
-                0 if flow is None else (flow.number & _MASK) << 1 | is_of
+                0
+                if flow is None
+                else ((flow.number if flow.is_cast else flow.heard) & _MASK) << 1 | is_of
                 for flow, is_of in way.members
             ]
         )
@@ -380,8 +386,9 @@ class Outflows:
         """Send events again: by links to the first who asks, to the group if another does, and by
         links again to who does not hear that either.
         """
-        if now - sent.repeated_at < LACK_S:
-            return  # they are on their way to all
+        is_on_its_way = sent.datagram is None and now - sent.at < LINK_S
+        if is_on_its_way or now - sent.repeated_at < LACK_S:
+            return
         self.repaired += 1
         is_new = sent.repeated_at == -inf and sent.asked_by not in ("", flow.name)
         if is_new and sent.datagram is not None and flow.is_cast:
