@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from palio.multicast.listed import flooding
+from palio.multicast.broker_sets import numbered, rows_of
+from palio.multicast.flow_limits import MAX_RANGES
+from palio.multicast.listed import ListedGroups, flooding
 from palio.multicast.outflows import Outflows
 from palio.multicast.packing import pack
 from palio.node.settings import Settings
@@ -346,3 +348,31 @@ def test_it_is_told_what_each_broker_does_with_the_plan_in_use(
     publisher.ask(lambda id: Apply(id, pack(flooding(("b0", "b1")))))
     world.run(1.0)
     assert standings(world, publisher) == {"b0": "joined", "b1": "waiting", "b2": "joined"}
+
+
+def test_a_question_stays_legal_of_which_a_broker_on_the_way_answers_every_other_number() -> None:
+    """b3 hears no datagrams, and b2, on its way, has those of one group of two."""
+    world = world_of(Topology(("b1", "b2", "b3", "b4"), (("b1", "b2"), ("b2", "b3"), ("b1", "b4"))))
+    members = {
+        **hearing(world, "b2", filter="x > 0 AND odd = FALSE"),
+        **hearing(world, "b3"),
+        **hearing(world, "b4", filter="x > 0 AND odd = TRUE"),
+    }
+    publisher = world.client("pub", "b1")
+    names = ("b1", "b2", "b3", "b4")
+    sets = rows_of([("b2", "b3"), ("b3", "b4")], numbered(names))
+    publisher.ask(lambda id: Apply(id, pack(ListedGroups("ideal", names, sets))))
+    world.run(1.0)
+    numbers = [*range(1, 4 * MAX_RANGES)]
+    for number in numbers:
+        if number == MAX_RANGES:  # by now the window is wide enough for all others
+            world.run(1.0)
+            world.medium.deafen("b3")
+        publisher.publish({"x": number, "odd": number % 2 == 1})
+    world.run(0.5)
+    world.medium.undeafen("b3")
+    world.run(3.0)
+    assert heard(members["b2"]) == numbers[1::2]
+    assert heard(members["b3"]) == numbers
+    assert heard(members["b4"]) == numbers[::2]
+    assert not [report for _, report in world.reports if report.event == "refused"]

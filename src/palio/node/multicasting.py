@@ -20,7 +20,7 @@ from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
-from palio.multicast.flow_limits import JOIN_S
+from palio.multicast.flow_limits import JOIN_S, MAX_RANGES
 from palio.multicast.inflows import Hearing, Inflows, RecentDatagrams
 from palio.multicast.outflow import ByLinks, FlowState
 from palio.multicast.outflows import Outflows, Said
@@ -331,7 +331,7 @@ class Multicasting:
                 self._ways.pass_on(
                     message.sender, datagram.parcel, addressed, "", durable=datagram.durable
                 )
-        return replace(message, lacking=without(message.lacking, found))
+        return replace(message, lacking=without(message.lacking, found)[:MAX_RANGES])
 
     def _arrive(self, parcel: Parcel, durable: bool) -> None:  # a callback
         """It goes to the clients here. Whatever it does to an engine, others go their way."""

@@ -1,0 +1,21 @@
+"""Whatever breaks: events by multicast groups come once and in order, or a loss is told."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import pytest
+
+from tests.node.multicast_storms import MulticastStorm
+
+NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
+FIRST: Final = int(os.environ.get("PALIO_SEED", "0")) if NIGHTLY else 0
+STORMS: Final = 2_000 if NIGHTLY else 30
+AT_ONCE: Final = 5
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + STORMS, AT_ONCE))
+def test_what_is_cast_is_heard_once_and_in_order_or_told(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        MulticastStorm(seed).run()
