@@ -9,14 +9,11 @@ import ssl
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from palio.errors import InvalidConfiguration, InvalidInput
 from palio.matching import warming
@@ -55,6 +52,7 @@ from palio.server.run import (
     running,
 )
 from palio.server.settings import Auth, Broker, Configuration, Grant, Limits, Listen, Peers, Tls
+from tests.server.certificates import certificate
 from tests.server.helpers import PATIENCE_S, Peer, hello, publish
 
 HOST: Final = "127.0.0.1"
@@ -176,43 +174,6 @@ async def test_a_drained_broker_says_goodbye() -> None:
 
 
 # --- TLS ---
-
-
-def certificate(directory: Path, name: str, issuer: Path | None = None) -> Path:
-    """`name.pem` and `name.key`, signed by another or by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    signer, signed_by = key, subject
-    if issuer is not None:
-        loaded = serialization.load_pem_private_key(issuer.with_suffix(".key").read_bytes(), None)
-        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
-        signer, signed_by = loaded, x509.load_pem_x509_certificate(issuer.read_bytes()).subject
-    now = datetime.now(UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(signed_by)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.DNSName(name)]),
-            critical=False,
-        )
-        .sign(signer, hashes.SHA256())
-    )
-    path = directory / f"{name}.pem"
-    path.write_bytes(built.public_bytes(serialization.Encoding.PEM))
-    path.with_suffix(".key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -85,10 +85,13 @@ class Running(NamedTuple):
 
 
 @asynccontextmanager
-async def running(configuration: Configuration) -> AsyncIterator[Running]:
+async def running(
+    configuration: Configuration, *, is_lost: Callable[[], bool] | None = None
+) -> AsyncIterator[Running]:
     """A broker for as long as the block runs; then it is drained.
 
-    Everything that may be wrong with the configuration is found before anyone can connect.
+    Everything that may be wrong with the configuration is found before anyone can connect. For
+    measurements `is_lost` says of each datagram that comes whether it counts as lost on the way.
     """
     broker, listen = configuration.broker, configuration.listen
     accepting = _tls(configuration, ssl.Purpose.CLIENT_AUTH) if configuration.tls.cert else None
@@ -99,7 +102,7 @@ async def running(configuration: Configuration) -> AsyncIterator[Running]:
     journal = new_journal(configuration)
     multicast: GroupSockets | None = None
     try:
-        multicast = open_groups(configuration.multicast, broker.name)
+        multicast = open_groups(configuration.multicast, broker.name, is_lost)
         node = Node(
             broker.name,
             new_router(configuration),
