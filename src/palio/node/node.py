@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from palio.errors import DamagedFrame, IllegalMessage, LimitExceeded, NotAuthenticated, PalioError
+from palio.errors import DamagedFrame, IllegalMessage, LimitExceeded, PalioError
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.multicast.datagrams import Datagram
@@ -27,8 +27,9 @@ from palio.node.peers import STEPS, Peers
 from palio.node.publishing import Publishing
 from palio.node.questions import Questions
 from palio.node.requests import ClientRequest, RequestHandler
-from palio.node.sessions import Durable, Neighbour, PeerSession, Session
+from palio.node.sessions import Neighbour, Session
 from palio.node.settings import Settings
+from palio.node.watching import Watch
 from palio.protocol.failures import failure
 from palio.protocol.messages import (
     UNCOUNTED,
@@ -65,9 +66,6 @@ from palio.routing.protocol import Router
 __all__ = ["Node"]
 
 TICKS_A_HEARTBEAT: Final = 5
-
-LEASE_STEPS: Final = 10
-"""What the end of a lease counts: it is written, and told to all brokers."""
 
 SHOWN_CHARS: Final = 500
 """Of what another broker gives as a reason, so much is put into a log."""
@@ -118,6 +116,7 @@ class Node:
         self._links = Links(self._core)
         self._peers = Peers(self._core, self._links, self._questions, self._publishing.detours)
         self._greetings = Greetings(self._core, self._links, self._peers, self._questions)
+        self._watch = Watch(self._core, self._links, self._peers, self._publishing)
         later = self._core.durability.registry.later
         self._core.facts_came = self._publishing.multicasting.learn
         self._unfinished = (
@@ -266,7 +265,7 @@ class Node:
             self.wake_at = at.now if self._round else self._round_at
             return self._effects()
         if self._round is None:
-            self._round = self._rounds(late=max(0.0, at.now - self._round_at))
+            self._round = self._watch.round(late=max(0.0, at.now - self._round_at))
         self.wake_at = at.now
         done = 0
         for steps in self._round:
@@ -278,58 +277,6 @@ class Node:
             self._round_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
             self.wake_at = self._round_at
         return self._effects()
-
-    def _rounds(self, late: float) -> Iterator[int]:
-        """One look at all there is, step by step; each says for how many steps it counts."""
-        core = self._core
-        for link, state in self._links.all():
-            if self._links.get(link) is state:
-                # Nobody can be heard while this broker itself is busy.
-                state.heard = min(core.at.now, state.heard + late)
-                self._watch(link, state)
-            yield 1
-        grace_s = core.settings.client_grace_s
-        away = [each for each in core.sessions.values() if each.link is None]
-        for session in away:
-            is_there = core.sessions.get(session.id) is session and session.link is None
-            if is_there and self._is_over(session, grace_s):
-                steps = 1 + len(session.subscriptions)
-                self._peers.end_session(session)
-                yield steps
-        for neighbour in list(core.neighbours.values()):
-            is_over = neighbour.link is None and self._is_over(
-                neighbour, core.settings.peer_grace_s
-            )
-            if is_over or neighbour.must_begin_anew:
-                self._peers.end_neighbour(neighbour)
-            elif neighbour.has_dropped():
-                core.lapses.note()
-        self._peers.open_circles()
-        self._publishing.holding.watch()
-        self._publishing.multicasting.look()
-        yield from self._tell_lapses()
-        for subject, durable in list(core.durability.here.items()):
-            if core.durability.here.get(subject) is durable and _lease_is_over(
-                durable, core.at.now
-            ):
-                waiting = core.durability.custody.line(subject)
-                core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
-                core.append(core.durability.drop(subject))
-                yield LEASE_STEPS
-        core.durability.registry.again(core.at)
-        core.complain_again()
-        self._publishing.times.keep()
-
-    def _tell_lapses(self) -> Iterator[int]:
-        """Live events may have been lost: other brokers and clients here are told, once a look."""
-        is_news, is_told = self._core.lapses.take()
-        if is_news:
-            self._core.durability.registry.lapse()
-        if is_told:
-            for session in list(self._core.sessions.values()):
-                if session.subscriptions:
-                    session.lapse(self._core.out)
-                yield 1
 
     def leave(self, at: Moment) -> list[Effect]:
         """This broker is about to go: ways are to lead round it."""
@@ -479,33 +426,6 @@ class Node:
         if neighbour.changes_tree(control):
             core.lapses.ways_changed()
 
-    # --- time ---
-
-    def _is_over(self, party: PeerSession, grace: float) -> bool:
-        return self._core.at.now - party.away_since > grace
-
-    def _watch(self, link: int, state: Link) -> None:
-        core, settings = self._core, self._core.settings
-        now = core.at.now
-        if state.party is None:
-            if now - state.opened > settings.greeting_s:
-                self._links.close(link, Bye("NotAuthenticated", "it did not say who it is in time"))
-            return
-        if now - state.heard > 3 * settings.heartbeat_s:
-            core.report("warning", "silent", peer=str(state.party.peer))
-            self._links.lost(link)
-            core.out.append(Close(link, "silent"))
-            return
-        state.party.send_ack(core.out, now=True)
-        if isinstance(state.party, Neighbour):
-            self._peers.measure(state.party)
-        if now - state.heard > settings.heartbeat_s:
-            core.out.append(Send(link, Ping()))
-        try:
-            core.authority.check(state.party.principal, core.at)
-        except NotAuthenticated as error:
-            self._links.hang_up(link, error)
-
     def _effects(self) -> list[Effect]:
         self._core.settle_up()
         if self._has_unfinished:
@@ -523,7 +443,3 @@ class Node:
     def status(self) -> dict[str, Any]:
         """Counts for people and metrics."""
         return self._questions.status()
-
-
-def _lease_is_over(durable: Durable, now: float) -> bool:
-    return durable.session is None and now - durable.away_since > durable.lease_s

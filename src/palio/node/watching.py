@@ -1,0 +1,114 @@
+"""`Watch`: a look round at all there is: who is silent, away for too long, or late with something.
+
+It goes on in pieces, with other inputs between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from palio.errors import NotAuthenticated
+from palio.node.core import Core
+from palio.node.effects import Close, Send
+from palio.node.links import Link, Links
+from palio.node.peers import Peers
+from palio.node.publishing import Publishing
+from palio.node.sessions import Durable, Neighbour, PeerSession
+from palio.protocol.messages import Bye, Ping
+
+__all__ = ["Watch"]
+
+LEASE_STEPS: Final = 10
+"""What the end of a lease counts: it is written, and told to all brokers."""
+
+
+class Watch:
+    """What one broker looks at several times a heartbeat."""
+
+    def __init__(self, core: Core, links: Links, peers: Peers, publishing: Publishing) -> None:
+        self._core = core
+        self._links = links
+        self._peers = peers
+        self._publishing = publishing
+
+    def round(self, late: float) -> Iterator[int]:
+        """One look at all there is, step by step; each says for how many steps it counts."""
+        core = self._core
+        for link, state in self._links.all():
+            if self._links.get(link) is state:
+                # Nobody can be heard while this broker itself is busy.
+                state.heard = min(core.at.now, state.heard + late)
+                self._look_at(link, state)
+            yield 1
+        grace_s = core.settings.client_grace_s
+        away = [each for each in core.sessions.values() if each.link is None]
+        for session in away:
+            is_there = core.sessions.get(session.id) is session and session.link is None
+            if is_there and self._is_over(session, grace_s):
+                steps = 1 + len(session.subscriptions)
+                self._peers.end_session(session)
+                yield steps
+        for neighbour in list(core.neighbours.values()):
+            is_over = neighbour.link is None and self._is_over(
+                neighbour, core.settings.peer_grace_s
+            )
+            if is_over or neighbour.must_begin_anew:
+                self._peers.end_neighbour(neighbour)
+            elif neighbour.has_dropped():
+                core.lapses.note()
+        self._peers.open_circles()
+        self._publishing.holding.watch()
+        self._publishing.multicasting.look()
+        yield from self._tell_lapses()
+        for subject, durable in list(core.durability.here.items()):
+            if core.durability.here.get(subject) is durable and _lease_is_over(
+                durable, core.at.now
+            ):
+                waiting = core.durability.custody.line(subject)
+                core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
+                core.append(core.durability.drop(subject))
+                yield LEASE_STEPS
+        core.durability.registry.again(core.at)
+        core.complain_again()
+        self._publishing.times.keep()
+
+    def _tell_lapses(self) -> Iterator[int]:
+        """Live events may have been lost: other brokers and clients here are told, once a look."""
+        is_news, is_told = self._core.lapses.take()
+        if is_news:
+            self._core.durability.registry.lapse()
+        if is_told:
+            for session in list(self._core.sessions.values()):
+                if session.subscriptions:
+                    session.lapse(self._core.out)
+                yield 1
+
+    def _is_over(self, party: PeerSession, grace: float) -> bool:
+        return self._core.at.now - party.away_since > grace
+
+    def _look_at(self, link: int, state: Link) -> None:
+        core, settings = self._core, self._core.settings
+        now = core.at.now
+        if state.party is None:
+            if now - state.opened > settings.greeting_s:
+                self._links.close(link, Bye("NotAuthenticated", "it did not say who it is in time"))
+            return
+        if now - state.heard > 3 * settings.heartbeat_s:
+            core.report("warning", "silent", peer=str(state.party.peer))
+            self._links.lost(link)
+            core.out.append(Close(link, "silent"))
+            return
+        state.party.send_ack(core.out, now=True)
+        if isinstance(state.party, Neighbour):
+            self._peers.measure(state.party)
+        if now - state.heard > settings.heartbeat_s:
+            core.out.append(Send(link, Ping()))
+        try:
+            core.authority.check(state.party.principal, core.at)
+        except NotAuthenticated as error:
+            self._links.hang_up(link, error)
+
+
+def _lease_is_over(durable: Durable, now: float) -> bool:
+    return durable.session is None and now - durable.away_since > durable.lease_s

@@ -1,0 +1,150 @@
+"""A broker looks round: at sessions that are away, at leases, and in pieces."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import pytest
+
+from palio.model.events import to_batch
+from palio.node.effects import Moment, Send
+from palio.node.memory import MemoryStore
+from palio.node.node import Node
+from palio.node.peers import STEPS
+from palio.node.settings import Settings
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Accepted, Bye, Deliver, Hello, Parcel, Publish, Seen, Subscribe
+from palio.routing.acyclic import Acyclic
+from palio.simulation.topologies import line
+from palio.simulation.world import World
+
+QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
+
+
+def world_of(size: int, settings: Settings = QUICK) -> World:
+    return World.of(line(size), settings=settings)
+
+
+def test_a_session_ends_with_its_grace() -> None:
+    world = world_of(1)
+    member = world.client("a", "b1")
+    member.subscribe("x > 0")
+    world.run(1.0)
+    assert world.nodes["b1"].status()["sessions"] == 1
+    member.broker = "nowhere"
+    member.cut()
+    world.run(QUICK.client_grace_s - 0.5)
+    assert world.nodes["b1"].status()["sessions"] == 1
+    world.run(1.5)
+    assert world.nodes["b1"].status()["sessions"] == 0
+
+
+def test_a_lease_ends_and_its_owner_is_told() -> None:
+    world = world_of(1, settings=msgspec.structs.replace(QUICK, lease_s=10.0))
+    owner, publisher = world.client("a", "b1"), world.client("p", "b1")
+    key = owner.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    owner.broker = "nowhere"
+    owner.cut()
+    publisher.publish({"x": 1}, durable=True)
+    world.run(20.0)
+    assert [each.details for _, each in world.reports if each.event == "lease_over"] == [
+        {"subscription": "a/d", "entries_lost": 1}
+    ]
+    owner.broker = "b1"
+    world.run(2.0)
+    assert [(gap.publisher, gap.key) for gap in owner.gaps] == [("*", key)]
+
+
+def gathered(count: int, settings: Settings = QUICK) -> tuple[Node, Moment]:
+    """A broker with so many clients, each with a subscription, who are all away."""
+    at = Moment(0.0, 0)
+    node = Node("b1", Acyclic("b1"), MemoryStore(), settings=settings)
+    node.start(at)
+    for link in range(count):
+        node.accept(link, at)
+        node.receive(link, Hello("client", f"c{link}", PROTOCOL_VERSION, incarnation="x"), at)
+        node.receive(link, Subscribe(1, 1, f"x = {link}"), at)
+    return node, at
+
+
+def ticks(node: Node, at: Moment) -> list[int]:
+    """Let the broker look round once, with all the ticks that it wants; sessions after each."""
+    found = []
+    while node.wake_at <= at.now:
+        node.tick(at)
+        found.append(node.status()["sessions"])
+    return found
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_many_connections_are_looked_at_in_pieces(extra: int) -> None:
+    node, _ = gathered(2 * STEPS + extra)
+    assert len(ticks(node, Moment(1.0, 0))) == (2 if extra < 0 else 3)
+    assert node.wake_at > 1.0
+
+
+def test_many_sessions_end_in_pieces() -> None:
+    count = STEPS
+    node, at = gathered(count)
+    for link in range(count):
+        node.lost(link, at)
+    left = ticks(node, Moment(QUICK.client_grace_s + 1.0, 0))
+    assert left == [count // 2, 0, 0]
+    assert node.status()["subscriptions"] == 0
+
+
+def test_a_session_that_comes_back_while_others_end_goes_on() -> None:
+    count = STEPS
+    node, at = gathered(count)
+    last = node._core.sessions["session-1000"]
+    for link in range(count):
+        node.lost(link, at)
+    at = Moment(QUICK.client_grace_s + 1.0, 0)
+    node.tick(at)
+    node.accept(count, at)
+    again = Hello("client", last.owner, PROTOCOL_VERSION, session=last.id, incarnation="x")
+    node.receive(count, again, at)
+    assert ticks(node, at)[-1] == 1
+    assert last.link == count
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_a_session_of_many_subscriptions_leaves_the_tables_in_pieces(extra: int) -> None:
+    count = STEPS + extra
+    node, at = gathered(1)
+    peer = node._core.sessions["session-1"].peer
+    for key in range(2, count + 1):
+        node.receive(0, Subscribe(key, key, f"x >= {key}"), at)
+        node.receive(0, Seen(key), at)
+    node.accept(1, at)
+    node.receive(1, Hello("client", "other", PROTOCOL_VERSION, incarnation="x"), at)
+    node.receive(1, Subscribe(1, 1, "x = 7"), at)
+    due = node.wake_at
+    node.receive(0, Bye("closed"), at)
+    assert (node.status()["sessions"], node.status()["subscriptions"]) == (1, 1)
+    batch = Publish(Parcel.of("", to_batch({"x": 7})), 1)
+    sent = [each.message for each in node.receive(1, batch, at) if isinstance(each, Send)]
+    assert [type(each) for each in sent] == [Deliver, Accepted]
+    router = node._core.router
+    assert isinstance(router, Acyclic)
+    pieces = 0
+    while node.wake_at <= at.now:
+        assert peer in router.peers
+        node.tick(at)
+        pieces += 1
+    assert pieces == (2 if extra > 0 else 0)
+    assert peer not in router.peers
+    assert node.wake_at == due
+
+
+def test_a_connection_on_which_nothing_comes_is_asked_and_then_given_up() -> None:
+    world = world_of(2)
+    world.run(5 * QUICK.heartbeat_s)  # it is asked, and answers
+    world.delay("b1", "b2", 1_000.0)
+    world.run(1.5 * QUICK.heartbeat_s)
+    assert not any(each.event == "silent" for _, each in world.reports)
+    world.run(2.5 * QUICK.heartbeat_s)
+    silent = {name for name, each in world.reports if each.event == "silent"}
+    assert silent == {"b1", "b2"}
