@@ -218,9 +218,7 @@ class Registry:
         """Put the ticket into `settled` once all brokers know what was announced until now."""
         self._repeat(len(self._repeating))
         echo = PendingEcho(self._version(self.name), None, ticket)
-        for broker in self.brokers:
-            if broker != self.name and self.next_hop(broker) is None:
-                echo.unreached[broker] = None
+        self._name_lost(echo)
         self._echoes.owe(self.name, echo)
         self._reply_if_complete(self.name)
 
@@ -530,11 +528,21 @@ class Registry:
     def _reply_if_complete(self, origin: str) -> None:
         """Answer for what all others have answered for."""
         for echo in self._echoes.complete(origin):
-            unreached = tuple(sorted(echo.unreached))
             if echo.parent is None:
-                self.settled.append((echo.ticket, unreached))
+                self._name_lost(echo)
+                self.settled.append((echo.ticket, tuple(sorted(echo.unreached))))
             else:
-                self.outbox.append((echo.parent, Echo(origin, echo.version, unreached)))
+                self.outbox.append(
+                    (echo.parent, Echo(origin, echo.version, tuple(sorted(echo.unreached))))
+                )
+
+    def _name_lost(self, echo: PendingEcho) -> None:
+        """Name the brokers to which no way leads: as it is asked, and as it is answered, since one
+        that was lost before its neighbour heard the question is named by nobody else.
+        """
+        for broker in self.brokers:
+            if broker != self.name and self.next_hop(broker) is None:
+                echo.unreached[broker] = None
 
 
 def _origin(fact: Fact) -> str:

@@ -42,3 +42,27 @@ def test_settled_is_answered_though_a_full_disk_kept_a_broker_from_telling_somet
         sync_s=0.005,
     )
     assert play(script).breaches == ()
+
+
+def test_settled_names_who_was_lost_before_his_neighbour_heard_the_question() -> None:
+    """Seed 58: b5 stopped after b1 had asked and before b4 was told; b4 had nobody left to ask."""
+    silent = ("b1", "b2", "b4")
+    words = ("publisher2", True, *({"kind": 0, "s": "a"} for _ in range(5)))
+    script = Script(
+        seed=58,
+        routing="acyclic",
+        brokers=("b1", "b2", "b3", "b4", "b5", "b6", "b7"),
+        edges=tuple((f"b{one}", f"b{one + 1}") for one in range(1, 7)),
+        steps=(
+            Step(0.0, "join", ("listener0", "b1")),
+            Step(0.0, "join", ("publisher2", "b1")),
+            Step(12.638, "crash", ("b5", 0.241)),
+            Step(12.773, "hear", ("listener0", "durable6", "NOT kind = 1 AND EXISTS s", {}, True)),
+            Step(12.835, "silence", (silent, 2.938)),
+            Step(14.613, "crash", ("b5", 4.648)),
+            Step(16.684, "move over", ("publisher2", "b6")),
+            Step(18.679, "publish", words),
+        ),
+        sync_s=0.05,
+    )
+    assert play(script).breaches == ()
