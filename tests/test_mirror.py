@@ -61,7 +61,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     # the simulation: it is what storms run on, and they find planted faults
     "simulation/disks.py": "node/test_faults.py",
     "simulation/doors.py": "node/test_storms.py",
-    "simulation/member.py": "node/test_storms.py",
+    "simulation/member.py": "simulation/campaign/test_plays.py",
     "simulation/campaign/actors.py": "simulation/campaign/test_plays.py",
     "simulation/campaign/grants.py": "simulation/campaign/test_verdicts.py",
     "simulation/campaign/scripts.py": "simulation/campaign/test_shrinking.py",

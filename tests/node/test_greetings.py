@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from palio.node.settings import Outside, Settings
 from palio.protocol.messages import Advertise
@@ -13,22 +14,21 @@ from palio.routing.algorithms import ALGORITHMS, find_algorithm
 from palio.routing.gateway import Gateway
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Router
+from palio.simulation.campaign.plays import SETTINGS
 from palio.simulation.world import World
-from tests.node.storms import QUICK
 
 
 def _world(routings: dict[str, str]) -> World:
     """Brokers without links, each of an algorithm."""
-    world = World(settings=QUICK)
+    world = World(settings=SETTINGS)
     for name, routing in routings.items():
         world.settings = _settings(routing)
         world.add_broker(name, find_algorithm(routing).new)
     return world
 
 
-def _settings(routing: str, outside: Outside | None = None) -> Settings:
-    given = {name: getattr(QUICK, name) for name in QUICK.__struct_fields__}
-    return Settings(**{**given, "routing": routing, "outside": outside})
+def _settings(routing: str) -> Settings:
+    return replace(SETTINGS, routing=routing)
 
 
 def _reasons(world: World) -> list[str]:
@@ -118,8 +118,7 @@ def test_a_gateway_is_greeted_on_both_sides_by_their_algorithms() -> None:
     world.settings = _settings("hierarchical")
     world.install("leaf", Hierarchical, world.disks["leaf"], "gate")
     world.start("leaf")
-    world.settings = _settings("hierarchical", Outside("acyclic", frozenset({"mesh"})))
-    world.add_broker("gate", _gateway)
+    world.add_broker("gate", _gateway, outside=Outside("acyclic", frozenset({"mesh"})))
     world.settings = _settings("acyclic")
     world.add_broker("mesh", Acyclic)
     world.connect("leaf", "gate")

@@ -8,10 +8,10 @@ from palio.node.round_trips import FIRST_SAMPLES, SAMPLES, UNIT_S, RoundTrips
 from palio.node.settings import Settings
 from palio.routing.general import General
 from palio.routing.trees import MAX_PRICE, UNMEASURED
+from palio.simulation.campaign.plays import SETTINGS
 from palio.simulation.topologies import ring
 from palio.simulation.world import World
 from palio.testing import Network, run
-from tests.node.storms import QUICK
 
 
 def fed(*seconds: float) -> RoundTrips:
@@ -58,7 +58,7 @@ def test_answers_that_nobody_asked_for_count_for_nothing() -> None:
 
 
 def test_brokers_measure_and_the_tree_goes_round_a_slow_link() -> None:
-    world = World(settings=QUICK)
+    world = World(settings=SETTINGS)
     for name in ring(4).brokers:
         world.add_broker(name, General)
     world.delay("b1", "b2", 0.2)
@@ -71,7 +71,7 @@ def test_brokers_measure_and_the_tree_goes_round_a_slow_link() -> None:
 
 
 def test_a_price_counts_instead_of_the_round_trip() -> None:
-    given = {name: getattr(QUICK, name) for name in QUICK.__struct_fields__}
+    given = {name: getattr(SETTINGS, name) for name in SETTINGS.__struct_fields__}
     world = World(settings=Settings(**{**given, "prices": {"b3": 50}}))
     for name in ring(4).brokers:
         world.add_broker(name, General)

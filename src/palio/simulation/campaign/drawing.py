@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
 from palio.simulation.campaign.faults import FAULTS
+from palio.simulation.campaign.hostile import HARMS, HOSTILE
 from palio.simulation.campaign.scripts import Border, Script, Step
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, connected_random, grid, line, random_tree, ring
@@ -53,6 +54,7 @@ class _Draft:
             # It tells a table whole: with what cannot be read, what can be is missing, too.
             self.kinds.remove("unreadable")
         self.moves = random.chance(0.3)
+        self.harms = random.sample(tuple(HARMS), 3) if random.chance(0.25) else []
         self.listeners = [f"listener{number}" for number in range(random.between(1, 3))]
         self.publishers = [f"publisher{number}" for number in range(PUBLISHERS)]
         self.named = 0
@@ -166,6 +168,10 @@ class _Draft:
         random = self.random
         listener = random.choice(self.listeners)
         name = f"{random.choice(('durable', 'live'))}{random.between(1, max(1, self.named))}"
+        if self.harms and random.chance(0.15):
+            name = f"{HOSTILE}{random.below(2)}"
+            broker = random.choice(self.shape.brokers)
+            return Step(at_s, "harm", (name, broker, random.choice(self.harms)))
         match random.below(12):
             case 0:
                 return Step(at_s, "change", (listener, name, self._text()))

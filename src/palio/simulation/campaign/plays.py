@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from palio.node.settings import Outside, Settings
-from palio.protocol.messages import Done, Message, Route
+from palio.protocol.messages import Done, Message, Pong, Route
 from palio.routing.algorithms import find_algorithm
 from palio.routing.messages import Batch, Flood
 from palio.routing.protocol import Router
@@ -18,6 +18,7 @@ from palio.simulation.agenda import FAULT, US
 from palio.simulation.campaign.actors import Actor
 from palio.simulation.campaign.faults import DISK_FAULTS, FAULTS, Faults
 from palio.simulation.campaign.grants import doors_with
+from palio.simulation.campaign.hostile import HOSTILE, Hostile
 from palio.simulation.campaign.scripts import Script, Step
 from palio.simulation.doors import Doors
 from palio.simulation.world import World
@@ -61,6 +62,7 @@ class Play:
     def __init__(self, script: Script, doors: Doors | None = None) -> None:
         self.script = script
         self.actors: dict[str, Actor] = {}
+        self.hostile: dict[str, Hostile] = {}
         self.published: list[PublishedEvent] = []
         self.seen: Counter[tuple[str, str]] = Counter()
         """How often each kind of fault happened in each phase."""
@@ -77,6 +79,7 @@ class Play:
             "publish": self._publish,
             "offer": lambda who, text: self._do(who, lambda one: one.offer(text)),
             "move": lambda who, to: self._do(who, lambda one: one.move(to)),
+            "harm": self._harm,
             "move over": lambda who, to: self._do(who, lambda one: one.move_over(to)),
         }
 
@@ -185,6 +188,12 @@ class Play:
             self.world.clients[name] = actor
             actor.connect()
 
+    def _harm(self, name: str, broker: str, kind: str) -> None:
+        if name not in self.hostile:
+            self.hostile[name] = Hostile(self.world, name, broker)
+            self.world.clients[name] = self.hostile[name]
+        self.hostile[name].harm(kind)
+
     def _hear(
         self, who: str, name: str, text: str, values: Mapping[str, Any], durable: bool
     ) -> None:
@@ -219,7 +228,9 @@ class Play:
                     actor.ask_settled(each)
                 return False
         knows = all(actor.is_owed_nothing for actor in self.actors.values())
-        return not self.unanswered and not (knows and self.waiting)
+        # What a hostile client hears durably waits for it: it acknowledges nothing.
+        may_wait = bool(self.hostile) or not knows
+        return not self.unanswered and (may_wait or not self.waiting)
 
     @property
     def unanswered(self) -> list[tuple[str, int, int]]:
@@ -255,8 +266,10 @@ class Play:
         }
 
 
-def _is_poisoned(_sender: str, message: Message) -> bool:
-    """What is about the poison, no other broker can read."""
+def _is_poisoned(sender: str, message: Message) -> bool:
+    """What is about the poison, no other broker can read; nor what hostile clients spoil."""
+    if isinstance(message, Pong):
+        return sender.startswith(HOSTILE)
     if isinstance(message, Route) and isinstance(message.control, Batch | Flood):
         texts = [str(getattr(each, "filter", "")) for each in message.control.requests]
         return any("666" in text for text in texts)

@@ -10,6 +10,7 @@ Safety, for all that happened:
 - *untold*: a live event that did not come was lost with a gap.
 - *doubled*: no durable subscription hears anything twice, and nobody who stays at one broker hears
   a live event twice.
+- *failed*: no broker fails on anything, whatever hostile clients say.
 - *disordered*: on a tree each subscription hears each publisher in order, unless clients move.
 
 Liveness, after the last fault: the network converges (`CONVERGES_S`), every publication was
@@ -28,6 +29,7 @@ from palio.routing.algorithms import GraphKind, find_algorithm
 from palio.simulation.campaign.actors import Actor, HeardEvent, Interest
 from palio.simulation.campaign.faults import DISK_FAULTS
 from palio.simulation.campaign.grants import MAY_HEAR, MAY_PUBLISH
+from palio.simulation.campaign.hostile import HOSTILE
 from palio.simulation.campaign.plays import Play, PublishedEvent
 from palio.simulation.campaign.scripts import Breach
 
@@ -42,6 +44,9 @@ def verdicts(play: Play) -> Iterator[Breach]:
     verdict = _Verdict(play)
     for actor in play.actors.values():
         yield from verdict.of_actor(actor)
+    for name, report in play.world.reports:
+        if report.event == "failed":
+            yield Breach("failed", f"{name} has failed on something: {report.details}")
     if play.converged_s is None:
         yield Breach("unconverged", verdict.why_not())
         return
@@ -116,6 +121,8 @@ class _Verdict:
     ) -> Iterator[Breach]:
         for each in heard:
             event = self.event(each)
+            if event is None and each.publisher.startswith(HOSTILE):
+                continue  # it may publish as well
             if event is None or event.row != each.row:
                 yield Breach("outside", f"{actor.name} heard {each}, which nobody published")
                 continue
@@ -223,7 +230,11 @@ class _Verdict:
         self.excused |= self._refused()
         for actor in actors:
             expected = self._expected(actor, probes)
-            heard = Counter((each.publisher, each.seq, each.key) for each in actor.live)
+            heard = Counter(
+                (each.publisher, each.seq, each.key)
+                for each in actor.live
+                if not each.publisher.startswith(HOSTILE)
+            )
             if heard != expected:
                 yield Breach(
                     "dull",
