@@ -15,7 +15,7 @@ __all__ = ["MUTATIONS"]
 
 
 def _tails_untold(_: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(self: Outflows, _now: float) -> None:
+    def wrong(self: Outflows, _now: float, _after_s: float = 0.0) -> None:
         self._tail_at = inf
 
     return wrong

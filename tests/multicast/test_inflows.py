@@ -80,6 +80,14 @@ def test_a_sender_is_told_after_some_events_or_a_little_time() -> None:
     assert receiver.flows.said[-1].number == HEARD_EVENTS + 1
 
 
+def test_a_sender_that_asks_is_answered_at_once() -> None:
+    receiver = Receiver()
+    for parcel, answers in ((event(1), []), (None, [1])):
+        sent = Datagram("s", 1, 7, 0, 1, pack("<I", 1 << 1 | (parcel is not None)), parcel)
+        receiver.flows.datagram(sent, 0, 0.0)
+        assert [each.number for each in receiver.flows.said] == answers
+
+
 def test_numbers_that_are_gone_are_passed_over_and_counted() -> None:
     receiver = Receiver()
     receiver.hear(1, 3, 6)

@@ -35,9 +35,9 @@ MAX_ALL_HELD_BYTES: Final = 128 << 20
 HEARD_EVENTS: Final = 64
 """A receiver says how far it has got after so many events, half of the first window..."""
 
-HEARD_S: Final = 0.01
-"""...and seconds after the first of them: for so long somebody who hears few events may keep the
-window of a sender shut."""
+HEARD_S: Final = 0.2
+"""...and seconds after the first of them, or when it is asked: of a hundred events a second each
+receiver answers every twentieth. A sender whose window is shut asks at once."""
 
 LACK_S: Final = 0.02
 """Seconds that a receiver waits for a number that it lacks before it asks, at least, and twice that
@@ -56,8 +56,8 @@ MAX_REPAIRED: Final = 256
 """Events that are sent again at once: 3 ms. What else is lacking is asked for again."""
 
 TAIL_S: Final = 0.05
-"""Seconds after which a sender says how far flows have got, if nobody has said that he heard it;
-twice as long each time..."""
+"""Seconds after its last event that a sender says how far a flow has got, which asks the receiver
+for the same, if that was not said by then; twice as long each time..."""
 
 MOST_TAIL_S: Final = 1.0
 """...up to so many."""

@@ -177,6 +177,8 @@ class Inflows:
             self._event(flow, number, datagram.parcel, durable=datagram.durable, now=now)
         else:
             self._know(flow, number, now)
+            if datagram.parcel is None:
+                self._say(flow)
 
     def event(
         self, sender: str, life: int, number: int, parcel: Parcel, *, durable: bool, now: float

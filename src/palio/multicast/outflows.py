@@ -215,6 +215,7 @@ class Outflows:
         if self._waiting or self._under_way >= self.window:
             if not self._waiting:
                 self._shut_since = now
+                self._tell_tails(now, 0.0)
             self._waiting.append(waiting)
             self._waiting_bytes += parcel.held_bytes
             if self._waiting_bytes > MAX_WAITING_BYTES:
@@ -367,6 +368,8 @@ class Outflows:
             self._send(waiting, now)
         if not self._waiting:
             self._shut_since = inf
+        elif self._shut_since == now:
+            self._tell_tails(now, 0.0)
 
     def _repair(self, flow: Outflow, lacking: Iterable[tuple[int, int]], now: float) -> None:
         if flow.is_cast and now - self._halved_at > LACK_S:
@@ -416,9 +419,9 @@ class Outflows:
         self._tail_s = TAIL_S
         self._tail_at = min(self._tail_at, at)
 
-    def _tell_tails(self, now: float) -> None:
-        """Say how far flows have got of which not all was heard: by the group, and by links to who
-        has not heard that either.
+    def _tell_tails(self, now: float, after_s: float = TAIL_S) -> None:
+        """Say how far flows have got of which not all was heard, and to which nothing was sent
+        after: by the group, and by links to who has not heard that either.
         """
         groups: dict[int, _GroupWay] = {}
         is_open = False
@@ -426,8 +429,8 @@ class Outflows:
             if flow.stage > 1 and not flow.unheard:
                 continue
             is_open = True
-            waited_s = now - flow.unheard[0].at if flow.unheard else inf
-            if waited_s < TAIL_S:
+            waited_s = now - flow.unheard[-1].at if flow.unheard else inf
+            if waited_s < after_s:
                 continue
             datagram = flow.unheard[-1].datagram if waited_s < MOST_TAIL_S else None
             is_in_use = datagram is not None and self.epoch and datagram.plan == self.epoch.id
