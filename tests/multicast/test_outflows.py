@@ -9,7 +9,7 @@ from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
 from palio.multicast.flow_limits import FIRST_WINDOW, LEAST_WINDOW, LINK_S, MOST_TAIL_S, SLOW_S
 from palio.multicast.listed import flooding
-from palio.multicast.outflow import FlowState
+from palio.multicast.outflow import ByLinks, FlowState
 from tests.multicast.flows import Pair, event
 
 
@@ -178,6 +178,27 @@ def test_what_is_never_heard_is_lost_in_the_end_and_told(monkeypatch: pytest.Mon
     assert pair.came["b"] == sorted(set(pair.came["b"]))
     assert len(pair.came["b"]) + pair.receivers["b"].lost == 399
     assert pair.receivers["b"].lost == pair.sender.lost
+
+
+def test_who_keeps_up_loses_nothing_because_of_one_that_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large = event(1, size=10_000)
+    monkeypatch.setattr(outflows, "MAX_HISTORY_BYTES", 5 * large.held_bytes)
+    pair = Pair("a", "b", loses=lambda said, name: name == "b" and isinstance(said, ByLinks))
+    pair.settle()
+    for _ in range(4):
+        pair.sender.send(large, ("b",), is_small=False, now=pair.now)
+    pair.deliver()
+    pair.wait(1.0)
+    pair.loses = lambda said, name: isinstance(said, ByLinks)
+    for number in range(1, 21):  # more than wait for the other
+        pair.sender.send(event(number, size=1_000), ("a",), is_small=False, now=pair.now)
+    pair.deliver()
+    pair.loses = lambda said, name: name == "b" and isinstance(said, ByLinks)
+    pair.wait(3.0)
+    assert pair.came["a"] == list(range(1, 21))
+    assert pair.receivers["a"].lost == 0
 
 
 def test_a_receiver_that_starts_anew_hears_what_comes_from_then_on() -> None:

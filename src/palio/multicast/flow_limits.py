@@ -21,7 +21,8 @@ SLOW_S: Final = 1.0
 """Seconds for which the window may stay shut before whoever keeps it so is moved to links."""
 
 MAX_HISTORY_BYTES: Final = 64 << 20
-"""Events of all flows that were sent and not heard; beyond, the longest flow loses its oldest."""
+"""Events of all flows that were sent and not heard; beyond, the one whose oldest has waited
+longest loses its oldest."""
 
 MAX_LOST: Final = 4_096
 """Events that it loses at once: 1 ms."""

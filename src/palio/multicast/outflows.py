@@ -471,8 +471,11 @@ class Outflows:
         self._go_on(now)
 
     def _relieve(self, now: float) -> None:
-        """Too much is kept: the longest flow loses the older half of what was not heard."""
-        flow = max(self._flows.values(), key=lambda each: len(each.unheard))
+        """Too much is kept: the flow that has waited longest loses half of what was not heard, the
+        older one.
+        """
+        behind = (each for each in self._flows.values() if each.unheard)
+        flow = min(behind, key=lambda each: each.unheard[0].at)
         self._lose(flow, min(len(flow.unheard) // 2 + 1, MAX_LOST))
         self.said.append(flow.state)
         self._go_on(now)
