@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from palio.language.parsing import parse_filter
 from palio.node.addressing import without
 from palio.node.authority import NamedAuthority, Principal
@@ -103,9 +105,16 @@ def test_a_neighbour_hears_what_it_may_and_nothing_that_has_a_number_in_part() -
     assert Middle(b3="x < 1").say("b1", forward(("b3", 0), ("b4", 5))) == []
 
 
-def test_of_what_a_neighbour_may_bring_in_part_nothing_with_a_number_goes_on() -> None:
-    passed = Middle(b1_publishes="x < 2").say("b1", forward(("b3", 0), ("b5", 5)))
+@pytest.mark.parametrize("grants", [{"b1_publishes": "x < 3"}, {"b1": "x < 3"}])
+def test_nothing_with_a_number_is_taken_from_who_may_not_do_everything(
+    grants: dict[str, str],
+) -> None:
+    """Or it would take the places of others' events."""
+    passed = Middle(**grants).say("b1", forward(("b3", 0), ("b5", 5)))
     assert [name for name, _ in passed] == ["b3"]
+    middle = Middle(**grants)
+    middle.say("b1", forward(("b2", 5)))
+    assert middle.node.status()["routed"] == 0
 
 
 def test_flows_are_for_those_who_may_do_everything() -> None:

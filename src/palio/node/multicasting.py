@@ -245,14 +245,17 @@ class Multicasting:
         return found
 
     def forward(self, neighbour: Neighbour, message: Forward, parcel: Parcel) -> None:
-        """Events come that are addressed; `parcel` is what the neighbour may bring of them."""
+        """Events come that are addressed; `parcel` is what the neighbour may bring of them. What
+        has a number is of a flow, and others would not be believed if this were another event.
+        """
         addressed = message.addressed
         assert addressed is not None
-        is_whole = len(parcel) == len(message.parcel)
+        principal = neighbour.principal
+        is_free = principal.publishes_all and principal.hears_all
         on: list[tuple[str, int]] = []
         for name, number in addressed.to:
-            if number and not is_whole:
-                continue  # what is not whole is not what has the number
+            if number and not is_free:
+                continue
             if name != self.name:
                 on.append((name, number))
             elif not number:
