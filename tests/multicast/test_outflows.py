@@ -269,6 +269,22 @@ def test_who_comes_back_in_the_same_life_hears_what_comes_from_then_on() -> None
     assert pair.receivers["a"].lost == 1
 
 
+def test_who_goes_sends_by_links_what_was_not_heard_and_what_waits() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.send(1)
+    pair.wait(0.1)
+    pair.loses = lambda said, name: isinstance(said, Datagram)
+    count = 2 * FIRST_WINDOW
+    pair.send(*range(2, count))
+    assert pair.came["a"] == [1]
+    pair.said.clear()
+    pair.sender.flush(pair.now)
+    pair.deliver()
+    assert pair.came == {"a": list(range(1, count)), "b": list(range(1, count))}
+    assert len(pair.links) == count - 2
+
+
 def test_what_waits_for_who_is_gone_has_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outflows, "FIRST_WINDOW", 2)
     pair = Pair("a", "b")

@@ -292,6 +292,34 @@ def test_another_plan_is_used_under_load_without_loss() -> None:
     assert flows(world, "b1")["groups_joined"] == 1
 
 
+def test_of_plans_that_follow_each_other_quickly_the_last_is_used_at_once() -> None:
+    world, members, publisher = star_world()
+    for count in (2, 3, 4):
+        text = pack(flooding(star(4).brokers[:count]))
+        publisher.ask(lambda id, text=text: Apply(id, text))  # type: ignore[misc]
+    id = publisher.ask(lambda id: Ask(id, "trace", {"x": 1}))
+    publish(world, publisher, 1, 50)
+    world.run(2.0)
+    assert isinstance(publisher.answers[id], Answer)
+    assert all(heard(each) == list(range(1, 51)) for each in members.values())
+    assert flows(world, "b0")["used"] == flows(world, "b0")["plan"]["id"]
+
+
+def test_a_broker_that_is_drained_leaves_nothing_unheard() -> None:
+    world, members, publisher = star_world()
+    del members["b0"]
+    publish(world, publisher, 1, 5)
+    world.run(1.0)
+    for name in members:
+        world.medium.deafen(name)
+    publish(world, publisher, 6, 200, pause_s=0.0)
+    world.run(0.01)
+    assert flows(world, "b0")["datagrams"] < 205
+    world.host("b0").drain("it stops")
+    world.run(0.5)
+    assert all(heard(each) == list(range(1, 206)) for each in members.values())
+
+
 def test_no_plan_ends_datagrams() -> None:
     world, members, publisher = star_world()
     apply(world, publisher, ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from math import inf
 from typing import NamedTuple
 
@@ -88,3 +89,9 @@ class Outflow:
     def state(self) -> FlowState:
         """What its receiver is told of it."""
         return FlowState(self.name, self.life, self.stage, self.number, self.gone, self.is_cast)
+
+    @property
+    def oldest(self) -> float:
+        """The number of the first datagram for which the window waits because of its receiver."""
+        waited = islice(self.unheard, self.released - self.heard, None)
+        return next((sent.datagram.number for sent in waited if sent.datagram is not None), inf)

@@ -456,9 +456,20 @@ class Outflows:
         self._tail_at = now + self._tail_s if is_open or self._waiting else inf
         self._tail_s = min(MOST_TAIL_S, 2 * self._tail_s)
 
+    def flush(self, now: float) -> None:
+        """Nobody will be here to be asked: what was not heard and what waits goes by links."""
+        to: dict[UnheardEvents, list[tuple[str, int]]] = {}
+        for flow in self._flows.values():
+            for number, sent in enumerate(flow.unheard, flow.heard + 1):
+                if sent.datagram is not None:
+                    to.setdefault(sent, []).append((flow.name, number))
+        self.said += (ByLinks(sent.parcel, sent.durable, tuple(to[sent])) for sent in to)
+        self.use(None)
+        self._go_on(now)
+
     def _move_slowest(self, now: float) -> None:
         """Whoever has not heard the oldest datagram is moved to links: the window waits for it."""
-        oldest = {name: _oldest(flow) for name, flow in self._flows.items() if flow.is_cast}
+        oldest = {name: flow.oldest for name, flow in self._flows.items() if flow.is_cast}
         first = min(oldest.values(), default=inf)
         for name, number in oldest.items():
             if number == first < inf:
@@ -485,9 +496,3 @@ class Outflows:
         self._forget(flow, count)
         self.lost += count
         flow.gone = flow.heard
-
-
-def _oldest(flow: Outflow) -> float:
-    """The number of the first datagram for which the window waits because of a receiver."""
-    waited = islice(flow.unheard, flow.released - flow.heard, None)
-    return next((sent.datagram.number for sent in waited if sent.datagram is not None), inf)

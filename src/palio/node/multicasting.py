@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 from msgspec.structs import replace
 
-from palio.errors import PalioError
 from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
@@ -125,12 +124,8 @@ class Multicasting:
             core.report("warning", "plan_unusable", reason=self._core.plans.problem)
         self._since = core.at.now
         if current is not None:
-            try:
-                epoch = Epoch(current.id, current.plan)
-            except PalioError as error:
-                core.report("warning", "plan_unusable", reason=str(error))
-                return
-            self._epochs[current.id] = epoch
+            self._epochs.pop(current.id, None)  # it may have been stated before, and counts again
+            epoch = self._epochs[current.id] = Epoch(current.id, current.plan)
             while len(self._epochs) > 2:
                 self._leave(next(iter(self._epochs)))
             if core.settings.multicast:
@@ -145,7 +140,8 @@ class Multicasting:
         """
         current = self._core.plans.current
         newest = 0 if current is None else current.id
-        can_use = newest in self._epochs and (not self._used or self._have_joined(newest))
+        is_old_left = self._used not in self._epochs
+        can_use = newest in self._epochs and (is_old_left or self._have_joined(newest))
         if self._used != newest and (can_use or not newest):
             self._use(newest)
         if self._used == newest and len(self._epochs) > bool(newest):
@@ -421,6 +417,11 @@ class Multicasting:
         self._in.tick(now)
         self.say()
         return True
+
+    def flush(self) -> None:
+        """This broker is going down: links carry what groups have not, as long as there are any."""
+        self._out.flush(self._core.at.now)
+        self.say()
 
     # --- for people ---
 

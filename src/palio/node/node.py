@@ -288,6 +288,7 @@ class Node:
         """Say goodbye to everybody, and take no more connections."""
         self._core.at = at
         self._is_draining = True
+        self._publishing.multicasting.flush()
         for link, state in self._links.all():
             if state.party is not None:
                 state.party.send_ack(self._core.out, now=True)
