@@ -24,8 +24,8 @@ MAX_HISTORY_BYTES: Final = 64 << 20
 """Events of all flows that were sent and not heard; beyond, the one whose oldest has waited
 longest loses its oldest."""
 
-MAX_LOST: Final = 4_096
-"""Events that it loses at once: 1 ms."""
+MAX_LOST: Final = 256
+"""Events that it loses before it is looked who is next: 0.1 ms."""
 
 MAX_HELD_BYTES: Final = 8 << 20
 """Events of one flow that came before their turn; what comes beyond is asked for again..."""

@@ -482,13 +482,14 @@ class Outflows:
         self._go_on(now)
 
     def _relieve(self, now: float) -> None:
-        """Too much is kept: the flow that has waited longest loses half of what was not heard, the
-        older one.
+        """Too much is kept: flows lose of the older half of what was not heard, that first which
+        has waited longest.
         """
-        behind = (each for each in self._flows.values() if each.unheard)
-        flow = min(behind, key=lambda each: each.unheard[0].at)
-        self._lose(flow, min(len(flow.unheard) // 2 + 1, MAX_LOST))
-        self.said.append(flow.state)
+        while self._history_bytes > MAX_HISTORY_BYTES:
+            behind = (each for each in self._flows.values() if each.unheard)
+            flow = min(behind, key=lambda each: each.unheard[0].at)
+            self._lose(flow, min(len(flow.unheard) // 2 + 1, MAX_LOST))
+            self.said.append(flow.state)
         self._go_on(now)
 
     def _lose(self, flow: Outflow, count: int) -> None:
