@@ -8,10 +8,15 @@ from typing import Any, Final
 from palio.node.core import Core
 from palio.node.custody import Custody
 from palio.node.durability import Addressees, Durability
+from palio.node.lapses import Lapses
 from palio.node.publishing import Publishing
+from palio.node.refusals import Refusals
 from palio.node.registry import Registry
+from palio.protocol.messages import Route
 from palio.protocol.seen_numbers import SeenNumbers
 from palio.protocol.streams import Stream
+from palio.simulation.agenda import MESSAGE
+from palio.simulation.pipes import Pipe
 from tests.mutations import Mutation, all_fresh, nothing
 
 __all__ = ["MUTATIONS"]
@@ -116,6 +121,37 @@ def _taken_at_once(right: Callable[..., Any]) -> Callable[..., Any]:
     return staticmethod(wrong)
 
 
+def _overtakes(right: Callable[..., Any]) -> Callable[..., Any]:
+    """One frame of forty is there before those that were sent before it."""
+    count = 0
+
+    def wrong(self: Pipe, side: int, data: bytes | None) -> None:
+        nonlocal count
+        count += 1
+        if count % 40 == 0 and data is not None:
+            planner = self.surface.planner
+            planner.at(planner.now_us, MESSAGE, lambda: self.ends[side].take(data))
+        else:
+            right(self, side, data)
+
+    return wrong
+
+
+def _tried_again_as_it_is(_: Callable[..., Any]) -> Callable[..., Any]:
+    """What a neighbour cannot read is put in its own place."""
+    return lambda _self, _neighbour, control: [Route(control)]
+
+
+def _all_is_whole(right: Callable[..., Any]) -> Callable[..., Any]:
+    """Whoever was lost before its neighbour was asked is named by nobody."""
+
+    def wrong(self: Registry, echo: Any) -> None:
+        if echo.parent is not None:
+            right(self, echo)
+
+    return wrong
+
+
 MUTATIONS: Final = (
     Mutation("acknowledged before it is written", Core, "append", _promised_before_it_is_written),
     Mutation("numbers that came are not known", SeenNumbers, "fresh", all_fresh),
@@ -135,5 +171,9 @@ MUTATIONS: Final = (
     Mutation("what is refused is sent for ever", Stream, "returned", nothing),
     Mutation("what is taken is not said", Publishing, "took", nothing),
     Mutation("facts are not passed on", Registry, "_flood", nothing),
+    Mutation("the lost are not named", Registry, "_name_lost", _all_is_whole),
+    Mutation("an unreadable filter is sent for ever", Refusals, "_requests", _tried_again_as_it_is),
+    Mutation("a frame overtakes", Pipe, "carry", _overtakes),
+    Mutation("losses are not told", Lapses, "note", nothing),
 )
 """What the storms must notice."""

@@ -103,6 +103,7 @@ class Actor(Member):
         """What came in a second entry, though it was dealt with; a client lets it pass once."""
         self.gaps_s: list[float] = []
         """When it was told that something may be lost."""
+        self.has_moved = False
         self._offers = 0
         self._stalled_until_us = 0
         self._held: list[tuple[int, Message]] = []
@@ -175,10 +176,21 @@ class Actor(Member):
     @property
     def is_owed_nothing(self) -> bool:
         """Whether its brokers know of every durable subscription that it ended. One that it ended
-        without a connection nobody tells them of if they have forgotten its session.
+        without a connection nobody tells them of if they have forgotten its session, nor a broker
+        that it left while that was away.
         """
         ends = [self.answers.get(each.end) for each in self.past if each.durable]
-        return all(isinstance(each, Done) for each in ends)
+        return not ends or (not self.has_moved and all(isinstance(each, Done) for each in ends))
+
+    def move(self, broker: str) -> None:
+        """Note that it has been elsewhere."""
+        self.has_moved = True
+        super().move(broker)
+
+    def move_over(self, broker: str) -> None:
+        """Likewise."""
+        self.has_moved = True
+        super().move_over(broker)
 
     def ask_settled(self, interest: Interest) -> None:
         """Ask whether its newest filter is in force everywhere."""

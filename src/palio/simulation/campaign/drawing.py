@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
-from palio.simulation.campaign.faults import FAULTS
+from palio.simulation.campaign.faults import CLIENT_FAULTS, FAULTS
 from palio.simulation.campaign.hostile import HARMS, HOSTILE
 from palio.simulation.campaign.scripts import Border, Script, Step
 from palio.simulation.randomness import Randomness
@@ -48,8 +48,7 @@ class _Draft:
         self.gate: Border | None = None
         chosen = random.choice(ROUTINGS)
         self.shape = self._network(routing or chosen)
-        count = random.between(1, 6)
-        self.kinds = random.sample(tuple(FAULTS), count) if random.chance(0.95) else []
+        self.kinds = self._kinds()
         if self.routing.name == "source-trees" and "unreadable" in self.kinds:
             # It tells a table whole: with what cannot be read, what can be is missing, too.
             self.kinds.remove("unreadable")
@@ -58,6 +57,16 @@ class _Draft:
         self.listeners = [f"listener{number}" for number in range(random.between(1, 3))]
         self.publishers = [f"publisher{number}" for number in range(PUBLISHERS)]
         self.named = 0
+
+    def _kinds(self) -> list[str]:
+        """A few kinds of faults, none at all, or those of clients alone."""
+        random = self.random
+        draw = random.uniform()
+        if draw < 0.05:
+            return []
+        if draw < 0.15:
+            return random.sample(CLIENT_FAULTS, random.between(1, 2))
+        return random.sample(tuple(FAULTS), random.between(1, 6))
 
     # --- the network ---
 
@@ -109,8 +118,13 @@ class _Draft:
         steps = self._beginning()
         at_s = SETTLING_S
         for _ in range(self.count):
-            step = self._fault(at_s) if self.kinds and random.chance(0.35) else self._deed(at_s)
-            steps.append(step)
+            if self.kinds and random.chance(0.35):
+                if random.chance(0.4):  # something is on its way when it breaks
+                    steps.append(self._publication(at_s))
+                    at_s = round(at_s + random.uniform() * 0.05, 3)
+                steps.append(self._fault(at_s))
+            else:
+                steps.append(self._deed(at_s))
             at_s = round(at_s + random.uniform() * 0.8, 3)
         return Script(
             self.seed,
@@ -186,9 +200,13 @@ class _Draft:
                 verb = random.choice(("move", "move over"))
                 return Step(at_s, verb, (who, random.choice(self.shape.brokers)))
             case _:
-                events = [self._event() for _ in range(random.between(1, 6))]
-                words = (random.choice(self.publishers), random.chance(0.6), *events)
-                return Step(at_s, "publish", words)
+                return self._publication(at_s)
+
+    def _publication(self, at_s: float) -> Step:
+        random = self.random
+        events = [self._event() for _ in range(random.between(1, 6))]
+        words = (random.choice(self.publishers), random.chance(0.6), *events)
+        return Step(at_s, "publish", words)
 
     # --- what breaks ---
 
@@ -219,6 +237,6 @@ class _Draft:
             "clock": (broker, random.choice((-3600.0, -5.0, -0.1, 0.0, 2.0, 600.0, 90_000.0))),
             "stall": (client, seconds),
             "away": (client, seconds),
-            "unreadable": (client, f"poison{random.below(2)}", seconds),
+            "unreadable": (client, f"poison{random.below(2)}", 2 * seconds),
         }
         return words.get(kind, (broker, seconds))

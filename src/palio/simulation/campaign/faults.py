@@ -14,7 +14,7 @@ from palio.simulation.campaign.actors import Actor
 from palio.simulation.disks import Disk
 from palio.simulation.world import World
 
-__all__ = ["DISK_FAULTS", "FAULTS", "Faults"]
+__all__ = ["CLIENT_FAULTS", "DISK_FAULTS", "FAULTS", "Faults"]
 
 FAULTS: Final[Mapping[str, str]] = {
     "delay": "a link gets slow",
@@ -42,6 +42,9 @@ FAULTS: Final[Mapping[str, str]] = {
 
 DISK_FAULTS: Final = frozenset({"wipe", "flip", "fsync", "full"})
 """Those after which something durable may be missing, if that is told."""
+
+CLIENT_FAULTS: Final = ("stall", "away", "unreadable")
+"""Those that are a client's: no link goes down for them."""
 
 
 class Faults:

@@ -228,9 +228,13 @@ class Play:
                     actor.ask_settled(each)
                 return False
         knows = all(actor.is_owed_nothing for actor in self.actors.values())
-        # What a hostile client hears durably waits for it: it acknowledges nothing.
-        may_wait = bool(self.hostile) or not knows
-        return not self.unanswered and (may_wait or not self.waiting)
+        # What a hostile client hears durably waits for it: it acknowledges nothing. And the end of
+        # a subscription that a disk did not take is forgotten with the next crash.
+        unwritten = self.script.faults & DISK_FAULTS and any(
+            actor.past for actor in self.actors.values()
+        )
+        may_wait = self.hostile or unwritten or not knows
+        return not self.unanswered and (bool(may_wait) or not self.waiting)
 
     @property
     def unanswered(self) -> list[tuple[str, int, int]]:

@@ -10,7 +10,7 @@ Safety, for all that happened:
 - *untold*: a live event that did not come was lost with a gap.
 - *doubled*: no durable subscription hears anything twice, and nobody who stays at one broker hears
   a live event twice.
-- *failed*: no broker fails on anything, whatever hostile clients say.
+- *failed*, *taken down*: no broker fails on anything, and no link goes down, whatever clients say.
 - *disordered*: on a tree each subscription hears each publisher in order, unless clients move.
 
 Liveness, after the last fault: the network converges (`CONVERGES_S`), every publication was
@@ -27,7 +27,7 @@ from typing import Final
 
 from palio.routing.algorithms import GraphKind, find_algorithm
 from palio.simulation.campaign.actors import Actor, HeardEvent, Interest
-from palio.simulation.campaign.faults import DISK_FAULTS
+from palio.simulation.campaign.faults import CLIENT_FAULTS, DISK_FAULTS
 from palio.simulation.campaign.grants import MAY_HEAR, MAY_PUBLISH
 from palio.simulation.campaign.hostile import HOSTILE
 from palio.simulation.campaign.plays import Play, PublishedEvent
@@ -47,6 +47,8 @@ def verdicts(play: Play) -> Iterator[Breach]:
     for name, report in play.world.reports:
         if report.event == "failed":
             yield Breach("failed", f"{name} has failed on something: {report.details}")
+        if report.event == "peer_down" and play.script.faults.issubset(CLIENT_FAULTS):
+            yield Breach("taken down", f"{name} lost a neighbour through clients: {report.details}")
     if play.converged_s is None:
         yield Breach("unconverged", verdict.why_not())
         return
@@ -63,10 +65,10 @@ class _Verdict:
         self.excused = self._refused() | play.faults.flipped
         moves = [each for each in play.script.steps if each.what in {"move", "move over"}]
         self.movers = {each.words[0] for each in moves}
-        kind = find_algorithm(play.script.routing).graph
-        self.is_in_order = (
-            kind is not GraphKind.GRAPH and not moves and not self.faults & DISK_FAULTS
-        )
+        gate = play.script.gate
+        names = [play.script.routing, *([gate.routing] if gate is not None else [])]
+        on_trees = all(find_algorithm(name).graph is not GraphKind.GRAPH for name in names)
+        self.is_in_order = on_trees and not moves and not self.faults & DISK_FAULTS
 
     def _refused(self) -> set[tuple[str, int]]:
         """What publishers know to be refused."""
@@ -110,8 +112,8 @@ class _Verdict:
             else:
                 yield from self._untold(actor, interest)
         for key in sorted({each.key for each in actor.live}):
-            heard = [each for each in actor.live if each.key == key]
-            yield from self._doubled(self._once(actor, heard), f"{actor.name} live, key {key}")
+            heard = self._once(actor, [each for each in actor.live if each.key == key])
+            yield from self._doubled(heard, f"{actor.name} live, key {key}")
             yield from self._disordered(heard, f"{actor.name} live, key {key}")
         if actor.doubled and not self.movers and not self.faults & DISK_FAULTS:
             yield Breach("sent twice", f"{actor.name} was sent twice {actor.doubled}")
@@ -151,6 +153,7 @@ class _Verdict:
         return [each for each in heard if (event := self.event(each)) and not event.durable]
 
     def _doubled(self, heard: list[HeardEvent], who: str) -> Iterator[Breach]:
+        heard = [each for each in heard if not each.publisher.startswith(HOSTILE)]
         counts = Counter((each.publisher, each.seq) for each in heard)
         twice = [event for event, count in counts.items() if count > 1]
         if twice:
@@ -159,16 +162,14 @@ class _Verdict:
     def _disordered(self, heard: list[HeardEvent], who: str) -> Iterator[Breach]:
         if not self.is_in_order:
             return
-        for durable in (False, True):
-            last: dict[str, int] = {}
-            for each in heard:
-                event = self.event(each)
-                if event is None or event.durable is not durable:
-                    continue
-                if each.seq < last.get(each.publisher, 0):
-                    yield Breach("disordered", f"{who} heard {each} after {last}")
-                    return
-                last[each.publisher] = each.seq
+        last: dict[str, int] = {}
+        for each in heard:
+            if each.publisher.startswith(HOSTILE):
+                continue  # its numbers jump
+            if each.seq < last.get(each.publisher, 0):
+                yield Breach("disordered", f"{who} heard {each} after {last}")
+                return
+            last[each.publisher] = each.seq
 
     def _owed(self, interest: Interest) -> list[PublishedEvent]:
         """What must have come to a subscription, or its loss been told."""
