@@ -330,5 +330,23 @@ def test_what_goes_by_links_is_not_repeated_while_it_may_be_on_its_way() -> None
     pair.send(2)
     pair.wait(LINK_S - 0.05)
     assert pair.came["a"] == []
-    pair.wait(0.5)
+    pair.wait(1.0)
     assert pair.came["a"] == [1, 2]
+
+
+def test_what_is_sent_again_by_a_slow_link_is_sent_again_once() -> None:
+    pair = Pair("a", "b", "c")
+    pair.settle()
+    pair.loses = lambda _said, name: name == "a"
+    pair.send(*range(1, 21))
+    pair.said.clear()
+    pair.sender.said.clear()
+    for asked in range(10):  # what was sent again arrives one by one, slower than it is asked for
+        lacking = ((asked + 1, 20),)
+        pair.now += LINK_S / 2
+        pair.sender.hear("a", 5, stage=2, number=asked, lacking=lacking, now=pair.now)
+    again = [each for each in pair.sender.said if isinstance(each, ByLinks)]
+    assert [each.to for each in again] == [(("a", number),) for number in range(1, 21)]
+    pair.now += LINK_S
+    pair.sender.hear("a", 5, stage=2, number=9, lacking=((10, 20),), now=pair.now)
+    assert len(pair.sender.said) == len(again) + 11, "it gets no further: they were lost"

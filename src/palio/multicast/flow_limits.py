@@ -44,8 +44,9 @@ LACK_S: Final = 0.02
 """Seconds that a receiver waits for a number that it lacks before it asks, at least, and twice that
 at most: a datagram may overtake another, and who asks later may find it repaired."""
 
-LINK_S: Final = 0.25
-"""What went by links is not sent again before so many seconds: datagrams may overtake it."""
+LINK_S: Final = 0.5
+"""What went by links is not sent again before a receiver has got no further for so many seconds:
+links lose nothing but where they break, and what waits at a slow one would come many times."""
 
 MOST_LACK_S: Final = 1.0
 """Who asks in vain waits twice as long each time, up to so many seconds."""

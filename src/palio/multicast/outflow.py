@@ -58,6 +58,7 @@ class Outflow:
     """The flow to one receiver."""
 
     __slots__ = (
+        "further_at",
         "gone",
         "heard",
         "is_cast",
@@ -75,6 +76,8 @@ class Outflow:
         self.name = name
         self.life = life
         self.number = self.heard = self.gone = self.released = number
+        self.further_at = -inf
+        """When it last got further, or was found to get no further."""
         self.stage = 0
         self.joined: tuple[int, ...] = ()
         """The plans whose groups it hears."""

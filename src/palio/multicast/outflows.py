@@ -233,6 +233,8 @@ class Outflows:
             return
         for flow in flows:
             flow.number += 1
+            if not flow.unheard:
+                flow.further_at = now
         if what.is_small:
             for each in way.groups:
                 self._cast(parcel, each, now, durable=what.durable)
@@ -334,6 +336,7 @@ class Outflows:
 
     def _heard(self, flow: Outflow, done: int, now: float) -> None:
         before = self._under_way
+        flow.further_at = now
         self._forget(flow, done)
         done = before - self._under_way
         if done:
@@ -375,13 +378,19 @@ class Outflows:
         if flow.is_cast and now - self._halved_at > LACK_S:
             self._halved_at = now
             self._calm = self.window = max(LEAST_WINDOW, self.window / 2)
+        is_stuck = now >= flow.further_at + LINK_S
+        if is_stuck:
+            flow.further_at = now
         done = 0
         for first, last in lacking:
             for number in range(max(first, flow.heard + 1), min(last, flow.number) + 1):
-                self._repeat(flow, number, flow.unheard[number - flow.heard - 1], now)
-                done += 1
-                if done >= MAX_REPAIRED:
-                    return
+                sent = flow.unheard[number - flow.heard - 1]
+                went_by_links = sent.datagram is None or sent.asked_by == flow.name
+                if is_stuck or not went_by_links:
+                    self._repeat(flow, number, sent, now)
+                    done += 1
+                    if done >= MAX_REPAIRED:
+                        return
         if any(first <= flow.gone for first, _ in lacking):
             self.said.append(flow.state)
 
@@ -389,9 +398,8 @@ class Outflows:
         """Send events again: by links to the first who asks, to the group if another does, and by
         links again to who does not hear that either.
         """
-        is_on_its_way = sent.datagram is None and now - sent.at < LINK_S
-        if is_on_its_way or now - sent.repeated_at < LACK_S:
-            return
+        if now - sent.repeated_at < LACK_S:
+            return  # it is on its way to all
         self.repaired += 1
         is_new = sent.repeated_at == -inf and sent.asked_by not in ("", flow.name)
         if is_new and sent.datagram is not None and flow.is_cast:
