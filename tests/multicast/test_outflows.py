@@ -350,3 +350,15 @@ def test_what_is_sent_again_by_a_slow_link_is_sent_again_once() -> None:
     pair.now += LINK_S
     pair.sender.hear("a", 5, stage=2, number=9, lacking=((10, 20),), now=pair.now)
     assert len(pair.sender.said) == len(again) + 11, "it gets no further: they were lost"
+
+
+def test_who_hears_no_datagram_is_told_by_links_though_events_go_on() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.loses = lambda said, name: isinstance(said, Datagram) and name == "b"
+    for number in range(1, 31):
+        pair.send(number)
+        pair.wait(0.1)
+    assert pair.came["b"][:10] == list(range(1, 11))
+    pair.wait(2.0)
+    assert pair.came["b"] == list(range(1, 31))

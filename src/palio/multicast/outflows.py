@@ -429,7 +429,7 @@ class Outflows:
 
     def _tell_tails(self, now: float, after_s: float = TAIL_S) -> None:
         """Say how far flows have got of which not all was heard, and to which nothing was sent
-        after: by the group, and by links to who has not heard that either.
+        after: by the group, and by links to who has not heard something for long.
         """
         groups: dict[int, _GroupWay] = {}
         is_open = False
@@ -437,10 +437,10 @@ class Outflows:
             if flow.stage > 1 and not flow.unheard:
                 continue
             is_open = True
-            waited_s = now - flow.unheard[-1].at if flow.unheard else inf
-            if waited_s < after_s:
+            is_late = not flow.unheard or now - flow.unheard[0].at >= MOST_TAIL_S
+            if not is_late and now - flow.unheard[-1].at < after_s:
                 continue
-            datagram = flow.unheard[-1].datagram if waited_s < MOST_TAIL_S else None
+            datagram = None if is_late else flow.unheard[-1].datagram
             is_in_use = datagram is not None and self.epoch and datagram.plan == self.epoch.id
             if flow.is_cast and is_in_use and datagram is not None and self.epoch is not None:
                 group = datagram.group
