@@ -250,7 +250,8 @@ def test_more_is_not_repaired_at_once() -> None:
     pair.loses = lambda said, name: False
     later = pair.now + LINK_S
     pair.sender.hear("b", 5, stage=2, number=0, lacking=((1, 10_000),), now=later)
-    assert len(pair.sender.said) == flow_limits.MAX_REPAIRED
+    repaired = [each for each in pair.sender.said if isinstance(each, ByLinks)]
+    assert len(repaired) == flow_limits.MAX_REPAIRED
 
 
 def test_who_comes_back_in_the_same_life_hears_what_comes_from_then_on() -> None:
@@ -362,3 +363,23 @@ def test_who_hears_no_datagram_is_told_by_links_though_events_go_on() -> None:
     assert pair.came["b"][:10] == list(range(1, 11))
     pair.wait(2.0)
     assert pair.came["b"] == list(range(1, 31))
+
+
+def test_who_lacks_most_is_moved_to_links_and_keeps_nobody_waiting() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.loses = lambda said, name: isinstance(said, Datagram) and name == "b"
+    for number in range(1, 3_000):
+        pair.send(number)
+        if number % 5 == 0:
+            pair.wait(0.01)
+    assert pair.sender.moved == ["b"] * len(pair.sender.moved)
+    assert 1 <= len(pair.sender.moved) <= 3  # each time for longer
+    pair.wait(1.0)
+    assert pair.came["a"] == list(range(1, 3_000))
+    pair.loses = lambda said, name: False
+    pair.wait(8.0)
+    pair.send(3_000)
+    pair.wait(1.0)
+    assert pair.came["b"] == list(range(1, 3_001))
+    assert pair.sender.receivers() == {"a": True, "b": True}

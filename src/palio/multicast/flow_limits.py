@@ -20,6 +20,15 @@ MAX_WAITING_BYTES: Final = 8 << 20
 SLOW_S: Final = 1.0
 """Seconds for which the window may stay shut before whoever keeps it so is moved to links."""
 
+JUDGED: Final = 256
+"""Of so many events a receiver that lacked half is moved to links too."""
+
+AWAY_S: Final = 1.0
+"""Seconds before it may come back; twice as long each time..."""
+
+MOST_AWAY_S: Final = 60.0
+"""...up to so many. Who keeps up for as long begins anew."""
+
 MAX_HISTORY_BYTES: Final = 64 << 20
 """Events of all flows that were sent and not heard; beyond, the one whose oldest has waited
 longest loses its oldest."""

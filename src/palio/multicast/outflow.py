@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
+from palio.multicast.flow_limits import AWAY_S, JUDGED, MOST_AWAY_S
 
 __all__ = ["ByLinks", "FlowState", "Outflow", "UnheardEvents"]
 
@@ -58,6 +59,8 @@ class Outflow:
     """The flow to one receiver."""
 
     __slots__ = (
+        "away_s",
+        "back_at",
         "further_at",
         "gone",
         "heard",
@@ -68,6 +71,8 @@ class Outflow:
         "name",
         "number",
         "released",
+        "repaired",
+        "repaired_from",
         "stage",
         "unheard",
     )
@@ -83,6 +88,13 @@ class Outflow:
         """The plans whose groups it hears."""
         self.may_cast = True
         """Whether it keeps up; it was moved to links if not."""
+        self.back_at = -inf
+        """When that is tried again..."""
+        self.away_s = 0.0
+        """...after so many seconds."""
+        self.repaired = 0
+        """Of the events since `repaired_from`, those that were sent again."""
+        self.repaired_from = number
         self.is_cast = False
         """Whether it is sent datagrams of the plan in use."""
         self.unheard: deque[UnheardEvents] = deque()
@@ -98,3 +110,24 @@ class Outflow:
         """The number of the first datagram for which the window waits because of its receiver."""
         waited = islice(self.unheard, self.released - self.heard, None)
         return next((sent.datagram.number for sent in waited if sent.datagram is not None), inf)
+
+    def lacks_most(self) -> bool:
+        """Whether half of some events were sent again, so that links would have done with less."""
+        count = self.number - self.repaired_from
+        if count < JUDGED:
+            return False
+        lacked = self.repaired > count / 2
+        self.repaired, self.repaired_from = 0, self.number
+        return lacked
+
+    def move(self, now: float) -> None:
+        """From now on it goes by links, until it has been tried again."""
+        is_again = now < self.back_at + MOST_AWAY_S
+        self.away_s = min(MOST_AWAY_S, 2 * self.away_s) if is_again else AWAY_S
+        self.back_at = now + self.away_s
+        self.may_cast = False
+
+    def come_back(self) -> None:
+        """It is tried again, and judged by what comes then."""
+        self.repaired, self.repaired_from = 0, self.number
+        self.may_cast = True

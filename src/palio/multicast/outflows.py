@@ -111,6 +111,8 @@ class Outflows:
         self._shut_since = inf
         self._tail_s = TAIL_S
         self._tail_at = inf
+        self._back_at = inf
+        """When the next who was moved to links may come back."""
 
     # --- receivers ---
 
@@ -344,9 +346,7 @@ class Outflows:
                 MOST_WINDOW,
                 self.window + (done if self.window < self._calm else done / self.window),
             )
-        if not flow.unheard and not flow.may_cast:
-            flow.may_cast = True  # it has caught up
-            self._look(flow)
+        self._try_again(flow, now)
         self._go_on(now)
 
     def _forget(self, flow: Outflow, count: int) -> None:
@@ -381,18 +381,24 @@ class Outflows:
         is_stuck = now >= flow.further_at + LINK_S
         if is_stuck:
             flow.further_at = now
+        numbers = (
+            number
+            for first, last in lacking
+            for number in range(max(first, flow.heard + 1), min(last, flow.number) + 1)
+        )
         done = 0
-        for first, last in lacking:
-            for number in range(max(first, flow.heard + 1), min(last, flow.number) + 1):
-                sent = flow.unheard[number - flow.heard - 1]
-                went_by_links = sent.datagram is None or sent.asked_by == flow.name
-                if is_stuck or not went_by_links:
-                    self._repeat(flow, number, sent, now)
-                    done += 1
-                    if done >= MAX_REPAIRED:
-                        return
+        for number in islice(numbers, MAX_LOST):
+            sent = flow.unheard[number - flow.heard - 1]
+            went_by_links = sent.datagram is None or sent.asked_by == flow.name
+            if is_stuck or not went_by_links:
+                self._repeat(flow, number, sent, now)
+                done += 1
+                if done >= MAX_REPAIRED:
+                    break
         if any(first <= flow.gone for first, _ in lacking):
             self.said.append(flow.state)
+        if flow.is_cast and flow.lacks_most():
+            self._move(flow, now)
 
     def _repeat(self, flow: Outflow, number: int, sent: UnheardEvents, now: float) -> None:
         """Send events again: by links to the first who asks, to the group if another does, and by
@@ -401,6 +407,7 @@ class Outflows:
         if now - sent.repeated_at < LACK_S:
             return  # it is on its way to all
         self.repaired += 1
+        flow.repaired += 1
         is_new = sent.repeated_at == -inf and sent.asked_by not in ("", flow.name)
         if is_new and sent.datagram is not None and flow.is_cast:
             sent.repeated_at = now
@@ -414,7 +421,7 @@ class Outflows:
     @property
     def wake_at(self) -> float:
         """When `tick` is next to be called."""
-        return min(self._tail_at, self._shut_since + SLOW_S)
+        return min(self._tail_at, self._shut_since + SLOW_S, self._back_at)
 
     def tick(self, now: float) -> None:
         """Time has passed."""
@@ -422,6 +429,17 @@ class Outflows:
             self._move_slowest(now)
         if now >= self._tail_at:
             self._tell_tails(now)
+        if now >= self._back_at:
+            for flow in self._flows.values():
+                self._try_again(flow, now)
+            later = (flow.back_at for flow in self._flows.values() if flow.back_at > now)
+            self._back_at = min(later, default=inf)
+
+    def _try_again(self, flow: Outflow, now: float) -> None:
+        """A receiver that was moved to links and has caught up comes back."""
+        if not flow.unheard and not flow.may_cast and now >= flow.back_at:
+            flow.come_back()
+            self._look(flow)
 
     def _tail_soon(self, at: float) -> None:
         self._tail_s = TAIL_S
@@ -481,13 +499,19 @@ class Outflows:
         first = min(oldest.values(), default=inf)
         for name, number in oldest.items():
             if number == first < inf:
-                flow = self._flows[name]
-                flow.may_cast = False
-                self.moved.append(name)
-                self._look(flow)
-                self.said.append(flow.state)
+                self._move(self._flows[name], now)
         self._shut_since = now if self._waiting else inf
         self._go_on(now)
+
+    def _move(self, flow: Outflow, now: float) -> None:
+        """A receiver does not keep up with datagrams: it is sent all by links, for longer each time
+        that it comes back and is no better.
+        """
+        flow.move(now)
+        self._back_at = min(self._back_at, flow.back_at)
+        self.moved.append(flow.name)
+        self._look(flow)
+        self.said.append(flow.state)
 
     def _relieve(self, now: float) -> None:
         """Too much is kept: flows lose of the older half of what was not heard, that first which
