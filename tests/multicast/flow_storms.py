@@ -45,6 +45,7 @@ LITTLE: Final[dict[ModuleType, dict[str, int]]] = {
         "MAX_WAITING_BYTES": 30_000,
         "MAX_HISTORY_BYTES": 60_000,
         "MAX_LOST": 20,
+        "MAX_TOGETHER": 5,
         "MAX_REPAIRED": 5,
         "MAX_ROUTES": 2,
     },
@@ -53,6 +54,7 @@ LITTLE: Final[dict[ModuleType, dict[str, int]]] = {
         "MAX_RANGES": 3,
         "MAX_RECENT": 10,
         "MAX_RECENT_BYTES": 5_000,
+        "MAX_TOGETHER": 5,
     },
 }
 

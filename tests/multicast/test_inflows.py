@@ -9,7 +9,14 @@ import pytest
 from palio.model.parcels import Parcel
 from palio.multicast import inflows
 from palio.multicast.datagrams import COUNT_BITS, Datagram
-from palio.multicast.flow_limits import HEARD_EVENTS, HEARD_S, LACK_S, MAX_RANGES, MAX_RECENT
+from palio.multicast.flow_limits import (
+    HEARD_EVENTS,
+    HEARD_S,
+    LACK_S,
+    MAX_RANGES,
+    MAX_RECENT,
+    MAX_TOGETHER,
+)
 from palio.multicast.inflows import Inflows, RecentDatagrams, number_near
 from tests.multicast.flows import event
 
@@ -96,6 +103,29 @@ def test_numbers_that_are_gone_are_passed_over_and_counted() -> None:
     assert receiver.flows.lost == 2
     receiver.hear(5)
     assert receiver.came == [1, 3, 5, 6]
+
+
+def test_not_too_much_of_what_was_held_comes_at_once() -> None:
+    receiver = Receiver()
+    count = 2 * MAX_TOGETHER + 2
+    receiver.hear(*range(2, count + 1))
+    receiver.hear(1)
+    assert len(receiver.came) == 1 + MAX_TOGETHER
+    assert receiver.flows.wake_at == 0.0
+    receiver.hear(count + 1, len(receiver.came) + 1)  # new, and held already
+    receiver.flows.tick(0.0)
+    assert len(receiver.came) == 1 + 2 * MAX_TOGETHER
+    receiver.flows.tick(0.0)
+    assert receiver.came == list(range(1, count + 2))
+    assert receiver.flows.wake_at > 0.0
+    assert receiver.flows.doubled == 1
+
+
+def test_what_was_held_and_has_its_turn_comes_before_a_later_life() -> None:
+    receiver = Receiver()
+    receiver.hear(*range(2, 2 * MAX_TOGETHER + 1), 1)
+    receiver.flows.state("s", 2, stage=1, number=0, gone=0, now=0.0)
+    assert receiver.came == list(range(1, 2 * MAX_TOGETHER + 1))
 
 
 def test_a_later_life_of_a_sender_begins_anew_and_an_earlier_one_counts_for_nothing() -> None:

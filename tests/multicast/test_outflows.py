@@ -7,7 +7,14 @@ import pytest
 from palio.multicast import flow_limits, outflows
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
-from palio.multicast.flow_limits import FIRST_WINDOW, LEAST_WINDOW, LINK_S, MOST_TAIL_S, SLOW_S
+from palio.multicast.flow_limits import (
+    FIRST_WINDOW,
+    LEAST_WINDOW,
+    LINK_S,
+    MAX_TOGETHER,
+    MOST_TAIL_S,
+    SLOW_S,
+)
 from palio.multicast.listed import flooding
 from palio.multicast.outflow import ByLinks, FlowState
 from tests.multicast.flows import Pair, event
@@ -284,6 +291,25 @@ def test_who_goes_sends_by_links_what_was_not_heard_and_what_waits() -> None:
     pair.deliver()
     assert pair.came == {"a": list(range(1, count)), "b": list(range(1, count))}
     assert len(pair.links) == count - 2
+
+
+def test_not_too_much_of_what_waited_goes_at_once() -> None:
+    pair = Pair("a", "b", loses=lambda said, name: isinstance(said, Datagram))
+    pair.settle()
+    count = FIRST_WINDOW + 2 * MAX_TOGETHER + 1
+    for number in range(1, count + 1):
+        pair.sender.send(event(number), ("a", "b"), now=pair.now)
+    pair.deliver()
+    pair.now += SLOW_S
+    sent = []
+    while pair.sender.wake_at <= pair.now:
+        pair.said.clear()
+        pair.sender.tick(pair.now)
+        sent.append(len([each for each in pair.sender.said if isinstance(each, ByLinks)]))
+        pair.deliver()
+    assert [each for each in sent if each] == [MAX_TOGETHER, MAX_TOGETHER, 1]
+    pair.wait(3.0)
+    assert pair.came == {name: list(range(1, count + 1)) for name in "ab"}
 
 
 def test_what_waits_for_who_is_gone_has_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,9 @@ MOST_WINDOW: Final = 4_096
 MAX_WAITING_BYTES: Final = 8 << 20
 """Events that wait for the window; beyond, whoever keeps it shut is moved to links at once."""
 
+MAX_TOGETHER: Final = 512
+"""Events that waited and go their way together: 15 ms. Others follow in the next turn."""
+
 SLOW_S: Final = 1.0
 """Seconds for which the window may stay shut before whoever keeps it so is moved to links."""
 

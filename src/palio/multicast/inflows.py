@@ -20,6 +20,7 @@ from palio.multicast.flow_limits import (
     MAX_RANGES,
     MAX_RECENT,
     MAX_RECENT_BYTES,
+    MAX_TOGETHER,
     MOST_LACK_S,
 )
 
@@ -71,6 +72,7 @@ class _Inflow:
         "held_bytes",
         "lack_at",
         "life",
+        "more_at",
         "name",
         "news",
         "next",
@@ -95,6 +97,8 @@ class _Inflow:
         """When it is to be told."""
         self.lack_at = inf
         """When it is to be asked for what is lacking."""
+        self.more_at = inf
+        """When more of what was held is to be handed on."""
         self.asked = 0
         """How often it was asked since something came."""
 
@@ -121,7 +125,7 @@ class Inflows:
     ...     flows.event("b1", 1, number, RowParcel("p", [{"x": number}]), durable=False, now=0.1)
     >>> came
     [1, 2]
-    >>> flows.tick(0.2)
+    >>> flows.tick(0.5)
     >>> flows.said.pop().number
     2
     """
@@ -158,6 +162,8 @@ class Inflows:
             if flow is None and len(self._flows) >= MAX_FLOWS:
                 flow = self._flows.pop(next(iter(self._flows)))
             if flow is not None:
+                while flow.next in flow.held:
+                    self._go_on(flow, now)
                 self._held_bytes -= flow.held_bytes
             flow = self._flows[sender] = _Inflow(sender, life, gone)
         if gone >= flow.next:
@@ -224,8 +230,13 @@ class Inflows:
             flow.lack_at = self._due(now + self._patience(flow))
 
     def _go_on(self, flow: _Inflow, now: float) -> None:
-        """Hand on what has its turn now."""
+        """Hand on what has its turn now, and not too much at once."""
+        done = 0
         while flow.next in flow.held:
+            if done == MAX_TOGETHER:
+                flow.more_at = self._due(now)
+                break
+            done += 1
             parcel, durable = flow.held.pop(flow.next)
             self._account(flow, -parcel.held_bytes)
             flow.next += 1
@@ -272,6 +283,10 @@ class Inflows:
         """Time has passed: say how far flows have got, and ask for what is lacking."""
         if now < self.wake_at:
             return
+        behind = next((each for each in self._flows.values() if now >= each.more_at), None)
+        if behind is not None:
+            behind.more_at = inf
+            self._go_on(behind, now)
         for flow in self._flows.values():
             if now >= flow.lack_at:
                 ranges = tuple(
@@ -283,7 +298,8 @@ class Inflows:
             elif now >= flow.heard_at:
                 self._say(flow)
         flows = self._flows.values()
-        self.wake_at = min((min(flow.heard_at, flow.lack_at) for flow in flows), default=inf)
+        due = (min(flow.heard_at, flow.lack_at, flow.more_at) for flow in flows)
+        self.wake_at = min(due, default=inf)
 
 
 class RecentDatagrams:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 from math import inf
-from typing import NamedTuple
+from struct import Struct
+from typing import Final, NamedTuple
 
 from palio.model.parcels import Parcel
-from palio.multicast.datagrams import Datagram
+from palio.multicast.datagrams import COUNT_BITS, Datagram
 from palio.multicast.flow_limits import AWAY_S, JUDGED, MOST_AWAY_S
 
-__all__ = ["ByLinks", "FlowState", "Outflow", "UnheardEvents"]
+__all__ = ["ByLinks", "FlowState", "GroupWay", "Outflow", "UnheardEvents"]
+
+_MASK: Final = (1 << COUNT_BITS) - 1
 
 
 class ByLinks(NamedTuple):
@@ -131,3 +134,26 @@ class Outflow:
         """It is tried again, and judged by what comes then."""
         self.repaired, self.repaired_from = 0, self.number
         self.may_cast = True
+
+
+class GroupWay(NamedTuple):
+    """How an event goes to receivers that hear one group."""
+
+    group: int
+    heard_by: tuple[Outflow, ...]
+    members: tuple[tuple[Outflow | None, int], ...]
+    """All members, each with 1 if the event is of its flow."""
+    layout: Struct
+
+    def counts(self) -> bytes:
+        """What the members are told. Who is sent nothing by datagrams is not told of numbers that
+        are on their way to it by links, or it would ask for them.
+        """
+        return self.layout.pack(
+            *[
+                0
+                if flow is None
+                else ((flow.number if flow.is_cast else flow.heard) & _MASK) << 1 | is_of
+                for flow, is_of in self.members
+            ]
+        )

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from math import inf
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from palio.model.parcels import Parcel
-from palio.multicast.datagrams import COUNT_BITS, Datagram
+from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Carriage, Epoch
 from palio.multicast.flow_limits import (
     FIRST_WINDOW,
@@ -26,17 +26,16 @@ from palio.multicast.flow_limits import (
     MAX_LOST,
     MAX_REPAIRED,
     MAX_ROUTES,
+    MAX_TOGETHER,
     MAX_WAITING_BYTES,
     MOST_TAIL_S,
     MOST_WINDOW,
     SLOW_S,
     TAIL_S,
 )
-from palio.multicast.outflow import ByLinks, FlowState, Outflow, UnheardEvents
+from palio.multicast.outflow import ByLinks, FlowState, GroupWay, Outflow, UnheardEvents
 
 __all__ = ["Outflows", "Said"]
-
-_MASK: Final = (1 << COUNT_BITS) - 1
 
 Said: TypeAlias = Datagram | ByLinks | FlowState
 
@@ -45,16 +44,8 @@ class _Way(NamedTuple):
     """How an event goes to a set of receivers."""
 
     flows: tuple[Outflow, ...]
-    groups: tuple[_GroupWay, ...]
+    groups: tuple[GroupWay, ...]
     by_links: tuple[Outflow, ...]
-
-
-class _GroupWay(NamedTuple):
-    group: int
-    heard_by: tuple[Outflow, ...]
-    members: tuple[tuple[Outflow | None, int], ...]
-    """All members, each with 1 if the event is of its flow."""
-    counts: Struct
 
 
 class _Waiting(NamedTuple):
@@ -108,7 +99,7 @@ class Outflows:
         self._calm: float = MOST_WINDOW
         """Up to this the window grows fast."""
         self._halved_at = -inf
-        self._shut_since = inf
+        self._shut_since = self._more_at = inf
         self._tail_s = TAIL_S
         self._tail_at = inf
         self._back_at = inf
@@ -253,7 +244,7 @@ class Outflows:
         if self._history_bytes > MAX_HISTORY_BYTES:
             self._relieve(now)
 
-    def _cast(self, parcel: Parcel, way: _GroupWay, now: float, *, durable: bool) -> None:
+    def _cast(self, parcel: Parcel, way: GroupWay, now: float, *, durable: bool) -> None:
         """Send events to one group."""
         self.datagrams += 1
         heard_by = way.heard_by
@@ -261,30 +252,21 @@ class Outflows:
         sent.blocks = len(heard_by)
         for flow in heard_by:
             flow.unheard.append(sent)
-        counts = self._counts(way)
-        group = way.group
         assert self.epoch is not None
         datagram = Datagram(
-            self.name, self.life, self.epoch.id, group, self.datagrams, counts, parcel, durable
+            self.name,
+            self.life,
+            self.epoch.id,
+            way.group,
+            self.datagrams,
+            way.counts(),
+            parcel,
+            durable,
         )
         sent.datagram = datagram
         self.said.append(datagram)
         self._under_way += 1
         self._keep(sent)
-
-    @staticmethod
-    def _counts(way: _GroupWay) -> bytes:
-        """What the members are told. Who is sent nothing by datagrams is not told of numbers that
-        are on their way to it by links, or it would ask for them.
-        """
-        return way.counts.pack(
-            *[
-                0
-                if flow is None
-                else ((flow.number if flow.is_cast else flow.heard) & _MASK) << 1 | is_of
-                for flow, is_of in way.members
-            ]
-        )
 
     def _keep(self, sent: UnheardEvents) -> None:
         self._history_bytes += sent.parcel.held_bytes
@@ -300,9 +282,9 @@ class Outflows:
         way = self._ways[brokers] = _Way(tuple(flows), groups, by_links)
         return way
 
-    def _group_way(self, group: int, names: Collection[str]) -> _GroupWay:
+    def _group_way(self, group: int, names: Collection[str]) -> GroupWay:
         members = () if self.epoch is None else self.epoch.members(group)
-        return _GroupWay(
+        return GroupWay(
             group,
             tuple(self._flows[name] for name in names),
             tuple((self._flows.get(name), int(name in names)) for name in members),
@@ -363,8 +345,13 @@ class Outflows:
         flow.released = max(flow.released, flow.heard)
 
     def _go_on(self, now: float) -> None:
-        """Send of what waits for the window as much as goes through."""
+        """Send of what waits for the window as much as goes through, and not too much at once."""
+        done = 0
         while self._waiting and self._under_way < self.window:
+            if done == MAX_TOGETHER:
+                self._more_at = now
+                return
+            done += 1
             waiting = self._waiting.popleft()
             self._waiting_bytes -= waiting.parcel.held_bytes
             self._shut_since = now
@@ -421,10 +408,13 @@ class Outflows:
     @property
     def wake_at(self) -> float:
         """When `tick` is next to be called."""
-        return min(self._tail_at, self._shut_since + SLOW_S, self._back_at)
+        return min(self._tail_at, self._more_at, self._shut_since + SLOW_S, self._back_at)
 
     def tick(self, now: float) -> None:
         """Time has passed."""
+        if now >= self._more_at:
+            self._more_at = inf
+            self._go_on(now)
         if now >= self._shut_since + SLOW_S:
             self._move_slowest(now)
         if now >= self._tail_at:
@@ -449,7 +439,7 @@ class Outflows:
         """Say how far flows have got of which not all was heard, and to which nothing was sent
         after: by the group, and by links to who has not heard something for long.
         """
-        groups: dict[int, _GroupWay] = {}
+        groups: dict[int, GroupWay] = {}
         is_open = False
         for flow in self._flows.values():
             if flow.stage > 1 and not flow.unheard:
@@ -476,7 +466,7 @@ class Outflows:
                     self.epoch.id,
                     way.group,
                     self.datagrams,
-                    self._counts(way),
+                    way.counts(),
                 )
             )
         self._tail_at = now + self._tail_s if is_open or self._waiting else inf
@@ -491,11 +481,13 @@ class Outflows:
                     to.setdefault(sent, []).append((flow.name, number))
         self.said += (ByLinks(sent.parcel, sent.durable, tuple(to[sent])) for sent in to)
         self.use(None)
-        self._go_on(now)
+        while self._waiting:
+            self._go_on(now)
 
     def _move_slowest(self, now: float) -> None:
         """Whoever has not heard the oldest datagram is moved to links: the window waits for it."""
-        oldest = {name: flow.oldest for name, flow in self._flows.items() if flow.is_cast}
+        cast = self._flows.values() if self._under_way >= self.window else ()
+        oldest = {flow.name: flow.oldest for flow in cast if flow.is_cast}
         first = min(oldest.values(), default=inf)
         for name, number in oldest.items():
             if number == first < inf:
