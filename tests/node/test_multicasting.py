@@ -242,6 +242,25 @@ def test_a_nearer_broker_repairs() -> None:
     assert flows(world, "b0")["repaired"] == 0
 
 
+def test_a_nearer_broker_repairs_by_a_slow_link_once() -> None:
+    line = Topology(("b0", "b1", "b2"), (("b0", "b1"), ("b1", "b2")))
+    world = world_of(line)
+    members = hearing(world, *line.brokers)
+    publisher = world.client("pub", "b0")
+    apply(world, publisher, line.brokers)
+    publish(world, publisher, 1, 1)
+    world.run(1.0)
+    world.delay("b1", "b2", 0.12)
+    world.medium.cut("b0", "b2")
+    publish(world, publisher, 2, 5)
+    world.run(0.05)
+    world.medium.heal("b0", "b2")
+    publish(world, publisher, 7, 1)
+    world.run(3.0)
+    assert all(heard(each) == list(range(1, 8)) for each in members.values())
+    assert flows(world, "b2")["doubled"] == 0
+
+
 def test_a_receiver_that_starts_anew_hears_what_comes_then() -> None:
     world, members, publisher = star_world()
     publish(world, publisher, 1, 5)

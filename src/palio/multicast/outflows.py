@@ -22,6 +22,7 @@ from palio.multicast.flow_limits import (
     LACK_S,
     LEAST_WINDOW,
     LINK_S,
+    MAX_FLOWS,
     MAX_HISTORY_BYTES,
     MAX_LOST,
     MAX_REPAIRED,
@@ -84,7 +85,7 @@ class Outflows:
         self.epoch: Epoch | None = None
         self.window: float = FIRST_WINDOW
         self.datagrams = 0
-        """UnheardEvents so far."""
+        """Sent so far."""
         self.repaired = 0
         """Events sent again."""
         self._flows: dict[str, Outflow] = {}
@@ -134,6 +135,8 @@ class Outflows:
             flow.number += len(each.brokers) - len(others)
         self.lost += flow.number - flow.gone
         self._ended[broker] = flow.number
+        if len(self._ended) > MAX_FLOWS:
+            del self._ended[next(iter(self._ended))]
         self._ways.clear()
 
     def can_reach(self, broker: str) -> bool:

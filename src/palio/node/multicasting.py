@@ -19,7 +19,7 @@ from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
-from palio.multicast.flow_limits import JOIN_S, MAX_RANGES
+from palio.multicast.flow_limits import JOIN_S, LINK_S, MAX_HELPED, MAX_RANGES
 from palio.multicast.inflows import Hearing, Inflows, RecentDatagrams
 from palio.multicast.outflow import ByLinks, FlowState
 from palio.multicast.outflows import Outflows, Said
@@ -53,6 +53,8 @@ class Multicasting:
         self._out = Outflows(core.name, 0)
         self._in = Inflows(core.name, self._arrive)
         self._recent = RecentDatagrams()
+        self._helped: dict[tuple[str, str, int], float] = {}
+        """By receiver, sender and number, when an event was sent for another broker."""
         self._epochs: dict[int, Epoch] = {}
         """Plans whose groups are joined, by id, the newest last."""
         self._members: dict[tuple[int, int], tuple[int, int]] = {}
@@ -325,12 +327,23 @@ class Multicasting:
 
         found = self._recent.find(message.sender, message.life, place, message.lacking)
         for number, datagram in found.items():
-            if datagram.parcel is not None:
+            flow = message.receiver, message.sender, number
+            if datagram.parcel is not None and self._may_help(flow):
                 addressed = Addressed(((message.receiver, number),), message.life)
                 self._ways.pass_on(
                     message.sender, datagram.parcel, addressed, "", durable=datagram.durable
                 )
         return replace(message, lacking=without(message.lacking, found)[:MAX_RANGES])
+
+    def _may_help(self, flow: tuple[str, str, int]) -> bool:
+        """Whether an event of a flow was not sent by this broker just now; it is noted."""
+        now = self._core.at.now
+        if now < self._helped.get(flow, -inf) + LINK_S:
+            return False
+        if len(self._helped) >= MAX_HELPED:
+            self._helped.clear()
+        self._helped[flow] = now
+        return True
 
     def _arrive(self, parcel: Parcel, durable: bool) -> None:  # a callback
         """It goes to the clients here. Whatever it does to an engine, others go their way."""
