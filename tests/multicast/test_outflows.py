@@ -409,3 +409,16 @@ def test_who_lacks_most_is_moved_to_links_and_keeps_nobody_waiting() -> None:
     pair.wait(1.0)
     assert pair.came["b"] == list(range(1, 3_001))
     assert pair.sender.receivers() == {"a": True, "b": True}
+
+
+def test_what_waits_goes_on_when_who_kept_the_window_shut_leaves_the_groups() -> None:
+    pair = Pair("a", "b")
+    pair.settle()
+    pair.loses = lambda said, name: name == "b"
+    events = list(range(1, 3 * FIRST_WINDOW))
+    for number in events:
+        pair.send(number)
+    assert len(pair.came["a"]) < len(events)
+    pair.sender.join("b", ())
+    pair.wait(0.02)
+    assert pair.came["a"] == events

@@ -12,7 +12,15 @@ from palio.model.parcels import Parcel
 from palio.multicast.datagrams import COUNT_BITS, Datagram
 from palio.multicast.flow_limits import AWAY_S, JUDGED, MOST_AWAY_S
 
-__all__ = ["ByLinks", "FlowState", "GroupWay", "Outflow", "UnheardEvents"]
+__all__ = [
+    "ByLinks",
+    "FlowState",
+    "FlowWay",
+    "GroupWay",
+    "Outflow",
+    "UnheardEvents",
+    "WaitingEvents",
+]
 
 _MASK: Final = (1 << COUNT_BITS) - 1
 
@@ -157,3 +165,20 @@ class GroupWay(NamedTuple):
                 for flow, is_of in self.members
             ]
         )
+
+
+class FlowWay(NamedTuple):
+    """How an event goes to a set of receivers."""
+
+    flows: tuple[Outflow, ...]
+    groups: tuple[GroupWay, ...]
+    by_links: tuple[Outflow, ...]
+
+
+class WaitingEvents(NamedTuple):
+    """Events that wait for the window."""
+
+    parcel: Parcel
+    durable: bool
+    brokers: tuple[str, ...]
+    is_small: bool

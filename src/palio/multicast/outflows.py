@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from math import inf
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
@@ -34,26 +34,19 @@ from palio.multicast.flow_limits import (
     SLOW_S,
     TAIL_S,
 )
-from palio.multicast.outflow import ByLinks, FlowState, GroupWay, Outflow, UnheardEvents
+from palio.multicast.outflow import (
+    ByLinks,
+    FlowState,
+    FlowWay,
+    GroupWay,
+    Outflow,
+    UnheardEvents,
+    WaitingEvents,
+)
 
 __all__ = ["Outflows", "Said"]
 
 Said: TypeAlias = Datagram | ByLinks | FlowState
-
-
-class _Way(NamedTuple):
-    """How an event goes to a set of receivers."""
-
-    flows: tuple[Outflow, ...]
-    groups: tuple[GroupWay, ...]
-    by_links: tuple[Outflow, ...]
-
-
-class _Waiting(NamedTuple):
-    parcel: Parcel
-    durable: bool
-    brokers: tuple[str, ...]
-    is_small: bool
 
 
 class Outflows:
@@ -91,8 +84,8 @@ class Outflows:
         self._flows: dict[str, Outflow] = {}
         self._ended: dict[str, int] = {}
         """The last numbers of flows that ended: receivers may come back in the same life."""
-        self._ways: dict[tuple[str, ...], _Way] = {}
-        self._waiting: deque[_Waiting] = deque()
+        self._ways: dict[tuple[str, ...], FlowWay] = {}
+        self._waiting: deque[WaitingEvents] = deque()
         self._waiting_bytes = 0
         self._under_way = 0
         """Datagrams that somebody keeps the window shut for."""
@@ -188,6 +181,7 @@ class Outflows:
             for sent in islice(flow.unheard, flow.released - flow.heard, None):
                 self._unblock(sent)
             flow.released = flow.number
+            self._more_at = 0.0
 
     def _unblock(self, sent: UnheardEvents) -> None:
         if sent.blocks:
@@ -207,7 +201,7 @@ class Outflows:
         now: float,
     ) -> None:
         """Send events to receivers that can be reached; only what is small goes in datagrams."""
-        waiting = _Waiting(parcel, durable, brokers, is_small)
+        waiting = WaitingEvents(parcel, durable, brokers, is_small)
         if self._waiting or self._under_way >= self.window:
             if not self._waiting:
                 self._shut_since = now
@@ -220,7 +214,7 @@ class Outflows:
             self._send(waiting, now)
         self._tail_soon(now + TAIL_S)
 
-    def _send(self, what: _Waiting, now: float) -> None:
+    def _send(self, what: WaitingEvents, now: float) -> None:
         way = self._ways.get(what.brokers)
         if way is None:
             way = self._way(what.brokers)
@@ -274,7 +268,7 @@ class Outflows:
     def _keep(self, sent: UnheardEvents) -> None:
         self._history_bytes += sent.parcel.held_bytes
 
-    def _way(self, brokers: tuple[str, ...]) -> _Way:
+    def _way(self, brokers: tuple[str, ...]) -> FlowWay:
         """Find out how an event goes to some receivers, and remember it."""
         flows = [flow for flow in map(self._flows.get, brokers) if flow is not None and flow.stage]
         carried = self.carriage(flow.name for flow in flows)
@@ -282,7 +276,7 @@ class Outflows:
         by_links = tuple(self._flows[name] for name in carried.by_link)
         if len(self._ways) >= MAX_ROUTES:
             self._ways.clear()
-        way = self._ways[brokers] = _Way(tuple(flows), groups, by_links)
+        way = self._ways[brokers] = FlowWay(tuple(flows), groups, by_links)
         return way
 
     def _group_way(self, group: int, names: Collection[str]) -> GroupWay:
