@@ -199,7 +199,7 @@ class MulticastNetwork:
             else Multicast()
         )
         return Configuration(
-            broker=Broker(name=name, routing=self._ways.routing, matching="poset"),
+            broker=Broker(name=name, routing=self._ways.routing),
             listen=Listen(host=address),
             tls=Tls(cert=str(cert), key=str(cert.with_suffix(".key")), ca=str(self._ca)),
             auth=Auth(grants=dict.fromkeys(self.names, ALL)),

@@ -85,6 +85,7 @@ class Outflows:
         self._ended: dict[str, int] = {}
         """The last numbers of flows that ended: receivers may come back in the same life."""
         self._ways: dict[tuple[str, ...], FlowWay] = {}
+        self._parted: dict[tuple[str, ...], tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._waiting: deque[WaitingEvents] = deque()
         self._waiting_bytes = 0
         self._under_way = 0
@@ -109,7 +110,7 @@ class Outflows:
         if before is not None:
             self.end(broker)
         flow = self._flows[broker] = Outflow(broker, life, self._ended.pop(broker, 0))
-        self._ways.clear()
+        self._forget_ways()
         self.said.append(flow.state)
         self._tail_soon(0.0)
 
@@ -130,7 +131,23 @@ class Outflows:
         self._ended[broker] = flow.number
         if len(self._ended) > MAX_FLOWS:
             del self._ended[next(iter(self._ended))]
+        self._forget_ways()
+
+    def _forget_ways(self) -> None:
+        """Events may go to the same receivers in other ways from now on."""
         self._ways.clear()
+        self._parted.clear()
+
+    def parted(self, brokers: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Of some brokers those to which events go by their flows, and the others."""
+        found = self._parted.get(brokers)
+        if found is None:
+            reached = tuple(filter(self.can_reach, brokers))
+            others = tuple(name for name in brokers if not self.can_reach(name))
+            if len(self._parted) >= MAX_ROUTES:
+                self._parted.clear()
+            found = self._parted[brokers] = reached, others
+        return found
 
     def can_reach(self, broker: str) -> bool:
         """Whether events for a broker go by its flow."""
@@ -167,7 +184,7 @@ class Outflows:
         self.epoch = epoch
         for flow in self._flows.values():
             self._look(flow)
-        self._ways.clear()
+        self._forget_ways()
 
     def _look(self, flow: Outflow) -> None:
         """Find out whether a receiver is sent datagrams from now on."""
@@ -176,7 +193,7 @@ class Outflows:
         if is_cast == flow.is_cast:
             return
         flow.is_cast = is_cast
-        self._ways.clear()
+        self._forget_ways()
         if not is_cast:  # the window does not wait for it any longer
             for sent in islice(flow.unheard, flow.released - flow.heard, None):
                 self._unblock(sent)
@@ -306,7 +323,7 @@ class Outflows:
             return
         if stage == flow.stage < 2:  # it is there; from now on events go by its flow
             flow.stage += 1
-            self._ways.clear()
+            self._forget_ways()
             self.said.append(flow.state)
             self._look(flow)
         done = number - flow.heard

@@ -193,30 +193,29 @@ class Multicasting:
 
     def send(self, parcel: Parcel, brokers: Mapping[str, RowMask], *, durable: bool) -> None:
         """To each broker what it wants, by its flow if that has begun."""
-        flows: list[str] = []
-        others: list[str] = []
-        for name in brokers:
-            (flows if self._out.can_reach(name) else others).append(name)
+        flows, others = self._out.parted(tuple(brokers))
         for names, part in _parted(parcel, brokers, others):
             self._by_links(part, tuple((name, 0) for name in names), durable=durable)
         if not flows:
             return
         now = self._core.at.now
-        small = self._small(parcel, [brokers[name] for name in flows])
+        small = self._small(parcel, brokers, flows)
         if small is not None:
-            self._out.send(small, tuple(flows), durable=durable, now=now)
+            self._out.send(small, flows, durable=durable, now=now)
         else:
             for names, part in _parted(parcel, brokers, flows):
                 self._out.send(part, names, durable=durable, is_small=False, now=now)
         self.say()
 
-    def _small(self, parcel: Parcel, wanted: list[RowMask]) -> Parcel | None:
+    def _small(
+        self, parcel: Parcel, brokers: Mapping[str, RowMask], flows: tuple[str, ...]
+    ) -> Parcel | None:
         """What any of some brokers wants, if a datagram takes it; names of attributes count too."""
         most = self._core.settings.cast_bytes
         if parcel.nbytes > most:
             return None
         if len(parcel) > 1:
-            parcel = parcel.select(np.logical_or.reduce(wanted))
+            parcel = parcel.select(np.logical_or.reduce([brokers[name] for name in flows]))
         return parcel if fits(parcel, most) else None
 
     # --- from other brokers ---
@@ -445,7 +444,7 @@ class Multicasting:
         if not self.is_on or not self._used:
             return None
         wanted = self.destined(sender, parcel).brokers
-        if wanted and self._small(parcel, [*wanted.values()]) is None:
+        if wanted and self._small(parcel, wanted, tuple(wanted)) is None:
             return {"groups": [], "by_links": sorted(wanted)}
         carried = self._out.carriage(sorted(wanted))
         epoch = self._epochs[self._used]
@@ -496,11 +495,11 @@ class Multicasting:
 
 
 def _parted(
-    parcel: Parcel, brokers: Mapping[str, RowMask], names: list[str]
+    parcel: Parcel, brokers: Mapping[str, RowMask], names: tuple[str, ...]
 ) -> Iterable[tuple[tuple[str, ...], Parcel]]:
     """Brokers that want the same events together, with these."""
     if len(parcel) == 1:
-        return [(tuple(names), parcel)] if names else []
+        return [(names, parcel)] if names else []
     wanted: dict[bytes, list[str]] = {}
     for name in names:
         wanted.setdefault(brokers[name].tobytes(), []).append(name)
