@@ -13,9 +13,15 @@ from palio.multicast.flow_limits import MAX_RANGES
 from palio.multicast.listed import ListedGroups, flooding
 from palio.multicast.outflows import Outflows
 from palio.multicast.packing import pack
+from palio.node.effects import Moment, PutFacts, Tune
+from palio.node.memory import MemoryStore
+from palio.node.node import Node
 from palio.node.settings import Settings
-from palio.protocol.messages import Answer, Apply, Ask, Done
+from palio.node.vouching import PLAN
+from palio.protocol.messages import Answer, Apply, Ask, Done, Fact
+from palio.routing.acyclic import Acyclic
 from palio.routing.algorithms import find_algorithm
+from palio.routing.flooded import Flooded
 from palio.routing.protocol import Router
 from palio.simulation.medium import Weather
 from palio.simulation.member import Member
@@ -337,6 +343,18 @@ def test_a_broker_that_is_drained_leaves_nothing_unheard() -> None:
     world.host("b0").drain("it stops")
     world.run(0.5)
     assert all(heard(each) == list(range(1, 206)) for each in members.values())
+
+
+def test_a_broker_that_does_not_know_whom_events_are_for_leaves_a_plan_alone() -> None:
+    """It may have one on its disk, from when its routing was another."""
+    store = MemoryStore()
+    stated = Fact("b1", 7, PLAN, filter=pack(flooding(("b1", "b2"))), claimed_us=7)
+    store.write([PutFacts((stated,))])
+    for router, tuned in ((Acyclic("b1"), False), (Flooded("b1"), True)):
+        node = Node("b1", router, store, settings=SETTINGS)
+        effects = node.start(Moment(0.0, 1))
+        assert any(isinstance(each, Tune) for each in effects) is tuned
+        assert bool(node.status()["multicast"]["used"]) is tuned
 
 
 def test_no_plan_ends_datagrams() -> None:

@@ -72,6 +72,8 @@ class Multicasting:
     def begin(self) -> None:
         """The node starts: its flows are those of a new life."""
         core = self._core
+        if self._router is None:
+            return
         said = core.durability.registry.fact(core.name, PART)
         earlier = 0 if said is None else said.claimed_us
         self._life = max(core.at.wall_us, earlier + 1)
