@@ -256,7 +256,7 @@ class Outflows:
             self.said.append(ByLinks(parcel, what.durable, to))
             self._keep(sent)
         if self._history_bytes > MAX_HISTORY_BYTES:
-            self._relieve(now)
+            self._relieve()
 
     def _cast(self, parcel: Parcel, way: GroupWay, now: float, *, durable: bool) -> None:
         """Send events to one group."""
@@ -519,7 +519,7 @@ class Outflows:
         self._look(flow)
         self.said.append(flow.state)
 
-    def _relieve(self, now: float) -> None:
+    def _relieve(self) -> None:
         """Too much is kept: flows lose of the older half of what was not heard, that first which
         has waited longest.
         """
@@ -528,7 +528,7 @@ class Outflows:
             flow = min(behind, key=lambda each: each.unheard[0].at)
             self._lose(flow, min(len(flow.unheard) // 2 + 1, MAX_LOST))
             self.said.append(flow.state)
-        self._go_on(now)
+        self._more_at = 0.0  # not from here: what is sent then may call for this again
 
     def _lose(self, flow: Outflow, count: int) -> None:
         """The first of what a receiver has not heard cannot be had any longer."""
