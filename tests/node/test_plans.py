@@ -129,3 +129,10 @@ def test_a_plan_is_no_durable_subscription() -> None:
     assert not is_subscription(PLAN)
     registry, _ = listener(stated("b1", 5))
     assert registry.about(PLAN) == ()
+
+
+def test_a_plan_that_is_applied_is_read_once() -> None:
+    plans = Plans(Registry("b1"))
+    one, other = (pack(flooding(names)) for names in (("b1", "b2"), ("b1", "b3")))
+    assert plans.read(one) is plans.read(one)
+    assert plans.read(other).brokers == ("b1", "b3")

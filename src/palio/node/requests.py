@@ -25,7 +25,6 @@ from palio.language.parsing import parse, parse_advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import NO_VALUES, Bindings
-from palio.multicast.packing import unpack
 from palio.node.assembling import NO_DURABLE
 from palio.node.authority import Principal, check_advertisement, narrow
 from palio.node.cancelling import Cancelling
@@ -210,7 +209,7 @@ class RequestHandler:
         if request.plan and not isinstance(core.router, Addressing):
             raise NotSupported(_NO_PLAN)
         if request.plan:
-            unpack(request.plan)
+            core.plans.read(request.plan)
         registry = core.durability.registry
         epoch_us = core.plans.next_epoch(core.at.wall_us)
         registry.announce(PLAN, filter=request.plan, claimed_us=epoch_us)
