@@ -462,11 +462,15 @@ class Multicasting:
         ]
         return {"groups": groups, "by_links": list(carried.by_link)}
 
-    def standing(self, broker: str) -> str:
-        """What a broker, or this one, does with the plan that counts: it has `joined` its groups,
+    def standings(self, brokers: Iterable[str]) -> dict[str, str]:
+        """What brokers, this one too, do with the plan that counts: one has `joined` its groups,
         was `moved` to links by this one, hears by `links` as it has no multicast way, or is yet
         `waiting`. Empty without a plan.
         """
+        slow = frozenset(self._out.slow)
+        return {name: self._standing_of(name, slow) for name in brokers}
+
+    def _standing_of(self, broker: str, slow: frozenset[str]) -> str:
         current, said = self._core.plans.current, Participants()
         if current is None:
             return ""
@@ -474,7 +478,7 @@ class Multicasting:
         said.learn([] if fact is None else [fact])
         known = said.get(broker)
         if known is not None and current.id in known.joined:
-            return "moved" if broker in self._out.slow else "joined"
+            return "moved" if broker in slow else "joined"
         return "links" if known is not None and known.used == current.id else "waiting"
 
     def status(self) -> dict[str, Any]:

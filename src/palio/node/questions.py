@@ -190,6 +190,7 @@ class Questions:
         for fact in registry.facts():
             if lives(fact):
                 durable.setdefault(fact.origin, []).append(fact.subject)
+        standings = self._publishing.multicasting.standings(registry.brokers)
         return {
             "asked": self._core.name,
             "brokers": {
@@ -197,7 +198,7 @@ class Questions:
                     "links": list(registry.links(name)),
                     "reachable": name == self._core.name or registry.next_hop(name) is not None,
                     "durable_subscriptions": sorted(durable.get(name, [])),
-                    "multicast": self._publishing.multicasting.standing(name),
+                    "multicast": standings[name],
                 }
                 for name in registry.brokers
             },
