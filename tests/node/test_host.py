@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,12 +12,14 @@ from palio.node.effects import (
     Append,
     Cast,
     Close,
+    Dial,
     Effect,
     Moment,
     PutTime,
     Report,
     Send,
     Tune,
+    Undial,
 )
 from palio.node.host import Host, numbered_ids
 from palio.protocol.messages import Bye, Message, Ping, Pong
@@ -44,8 +46,16 @@ class Scripted:
     def accept(self, link: int, at: Moment, principal: str = "") -> Sequence[Effect]:
         return self._answer("accept", at.now, link, principal)
 
-    def dial(self, link: int, at: Moment, peer: str = "", principal: str = "") -> Sequence[Effect]:
-        return self._answer("dial", at.now, link, peer, principal)
+    def dial(
+        self, link: int, at: Moment, peer: str = "", principal: str = "", url: str = ""
+    ) -> Sequence[Effect]:
+        return self._answer("dial", at.now, link, peer, principal, url)
+
+    def unreachable(self, url: str, reason: str, at: Moment) -> Sequence[Effect]:
+        return self._answer("unreachable", at.now, url, reason)
+
+    def reachable_at(self, url: str, at: Moment) -> Sequence[Effect]:
+        return self._answer("reachable_at", at.now, url)
 
     def receive(self, link: int, message: Message, at: Moment) -> Sequence[Effect]:
         return self._answer("receive", at.now, link, message)
@@ -184,8 +194,36 @@ def test_links_have_numbers_that_are_never_used_twice() -> None:
 def test_both_ends_of_a_connection_are_introduced_to_the_node() -> None:
     ports = Ports()
     ports.host.accept(ports.host.new_link(), Link(), "alice")
-    ports.host.dial(ports.host.new_link(), Link(), "b2", "broker b2")
-    assert ports.node.calls == [("accept", 0.0, 1, "alice"), ("dial", 0.0, 2, "b2", "broker b2")]
+    ports.host.dial(ports.host.new_link(), Link(), "b2", "broker b2", "palio://b2")
+    assert ports.node.calls == [
+        ("accept", 0.0, 1, "alice"),
+        ("dial", 0.0, 2, "b2", "broker b2", "palio://b2"),
+    ]
+
+
+def test_what_dials_does_as_the_node_wants_and_tells_of_failures() -> None:
+    class Dialing:
+        done: ClassVar[list[tuple[str, ...]]] = []
+
+        def dial(self, url: str, name: str, /) -> None:
+            self.done.append((url, name))
+
+        def undial(self, url: str, /) -> None:
+            self.done.append((url,))
+
+    ports = Ports()
+    host = Host(ports.node, ports, ports, ports.reports.append, None, Dialing())
+    ports.node.effects = [Dial("palio://b2", "b2"), Undial("palio://b3"), Tune(1, ())]
+    host.reachable_at("palio://b1")
+    assert Dialing.done == [("palio://b2", "b2"), ("palio://b3",)]
+    host.unreachable("palio://b2", "nobody answers")
+    assert ports.node.calls == [
+        ("reachable_at", 0.0, "palio://b1"),
+        ("unreachable", 0.0, "palio://b2", "nobody answers"),
+    ]
+    host.stop()
+    host.unreachable("palio://b2", "too late")
+    assert len(ports.node.calls) == 2
 
 
 def test_answers_of_the_store_reach_the_node_with_the_time() -> None:

@@ -503,6 +503,7 @@ def test_the_topology_and_the_catalogue_are_known() -> None:
     assert topology.data["brokers"]["b2"] == {
         "links": ["b1"],
         "reachable": True,
+        "url": "",
         "durable_subscriptions": ["a/d"],
         "multicast": "",
     }

@@ -166,9 +166,24 @@ class Scripted:
         self._note("accept", link, principal)
         return ()
 
-    def dial(self, link: int, at: Moment, peer: str = "", principal: str = "") -> Sequence[Effect]:  # noqa: ARG002  # the interface
+    def dial(
+        self,
+        link: int,
+        at: Moment,  # noqa: ARG002  # the interface
+        peer: str = "",
+        principal: str = "",  # noqa: ARG002  # the interface
+        url: str = "",  # noqa: ARG002  # the interface
+    ) -> Sequence[Effect]:
         self._note("dial", link, peer)
         return [Send(link, Hello("broker", self.name, PROTOCOL_VERSION))]
+
+    def unreachable(self, url: str, reason: str, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("unreachable", url, reason)
+        return ()
+
+    def reachable_at(self, url: str, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("reachable_at", url)
+        return ()
 
     def receive(self, link: int, message: Message, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
         self._note("receive", link, message)

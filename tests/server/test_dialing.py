@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from palio.errors import InvalidConfiguration
-from palio.node.effects import Close, Effect, Send
+from palio.node.effects import Close, Dial, Effect, Send, Undial
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Hello, Message, Ping
 from palio.server import dialing
@@ -96,3 +96,45 @@ async def test_a_neighbour_that_does_not_speak_tls_is_a_failure_like_any_other()
         server.dial(f"palios://127.0.0.1:{address[1]}", ssl.create_default_context())
         await until(lambda: server.traffic.dial_failures >= 2)
         assert server.traffic.dialled == 0
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_node_has_an_address_dialled_until_it_wants_that_no_more() -> None:
+    wishes: list[Effect] = []
+    near, far = Scripted(lambda _link, _message: [wishes.pop()] if wishes else ()), Scripted()
+    port = free_port()
+    url = f"palio://127.0.0.1:{port}"
+    async with serving(near) as (server, _):
+        front = server.connect_local(lambda _: None)
+
+        def wish(effect: Effect) -> None:
+            wishes.append(effect)
+            server.from_front(front, Ping())
+
+        wish(Dial(url, "scripted"))
+        assert (await near.called("unreachable"))[0][1] == url
+        async with serving(far) as (other, _):
+            await other.listen("127.0.0.1", port)
+            await far.called("receive")
+            assert (await near.called("dial"))[0][2] == "scripted"
+            wish(Undial(url))
+        await near.called("lost")
+        failures = server.traffic.dial_failures
+        wish(Dial("palios://127.0.0.1:1", ""))
+        await until(lambda: near.calls[-1][:2] == ("unreachable", "palios://127.0.0.1:1"))
+        assert "tls.ca" in near.calls[-1][2]
+        assert server.traffic.dial_failures == failures
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_what_is_no_name_of_a_machine_is_a_failure_like_any_other() -> None:
+    near, hosts = Scripted(), ("n" * 64, "a..b", "nul\0")
+    async with serving(near) as (server, _):
+        for host in hosts:
+            server.dial(f"palio://{host}:7400")
+        await until(
+            lambda: (
+                {call[1] for call in near.calls if call[0] == "unreachable"}
+                == {f"palio://{host}:7400" for host in hosts}
+            )
+        )

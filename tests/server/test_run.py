@@ -449,3 +449,19 @@ def test_kernels_that_must_be_compiled_are_told_of(
     assert [each.message for each in caplog.records] == [
         "compiling the engine's kernels takes a minute; plain Python until then"
     ]
+
+
+@pytest.mark.parametrize(
+    ("listen", "url", "told"),
+    [
+        (Listen(host="localhost", port=0), "", "palio://localhost:{port}"),
+        (Listen(host=HOST, port=0), "palio://north.example:1", "palio://north.example:1"),
+    ],
+)
+async def test_a_broker_tells_where_it_can_be_reached(listen: Listen, url: str, told: str) -> None:
+    async with broker(broker=Broker(name="b1", url=url), listen=listen) as (found, address):
+        peer = await Peer.client(address)
+        peer.send(Ask(1, "topology"))
+        known = (await peer.next(Answer)).data["brokers"]["b1"]
+        assert known["url"] == told.format(port=found.port)
+        peer.close()

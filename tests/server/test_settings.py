@@ -11,6 +11,7 @@ import pytest
 
 from palio.errors import InvalidConfiguration
 from palio.node.settings import Settings as NodeSettings
+from palio.node.whereabouts import MAX_ADDRESS_CHARS
 from palio.protocol.limits import MAX_MTU, MAX_SECONDS, MIN_MTU, MIN_SECONDS
 from palio.routing.trees import MAX_PRICE, UNMEASURED
 from palio.server.configuring import configure, described
@@ -61,6 +62,8 @@ GOOD: list[dict[str, Any]] = [
     {"multicast_groups": "ff18::/112", "broker_routing": "source-trees"},
     {"broker_name": "Nördlich-1.example"},
     {"peers_urls": ("palio://b2", "palios://b3:7"), "tls_ca": "ca"},
+    {"broker_url": "palios://north.example:7400"},
+    {"broker_url": f"palio://{'n' * (MAX_ADDRESS_CHARS - 8)}"},
 ]
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -153,6 +156,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"webhooks_allow": ("10.0.0.0/33",)}, r"webhooks\.allow: '10\.0\.0\.0/33'"),
     ({"webhooks_allow": ("http://a",)}, r"webhooks\.allow: 'http://a'"),
     ({"peers_urls": ("b2:7400",)}, "'b2:7400' is no address"),
+    ({"broker_url": "north:7400"}, r"broker\.url: 'north:7400' is no address"),
+    ({"broker_url": "palio://0.0.0.0:7400"}, r"broker\.url: 0\.0\.0\.0 stands for all"),
+    ({"broker_url": f"palio://{'n' * (MAX_ADDRESS_CHARS - 7)}"}, "MAX_ADDRESS_CHARS"),
     ({"peers_urls": ("palios://b2",)}, r"palios://b2 asks for TLS; set tls\.ca"),
 ]
 
@@ -257,6 +263,8 @@ def test_every_limit_of_the_node_can_be_set() -> None:
     assert own == set(node) - {"routing", "parent", "outside", "prices", "token"} - {
         "multicast",
         "cast_bytes",
+        "find",
+        "peers",
     }
     assert {name: getattr(Limits(), name) for name in own} == {name: node[name] for name in own}
 

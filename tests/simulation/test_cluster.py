@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import ClassVar
 
 import pytest
 
 from palio.errors import InvalidInput
 from palio.matching.reference import Reference
 from palio.multicast.datagrams import Datagram
-from palio.node.effects import Cast, Effect, Moment, Tune
+from palio.node.effects import Cast, Dial, Effect, Moment, Tune, Undial
 from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
 from palio.simulation.agenda import US, Agenda
-from palio.simulation.cluster import REDIAL_US, Cluster
+from palio.simulation.cluster import REDIAL_US, Cluster, address_of
 from palio.simulation.disks import Disk
 from palio.simulation.doors import Doors
 
@@ -223,3 +224,33 @@ def test_the_clock_of_one_broker_jumps(line: Line) -> None:
     cluster.set_clock("b2", -3.5)
     assert cluster.wall_of("b2") == cluster.wall_us - 3_500_000
     assert cluster.wall_of("b1") == cluster.wall_us
+
+
+def test_a_node_has_an_address_dialled_until_it_wants_that_no_more(line: Line) -> None:
+    class Dialling(Node):
+        told: ClassVar[list[tuple[str, ...]]] = []
+
+        def unreachable(self, url: str, reason: str, at: Moment) -> list[Effect]:
+            self.told.append((url, reason))
+            return super().unreachable(url, reason, at)
+
+        def tick(self, at: Moment) -> list[Effect]:
+            return [*super().tick(at), *(wishes.pop() for _ in wishes[:])]
+
+    wishes: list[Effect] = []
+    cluster = line.cluster
+    cluster.nodes["b1"].__class__ = Dialling
+    cluster.cut("b2", "b3")
+    cluster.cut("b1", "b3")
+    wishes.append(Dial(address_of("b3"), "b3"))
+    line.run(5)
+    assert len(set(Dialling.told)) == 1
+    assert "b3" not in cluster.nodes["b1"].status()["peers"]
+    cluster.heal("b1", "b3")
+    line.run(5)
+    assert line.is_up("b1", "b3")
+    wishes.append(Undial(address_of("b3")))
+    line.run(5)
+    cluster.drop("b1", "b3")
+    line.run(5)
+    assert not line.is_up("b1", "b3")

@@ -21,6 +21,8 @@ class BrokerInTopology(TypedDict):
     """A broker that was heard of."""
 
     links: list[str]
+    url: str
+    """Where it says that others can reach it; empty if it does not."""
     reachable: bool
     durable_subscriptions: list[str]
     multicast: str

@@ -38,6 +38,7 @@ from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
 from palio.node.telling import Telling
 from palio.node.vouching import LAPSE, LINKS, Vouching
+from palio.node.whereabouts import Whereabouts
 from palio.protocol.messages import (
     Carry,
     Deliver,
@@ -91,6 +92,7 @@ class Core:
         vouching = Vouching(name, identity, authority)
         self.durability = Durability(name, store, matcher, vouching)
         self.plans = Plans(self.durability.registry)
+        self.whereabouts = Whereabouts(self.durability.registry)
         self.at = Moment(0.0, 0)
         self.out: list[Effect] = []
         self.budget = Budget(settings.memory_bytes)

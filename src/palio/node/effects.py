@@ -19,6 +19,7 @@ __all__ = [
     "Assign",
     "Cast",
     "Close",
+    "Dial",
     "DropEntries",
     "DropSubscription",
     "Effect",
@@ -37,6 +38,7 @@ __all__ = [
     "Store",
     "Stored",
     "Tune",
+    "Undial",
 ]
 
 
@@ -90,6 +92,23 @@ class Tune(NamedTuple):
     groups: tuple[int, ...]
 
 
+class Dial(NamedTuple):
+    """Connect to a broker, and again whenever that fails or the connection is lost.
+
+    Each connection is handed to `dial` with this address, each failure to `unreachable`.
+    """
+
+    url: str
+    name: str
+    """Who is to answer; empty if anybody may."""
+
+
+class Undial(NamedTuple):
+    """Dial that address no more. A connection that stands stays."""
+
+    url: str
+
+
 class Report(NamedTuple):
     """Something that people want to read in a log: a level, a short name, and its details."""
 
@@ -98,7 +117,7 @@ class Report(NamedTuple):
     details: dict[str, Any]
 
 
-Effect: TypeAlias = Send | Close | Append | Cast | Tune | Report
+Effect: TypeAlias = Send | Close | Append | Cast | Tune | Dial | Undial | Report
 
 
 # --- the journal ---

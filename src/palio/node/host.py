@@ -12,7 +12,8 @@
 3. A host that was stopped does nothing any more. A broker that starts again gets a new host, so
    what was still under way for the old one reaches nobody.
 
-4. A broker without a multicast way has no `MulticastPort`; its node casts nothing.
+4. A broker without a multicast way has no `MulticastPort`; its node casts nothing. One that nobody
+   dials for has no `DialPort`.
 
 The server, the simulated world and `palio.testing` differ only in the ports.
 """
@@ -26,11 +27,23 @@ from typing import Any, Protocol
 
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
-from palio.node.effects import Append, Cast, Close, Effect, Moment, Report, Send, Tune
+from palio.node.effects import (
+    Append,
+    Cast,
+    Close,
+    Dial,
+    Effect,
+    Moment,
+    Report,
+    Send,
+    Tune,
+    Undial,
+)
 from palio.protocol.messages import Message
 
 __all__ = [
     "ClockPort",
+    "DialPort",
     "Host",
     "LinkPort",
     "Machine",
@@ -57,8 +70,16 @@ class Machine(Protocol):
     def accept(self, link: int, at: Moment, principal: str = "") -> Sequence[Effect]:
         """Someone connected."""
 
-    def dial(self, link: int, at: Moment, peer: str = "", principal: str = "") -> Sequence[Effect]:
-        """We connected to a broker; `peer` is its name, if that is known already."""
+    def dial(
+        self, link: int, at: Moment, peer: str = "", principal: str = "", url: str = ""
+    ) -> Sequence[Effect]:
+        """We connected to a broker at an address; `peer` is its name, if that is known already."""
+
+    def unreachable(self, url: str, reason: str, at: Moment) -> Sequence[Effect]:
+        """Nobody could be connected to at an address, this time."""
+
+    def reachable_at(self, url: str, at: Moment) -> Sequence[Effect]:
+        """Where others can reach this broker; empty if they cannot."""
 
     def receive(self, link: int, message: Message, at: Moment) -> Sequence[Effect]:
         """A message came."""
@@ -122,6 +143,16 @@ class MulticastPort(Protocol):
         """Join these groups of a plan, and leave its others."""
 
 
+class DialPort(Protocol):
+    """Who connects to other brokers."""
+
+    def dial(self, url: str, name: str, /) -> None:
+        """Connect, and again whenever that fails or the connection is lost, until `undial`."""
+
+    def undial(self, url: str, /) -> None:
+        """Connect there no more. A connection that stands stays."""
+
+
 class ClockPort(Protocol):
     """The time, and one alarm."""
 
@@ -145,6 +176,7 @@ class Host:
         clock: ClockPort,
         report: Callable[[Report], object],
         multicast: MulticastPort | None = None,
+        dialing: DialPort | None = None,
     ) -> None:
         self.machine = machine
         self.links: dict[int, LinkPort] = {}
@@ -153,6 +185,7 @@ class Host:
         self._clock = clock
         self._report = report
         self._multicast = multicast
+        self._dialing = dialing
         self._numbers = count(1)
         self.alarm_at = inf
         """When the clock rings."""
@@ -190,10 +223,21 @@ class Host:
         self.links[number] = link
         self._perform(self.machine.accept(number, self._clock.moment(), principal))
 
-    def dial(self, number: int, link: LinkPort, peer: str = "", principal: str = "") -> None:
+    def dial(
+        self, number: int, link: LinkPort, peer: str = "", principal: str = "", url: str = ""
+    ) -> None:
         """A connection to a broker was made; `peer` is its name, if that is known already."""
         self.links[number] = link
-        self._perform(self.machine.dial(number, self._clock.moment(), peer, principal))
+        self._perform(self.machine.dial(number, self._clock.moment(), peer, principal, url))
+
+    def unreachable(self, url: str, reason: str) -> None:
+        """No connection could be made to an address, this time."""
+        if self.is_running:
+            self._perform(self.machine.unreachable(url, reason, self._clock.moment()))
+
+    def reachable_at(self, url: str) -> None:
+        """Where others can reach this broker; empty if they cannot."""
+        self._perform(self.machine.reachable_at(url, self._clock.moment()))
 
     def receive(self, number: int, message: Message) -> None:
         """A message came."""
@@ -255,8 +299,8 @@ class Host:
                         closed.close(effect.reason)
                 elif type(effect) is Report:
                     self._report(effect)
-                elif self._multicast is not None:
-                    _to_groups(self._multicast, effect)
+                else:
+                    self._to_ports(effect)
             except Exception as error:  # noqa: BLE001  # raised once all else is done
                 fault = fault or error
         wake_at = self.machine.wake_at
@@ -266,12 +310,17 @@ class Host:
         if fault is not None:
             raise fault
 
-
-def _to_groups(port: MulticastPort, effect: Effect) -> None:
-    if isinstance(effect, Cast):
-        port.cast(effect.datagram)
-    elif isinstance(effect, Tune):
-        port.tune(effect.plan, effect.groups)
+    def _to_ports(self, effect: Effect) -> None:
+        """What only some hosts have a port for."""
+        multicast, dialing = self._multicast, self._dialing
+        if multicast is not None and isinstance(effect, Cast):
+            multicast.cast(effect.datagram)
+        elif multicast is not None and isinstance(effect, Tune):
+            multicast.tune(effect.plan, effect.groups)
+        elif dialing is not None and isinstance(effect, Dial):
+            dialing.dial(effect.url, effect.name)
+        elif dialing is not None and isinstance(effect, Undial):
+            dialing.undial(effect.url)
 
 
 def numbered_ids(prefix: str) -> Callable[[], str]:

@@ -30,13 +30,22 @@ class Link:
         "party",
         "said",
         "transport_name",
+        "url",
     )
 
     def __init__(
-        self, at: Moment, introduction: Introduction, *, dialed: bool, transport_name: str
+        self,
+        at: Moment,
+        introduction: Introduction,
+        *,
+        dialed: bool,
+        transport_name: str,
+        url: str = "",
     ) -> None:
         self.opened = self.heard = self.said = at.now
         self.dialed = dialed
+        self.url = url
+        """Where we dialled, if that is known."""
         self.transport_name = transport_name
         self.introduction = introduction
         self.party: PeerSession | None = None
@@ -51,11 +60,11 @@ class Links:
         self._core = core
         self._links: dict[int, Link] = {}
 
-    def open(self, link: int, principal: str, *, dialed: bool) -> Introduction:
+    def open(self, link: int, principal: str, *, dialed: bool, url: str = "") -> Introduction:
         """A connection is there; `principal` is the name that the transport has proven, if any."""
         introduction = Introduction(self._core, principal)
         self._links[link] = Link(
-            self._core.at, introduction, dialed=dialed, transport_name=principal
+            self._core.at, introduction, dialed=dialed, transport_name=principal, url=url
         )
         return introduction
 

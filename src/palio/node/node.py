@@ -170,16 +170,32 @@ class Node:
         self._links.open(link, principal, dialed=False)
         return self._effects()
 
-    def dial(self, link: int, at: Moment, peer: str = "", principal: str = "") -> list[Effect]:
-        """A connection to a broker was made; `peer` is its name, if that is known already."""
+    def dial(
+        self, link: int, at: Moment, peer: str = "", principal: str = "", url: str = ""
+    ) -> list[Effect]:
+        """A connection to a broker was made at an address; `peer` is its name, if that is known
+        already.
+        """
         core = self._core
         core.at = at
-        introduction = self._links.open(link, principal, dialed=True)
+        introduction = self._links.open(link, principal, dialed=True, url=url)
         known = core.neighbours.get(peer)
         stream = Stream() if known is None else known.stream
         session = "" if known is None else known.id
         hello = introduction.hello(session, stream.received, stream.refused)
         core.out.append(Send(link, hello))
+        return self._effects()
+
+    def unreachable(self, url: str, reason: str, at: Moment) -> list[Effect]:
+        """No connection could be made to an address, this time."""
+        self._core.at = at
+        self._core.report("debug", "unreachable", url=url, reason=reason[:SHOWN_CHARS])
+        return self._effects()
+
+    def reachable_at(self, url: str, at: Moment) -> list[Effect]:
+        """Where others can reach this broker; empty if they cannot. All brokers are told."""
+        self._core.at = at
+        self._core.whereabouts.tell(url)
         return self._effects()
 
     def receive(self, link: int, message: Message, at: Moment) -> list[Effect]:

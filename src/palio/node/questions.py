@@ -196,6 +196,7 @@ class Questions:
             "brokers": {
                 name: {
                     "links": list(registry.links(name)),
+                    "url": str(self._core.whereabouts.of(name) or ""),
                     "reachable": name == self._core.name or registry.next_hop(name) is not None,
                     "durable_subscriptions": sorted(durable.get(name, [])),
                     "multicast": standings[name],

@@ -45,6 +45,7 @@ from palio.node.hearsay import Hearsay
 from palio.node.later import Later
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS, REPEATED_AT_ONCE
 from palio.node.vouching import (
+    ADDRESS,
     LAPSE,
     LINKS,
     PART,
@@ -478,7 +479,7 @@ class Registry:
             fact
             for fact in self._facts.values()
             if fact.origin == broker
-            and (is_subscription(fact.subject) or fact.subject in {LINKS, PART, PLAN})
+            and (is_subscription(fact.subject) or fact.subject in {ADDRESS, LINKS, PART, PLAN})
         ]
         over = [fact for fact in said if fact.version <= until]
         if broker == self.name:

@@ -50,6 +50,12 @@ class Settings(msgspec.Struct, frozen=True):
     prices: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By neighbour, what the link to it weighs; of others the round trip is measured."""
 
+    find: bool = False
+    """Whether it looks for other brokers when it has lost a neighbour and all beyond."""
+
+    peers: tuple[str, ...] = ()
+    """Where it dials by its configuration."""
+
     heartbeat_s: float = HEARTBEAT_S
     greeting_s: float = GREETING_S
     client_grace_s: float = CLIENT_GRACE_S

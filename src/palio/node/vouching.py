@@ -29,6 +29,7 @@ from palio.protocol.limits import MAX_NAME_BYTES
 from palio.protocol.messages import Fact
 
 __all__ = [
+    "ADDRESS",
     "LAPSE",
     "LINKS",
     "PART",
@@ -39,6 +40,9 @@ __all__ = [
     "Vouching",
     "is_subscription",
 ]
+
+ADDRESS: Final = "/address"
+"""The subject under which a broker says where others can reach it (`palio.node.whereabouts`)."""
 
 LINKS: Final = "links"
 """The subject of a broker's list of neighbours; durable subscriptions have a `/` in theirs."""

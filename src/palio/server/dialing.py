@@ -1,4 +1,5 @@
-"""`Dialer`: keep one connection to another broker, dialling again whenever it is lost.
+"""`Dialers`: connections to other brokers, each kept by a `Dialer` that dials again whenever it is
+lost.
 
 Pauses grow from `BACKOFF_MIN_S` to `BACKOFF_MAX_S`, each drawn from its upper half, so that brokers
 that lost the same neighbour do not all come back at once. A connection that held for
@@ -27,6 +28,7 @@ __all__ = [
     "DUPLICATE_S",
     "STEADY_S",
     "Dialer",
+    "Dialers",
     "backoff",
 ]
 
@@ -57,7 +59,7 @@ def backoff(failures: int, draw: float) -> float:
 
 
 class Dialer:
-    """One configured neighbour."""
+    """One neighbour."""
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class Dialer:
         traffic: Traffic,
         *,
         tls: ssl.SSLContext | None = None,
+        failed: Callable[[str, str], object] = lambda _url, _reason: None,
     ) -> None:
         self.url = url
         self.up = False
@@ -84,6 +87,8 @@ class Dialer:
         self._loop = loop
         self._connection = connection
         self._traffic = traffic
+        self._failed = failed
+        """Told of each time that nobody could be connected to: the address, and why."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -131,11 +136,13 @@ class Dialer:
                     ssl=self._tls,
                     server_hostname=address.host if self._tls else None,
                 )
-        except (OSError, TimeoutError) as error:  # among them whatever TLS has to say
+        except (OSError, TimeoutError, ValueError) as error:  # of TLS, or of what is no host
             self._traffic.dial_failures += 1
-            details = {"url": self.url, "reason": str(error) or type(error).__name__}
+            reason = str(error) or type(error).__name__
+            details = {"url": self.url, "reason": reason}
             level = logging.WARNING if first_failure else logging.DEBUG
             logger.log(level, "a neighbour does not answer", extra={"details": details})
+            self._failed(self.url, reason)
             return 0.0
         since = self._loop.time()
         self.up = True
@@ -146,3 +153,69 @@ class Dialer:
         self.peer = connection.peer or self.peer
         self._is_duplicate = connection.farewell == "duplicate"
         return self._loop.time() - since
+
+
+class Dialers:
+    """All that one broker dials: what its configuration names, and what its node asks for
+    (`palio.node.host.DialPort`).
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connection: Callable[[Dialer], Connection],
+        failed: Callable[[str, str], object],
+        traffic: Traffic,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._loop = loop
+        self._connection = connection
+        self._failed = failed
+        self._traffic = traffic
+        self._tls = tls
+        self._dialers: dict[str, Dialer] = {}
+        self._are_stopped = False
+
+    def keep(self, url: str, tls: ssl.SSLContext | None = None) -> Dialer:
+        """Connect to an address from now on."""
+        known = self._dialers.get(url)
+        if known is None:
+            known = Dialer(
+                self._loop,
+                url,
+                self._connection,
+                self._traffic,
+                tls=tls or self._tls,
+                failed=self._failed,
+            )
+            self._dialers[url] = known
+            known.start()
+        return known
+
+    def dial(self, url: str, name: str, /) -> None:
+        """See `DialPort`."""
+        if self._are_stopped:
+            return
+        try:
+            dialer = self.keep(url)
+        except InvalidConfiguration as error:
+            self._loop.call_soon(self._failed, url, str(error))
+        else:
+            dialer.peer = dialer.peer or name
+
+    def undial(self, url: str, /) -> None:
+        """See `DialPort`."""
+        dialer = self._dialers.pop(url, None)
+        if dialer is not None:
+            dialer.stop()
+
+    def try_now(self) -> None:
+        """A link to a broker was lost."""
+        for dialer in self._dialers.values():
+            dialer.try_now()
+
+    def stop(self) -> None:
+        """Dial nobody any more."""
+        self._are_stopped = True
+        for dialer in self._dialers.values():
+            dialer.stop()

@@ -41,7 +41,7 @@ from palio.server.limits import GC_THRESHOLDS
 from palio.server.multicast.opening import open_groups
 from palio.server.multicast.sockets import GroupSockets
 from palio.server.server import Server
-from palio.server.settings import Configuration, Grant
+from palio.server.settings import Configuration, Grant, is_any
 
 __all__ = [
     "Front",
@@ -117,6 +117,7 @@ async def running(
             node,
             journal,
             multicast=multicast,
+            dialling=dialling,
             max_connections=configuration.limits.connections,
             greeting_s=configuration.limits.greeting_s,
         )
@@ -129,9 +130,11 @@ async def running(
     fronts: dict[str, Front] = {}
     try:
         host, port = await _listening(server, listen.host, listen.port, accepting)
+        own = Address(listen.host, port, accepting is not None)
+        server.host.reachable_at(broker.url or ("" if is_any(listen.host) else str(own)))
         await _open_fronts(fronts, server, configuration, authority, journal)
         for url in configuration.peers.urls:
-            server.dial(url, dialling)
+            server.dial(url)
         yield Running(server, host, port, accepting is not None, fronts)
     finally:
         try:

@@ -35,7 +35,7 @@ from palio.node.host import Host, LinkPort, Machine
 from palio.protocol.limits import GREETING_S
 from palio.protocol.messages import Bye, EventMessage, Message
 from palio.server.counters import Traffic
-from palio.server.dialing import Dialer
+from palio.server.dialing import Dialer, Dialers
 from palio.server.journal.answers import Answers
 from palio.server.limits import DRAIN_S, LEAVE_S, MAX_CONNECTIONS
 from palio.server.local_link import LocalLink, NodeEnd
@@ -84,6 +84,7 @@ class Server:
         journal: Journaling,
         *,
         multicast: GroupSockets | None = None,
+        dialling: ssl.SSLContext | None = None,
         max_connections: int = MAX_CONNECTIONS,
         greeting_s: float = GREETING_S,
     ) -> None:
@@ -93,9 +94,12 @@ class Server:
         self.traffic = Traffic()
         self.turns = Turns()
         self.pulse = Pulse()
-        self.host = Host(node, journal, self, self._report, multicast)
+        self._loop = asyncio.get_running_loop()
+        self._dialers = Dialers(
+            self._loop, self._dialled_connection, self._unreachable, self.traffic, dialling
+        )
+        self.host = Host(node, journal, self, self._report, multicast, self._dialers)
         self._answers = Answers(self.turns, self.host.answered, self.behind)
-        self.dialers: list[Dialer] = []
         self.places = Places(max_connections)
         """Of all sockets, those of the fronts among them."""
         self._greeting_s = greeting_s
@@ -104,7 +108,6 @@ class Server:
         self._dirty: deque[Connection | NodeEnd] = deque()
         self._turn_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
-        self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.Server] = []
         self._draining = False
         self._turned = asyncio.Event()
@@ -147,10 +150,7 @@ class Server:
 
     def dial(self, url: str, tls: ssl.SSLContext | None = None) -> Dialer:
         """Connect to another broker, and again whenever the connection is lost."""
-        dialer = Dialer(self._loop, url, self._dialled_connection, self.traffic, tls=tls)
-        self.dialers.append(dialer)
-        dialer.start()
-        return dialer
+        return self._dialers.keep(url, tls)
 
     def connect_local(
         self,
@@ -180,8 +180,7 @@ class Server:
             listener.close()
         await self._step_aside()
         self._draining = True
-        for dialer in self.dialers:
-            dialer.stop()
+        self._dialers.stop()
         await asyncio.to_thread(self.journal.flush)
         await asyncio.sleep(0)  # what it answered reaches the node and its publishers
         while not self._answers.are_told:  # noqa: ASYNC110  # told in other turns of this loop
@@ -214,8 +213,7 @@ class Server:
         self._draining = True
         for listener in self._listeners:
             listener.close()
-        for dialer in self.dialers:
-            dialer.stop()
+        self._dialers.stop()
         self.pulse.stop()
         if self._timer is not None:
             self._timer.cancel()
@@ -259,7 +257,7 @@ class Server:
         number, shown = connection.number, connection.principal
         if connection.dialled:
             self.traffic.dialled += 1
-            self.host.dial(number, connection, connection.peer, shown)
+            self.host.dial(number, connection, connection.peer, shown, connection.url)
         else:
             self.traffic.accepted += 1
             self.host.accept(number, connection, shown)
@@ -301,8 +299,7 @@ class Server:
         if not self._open:
             self._empty.set()
         if connection.is_broker:
-            for dialer in self.dialers:
-                dialer.try_now()
+            self._dialers.try_now()
         if not self._draining and self.host.lost(connection.number):
             logger.debug("connection lost", extra={"details": {"reason": reason}})
 
@@ -389,8 +386,12 @@ class Server:
 
     def _dialled_connection(self, dialer: Dialer) -> Connection:
         connection = self._new_connection(dialled=True)
-        connection.peer = dialer.peer
+        connection.peer, connection.url = dialer.peer, dialer.url
         return connection
+
+    def _unreachable(self, url: str, reason: str) -> None:
+        if not self._draining:
+            self.host.unreachable(url, reason)
 
     def _new_connection(self, *, dialled: bool = False) -> Connection:
         greeting_s = self._greeting_s

@@ -24,6 +24,7 @@ from palio.node.limits import (
     PEER_GRACE_S,
     QUEUE_BYTES,
 )
+from palio.node.whereabouts import MAX_ADDRESS_CHARS
 from palio.protocol.addresses import DEFAULT_PORT, parse_address
 from palio.protocol.limits import (
     DATAGRAM_MTU,
@@ -65,6 +66,7 @@ __all__ = [
     "Tls",
     "Webhooks",
     "check",
+    "is_any",
     "is_loopback",
 ]
 
@@ -84,6 +86,13 @@ class Broker(_Section, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="its name, which no other broker of the network has")] = (
         "palio"
     )
+    url: Annotated[
+        str,
+        Meta(
+            description="where other brokers can reach it, palio[s]://host:port; if absent, where "
+            "it listens, unless that is all addresses of a machine"
+        ),
+    ] = ""
     data_dir: Annotated[
         str,
         Meta(description="where its journal is kept; without one nothing durable can be published"),
@@ -332,6 +341,16 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" if address is None else address.is_loopback
 
 
+def is_any(host: str) -> bool:
+    """Whether it stands for all addresses of a machine, so that nobody can dial it.
+
+    >>> is_any("0.0.0.0"), is_any("::"), is_any("127.0.0.1"), is_any("localhost")
+    (True, True, False, False)
+    """
+    address = _address(host)
+    return address is not None and address.is_unspecified
+
+
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(host)
@@ -384,6 +403,21 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
                 yield "peers.urls", f"{url} asks for TLS; set tls.ca to what vouches for it"
         except InvalidConfiguration as error:
             yield "peers.urls", str(error)
+    yield from _unreachable(configuration.broker.url)
+
+
+def _unreachable(url: str) -> Iterator[tuple[str, str]]:
+    """An address at which no other broker could find this one."""
+    if len(url) > MAX_ADDRESS_CHARS:
+        yield "broker.url", f"it has more than {MAX_ADDRESS_CHARS} characters (MAX_ADDRESS_CHARS)"
+    elif url:
+        try:
+            host = parse_address(url).host
+        except InvalidConfiguration as error:
+            yield "broker.url", str(error)
+        else:
+            if is_any(host):
+                yield "broker.url", f"{host} stands for all addresses of a machine; write one"
 
 
 def _misrouted(configuration: Configuration) -> Iterator[tuple[str, str]]:

@@ -84,6 +84,7 @@ class Connection(asyncio.Protocol):
         "number",
         "peer",
         "place",
+        "url",
     )
 
     def __init__(
@@ -99,6 +100,8 @@ class Connection(asyncio.Protocol):
         self.dialled = dialled
         self.peer = ""
         """The broker that answered, if we dialled."""
+        self.url = ""
+        """Where we dialled."""
         self.farewell = ""
         """What the other end said, in the place of a greeting, about why it ends the connection."""
         self.place: SocketPlace | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from palio.node.effects import Report
 from palio.node.host import Host
 from palio.node.node import Node
 from palio.node.settings import Outside, Settings
+from palio.protocol.addresses import DEFAULT_PORT, Address
 from palio.protocol.messages import Message
 from palio.routing.protocol import Router
 from palio.simulation.agenda import TIMER, US
@@ -29,12 +30,24 @@ from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, Pipe, Planner, Surface
 from palio.simulation.randomness import Randomness
 
-__all__ = ["Cluster", "NodeRouter"]
+__all__ = ["Cluster", "NodeRouter", "address_of"]
 
 NodeRouter: TypeAlias = Callable[[str], Router]
 
 REDIAL_US: Final = US // 5
 """How long a broker waits before it dials a neighbour again."""
+
+CALL_AGAIN_US: Final = US
+"""How long it waits before it dials again where its node wants it to."""
+
+
+def address_of(broker: str) -> str:
+    """Where a simulated broker can be reached.
+
+    >>> address_of("b1")
+    'palio://b1:7400'
+    """
+    return str(Address(broker.lower(), DEFAULT_PORT, is_secure=False))
 
 
 class Cluster:
@@ -77,6 +90,10 @@ class Cluster:
         """Those that are open, in the order in which they were opened."""
         self._wires: dict[tuple[str, str], None] = {}
         """Brokers that are linked: the first dials the second."""
+        self.addresses: dict[str, str] = {}
+        """Where each broker says that others can reach it; what it says need not be so."""
+        self._calls: dict[tuple[str, str], None] = {}
+        """Who dials which address because its node wants it to."""
         self._cut: dict[frozenset[str], None] = {}
         self._delays_us: dict[frozenset[str], int] = {}
         self._held_us: dict[tuple[str, str], int] = {}
@@ -100,6 +117,7 @@ class Cluster:
         """A broker that does not run yet; in a hierarchy, below a parent; perhaps a gateway."""
         self._routers[name] = router
         self._places[name] = parent, outside
+        self.addresses[name] = address_of(name)
         self.disks[name] = disk
         self._computers[name] = Computer(
             name,
@@ -108,6 +126,7 @@ class Cluster:
             sync_us=lambda: self.sync_us,
             epoch_us=self.epoch_us,
             medium=self.medium if self.settings.multicast else None,
+            dialing=_Dialing(self, name),
         )
 
     def start(self, name: str) -> None:
@@ -120,6 +139,8 @@ class Cluster:
         self.nodes[name] = self._computers[name].start(
             partial(self._node, name), lambda report: self.reports.append((name, report))
         )
+        if self.settings.find:
+            self.host(name).reachable_at(self.addresses[name])
         for one, other in self._wires:
             if name in (one, other):
                 self._dial(one, other)
@@ -155,6 +176,7 @@ class Cluster:
         self.host(name)  # it runs
         del self.nodes[name]
         self._computers[name].kill()
+        self._calls = {call: None for call in self._calls if call[0] != name}
         for pipe in [pipe for pipe in self._pipes if name in pipe.names]:
             pipe.break_off()
 
@@ -171,6 +193,34 @@ class Cluster:
         """A link between two brokers: the first dials, and dials again when it breaks."""
         self._wires[one, other] = None
         self._dial(one, other)
+
+    def call(self, one: str, url: str) -> None:
+        """A broker dials an address, and again whenever that fails or the connection is lost."""
+        if (one, url) not in self._calls:
+            self._calls[one, url] = None
+            self.planner.at(self.planner.now_us, TIMER, partial(self._call, one, url))
+
+    def end_call(self, one: str, url: str) -> None:
+        """It dials there no more."""
+        self._calls.pop((one, url), None)
+        self._wires.pop((one, self._at(url)), None)
+
+    def _call(self, one: str, url: str) -> None:
+        if (one, url) not in self._calls or one not in self.nodes:
+            return
+        other = self._at(url)
+        if not self._between(one, other):
+            end = self.open_end(one, other)
+            if end is None:
+                self._computers[one].unreachable(url, "nobody answers")
+            else:
+                self._computers[one].dial(end, "", self.doors.shown(other), url)
+        again = self.planner.now_us + CALL_AGAIN_US
+        self.planner.at(again, TIMER, partial(self._call, one, url))
+
+    def _at(self, url: str) -> str:
+        """The broker at an address; empty if there is none."""
+        return next((each for each in self.disks if address_of(each) == url), "")
 
     def cut(self, one: str, other: str) -> None:
         """A link fails, between brokers or a client and a broker, until `heal`."""
@@ -264,3 +314,16 @@ class Cluster:
             if pipe.names in self._wires:
                 again = self.planner.now_us + REDIAL_US
                 self.planner.at(again, TIMER, partial(self._dial_again, *pipe.names))
+
+
+class _Dialing(NamedTuple):
+    """What dials for one node (`palio.node.host.DialPort`)."""
+
+    cluster: Cluster
+    broker: str
+
+    def dial(self, url: str, _name: str, /) -> None:
+        self.cluster.call(self.broker, url)
+
+    def undial(self, url: str, /) -> None:
+        self.cluster.end_call(self.broker, url)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from palio.errors import IllegalMessage
 from palio.node.effects import Append, Moment, Report
-from palio.node.host import Host, Machine, numbered_ids
+from palio.node.host import DialPort, Host, Machine, numbered_ids
 from palio.protocol.messages import Message
 from palio.simulation.agenda import MESSAGE, TIMER, US, at_least
 from palio.simulation.disks import Disk
@@ -36,6 +36,7 @@ class Computer:
         sync_us: Callable[[], int],
         epoch_us: int,
         medium: Medium | None = None,
+        dialing: DialPort | None = None,
     ) -> None:
         self.name = name
         self.disk = disk
@@ -45,6 +46,7 @@ class Computer:
         self._sync_us = sync_us
         self._epoch_us = epoch_us
         self._medium = medium
+        self._dialing = dialing
         self._life = 0
         self.ahead_us = 0
         """How far its clock on the wall is ahead of the true time."""
@@ -63,7 +65,7 @@ class Computer:
         self._life += 1
         begun = node(numbered_ids(f"{self.name}-{self._life}"))
         port = None if self._medium is None else self._medium.port(self.name)
-        self.host = Host(begun, self, self, report, port)
+        self.host = Host(begun, self, self, report, port, self._dialing)
         if port is not None:
             heard = self.host.heard
             port.listener = lambda datagram: self._awake(partial(heard, datagram))
@@ -105,12 +107,17 @@ class Computer:
             end.reader = _Reader(self.host, number, self._awake)
             self._awake(partial(self.host.accept, number, end, principal))
 
-    def dial(self, end: End, peer: str, principal: str) -> None:
-        """A connection to another broker was made."""
+    def dial(self, end: End, peer: str, principal: str, url: str = "") -> None:
+        """A connection to another broker was made, at an address if that broker asked for it."""
         if self.host is not None:
             number = self.host.new_link()
             end.reader = _Reader(self.host, number, self._awake)
-            self._awake(partial(self.host.dial, number, end, peer, principal))
+            self._awake(partial(self.host.dial, number, end, peer, principal, url))
+
+    def unreachable(self, url: str, reason: str) -> None:
+        """No connection could be made to an address."""
+        if self.host is not None:
+            self._awake(partial(self.host.unreachable, url, reason))
 
     # --- the host's ports ---
 
