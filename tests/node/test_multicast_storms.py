@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
+from tests.conftest import NIGHTLY
 from tests.mutations import Mutation
 from tests.node.multicast_mutations import MUTATIONS
 from tests.node.multicast_storms import MulticastStorm
 
-NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
 FIRST: Final = int(os.environ.get("PALIO_SEED", "0")) if NIGHTLY else 0
 STORMS: Final = 2_000 if NIGHTLY else 30
 AT_ONCE: Final = 5
@@ -25,16 +25,7 @@ def test_what_is_cast_is_heard_once_and_in_order_or_told(first: int) -> None:
         MulticastStorm(seed).run()
 
 
-def is_noticed(mutation: Mutation) -> bool:
-    with mutation.planted():
-        for seed in range(SEEDS):
-            try:
-                MulticastStorm(seed).run()
-            except AssertionError:
-                return True
-    return False
-
-
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_bug_is_noticed(mutation: Mutation) -> None:
-    assert is_noticed(mutation), f"{mutation.name}: {SEEDS} storms saw nothing"
+    seen = mutation.noticed_at(lambda seed: MulticastStorm(seed).run(), range(SEEDS))
+    assert seen is not None, f"{mutation.name}: {SEEDS} storms saw nothing"

@@ -7,12 +7,11 @@ from typing import Final
 
 import pytest
 
-from palio.errors import PalioError
+from tests.conftest import NIGHTLY
 from tests.mutations import Mutation
 from tests.protocol.mutations import MUTATIONS
 from tests.protocol.storms import Storm
 
-NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
 FIRST: Final = int(os.environ.get("PALIO_SEED", "0")) if NIGHTLY else 0
 STORMS: Final = 1_000 if NIGHTLY else 50
 AT_ONCE: Final = 5
@@ -29,14 +28,5 @@ def test_what_a_client_is_told_is_true(first: int) -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_bug_is_noticed(mutation: Mutation) -> None:
-    assert is_noticed(mutation), f"{mutation.name}: {SEEDS} storms saw nothing"
-
-
-def is_noticed(mutation: Mutation) -> bool:
-    with mutation.planted():
-        for seed in range(SEEDS):
-            try:
-                Storm(seed).run()
-            except (AssertionError, LookupError, PalioError):
-                return True
-    return False
+    seen = mutation.noticed_at(lambda seed: Storm(seed).run(), range(SEEDS))
+    assert seen is not None, f"{mutation.name}: {SEEDS} storms saw nothing"

@@ -237,6 +237,11 @@ class Cluster:
         for pipe in self._between(one, other):
             pipe.half_open(pipe.names.index(one))
 
+    def damage(self, sender: str, receiver: str) -> None:
+        """A bit of what the one sends to the other next turns round on its way."""
+        for pipe in self._between(sender, receiver):
+            pipe.damage(pipe.names.index(receiver))
+
     def hold(self, sender: str, receiver: str, seconds: float) -> None:
         """For so long nothing comes from the one to the other, and no connection can be made. What
         was sent meanwhile comes then.

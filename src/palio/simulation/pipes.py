@@ -146,6 +146,7 @@ class Pipe:
         """Whether something has come through."""
         self.ends = (End(self, 0), End(self, 1))
         self._last_us = [0, 0]
+        self._is_damaged = [False, False]
 
     def joins(self, one: str, other: str) -> bool:
         """Whether it lies between these two."""
@@ -154,9 +155,16 @@ class Pipe:
     def carry(self, side: int, data: bytes | None) -> None:
         """Bring bytes to one end, after those before; a delay that shrinks overtakes nothing."""
         planner, delay_us, _, _ = self.surface
+        if data and self._is_damaged[side]:
+            self._is_damaged[side] = False
+            data = data[:-1] + bytes((data[-1] ^ 1,))
         takes_us = delay_us(self.names[1 - side], self.names[side])
         at_us = self._last_us[side] = max(planner.now_us + takes_us, self._last_us[side])
         planner.at(at_us, MESSAGE, partial(self._bring, side, data))
+
+    def damage(self, side: int) -> None:
+        """A bit of what is brought to one end next turns round."""
+        self._is_damaged[side] = True
 
     def _bring(self, side: int, data: bytes | None) -> None:
         if self.is_open:

@@ -227,6 +227,7 @@ class _Draft:
             "delay": (*link, round(random.uniform() * 0.5, 3), seconds),
             "clog": (*to_client, seconds),
             "reset": to_client,
+            "damage": to_client if random.chance(0.5) else to_client[::-1],
             "half-open": to_client,
             "cut": (*to_client, seconds),
             "partition": (part, seconds),
@@ -238,5 +239,6 @@ class _Draft:
             "stall": (client, seconds),
             "away": (client, seconds),
             "unreadable": (client, f"poison{random.below(2)}", 2 * seconds),
+            "garbled": (client, random.chance(0.5)),
         }
         return words.get(kind, (broker, seconds))

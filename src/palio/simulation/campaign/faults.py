@@ -14,13 +14,27 @@ from palio.simulation.campaign.actors import Actor
 from palio.simulation.disks import Disk
 from palio.simulation.world import World
 
-__all__ = ["CLIENT_FAULTS", "DISK_FAULTS", "FAULTS", "Faults"]
+__all__ = [
+    "CLIENT_FAULTS",
+    "DISK_FAULTS",
+    "FAULTS",
+    "GARBLED_NAME",
+    "UNREADABLE_FILTER",
+    "Faults",
+]
+
+UNREADABLE_FILTER: Final = "x = 3 AND s != '666'"
+"""What no other broker can read. It matches some events, and covers no other filter."""
+
+GARBLED_NAME: Final = "garbled"
+"""An attribute of events that no broker can read."""
 
 FAULTS: Final[Mapping[str, str]] = {
     "delay": "a link gets slow",
     "clog": "one way of a link carries nothing, then all at once",
     "reset": "a connection breaks; both ends are told",
     "half-open": "a connection breaks; one end is told, the other finds out",
+    "damage": "a bit of what is sent over a connection turns round on its way",
     "cut": "a link is gone",
     "partition": "all links between two parts are gone",
     "silence": "the same, and nobody is told",
@@ -37,13 +51,14 @@ FAULTS: Final[Mapping[str, str]] = {
     "stall": "a client reads nothing",
     "away": "a client stays away, perhaps beyond its grace",
     "unreadable": "what some client asks for cannot be read by any other broker",
+    "garbled": "what a client publishes cannot be read by its broker",
 }
 """What each means, for people."""
 
 DISK_FAULTS: Final = frozenset({"wipe", "flip", "fsync", "full"})
 """Those after which something durable may be missing, if that is told."""
 
-CLIENT_FAULTS: Final = ("stall", "away", "unreadable")
+CLIENT_FAULTS: Final = ("stall", "away", "unreadable", "garbled")
 """Those that are a client's: no link goes down for them."""
 
 
@@ -78,6 +93,7 @@ class Faults:
             "clog": self._clog,
             "reset": self._reset,
             "half-open": self._half_open,
+            "damage": self._damage,
             "cut": self._cut,
             "partition": self._partition,
             "silence": self._silence,
@@ -94,6 +110,7 @@ class Faults:
             "stall": self._stall,
             "away": self._away,
             "unreadable": self._unreadable,
+            "garbled": self._garbled,
         }
         causes[kind](*words)
 
@@ -126,6 +143,9 @@ class Faults:
 
     def _half_open(self, one: str, other: str) -> None:
         self.world.half_open(one, other)
+
+    def _damage(self, sender: str, receiver: str) -> None:
+        self.world.damage(sender, receiver)
 
     def _cut(self, one: str, other: str, seconds: float) -> None:
         self.world.cut(one, other)
@@ -237,5 +257,11 @@ class Faults:
         """A subscription that no other broker can read, until it is ended."""
         actor = self._actor(client)
         if actor is not None:
-            actor.hear_of(key, "poison = 666", durable=False)
+            actor.hear_of(key, UNREADABLE_FILTER, durable=False)
             self._for(seconds, ("unreadable", client, key), lambda: actor.end(key))
+
+    def _garbled(self, client: str, durable: bool) -> None:
+        """It is told that its broker cannot take that, and goes on."""
+        actor = self._actor(client)
+        if actor is not None:
+            actor.publish({GARBLED_NAME: 1}, durable=durable)

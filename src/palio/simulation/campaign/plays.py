@@ -10,13 +10,13 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from palio.node.settings import Outside, Settings
-from palio.protocol.messages import Done, Message, Pong, Route
+from palio.protocol.messages import Done, Message, Pong, Publish, Route
 from palio.routing.algorithms import find_algorithm
 from palio.routing.messages import Batch, Flood
 from palio.routing.protocol import Router
 from palio.simulation.agenda import FAULT, US
 from palio.simulation.campaign.actors import Actor
-from palio.simulation.campaign.faults import DISK_FAULTS, FAULTS, Faults
+from palio.simulation.campaign.faults import DISK_FAULTS, FAULTS, GARBLED_NAME, Faults
 from palio.simulation.campaign.grants import doors_with
 from palio.simulation.campaign.hostile import HOSTILE, Hostile
 from palio.simulation.campaign.scripts import Script, Step
@@ -234,7 +234,9 @@ class Play:
             actor.past for actor in self.actors.values()
         )
         may_wait = self.hostile or unwritten or not knows
-        return not self.unanswered and (bool(may_wait) or not self.waiting)
+        return not (self.unanswered or self.unanswered_requests) and (
+            bool(may_wait) or not self.waiting
+        )
 
     @property
     def unanswered(self) -> list[tuple[str, int, int]]:
@@ -246,6 +248,15 @@ class Play:
             if each.error is None and not each.refused
             if ("durable" if each.durable else "memory") not in each.levels
         ]
+
+    @property
+    def unanswered_requests(self) -> dict[str, list[int]]:
+        """By client, the numbers of requests of which it was told nothing."""
+        open_requests = {
+            name: [id for id in actor.requested if id not in actor.outcomes]
+            for name, actor in self.actors.items()
+        }
+        return {name: numbers for name, numbers in open_requests.items() if numbers}
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -274,6 +285,8 @@ def _is_poisoned(sender: str, message: Message) -> bool:
     """What is about the poison, no other broker can read; nor what hostile clients spoil."""
     if isinstance(message, Pong):
         return sender.startswith(HOSTILE)
+    if isinstance(message, Publish):
+        return GARBLED_NAME in message.parcel.shape.names
     if isinstance(message, Route) and isinstance(message.control, Batch | Flood):
         texts = [str(getattr(each, "filter", "")) for each in message.control.requests]
         return any("666" in text for text in texts)

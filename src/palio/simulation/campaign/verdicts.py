@@ -10,6 +10,7 @@ Safety, for all that happened:
 - *untold*: a live event that did not come was lost with a gap.
 - *doubled*: no durable subscription hears anything twice, and nobody who stays at one broker hears
   a live event twice.
+- *misanswered*: what is published is answered once, and durable is what is on a disk.
 - *failed*, *taken down*: no broker fails on anything, and no link goes down, whatever clients say.
 - *disordered*: on a tree each subscription hears each publisher in order, unless clients move.
 
@@ -44,6 +45,7 @@ def verdicts(play: Play) -> Iterator[Breach]:
     verdict = _Verdict(play)
     for actor in play.actors.values():
         yield from verdict.of_actor(actor)
+        yield from verdict.of_publications(actor)
     for name, report in play.world.reports:
         if report.event == "failed":
             yield Breach("failed", f"{name} has failed on something: {report.details}")
@@ -87,7 +89,7 @@ class _Verdict:
         away = [name for name, actor in play.actors.items() if not actor.is_connected]
         return (
             f"not connected {away}; not settled {play.unsettled}; in custody {play.waiting}; "
-            f"not answered {play.unanswered}"
+            f"not answered {play.unanswered} {play.unanswered_requests}"
         )
 
     def event(self, heard: HeardEvent) -> PublishedEvent | None:
@@ -117,6 +119,14 @@ class _Verdict:
             yield from self._disordered(heard, f"{actor.name} live, key {key}")
         if actor.doubled and not self.movers and not self.faults & DISK_FAULTS:
             yield Breach("sent twice", f"{actor.name} was sent twice {actor.doubled}")
+
+    def of_publications(self, actor: Actor) -> Iterator[Breach]:
+        """What is wrong with the answers to all that one client published."""
+        for each in actor.publications:
+            level = "durable" if each.durable else "memory"
+            if each.levels not in ([], [level if each.error is None else ""]):
+                what = f"{each.first} to {each.last}, {level}, {each.error}"
+                yield Breach("misanswered", f"{actor.name} was told {each.levels} of {what}")
 
     def _outside(
         self, actor: Actor, heard: list[HeardEvent], interests: list[Interest]

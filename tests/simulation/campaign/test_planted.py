@@ -1,0 +1,52 @@
+"""The campaign notices deliberate bugs: each within 500 seeds, but for one of thirty."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from palio.simulation.campaign import draw, play
+from tests.conftest import NIGHTLY
+from tests.mutations import Mutation
+from tests.simulation.campaign.planted.nodes import IN_NODES
+from tests.simulation.campaign.planted.sessions import IN_SESSIONS
+from tests.simulation.campaign.planted.ways import ON_WAYS
+
+PLANTED: Final = (*IN_NODES, *IN_SESSIONS, *ON_WAYS)
+"""Drawn up before it was known which of them the campaign notices."""
+
+SEEDS: Final = 500 if NIGHTLY else 30
+
+FAST: Final = frozenset(
+    {
+        *("what was not taken is dropped", "what still waits is written off"),
+        *("an unreadable filter is sent for ever", "losses are not told", "a frame overtakes"),
+        *("what a neighbour lacks is not sent", "arrivals are not acknowledged"),
+    }
+)
+"""Those that show within a few seeds; the others are looked for at night."""
+
+
+def campaign(seed: int) -> None:
+    """One seed of it."""
+    breaches = play(draw(seed)).breaches
+    assert not breaches, breaches[0]
+
+
+def test_there_are_thirty() -> None:
+    assert len({each.name for each in PLANTED}) == len(PLANTED) >= 30
+    assert {each.name for each in PLANTED} >= FAST
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(each, marks=() if each.name in FAST else pytest.mark.nightly)
+        for each in PLANTED
+    ],
+    ids=lambda mutation: mutation.name,
+)
+def test_a_bug_is_noticed(mutation: Mutation) -> None:
+    seen = mutation.noticed_at(campaign, range(SEEDS))
+    assert seen is not None, f"{mutation.name}: {SEEDS} seeds saw nothing"
