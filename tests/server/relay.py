@@ -1,4 +1,4 @@
-"""`Relay`: a line of TCP that takes its time, can be cut, and counts what goes over it.
+"""`Relay`: a line of TCP that takes its time, can be cut or hushed, and counts what goes over it.
 
 Bytes arrive in order, each `delay_s` after it was sent; what is on the way is bounded, so that a
 receiver that does not read is felt by the sender. The two ends may be in different namespaces.
@@ -18,6 +18,7 @@ from tests.server.namespaces import Namespace
 
 __all__ = ["Relay"]
 
+LOOPBACK: Final = "127.0.0.1"
 CHUNK_BYTES: Final = 1 << 16
 CHUNKS: Final = 256
 """Pieces on the way in one direction: 16 MiB, which is what 10 ms hold at 1.6 GB/s."""
@@ -34,26 +35,32 @@ class Relay:
         near: Namespace | None = None,
         far: Namespace | None = None,
         spoil: Callable[[bytes], bytes] = bytes,
+        host: str = LOOPBACK,
+        at: tuple[str, int] = (LOOPBACK, 0),
     ) -> None:
+        """It listens `at` an address of `near`, and leads to a host and port of `far`."""
         self.forth_bytes = 0
         """What came from those who connected here."""
         self.back_bytes = 0
         """What came from the other end."""
-        self._target = ("127.0.0.1", port)
+        self._target = (host, port)
         self._delay_s = delay_s
         self._far = far
         self.spoil = spoil
         """What becomes of a piece on its way."""
         with _within(near):
-            self._listener = socket.create_server(("127.0.0.1", 0))
+            self._listener = socket.create_server(at)
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[None]] = set()
         self._is_cut = False
+        self._flows = asyncio.Event()
+        self._flows.set()
 
     @property
     def url(self) -> str:
         """Where it can be reached, in the namespace `near`."""
-        return f"palio://127.0.0.1:{self._listener.getsockname()[1]}"
+        host, port = self._listener.getsockname()
+        return f"palio://{host}:{port}"
 
     @property
     def carried_bytes(self) -> int:
@@ -69,6 +76,18 @@ class Relay:
     def mend(self) -> None:
         """Carry connections again."""
         self._is_cut = False
+
+    def hush(self) -> None:
+        """Let nothing arrive any more, not even that a connection ended, until `speak`."""
+        self._flows.clear()
+
+    def speak(self) -> None:
+        """Let everything arrive again, beginning with what is on its way."""
+        self._flows.set()
+
+    async def flowing(self) -> None:
+        """Wait while it is hushed."""
+        await self._flows.wait()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, sock=self._listener)
@@ -90,6 +109,7 @@ class Relay:
         assert line is not None
         self._lines.add(line)
         try:
+            await self.flowing()
             if not self._is_cut:
                 await self._carry(reader, writer)
         except (OSError, asyncio.CancelledError):  # nobody listens there; it was cut
@@ -156,6 +176,7 @@ class _Direction:
         while True:
             due, data = await self._under_way.get()
             await asyncio.sleep(max(0.0, due - now()))
+            await self._relay.flowing()
             if not data:
                 break
             writer.write(data)

@@ -91,6 +91,26 @@ async def test_a_line_that_is_cut_is_broken_until_it_is_mended() -> None:
         writer.close()
 
 
+async def test_a_line_that_is_hushed_tells_nothing_until_it_speaks() -> None:
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, Relay(server.sockets[0].getsockname()[1]) as relay:
+        reader, writer = await reach(relay)
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        relay.hush()
+        writer.write(b"y")
+        later_reader, later = await reach(relay)
+        later.write(b"z")
+        for each in (reader, later_reader):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(each.readexactly(1), 0.1)
+        relay.speak()
+        assert await reader.readexactly(1) == b"y"
+        assert await later_reader.readexactly(1) == b"z"
+        writer.close()
+        later.close()
+
+
 async def test_a_namespace_is_reached_by_a_relay_and_by_nothing_else(tmp_path: Path) -> None:
     if reason := why_not():
         pytest.skip(f"no namespaces here: {reason}")

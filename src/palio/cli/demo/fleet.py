@@ -31,7 +31,7 @@ class Fleet:
 
     `links` are pairs of names, of which the first dials the second; without them every broker dials
     all before it. `limits` are settings of `[limits]`. A subclass may lead the ways elsewhere: see
-    `url`, `way` and `launcher`.
+    `url`, `way`, `host`, `options` and `launcher`.
     """
 
     def __init__(
@@ -41,9 +41,11 @@ class Fleet:
         *,
         links: Iterable[tuple[str, str]] | None = None,
         limits: Mapping[str, float] = SOON,
+        routing: str = "general",
     ) -> None:
         self._folder = folder
         self._limits = limits
+        self._routing = routing
         self._links = tuple(combinations(reversed(names), 2) if links is None else links)
         self._ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self._running: dict[str, Process] = {}
@@ -55,7 +57,7 @@ class Fleet:
         return tuple(self._ports)
 
     def port(self, name: str) -> int:
-        """The address on which a broker listens on its loopback, before and after it was killed."""
+        """The port on which a broker listens on its loopback, before and after it was killed."""
         return self._ports[name]
 
     def url(self, name: str) -> str:
@@ -65,6 +67,14 @@ class Fleet:
     def way(self, name: str, other: str) -> str:  # noqa: ARG002  # for those who override it
         """The address at which one broker reaches another."""
         return self.url(other)
+
+    def host(self, name: str) -> str:  # noqa: ARG002  # for those who override it
+        """The address of the loopback on which a broker listens."""
+        return "127.0.0.1"
+
+    def options(self, name: str) -> Sequence[str]:  # noqa: ARG002  # for those who override it
+        """The words after the command that runs a broker."""
+        return ()
 
     def launcher(self, name: str) -> Sequence[str]:  # noqa: ARG002  # for those who override it
         """The words before the command that runs a broker."""
@@ -85,10 +95,11 @@ class Fleet:
             "--name",
             name,
             "--listen",
-            f"127.0.0.1:{self._ports[name]}",
+            f"{self.host(name)}:{self.port(name)}",
             "--data",
             str(self._folder / name),
             "--json",
+            *self.options(name),
             *peers,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=PIPE,
@@ -164,10 +175,11 @@ class Fleet:
         self._running.clear()
 
     def _configuration(self) -> Path:
-        """The file of settings for which there are no flags: any graph will do."""
+        """The file of settings: all of a fleet have the same."""
         path = self._folder / "palio.toml"
         limits = "\n".join(f"{name} = {value}" for name, value in self._limits.items())
-        path.write_text(f'[broker]\nrouting = "general"\n\n[limits]\n{limits}\n', encoding="utf-8")
+        text = f'[broker]\nrouting = "{self._routing}"\n\n[limits]\n{limits}\n'
+        path.write_text(text, encoding="utf-8")
         return path
 
 

@@ -1,0 +1,291 @@
+"""A hierarchy of real brokers that are killed, paused and cut off: when do deliveries go on?
+
+    python -m benchmarks.healing [--brokers 100] [--routing general] [--json FILE]
+    python -m benchmarks.healing --brokers 7 --faults "an inner broker is killed"
+
+Brokers are `palio serve` processes with all settings at their defaults, each in a network
+namespace, and links take 10 ms each way (`healing_network`); it takes Linux and the permission to
+make namespaces. Live and durable publishers send 5 events a second each; listeners in all branches
+hear all of them. Of each fault the table tells pairs of a publisher and a listener between which
+links are left, those that have to find a way, and all of them after the fault has ended: how many
+were interrupted, when the last of them heard events in time again, and what was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from benchmarks.healing_load import Listener, Load, Outage, Publisher
+from benchmarks.healing_network import (
+    FANOUT,
+    Hierarchy,
+    HierarchyFleet,
+    hierarchy,
+    within_reach,
+)
+from palio.client.connection import connect
+from palio.errors import Unreachable
+from palio.routing.algorithms import find_algorithm
+from tests.server.namespaces import why_not
+
+__all__ = ["FAULTS", "Fault", "load_of", "run"]
+
+Row = dict[str, Any]
+
+FAULT_S: Final = 20.0
+"""How long a fault stays: longer than silence is noticed and a broker's session is kept."""
+AFTER_S: Final = 10.0
+"""How long the network is watched once it has ended."""
+IDLE_S: Final = 10.0
+START_S: Final = 600.0
+"""How long all brokers may take to know of each other, on a machine that has other work."""
+REST_S: Final = 60.0
+"""How long durable events may take to arrive in the end."""
+MOST_CLIENTS: Final = 12
+DEFAULTS: Final[Mapping[str, float]] = MappingProxyType({})
+
+
+class Fault(NamedTuple):
+    """Something that happens to a network, and how it ends."""
+
+    name: str
+    victims: Callable[[Hierarchy], tuple[str, ...]]
+    """Brokers that are gone as long as it lasts."""
+    begin: Callable[[HierarchyFleet, tuple[str, ...]], Awaitable[None]]
+    end: Callable[[HierarchyFleet, tuple[str, ...]], Awaitable[None]]
+    cuts: Callable[[Hierarchy], Callable[[str, str], bool]] = lambda _: lambda _one, _other: False
+    """Which lines are silent meanwhile."""
+    lasts_s: float = FAULT_S
+
+
+async def _kill(fleet: HierarchyFleet, victims: tuple[str, ...]) -> None:
+    for name in victims:
+        await fleet.kill(name)
+
+
+async def _start(fleet: HierarchyFleet, victims: tuple[str, ...]) -> None:
+    await asyncio.gather(*map(fleet.start, victims))
+
+
+async def _pause(fleet: HierarchyFleet, victims: tuple[str, ...]) -> None:
+    for name in victims:
+        fleet.pause(name)
+
+
+async def _go_on(fleet: HierarchyFleet, victims: tuple[str, ...]) -> None:
+    for name in victims:
+        fleet.go_on(name)
+
+
+async def _nothing(fleet: HierarchyFleet, victims: tuple[str, ...]) -> None:
+    """Lines fall silent, and speak again, anyway."""
+
+
+def _child(place: int) -> Callable[[Hierarchy], tuple[str, ...]]:
+    return lambda shape: (_children(shape)[place % len(_children(shape))],)
+
+
+def _children(shape: Hierarchy) -> list[str]:
+    return [name for name, parent in shape.parents.items() if parent == "b1"]
+
+
+def _inner(shape: Hierarchy) -> tuple[str, ...]:
+    """Every third broker that has others below and above, and not the root above."""
+    deep = [name for name, parent in shape.parents.items() if parent != "b1"]
+    return tuple(name for name in deep if name in shape.parents.values())[::3]
+
+
+def _uplink(shape: Hierarchy) -> Callable[[str, str], bool]:
+    ends = {"b1", _children(shape)[0]}
+    return lambda one, other: {one, other} == ends
+
+
+def _branch(shape: Hierarchy) -> Callable[[str, str], bool]:
+    inside = set(shape.below(_children(shape)[-1]))
+    return lambda one, other: (one in inside) != (other in inside)
+
+
+FAULTS: Final = (
+    Fault("a link falls silent", lambda _: (), _nothing, _nothing, _uplink),
+    Fault("an inner broker is killed", _child(0), _kill, _start),
+    Fault("an inner broker is killed and starts again", _child(1), _kill, _start, lasts_s=0.0),
+    Fault("an inner broker pauses", _child(2), _pause, _go_on),
+    Fault("a branch is cut off", lambda _: (), _nothing, _nothing, _branch),
+    Fault("several inner brokers are killed", _inner, _kill, _start),
+    Fault("the root is killed", lambda _: ("b1",), _kill, _start),
+)
+
+
+def load_of(shape: Hierarchy) -> Load:
+    """Clients at leaves in all branches, which no fault strikes; and one who hears durable events
+    at a broker that is killed.
+    """
+    leaves = [name for name in shape.names if name not in shape.parents.values()]
+    places = leaves[:: max(1, len(leaves) // MOST_CLIENTS)][:MOST_CLIENTS]
+    publishers = [
+        Publisher(f"{kind} {place}", place, durable=kind == "durable")
+        for kind in ("live", "durable")
+        for place in places[:: max(1, len(places) // 4)]
+    ]
+    listeners = [Listener(f"hears {place}", place, durable=False) for place in places]
+    struck = _child(1)(shape)[0]
+    listeners += [
+        Listener(f"keeps {place}", place, durable=True) for place in (*places[1::3], struck)
+    ]
+    return Load(publishers, listeners)
+
+
+async def _struck(fleet: HierarchyFleet, load: Load, fault: Fault) -> list[Row]:
+    shape = fleet.shape
+    victims, is_silent = fault.victims(shape), fault.cuts(shape)
+    left = [
+        (one, other)
+        for one, other in shape.links
+        if not {one, other} & {*victims} and not is_silent(one, other)
+    ]
+    pairs = [pair for pair in load.pairs if pair.listener.broker not in victims]
+    linked = {name: within_reach(left, name) for name in {p.publisher.broker for p in pairs}}
+    cut_off = {pair for pair in pairs if is_silent(pair.publisher.broker, pair.listener.broker)}
+    near = [pair for pair in pairs if pair.listener.broker in linked[pair.publisher.broker]]
+    far = [pair for pair in pairs if pair not in near and pair not in cut_off]
+    began = time.monotonic()
+    fleet.hush(is_silent)
+    await fault.begin(fleet, victims)
+    await asyncio.sleep(fault.lasts_s)
+    ending = time.monotonic()
+    await fault.end(fleet, victims)
+    fleet.speak()
+    ended = time.monotonic()
+    await asyncio.sleep(AFTER_S)
+    judged = time.monotonic() - AFTER_S / 4
+    rows = []
+    for which, some, since, until in (
+        ("with links left", near, began, ending),
+        ("that find a way", far, began, ending),
+        ("after it", list(load.pairs), ended, judged),
+    ):
+        for durable in (False, True):
+            chosen = [pair for pair in some if pair.publisher.durable == durable]
+            if chosen and until > since:
+                rows.append(_row(fault, which, durable, load.outage(chosen, since, until)))
+    return rows
+
+
+def _row(fault: Fault, which: str, durable: bool, found: Outage) -> Row:
+    return {
+        "fault": fault.name,
+        "pairs": which,
+        "events": "durable" if durable else "live",
+        **found._asdict(),
+    }
+
+
+async def _idle(fleet: HierarchyFleet) -> Row:
+    """What a network takes in which nothing is published."""
+    before = fleet.spent()
+    await asyncio.sleep(IDLE_S)
+    after = fleet.spent()
+    count = len(fleet.names)
+    return {
+        "cpu_ms_a_broker_s": 1e3 * (after.cpu_s - before.cpu_s) / IDLE_S / count,
+        "bytes_a_link_s": (after.link_bytes - before.link_bytes) / IDLE_S / len(fleet.shape.links),
+        "memory_mb_a_broker": after.memory_bytes / count / 1e6,
+    }
+
+
+async def _unreachable(fleet: HierarchyFleet) -> list[str]:
+    """Brokers that the root does not see."""
+    try:
+        async with connect(fleet.url("b1")) as client:
+            brokers = (await client.topology())["brokers"]
+    except Unreachable:  # it has too much to do
+        return list(fleet.names)
+    return [name for name in fleet.names if name not in brokers or not brokers[name]["reachable"]]
+
+
+async def run(
+    shape: Hierarchy,
+    routing: str,
+    faults: tuple[Fault, ...],
+    limits: Mapping[str, float] = DEFAULTS,
+) -> Row:
+    """One network, from its start to its end. `limits` are settings of `[limits]`."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        fleet = HierarchyFleet(shape, Path(folder), routing, limits)
+        async with fleet, load_of(shape) as load:
+            await _until_linked(fleet)
+            started_s = time.monotonic() - began
+            idle = await _idle(fleet)
+            algorithm = find_algorithm(routing)
+            await load.begin(fleet.url, advertising=algorithm.takes_advertisements)
+            rows = []
+            for fault in faults:
+                rows += await _struck(fleet, load, fault)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REST_S):
+                    while load.lacking():  # noqa: ASYNC110  # other processes tell nobody
+                        await asyncio.sleep(0.1)
+            return {
+                "brokers": len(shape.names),
+                "links": len(shape.links),
+                "routing": routing,
+                "started_s": started_s,
+                "idle": idle,
+                "faults": rows,
+                "durable_lost": load.lacking(),
+                "unreachable": await _unreachable(fleet),
+                **load.repeated(),
+            }
+
+
+async def _until_linked(fleet: HierarchyFleet) -> None:
+    async with asyncio.timeout(START_S):
+        while await _unreachable(fleet):  # noqa: ASYNC110  # other processes tell nobody
+            await asyncio.sleep(0.5)
+
+
+def as_markdown(rows: list[Row]) -> str:
+    """A table of faults."""
+    columns = list(rows[0])
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[_shown(row[name]) for name in columns] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _shown(value: object) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--brokers", type=int, default=100)
+    parser.add_argument("--fanout", type=int, default=FANOUT)
+    parser.add_argument("--routing", default="general")
+    parser.add_argument("--faults", nargs="*", default=[fault.name for fault in FAULTS])
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    reason = why_not()
+    if reason:
+        raise SystemExit(f"no network namespaces: {reason}")
+    chosen = tuple(fault for fault in FAULTS if fault.name in given.faults)
+    found = asyncio.run(run(hierarchy(given.brokers, given.fanout), given.routing, chosen))
+    rows = found["faults"]
+    print(as_markdown(rows))
+    print(json.dumps({name: value for name, value in found.items() if name != "faults"}, indent=1))
+    if given.json is not None:
+        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
