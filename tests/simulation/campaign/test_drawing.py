@@ -23,6 +23,9 @@ def test_every_algorithm_and_every_fault_is_drawn() -> None:
     assert any(each.gate for each in scripts)
     assert any(each.grants for each in scripts)
     assert any(not each.faults for each in scripts)
+    casting = [each for each in scripts if each.multicast]
+    assert {each.routing for each in casting} == {"flooded", "source-trees"}
+    assert all(any(step.what == "apply" for step in each.steps) for each in casting)
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)

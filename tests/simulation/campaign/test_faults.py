@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
+from palio.multicast.datagrams import Datagram
 from palio.simulation.campaign.actors import Actor
-from palio.simulation.campaign.faults import FAULTS, Faults
+from palio.simulation.campaign.faults import CAST_FAULTS, FAULTS, Faults
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 
@@ -79,10 +82,27 @@ def test_brokers_stop_and_start(world: World, faults: Faults, kind: str) -> None
     alice.hear_of("kept", "x = 1", durable=True)
     world.run(0.5)
     assert "b1" not in world.nodes
-    assert faults.wiped == ({"b1"} if kind == "wipe" else set())
+    assert [each.broker for each in faults.blanks] == (["b1"] if kind == "wipe" else [])
     world.run(20.0)
     assert "b1" in world.nodes
     assert alice.is_connected
+
+
+def test_a_disk_that_nobody_writes_to_tears_nothing_once_it_is_over(
+    world: World, faults: Faults
+) -> None:
+    faults.cause("torn", ("b3", 1.0))
+    for expected in (True, False):
+        world.run(0.6)
+        assert faults.is_broken is expected
+    alice = world.clients["alice"]
+    assert isinstance(alice, Actor)
+    alice.broker = "b3"
+    alice.cut()
+    world.run(1.0)
+    alice.hear_of("kept", "x = 1", durable=True)
+    world.run(1.0)
+    assert "b3" in world.nodes
 
 
 @pytest.mark.parametrize(("kind", "attribute"), [("fsync", "fails_to_sync"), ("full", "is_full")])
@@ -122,6 +142,43 @@ def test_clients_are_deaf_for_a_while(world: World, faults: Faults, kind: str) -
     assert not alice.live
     world.run(2.0)
     assert [each.seq for each in alice.live] == [1]
+
+
+@pytest.mark.parametrize("kind", CAST_FAULTS)
+def test_datagrams_get_lost_for_a_while(world: World, faults: Faults, kind: str) -> None:
+    heard: list[str] = []
+    words = {"lossy": (1.0, 0.0, 0.0, 1.0), "deaf": ("b2", 1.0), "unheard": ("b1", "b2", 1.0)}
+    near, far = world.medium.port("b1"), world.medium.port("b2")
+    far.tune(7, (0,))
+    far.listener = lambda datagram: heard.append(datagram.source)
+    faults.cause(kind, words[kind])
+    for expected in ([], ["b1"]):
+        near.cast(Datagram("b1", 1, 7, 0, 1, bytes(8)))
+        world.run(1.1)
+        assert heard == expected
+
+
+def test_a_broker_that_lost_its_disk_is_blank_until_it_is_linked(
+    world: World, faults: Faults
+) -> None:
+    faults.cause("cut", ("b1", "b2", 3.0))
+    faults.cause("wipe", ("b1", 1.0))
+    (blank,) = faults.blanks
+    began_s = world.now
+    world.run(2.0)
+    assert blank.until_s == inf
+    world.run(3.0)
+    assert blank.until_s == pytest.approx(began_s + 3.0, abs=0.5)
+
+
+def test_it_is_known_when_something_was_broken(world: World, faults: Faults) -> None:
+    at_s = world.now
+    faults.cause("cut", ("b1", "b2", 3.0))
+    faults.cause("reset", ("b2", "b3"))
+    assert faults.broke(at_s + 2.9, at_s + 9.0)
+    assert faults.broke(0.0, at_s)
+    assert not faults.broke(at_s + 3.1, at_s + 9.0)
+    assert not faults.broke(0.0, at_s - 0.1)
 
 
 def test_faults_of_who_is_not_there_are_none(world: World, faults: Faults) -> None:

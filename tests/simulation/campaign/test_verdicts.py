@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 
-from palio.simulation.campaign.actors import Actor, HeardEvent
+from palio.simulation.campaign.actors import Actor, Crossover, HeardEvent
+from palio.simulation.campaign.faults import Blank
 from palio.simulation.campaign.plays import Play
 from palio.simulation.campaign.scripts import Script, Step
 from palio.simulation.campaign.verdicts import verdicts
@@ -63,6 +65,85 @@ def test_each_promise_that_is_broken_is_named(kind: str, tamper: Tamper) -> None
     play, alice, kept = played()
     tamper(play, alice, kept)
     assert kind in kinds(play)
+
+
+def after(tamper: Tamper, script: Script = SCRIPT) -> list[str]:
+    """What is wrong with a play once it was tampered with."""
+    play, alice, kept = played(script)
+    tamper(play, alice, kept)
+    return kinds(play)
+
+
+def test_a_gap_excuses_nothing_if_nothing_broke_since_it_was_asked_whether_all_is_in_force() -> (
+    None
+):
+    def lose(play: Play, alice: Actor, _: object) -> None:
+        alice.gaps_s.append(play.world.now)
+        alice.live.clear()
+
+    def lose_what_broke(play: Play, alice: Actor, _: object) -> None:
+        lose(play, alice, _)
+        play.faults.breaks.append((3.0, 3.1))
+
+    assert after(lose) == ["unsettled"]
+    assert after(lose_what_broke) == []
+
+
+def test_what_was_on_a_disk_that_is_gone_may_be_lost_and_nothing_else() -> None:
+    def wipe(play: Play, _: object, kept: list[HeardEvent]) -> None:
+        lost = kept.pop()
+        play.faults.wiped.add((lost.publisher, lost.seq))
+
+    def wipe_one_and_lose_two(play: Play, _: object, kept: list[HeardEvent]) -> None:
+        wipe(play, _, kept)
+        kept.clear()
+
+    assert after(wipe) == []
+    assert after(wipe_one_and_lose_two) == ["lost"]
+
+
+@pytest.mark.parametrize(("until_s", "expected"), [(inf, []), (1.0, ["lost"])])
+def test_what_is_published_where_nobody_is_known_any_more_is_owed_to_nobody(
+    until_s: float, expected: list[str]
+) -> None:
+    def forget(play: Play, _: object, kept: list[HeardEvent]) -> None:
+        kept.clear()
+        play.faults.blanks.append(Blank("b2", 0.0))
+        play.faults.blanks[0].until_s = until_s
+
+    assert after(forget) == expected
+
+
+def test_what_was_published_again_may_come_twice() -> None:
+    def repeat(play: Play, alice: Actor, _: object) -> None:
+        alice.live.append(next(each for each in alice.live if each.seq == 1))
+        play.actors["bob"].said_again.add(1)
+
+    assert after(repeat) == []
+
+
+@pytest.mark.parametrize(("hears_both", "expected"), [(False, []), (True, ["doubled"])])
+def test_who_moves_may_hear_twice_what_was_on_its_way_unless_it_heard_both(
+    hears_both: bool, expected: list[str]
+) -> None:
+    def move(_: object, alice: Actor, __: object) -> None:
+        first = next(each for each in alice.live if each.seq == 3)
+        alice.live.append(first._replace(at_s=first.at_s + 2.0))
+        alice.moves.append(Crossover(first.at_s + 1.0, hears_both))
+
+    assert after(move) == expected
+
+
+def test_what_waits_is_named_unless_a_broker_may_not_know_that_it_is_over() -> None:
+    play, alice, _ = played()
+    assert play.waiting == {}
+    alice.acknowledges = False
+    play.publish(play.actors["bob"], ({"x": 3},), durable=True)
+    play.world.run(1.0)
+    assert play.waiting == {"alice/kept": 1, "b1": 1}
+    alice.vanish()
+    alice.end("kept")
+    assert play.waiting == {}
 
 
 def test_what_is_over_is_over_for_what_is_published_later() -> None:

@@ -28,7 +28,7 @@ from palio.protocol.requests import Outcome
 from palio.simulation.agenda import TIMER, US
 from palio.simulation.member import Member, Surroundings
 
-__all__ = ["Actor", "HeardEvent", "Interest", "Wish"]
+__all__ = ["Actor", "Crossover", "Debt", "HeardEvent", "Interest", "Wish"]
 
 AGAIN_US: Final = US
 """How long an actor waits before it asks again for what was refused."""
@@ -43,6 +43,30 @@ class HeardEvent(NamedTuple):
     row: dict[str, Any]
     key: int
     """Of the durable subscription that it was for; -1 if it came for the whole session."""
+
+
+class Question(NamedTuple):
+    """A settle: its number, which filter it is about, and when it was asked."""
+
+    id: int
+    version: int
+    asked_s: float
+
+
+class Debt(NamedTuple):
+    """What is owed of a publication: the first filter that counts, and when that was asked about,
+    which was answered to be in force everywhere.
+    """
+
+    version: int
+    asked_s: float
+
+
+class Crossover(NamedTuple):
+    """A client goes to another broker: when it set out, and whether it heard both for a while."""
+
+    at_s: float
+    hears_both: bool
 
 
 class Wish:
@@ -75,8 +99,10 @@ class Interest:
         self.versions = [version]
         self.settled: int | None = None
         """The newest filter that was answered to be in force everywhere."""
-        self.question: tuple[int, int] | None = None
-        """A settle that is open, and the filter that it is about."""
+        self.question: Question | None = None
+        """A settle that is open."""
+        self.settled_s = inf
+        """When that was asked."""
         self.ended = False
         self.end = 0
         """The request that ended it, if that went out at once."""
@@ -84,8 +110,15 @@ class Interest:
         """Whether it is going to be asked for again."""
         self.is_out = False
         """Whether its broker refused it whole."""
-        self.owed_from: dict[int, int] = {}
-        """By number of a publication, the first of the filters that counts for it."""
+        self.owed: dict[int, Debt] = {}
+        """By number of a publication, since when it was wanted."""
+
+    def forgive(self) -> None:
+        """What was said of it is forgotten where it was kept: nothing is owed until it is asked
+        about anew.
+        """
+        self.owed.clear()
+        self.settled = self.question = None
 
 
 class Actor(Member):
@@ -103,7 +136,9 @@ class Actor(Member):
         """What came in a second entry, though it was dealt with; a client lets it pass once."""
         self.gaps_s: list[float] = []
         """When it was told that something may be lost."""
-        self.has_moved = False
+        self.moves: list[Crossover] = []
+        self.said_again: set[int] = set()
+        """Numbers of durable events that it published again, in another session."""
         self._offers = 0
         self._stalled_until_us = 0
         self._held: list[tuple[int, Message]] = []
@@ -174,45 +209,52 @@ class Actor(Member):
         return [each for each in interests if each.settled != len(each.versions) - 1]
 
     @property
-    def is_owed_nothing(self) -> bool:
-        """Whether its brokers know of every durable subscription that it ended. One that it ended
+    def ended_untold(self) -> list[Interest]:
+        """Durable subscriptions that it ended and that a broker may keep: one that it ended
         without a connection nobody tells them of if they have forgotten its session, nor a broker
         that it left while that was away.
         """
-        ends = [self.answers.get(each.end) for each in self.past if each.durable]
-        return not ends or (not self.has_moved and all(isinstance(each, Done) for each in ends))
+        return [
+            each
+            for each in self.past
+            if each.durable and (self.moves or not isinstance(self.answers.get(each.end), Done))
+        ]
 
     def move(self, broker: str) -> None:
-        """Note that it has been elsewhere."""
-        self.has_moved = True
+        """Note when it went elsewhere."""
+        self.moves.append(Crossover(self.world.now, False))
         super().move(broker)
 
     def move_over(self, broker: str) -> None:
         """Likewise."""
-        self.has_moved = True
+        self.moves.append(Crossover(self.world.now, True))
         super().move_over(broker)
 
     def ask_settled(self, interest: Interest) -> None:
         """Ask whether its newest filter is in force everywhere."""
-        interest.question = (self.settle(), len(interest.versions) - 1)
+        newest = len(interest.versions) - 1
+        interest.question = Question(self.settle(), newest, self.world.now)
 
     def look(self) -> None:
         """See what was answered of that."""
         for interest in self.interests.values():
             if interest.question is None:
                 continue
-            id, version = interest.question
+            id, version, asked_s = interest.question
             newest = len(interest.versions) - 1
             refused = isinstance(self.answers.get(interest.versions[version].request), Failed)
-            if self.answers.get(id) == Done(id) and version == newest and not refused:
-                interest.settled = version
+            answer = self.answers.get(id)
+            if answer == Done(id) and version == newest and not refused:
+                interest.settled, interest.settled_s = version, asked_s
                 interest.question = None
+            elif answer is not None and answer != Done(id):
+                self.ask_settled(interest)
 
     def note_publication(self, number: int) -> None:
         """Something is published: from which filter on it is owed."""
         for interest in self.interests.values():
             if interest.settled is not None:
-                interest.owed_from[number] = interest.settled
+                interest.owed[number] = Debt(interest.settled, interest.settled_s)
 
     def stall(self, seconds: float) -> None:
         """Read nothing for some time."""
@@ -314,6 +356,19 @@ class Actor(Member):
         super().renewed(may_have_missed=may_have_missed)
         if may_have_missed:
             self.gaps_s.append(self.world.now)
+        for each in self.publications:
+            if each.durable and each.error is None and not each.levels:
+                self.said_again.update(range(each.first, each.last + 1))
+        for interest in self.interests.values():
+            if interest.settled is None and interest.question is None:
+                self.ask_settled(interest)
+
+    def forget_home(self, broker: str) -> None:
+        """A broker has lost its disk: durable subscriptions that may live there are gone."""
+        if broker == self.broker or self.moves:
+            for interest in self.all_interests:
+                if interest.durable:
+                    interest.forgive()
 
     def lose(self, gaps: Sequence[Gap]) -> None:
         """Note when it was told."""

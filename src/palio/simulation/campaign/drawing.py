@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
-from palio.simulation.campaign.faults import CLIENT_FAULTS, FAULTS
+from palio.simulation.campaign.faults import CAST_FAULTS, CLIENT_FAULTS, FAULTS
 from palio.simulation.campaign.hostile import HARMS, HOSTILE
 from palio.simulation.campaign.scripts import Border, Script, Step
 from palio.simulation.randomness import Randomness
@@ -48,13 +48,16 @@ class _Draft:
         self.gate: Border | None = None
         chosen = random.choice(ROUTINGS)
         self.shape = self._network(routing or chosen)
+        self.casts = self.gate is None and self.routing.is_destined and random.chance(0.6)
         self.kinds = self._kinds()
         if self.routing.name == "source-trees" and "unreadable" in self.kinds:
             # It tells a table whole: with what cannot be read, what can be is missing, too.
             self.kinds.remove("unreadable")
         self.moves = random.chance(0.3)
         self.harms = random.sample(tuple(HARMS), 3) if random.chance(0.25) else []
-        self.listeners = [f"listener{number}" for number in range(random.between(1, 3))]
+        self.listeners = [
+            f"listener{number}" for number in range(random.between(2 if self.casts else 1, 3))
+        ]
         self.publishers = [f"publisher{number}" for number in range(PUBLISHERS)]
         self.named = 0
 
@@ -66,7 +69,12 @@ class _Draft:
             return []
         if draw < 0.15:
             return random.sample(CLIENT_FAULTS, random.between(1, 2))
-        return random.sample(tuple(FAULTS), random.between(1, 6))
+        if self.casts and draw < 0.4:
+            return list(CAST_FAULTS)
+        kinds = random.sample(
+            [each for each in FAULTS if each not in CAST_FAULTS], random.between(1, 6)
+        )
+        return [*kinds, random.choice(CAST_FAULTS)] if self.casts else kinds
 
     # --- the network ---
 
@@ -137,16 +145,27 @@ class _Draft:
             queue_bytes=12_000 if tiny else 1 << 20,
             grants=random.chance(0.2),
             gate=self.gate,
+            multicast=self.casts,
         )
 
     def _beginning(self) -> list[Step]:
         random = self.random
         names = [*self.listeners, *self.publishers]
-        steps = [Step(0.0, "join", (name, random.choice(self.shape.brokers))) for name in names]
+        places = [random.choice(self.shape.brokers) for _ in names]
+        if self.casts:  # listeners are apart, so that events are for several brokers
+            apart = random.sample(self.shape.brokers, min(len(places), len(self.shape.brokers)))
+            places[: len(apart)] = apart
+        steps = [Step(0.0, "join", each) for each in zip(names, places, strict=True)]
         if self.routing.takes_advertisements:
             steps += [Step(0.2, "offer", (name, "EXISTS kind")) for name in names]
         for name in self.listeners:
             steps += [self._hear(round(0.5 + random.uniform(), 3), name) for _ in range(3)]
+        if self.casts:  # groups are for events that several brokers want
+            steps += [
+                Step(0.5, "hear", (name, "wide", f"x >= {random.below(2)}", {}, False))
+                for name in self.listeners
+            ]
+            steps.append(self._plan(SETTLING_S / 2))
         return steps
 
     def _hear(self, at_s: float, client: str) -> Step:
@@ -178,8 +197,23 @@ class _Draft:
             event["s"] = random.choice(("a", "b", "ab"))
         return event
 
+    def _plan(self, at_s: float) -> Step:
+        """Some groups of most brokers, or of none."""
+        random = self.random
+        brokers = self.shape.brokers
+        members = random.sample(brokers, random.between(max(1, len(brokers) - 2), len(brokers)))
+        if random.chance(0.1):
+            groups = []
+        else:
+            groups = [random.sample(members, random.between(1, len(members))) for _ in range(3)]
+            groups.append(members)  # so there is one for whoever wants an event
+        words = (random.choice(self.publishers), tuple(members), tuple(map(tuple, groups)))
+        return Step(at_s, "apply", words)
+
     def _deed(self, at_s: float) -> Step:
         random = self.random
+        if self.casts and random.chance(0.1):
+            return self._plan(at_s)
         listener = random.choice(self.listeners)
         name = f"{random.choice(('durable', 'live'))}{random.between(1, max(1, self.named))}"
         if self.harms and random.chance(0.15):
@@ -204,7 +238,8 @@ class _Draft:
 
     def _publication(self, at_s: float) -> Step:
         random = self.random
-        events = [self._event() for _ in range(random.between(1, 6))]
+        most = 30 if self.casts and random.chance(0.3) else 6
+        events = [self._event() for _ in range(random.between(1, most))]
         words = (random.choice(self.publishers), random.chance(0.6), *events)
         return Step(at_s, "publish", words)
 
@@ -236,6 +271,9 @@ class _Draft:
             "swizzle": (broker, tuple(round(random.uniform() * 5, 3) for _ in edges)),
             "flip": (broker, random.below(100)),
             "clock": (broker, random.choice((-3600.0, -5.0, -0.1, 0.0, 2.0, 600.0, 90_000.0))),
+            "lossy": (*(round(random.uniform() * most, 2) for most in (0.6, 0.3, 0.5)), seconds),
+            "deaf": (broker, seconds),
+            "unheard": (broker, random.choice(self.shape.brokers), seconds),
             "stall": (client, seconds),
             "away": (client, seconds),
             "unreadable": (client, f"poison{random.below(2)}", 2 * seconds),

@@ -7,14 +7,18 @@ broken for longer, and heals by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, Final
 
+from palio.node.effects import Entry
 from palio.simulation.agenda import FAULT, US
 from palio.simulation.campaign.actors import Actor
 from palio.simulation.disks import Disk
+from palio.simulation.medium import Weather
 from palio.simulation.world import World
 
 __all__ = [
+    "CAST_FAULTS",
     "CLIENT_FAULTS",
     "DISK_FAULTS",
     "FAULTS",
@@ -48,6 +52,9 @@ FAULTS: Final[Mapping[str, str]] = {
     "fsync": "a disk takes what is written, and cannot sync it",
     "full": "a disk is full",
     "clock": "the clock on a broker's wall jumps",
+    "lossy": "datagrams are lost, doubled and late",
+    "deaf": "a broker hears no datagrams",
+    "unheard": "two brokers do not hear each other's datagrams",
     "stall": "a client reads nothing",
     "away": "a client stays away, perhaps beyond its grace",
     "unreadable": "what some client asks for cannot be read by any other broker",
@@ -61,6 +68,18 @@ DISK_FAULTS: Final = frozenset({"wipe", "flip", "fsync", "full"})
 CLIENT_FAULTS: Final = ("stall", "away", "unreadable", "garbled")
 """Those that are a client's: no link goes down for them."""
 
+CAST_FAULTS: Final = ("lossy", "deaf", "unheard")
+"""Those of the way of datagrams: nothing is lost for them, and nobody is told of a loss."""
+
+
+class Blank:
+    """A broker that has lost its disk, until it is linked to another: it knows of nobody."""
+
+    def __init__(self, broker: str, from_s: float) -> None:
+        self.broker = broker
+        self.from_s = from_s
+        self.until_s = inf
+
 
 class Faults:
     """What is broken in a world, and until when."""
@@ -70,11 +89,25 @@ class Faults:
         self.edges = edges
         self.flipped: set[tuple[str, int]] = set()
         """Events of which some copy was damaged: publisher and number."""
-        self.wiped: set[str] = set()
-        """Brokers that lost their disk."""
+        self.flips_s: list[float] = []
+        """When."""
+        self.wiped: set[tuple[str, int]] = set()
+        """Events that were on a disk that was lost."""
+        self.blanks: list[Blank] = []
+        self.breaks: list[tuple[float, float]] = []
+        """From when until when something was broken, of each fault."""
         self.healed_s = float("-inf")
         """When something last came to its end."""
         self._until: dict[tuple[str, ...], float] = {}
+        world.changed = self._see_links
+
+    def _see_links(self) -> None:
+        world = self.world
+        for each in self.blanks:
+            if each.until_s == inf and any(
+                each.broker in edge and world.is_linked(*edge) for edge in self.edges
+            ):
+                each.until_s = world.now
 
     @property
     def is_broken(self) -> bool:
@@ -107,17 +140,29 @@ class Faults:
             "fsync": self._fsync,
             "full": self._full,
             "clock": self._clock,
+            "lossy": self._lossy,
+            "deaf": self._deaf,
+            "unheard": self._unheard,
             "stall": self._stall,
             "away": self._away,
             "unreadable": self._unreadable,
             "garbled": self._garbled,
         }
+        self._note(0.0)
         causes[kind](*words)
+
+    def _note(self, seconds: float) -> None:
+        self.breaks.append((self.world.now, self.world.now + seconds))
+
+    def broke(self, from_s: float, to_s: float) -> bool:
+        """Whether anything was broken at some time between these two."""
+        return any(begin <= to_s and from_s <= end for begin, end in self.breaks)
 
     def _for(self, seconds: float, what: tuple[str, ...], undo: Callable[[], object]) -> None:
         """Undo something once it has lasted so long, unless it is to last longer by then."""
         world = self.world
         self._until[what] = max(self._until.get(what, 0.0), world.now + seconds)
+        self._note(seconds)
 
         def over() -> None:
             if self._until.get(what, 0.0) <= world.now:
@@ -187,17 +232,20 @@ class Faults:
     def _torn(self, broker: str, seconds: float) -> None:
         """At its next write; if there is none in that time, nothing happens."""
         disk = self.world.disks[broker]
-        planned_s = self.world.now + seconds
+
+        def disarm() -> None:
+            disk.written = lambda: None
 
         def tear() -> None:
-            disk.written = lambda: None
-            if disk is self.world.disks[broker] and self.world.now <= planned_s:
+            disarm()
+            if disk is self.world.disks[broker]:
                 self._crash(broker, seconds)
 
         def plan() -> None:
             self.world.agenda.at(self.world.agenda.now_us, FAULT, tear)
 
         disk.written = plan
+        self._for(seconds, ("torn", broker), disarm)
 
     def _pause(self, broker: str, seconds: float) -> None:
         if broker in self.world.nodes:
@@ -205,7 +253,11 @@ class Faults:
             self._for(seconds, ("pause", broker), lambda: None)
 
     def _wipe(self, broker: str, seconds: float) -> None:
-        self.wiped.add(broker)
+        self.wiped |= _events_on(self.world.disks[broker])
+        self.blanks.append(Blank(broker, self.world.now))
+        for client in self.world.clients.values():
+            if isinstance(client, Actor):
+                client.forget_home(broker)
         if broker in self.world.nodes:
             self.world.kill(broker)
         self.world.disks[broker] = Disk(self.world.random.branch())
@@ -219,8 +271,8 @@ class Faults:
         if entries:
             entry = entries[which % len(entries)]
             disk.flip(entry.entry)
-            numbers = entry.parcel.numbers.tolist()
-            self.flipped.update((entry.parcel.publisher, seq) for seq in numbers)
+            self.flips_s.append(self.world.now)
+            self.flipped |= _events_in(entry)
 
     def _fsync(self, broker: str, seconds: float) -> None:
         disk = self.world.disks[broker]
@@ -234,6 +286,23 @@ class Faults:
 
     def _clock(self, broker: str, ahead_s: float) -> None:
         self.world.set_clock(broker, ahead_s)
+
+    # --- datagrams ---
+
+    def _lossy(self, loss: float, doubled: float, late: float, seconds: float) -> None:
+        medium = self.world.medium
+        medium.weather = Weather(loss, doubled, late)
+        self._for(seconds, ("lossy",), lambda: setattr(medium, "weather", Weather()))
+
+    def _deaf(self, broker: str, seconds: float) -> None:
+        medium = self.world.medium
+        medium.deafen(broker)
+        self._for(seconds, ("deaf", broker), lambda: medium.undeafen(broker))
+
+    def _unheard(self, one: str, other: str, seconds: float) -> None:
+        medium = self.world.medium
+        medium.cut(one, other)
+        self._for(seconds, ("unheard", *sorted((one, other))), lambda: medium.heal(one, other))
 
     # --- clients ---
 
@@ -265,3 +334,12 @@ class Faults:
         actor = self._actor(client)
         if actor is not None:
             actor.publish({GARBLED_NAME: 1}, durable=durable)
+
+
+def _events_in(entry: Entry) -> set[tuple[str, int]]:
+    return {(entry.parcel.publisher, seq) for seq in entry.parcel.numbers.tolist()}
+
+
+def _events_on(disk: Disk) -> set[tuple[str, int]]:
+    """Publisher and number of all that is on a disk."""
+    return {event for entry in disk.held() for event in _events_in(entry)}

@@ -10,12 +10,13 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from palio.node.settings import Outside, Settings
-from palio.protocol.messages import Done, Message, Pong, Publish, Route
+from palio.protocol.messages import Apply, Done, Message, Pong, Publish, Route
 from palio.routing.algorithms import find_algorithm
 from palio.routing.messages import Batch, Flood
 from palio.routing.protocol import Router
 from palio.simulation.agenda import FAULT, US
 from palio.simulation.campaign.actors import Actor
+from palio.simulation.campaign.casting import packed_plan
 from palio.simulation.campaign.faults import DISK_FAULTS, FAULTS, GARBLED_NAME, Faults
 from palio.simulation.campaign.grants import doors_with
 from palio.simulation.campaign.hostile import HOSTILE, Hostile
@@ -80,13 +81,17 @@ class Play:
             "offer": lambda who, text: self._do(who, lambda one: one.offer(text)),
             "move": lambda who, to: self._do(who, lambda one: one.move(to)),
             "harm": self._harm,
+            "apply": self._apply,
             "move over": lambda who, to: self._do(who, lambda one: one.move_over(to)),
         }
 
     def _world(self, doors: Doors | None) -> World:
         script = self.script
         settings = replace(
-            SETTINGS, window_bytes=script.window_bytes, queue_bytes=script.queue_bytes
+            SETTINGS,
+            window_bytes=script.window_bytes,
+            queue_bytes=script.queue_bytes,
+            multicast=script.multicast,
         )
         world = World(script.seed, settings=settings, sync_s=script.sync_s, doors=doors)
         world.agenda.limit = MOST_ACTIONS
@@ -194,6 +199,15 @@ class Play:
             self.world.clients[name] = self.hostile[name]
         self.hostile[name].harm(kind)
 
+    def _apply(
+        self, who: str, members: tuple[str, ...], groups: tuple[tuple[str, ...], ...]
+    ) -> None:
+        """A client wants a plan of multicast groups to be in use."""
+        actor = self.actors.get(who)
+        if actor is not None:
+            text = packed_plan(members, groups)
+            actor.ask(lambda id: Apply(id, text))
+
     def _hear(
         self, who: str, name: str, text: str, values: Mapping[str, Any], durable: bool
     ) -> None:
@@ -227,16 +241,7 @@ class Play:
                 for each in actor.unsettled:
                     actor.ask_settled(each)
                 return False
-        knows = all(actor.is_owed_nothing for actor in self.actors.values())
-        # What a hostile client hears durably waits for it: it acknowledges nothing. And the end of
-        # a subscription that a disk did not take is forgotten with the next crash.
-        unwritten = self.script.faults & DISK_FAULTS and any(
-            actor.past for actor in self.actors.values()
-        )
-        may_wait = self.hostile or unwritten or not knows
-        return not (self.unanswered or self.unanswered_requests) and (
-            bool(may_wait) or not self.waiting
-        )
+        return not (self.unanswered or self.unanswered_requests or self.waiting)
 
     @property
     def unanswered(self) -> list[tuple[str, int, int]]:
@@ -260,16 +265,31 @@ class Play:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """By broker, what durable events it still has in custody, or on its disk."""
-        has_failed = bool(self.script.faults & DISK_FAULTS)
-        found = {
-            name: max(
-                node.status()["custody_entries"],
-                0 if has_failed else len(self.world.disks[name].held()),
-            )
-            for name, node in self.world.nodes.items()
-        }
-        return {name: count for name, count in found.items() if count}
+        """What durable events wait though nobody is away: by durable subscription, or by the broker
+        that has them in custody or on its disk. What a hostile client hears durably waits for it:
+        it acknowledges nothing.
+        """
+        lines: Counter[str] = Counter()
+        kept: Counter[str] = Counter()
+        for name, node in self.world.nodes.items():
+            status = node.status()
+            lines.update(status["custody_waiting"])
+            kept[name] = status["custody_entries"]
+            if not self.script.faults & DISK_FAULTS:
+                kept[name] = max(kept[name], len(self.world.disks[name].held()))
+        left = {line for actor in self.actors.values() for line in self._left_behind(actor)}
+        may_wait = {line for line in lines if line in left or line.startswith(HOSTILE)}
+        if any(lines[line] for line in may_wait):
+            kept.clear()
+        return {name: count for name, count in (lines + kept).items() if name not in may_wait}
+
+    def _left_behind(self, actor: Actor) -> set[str]:
+        """Durable subscriptions that a client ended and that some broker may not know to be over.
+        The end of one that a disk did not take is forgotten with the next crash.
+        """
+        unwritten = bool(self.script.faults & DISK_FAULTS)
+        ends = actor.past if unwritten else actor.ended_untold
+        return {f"{actor.name}/{each.name}" for each in ends}
 
     @property
     def unsettled(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ __all__ = ["CLIENT_STEPS", "Border", "Breach", "Script", "Step"]
 
 CLIENT_STEPS: Final = frozenset(
     {"join", "hear", "change", "tune", "end", "publish", "offer", "move", "move over", "harm"}
+    | {"apply"}
 )
 """Steps that are no faults: what clients do."""
 
@@ -57,6 +58,8 @@ class Script(msgspec.Struct, frozen=True):
     grants: bool = False
     """Whether clients may only hear and publish what `grants.py` grants them."""
     gate: Border | None = None
+    multicast: bool = False
+    """Whether brokers have a way of datagrams."""
 
     @property
     def faults(self) -> frozenset[str]:

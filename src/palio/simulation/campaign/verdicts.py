@@ -6,17 +6,20 @@ Safety, for all that happened:
   and what it was granted. What is over is over: a change that was answered counts for all that is
   published after the answer.
 - *lost*: a durable event that was acknowledged is heard by every durable subscription that it
-  matches, as long as disks survive; if one failed, it is heard, or a gap is told.
+  matches, unless it was on a disk that is gone; if a bit of it turned round, a gap is told. Who has
+  lost its disk knows of no subscription until it is linked to another broker.
 - *untold*: a live event that did not come was lost with a gap.
-- *doubled*: no durable subscription hears anything twice, and nobody who stays at one broker hears
-  a live event twice.
+- *unsettled*: none is lost at all if nothing broke since it was asked whether all is in force.
+- *doubled*: no durable subscription hears anything twice, and nobody hears a live event twice, but
+  for what its publisher said again, and what was on its way as a client went elsewhere.
 - *misanswered*: what is published is answered once, and durable is what is on a disk.
 - *failed*, *taken down*: no broker fails on anything, and no link goes down, whatever clients say.
-- *disordered*: on a tree each subscription hears each publisher in order, unless clients move.
+- *disordered*: on a tree each subscription hears each publisher in order, unless one of the two
+  moves.
 
 Liveness, after the last fault: the network converges (`CONVERGES_S`), every publication was
-answered, nothing is left in custody, and what is published then comes to all who want it, once, and
-to nobody else.
+answered, nothing is left in custody, what is published then comes to all who want it, once, and to
+nobody else, and where there are datagrams all brokers go by the newest plan.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from math import inf
 from typing import Final
 
 from palio.routing.algorithms import GraphKind, find_algorithm
-from palio.simulation.campaign.actors import Actor, HeardEvent, Interest
+from palio.simulation.campaign.actors import Actor, Debt, HeardEvent, Interest
+from palio.simulation.campaign.casting import out_of_use
 from palio.simulation.campaign.faults import CLIENT_FAULTS, DISK_FAULTS
 from palio.simulation.campaign.grants import MAY_HEAR, MAY_PUBLISH
 from palio.simulation.campaign.hostile import HOSTILE
@@ -38,6 +42,15 @@ __all__ = ["PROBES", "verdicts"]
 
 PROBES: Final = 6
 """Events that are published in the calm, to see that they come."""
+
+ARRIVES_S: Final = 2.0
+"""What is published where nothing is broken has come after so long."""
+
+ANSWERED_S: Final = 10.0
+"""What was published so long before a broker stopped had been answered, or its publisher away."""
+
+SMALL_BYTES: Final = 100_000
+"""A queue that holds less may overflow though nothing is broken."""
 
 
 def verdicts(play: Play) -> Iterator[Breach]:
@@ -64,13 +77,14 @@ class _Verdict:
         self.places = {
             (each.publisher, each.seq): number for number, each in enumerate(play.published)
         }
-        self.excused = self._refused() | play.faults.flipped
-        moves = [each for each in play.script.steps if each.what in {"move", "move over"}]
-        self.movers = {each.words[0] for each in moves}
+        self.refused = self._refused()
+        self.movers = {f"{name}/1" for name, actor in play.actors.items() if actor.moves}
+        self.said_again = {
+            (f"{name}/1", seq) for name, actor in play.actors.items() for seq in actor.said_again
+        }
         gate = play.script.gate
         names = [play.script.routing, *([gate.routing] if gate is not None else [])]
-        on_trees = all(find_algorithm(name).graph is not GraphKind.GRAPH for name in names)
-        self.is_in_order = on_trees and not moves and not self.faults & DISK_FAULTS
+        self.on_trees = all(find_algorithm(name).graph is not GraphKind.GRAPH for name in names)
 
     def _refused(self) -> set[tuple[str, int]]:
         """What publishers know to be refused."""
@@ -109,15 +123,16 @@ class _Verdict:
                 # The word that one ended may be lost with a session; its successor takes it over.
                 yield from self._outside(actor, heard, same)
                 yield from self._doubled(heard, f"{actor.name} {interest.name}")
-                yield from self._disordered(heard, f"{actor.name} {interest.name}")
+                if not self.faults & DISK_FAULTS:
+                    yield from self._disordered(actor, heard, interest.name)
                 yield from self._lost(actor, interest)
             else:
                 yield from self._untold(actor, interest)
         for key in sorted({each.key for each in actor.live}):
             heard = self._once(actor, [each for each in actor.live if each.key == key])
             yield from self._doubled(heard, f"{actor.name} live, key {key}")
-            yield from self._disordered(heard, f"{actor.name} live, key {key}")
-        if actor.doubled and not self.movers and not self.faults & DISK_FAULTS:
+            yield from self._disordered(actor, heard, f"live, key {key}")
+        if actor.doubled and not actor.moves and not self.faults & DISK_FAULTS:
             yield Breach("sent twice", f"{actor.name} was sent twice {actor.doubled}")
 
     def of_publications(self, actor: Actor) -> Iterator[Breach]:
@@ -154,13 +169,20 @@ class _Verdict:
                 yield Breach("outside", f"{actor.name} heard {each}, which no grant admits")
 
     def _once(self, actor: Actor, heard: list[HeardEvent]) -> list[HeardEvent]:
-        """What a session must not hear twice: live events, unless the client moves, and an event
-        that was on its way comes by its new broker, too. Durable events that were not acknowledged
-        are published again, and live listeners hear both.
+        """What a session must not hear twice, of what it heard live. It may hear again what was
+        published again, and who went to another broker without hearing both what was on its way.
         """
-        if actor.name in self.movers:
-            return []
-        return [each for each in heard if (event := self.event(each)) and not event.durable]
+        first_s: dict[tuple[str, int], float] = {}
+        once: list[HeardEvent] = []
+        for each in heard:
+            event, key = self.event(each), (each.publisher, each.seq)
+            was_s = first_s.setdefault(key, each.at_s)
+            crossed = any(
+                was_s <= move.at_s <= each.at_s and not move.hears_both for move in actor.moves
+            )
+            if event is not None and key not in self.said_again and not crossed:
+                once.append(each)
+        return once
 
     def _doubled(self, heard: list[HeardEvent], who: str) -> Iterator[Breach]:
         heard = [each for each in heard if not each.publisher.startswith(HOSTILE)]
@@ -169,56 +191,93 @@ class _Verdict:
         if twice:
             yield Breach("doubled", f"{who} heard twice {twice}")
 
-    def _disordered(self, heard: list[HeardEvent], who: str) -> Iterator[Breach]:
-        if not self.is_in_order:
+    def _disordered(self, actor: Actor, heard: list[HeardEvent], what: str) -> Iterator[Breach]:
+        """On a tree each hears each in order, as long as neither of the two goes elsewhere."""
+        if not self.on_trees or actor.moves:
             return
         last: dict[str, int] = {}
         for each in heard:
-            if each.publisher.startswith(HOSTILE):
-                continue  # its numbers jump
+            if each.publisher.startswith(HOSTILE) or each.publisher in self.movers:
+                continue  # the numbers of the one jump
             if each.seq < last.get(each.publisher, 0):
-                yield Breach("disordered", f"{who} heard {each} after {last}")
+                yield Breach("disordered", f"{actor.name} {what} heard {each} after {last}")
                 return
             last[each.publisher] = each.seq
 
-    def _owed(self, interest: Interest) -> list[PublishedEvent]:
+    def _owed(self, actor: Actor, interest: Interest) -> Iterator[tuple[PublishedEvent, Debt]]:
         """What must have come to a subscription, or its loss been told."""
         if interest.ended:
-            return []
-        published = self.play.published
-        return [
-            published[number]
-            for number, first in interest.owed_from.items()
-            if all(version.matches(published[number].row) for version in interest.versions[first:])
-            and self._is_owed(published[number])
-        ]
+            return
+        for number, debt in interest.owed.items():
+            event = self.play.published[number]
+            wanted = all(each.matches(event.row) for each in interest.versions[debt.version :])
+            if wanted and self._is_owed(event) and not self._is_unheard_of(actor, event, debt):
+                yield event, debt
+
+    def _is_unheard_of(self, actor: Actor, event: PublishedEvent, debt: Debt) -> bool:
+        """Whether it was published, or asked for, at a broker that had lost its disk, before that
+        heard of any other.
+        """
+        publisher = self.play.actors[event.publisher.partition("/")[0]]
+        return any(
+            (
+                (_may_be_at(each.broker, publisher) and each.from_s - ANSWERED_S <= event.at_s)
+                and event.at_s <= each.until_s + ARRIVES_S
+            )
+            or (
+                (_may_be_at(each.broker, actor) and each.from_s <= debt.asked_s)
+                and debt.asked_s <= each.until_s + ARRIVES_S
+            )
+            for each in self.play.faults.blanks
+        )
 
     def _is_owed(self, event: PublishedEvent) -> bool:
-        return (event.publisher, event.seq) not in self.excused and (
+        return (event.publisher, event.seq) not in self.refused and (
             not self.play.script.grants
             or (MAY_HEAR.matches(event.row) and MAY_PUBLISH.matches(event.row))
         )
 
     def _lost(self, actor: Actor, interest: Interest) -> Iterator[Breach]:
         heard = {(each.publisher, each.seq) for each in actor.durable.get(interest.key, [])}
+        faults = self.play.faults
         lost = [
             each
-            for each in self._owed(interest)
-            if each.durable and (each.publisher, each.seq) not in heard
+            for each, _ in self._owed(actor, interest)
+            if each.durable and (each.publisher, each.seq) not in heard | faults.wiped
         ]
-        told = self.faults & DISK_FAULTS and actor.gaps_s
-        if lost and not told and not self.play.faults.wiped:
+        if actor.gaps_s and faults.flips_s and max(actor.gaps_s) > min(faults.flips_s):
+            lost = [each for each in lost if (each.publisher, each.seq) not in faults.flipped]
+        if lost:
             had = [str(each) for each in interest.versions]
             yield Breach("lost", f"{actor.name} {interest.name} {had} did not hear {lost}")
 
     def _untold(self, actor: Actor, interest: Interest) -> Iterator[Breach]:
-        """Live events that did not come, though no gap was told."""
+        """Live events that did not come, though no gap was told, or nothing broke meanwhile."""
         heard = {(each.publisher, each.seq) for each in actor.live}
-        for each in self._owed(interest):
-            last_gap = max(actor.gaps_s, default=-inf)
-            if (each.publisher, each.seq) not in heard and last_gap < each.at_s:
+        last_gap_s = max(actor.gaps_s, default=-inf)
+        for each, debt in self._owed(actor, interest):
+            if (each.publisher, each.seq) in heard:
+                continue
+            if last_gap_s < each.at_s:
                 yield Breach("untold", f"{actor.name} {interest.name} did not hear {each}")
                 return
+            if not self._was_disturbed(actor, each, debt):
+                what = f"{actor.name} {interest.name} did not hear {each} after settled: {debt}"
+                yield Breach("unsettled", what)
+                return
+
+    def _was_disturbed(self, actor: Actor, event: PublishedEvent, debt: Debt) -> bool:
+        """Whether anything broke, or hearer or publisher moved, from when it was asked whether all
+        is in force until an event had time to arrive.
+        """
+        from_s, to_s = debt.asked_s, event.at_s + ARRIVES_S
+        publisher = self.play.actors[event.publisher.partition("/")[0]]
+        moves = [*actor.moves, *publisher.moves]
+        return (
+            self.play.faults.broke(from_s, to_s)
+            or self.play.script.window_bytes < SMALL_BYTES
+            or any(from_s - ARRIVES_S <= move.at_s <= to_s for move in moves)
+        )
 
     # --- liveness ---
 
@@ -234,11 +293,13 @@ class _Verdict:
             play.publish(actors[number % len(actors)], (row,), durable=False)
             play.world.run(0.05)
         play.world.run(5.0)
+        if play.script.multicast and (others := out_of_use(play.world.nodes)):
+            yield Breach("out of use", f"not all go by the newest plan: {others}")
         probes = play.published[first:]
         self.places.update(
             ((each.publisher, each.seq), first + number) for number, each in enumerate(probes)
         )
-        self.excused |= self._refused()
+        self.refused |= self._refused()
         for actor in actors:
             expected = self._expected(actor, probes)
             heard = Counter(
@@ -268,3 +329,8 @@ class _Verdict:
                 if one.durable:
                     expected[each.publisher, each.seq, one.key] += 1
         return expected
+
+
+def _may_be_at(broker: str, actor: Actor) -> bool:
+    """Whether a client was at a broker at some time: one that moves may have been anywhere."""
+    return bool(actor.moves) or actor.broker == broker
