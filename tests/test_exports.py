@@ -27,6 +27,7 @@ PUBLIC: Final = {
     "Parcel",
     "Pattern",
     "Published",
+    "Remains",
     "Subscriber",
     "Subscription",
     "SyncBus",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from palio import client, errors, language, matching, model, spark, testing
-    from palio.client.answers import CatalogueEntry, Topology, Trace
+    from palio.client.answers import CatalogueEntry, Remains, Topology, Trace
     from palio.client.blocking import SyncBus, SyncClient, SyncOffer, SyncSubscription
     from palio.client.bus import Bus
     from palio.client.connection import Client, Offer, connect
@@ -49,6 +49,7 @@ _HOMES: Final = {
     "Offer": "palio.client.connection",
     "Parameter": "palio.client.subscriber",
     "Published": "palio.client.events",
+    "Remains": "palio.client.answers",
     "Subscriber": "palio.client.subscriber",
     "Subscription": "palio.client.subscription",
     "SyncBus": "palio.client.blocking",
@@ -97,6 +98,7 @@ __all__ = [
     "Parcel",
     "Pattern",
     "Published",
+    "Remains",
     "Subscriber",
     "Subscription",
     "SyncBus",

@@ -228,7 +228,7 @@ class Network:
         """How somebody of that name opens connections here: `palio.connect(..., dial=...)`."""
 
         async def dial(url: str, ear: Ear) -> Wire:
-            broker = self._known(url.removeprefix("palio://"))
+            broker = self._cluster.broker_at(url) or self._known(url.removeprefix("palio://"))
             await asyncio.sleep(self._cluster.delay_us(name, broker) / US)
             end = self._cluster.open_end(name, broker)
             if end is None:
@@ -264,6 +264,10 @@ class Network:
         """Stop a broker at once. What its journal has not written is lost."""
         if self._known(broker) in self._cluster.nodes:
             self._cluster.kill(broker)
+
+    def leave(self, broker: str) -> None:
+        """Let a broker send its clients elsewhere, and ways lead round it, as before it stops."""
+        self._cluster.host(self._known(broker)).leave()
 
     def restart(self, broker: str) -> None:
         """Start a broker with what its journal holds."""

@@ -91,6 +91,7 @@ def topology_of(**links: str) -> dict[str, Any]:
             "reachable": not name.startswith("far"),
             "durable_subscriptions": ["ann/low"] if name == "b" else [],
             "multicast": "joined" if name == "d" else "",
+            "leaving": False,
         }
         for name, to in links.items()
     }

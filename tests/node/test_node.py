@@ -506,6 +506,7 @@ def test_the_topology_and_the_catalogue_are_known() -> None:
         "url": "",
         "durable_subscriptions": ["a/d"],
         "multicast": "",
+        "leaving": False,
     }
     catalogue = answer(world, member, member.ask(lambda id: Ask(id, "catalogue")))
     assert isinstance(catalogue, Answer)

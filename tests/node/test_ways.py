@@ -16,3 +16,11 @@ def test_ties_go_to_the_lesser_name_and_one_sided_links_nowhere() -> None:
     found = ShortestWays("a", ["c", "b"], lambda broker: said.get(broker, ()))
     assert found.hops == {"b": "b", "c": "c", "d": "b", "e": "b"}
     assert [found.way(each) for each in ("c", "e", "f", "a")] == [("c",), ("b", "d", "e"), (), ()]
+
+
+def test_over_who_is_about_to_go_leads_only_what_has_no_other_way() -> None:
+    links = {"a": ("b", "d"), "b": ("a", "c"), "c": ("b", "d", "e"), "d": ("a", "c"), "e": ("c",)}
+    ways = ShortestWays("a", ["b", "d"], links.__getitem__, {"b", "c"}.__contains__)
+    assert ways.way("b") == ("b",)
+    assert ways.way("c") == ("d", "c")
+    assert ways.way("e") == ("d", "c", "e")

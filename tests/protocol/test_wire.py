@@ -23,7 +23,11 @@ from palio.protocol.limits import (
     MAX_BATCH_ROWS,
     MAX_BOOKMARK_BYTES,
     MAX_FRAME_BYTES,
+    MAX_NAME_BYTES,
+    MAX_SECONDS,
     MAX_SHAPES,
+    MAX_URL_CHARS,
+    MAX_URLS,
     MOST_TOGETHER,
     PORTION_BYTES,
     PROTOCOL_VERSION,
@@ -31,6 +35,7 @@ from palio.protocol.limits import (
 from palio.protocol.messages import (
     Acknowledge,
     Addressed,
+    Adopt,
     Apply,
     Assembled,
     Bookmarked,
@@ -39,6 +44,7 @@ from palio.protocol.messages import (
     Carry,
     Deliver,
     Detour,
+    Drain,
     Ended,
     Fact,
     Facts,
@@ -52,9 +58,11 @@ from palio.protocol.messages import (
     Ping,
     Probe,
     Publish,
+    Redirect,
     Route,
     Subscribe,
     SubscribeAll,
+    Visit,
     Withdraw,
     Withdrawn,
 )
@@ -113,6 +121,9 @@ MESSAGES: list[Message] = [
     Acknowledge(1, 2),
     Acknowledge(1, 0, 2, b"here"),
     Bookmarked(1, b"here"),
+    Redirect(("palio://b2:7400", "palios://[::1]:7400")),
+    Drain(1, "b1", undo=True),
+    Adopt("ann/orders", 60.0, Visit("ann/1", 3), b"here"),
     Bye("closed", "because"),
     Subscribe(1, 2, "x > :y", {"y": 2**60, "z": b"\xff", "w": [1, 2], "t": ROWS[0]["t"]}),
     Publish(parcel(*ROWS), 7, durable=True),
@@ -243,6 +254,25 @@ def test_a_message_without_events_may_have_a_largest_size_of_its_own(extra: int)
 def test_a_bookmark_is_no_longer_than_may_be(beyond: int) -> None:
     bookmark = b"x" * (MAX_BOOKMARK_BYTES + beyond)
     for message in (Acknowledge(1, 0, bookmark=bookmark), Bookmarked(1, bookmark)):
+        data = sent(Encoder(), message)
+        if not beyond:
+            assert list(Decoder("peer").feed(data)) == [message]
+        else:
+            with pytest.raises(IllegalMessage):
+                list(Decoder("peer").feed(data))
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_what_a_broker_that_leaves_says_has_bounds(beyond: int) -> None:
+    url, subject = "x" * MAX_URL_CHARS, "x" * (2 * MAX_NAME_BYTES + 1)
+    for message in (
+        Redirect(("x",) * (MAX_URLS + beyond)),
+        Redirect((url + "x" * beyond,)),
+        Drain(1, "x" * (MAX_NAME_BYTES + beyond)),
+        Adopt(subject + "x" * beyond, 1.0, Visit()),
+        Adopt("x", MAX_SECONDS + beyond, Visit()),
+        Adopt("x", 1.0, Visit(), b"x" * (MAX_BOOKMARK_BYTES + beyond)),
+    ):
         data = sent(Encoder(), message)
         if not beyond:
             assert list(Decoder("peer").feed(data)) == [message]

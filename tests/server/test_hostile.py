@@ -32,6 +32,7 @@ from palio.protocol.messages import (
     Accepted,
     Acknowledge,
     Addressed,
+    Adopt,
     Advertise,
     Answer,
     Apply,
@@ -43,6 +44,7 @@ from palio.protocol.messages import (
     Carry,
     Deliver,
     Done,
+    Drain,
     Echo,
     Ended,
     Fact,
@@ -63,6 +65,7 @@ from palio.protocol.messages import (
     Probe,
     Probed,
     Publish,
+    Redirect,
     Refused,
     Replace,
     Route,
@@ -76,6 +79,7 @@ from palio.protocol.messages import (
     Unadvertise,
     Unsubscribe,
     Update,
+    Visit,
     Welcome,
     Withdraw,
     Withdrawn,
@@ -115,6 +119,7 @@ FROM_CLIENTS: Final[tuple[Message, ...]] = (
     Withdraw(13, "x > 0"),
     Cancel(14, "x > 0", forget=True),
     Apply(15, ""),
+    Drain(16, "b9"),
     Unsubscribe(10, 2, forget=True),
 )
 
@@ -143,6 +148,7 @@ FROM_BROKERS: Final[tuple[Message, ...]] = (
     Heard("evil", 1, "b1", 1, 2, 5, ((7, 9),)),
     Carry(MANY, 1, ("b1", "evil")),
     Took((1, 2)),
+    Adopt("o/d", 60.0, Visit("o/1", 3), b"here"),
     Probe(1, TRACED, ("evil",)),
     Probed(1, ({"broker": "evil"},)),
     Seek(1, parse_filter("x > 1")),
@@ -163,6 +169,7 @@ FROM_SERVERS: Final[tuple[Message, ...]] = (
     Bookmarked(2, b"here"),
     Withdrawn((1, 2)),
     Ended((1, 2), Failure("SubscriptionEnded", "no")),
+    Redirect(("palio://b9:7400",)),
 )
 
 ABOUT_CONNECTIONS: Final[tuple[Message, ...]] = (Ping(), Pong(), Seen(0), Bye("closed"))
@@ -283,7 +290,7 @@ async def test_the_conversations_are_sound_before_they_are_spoilt(tmp_path: Path
         finally:  # else the next test is told of a connection that was left open
             writer.transport.abort()
         refused = [each for each in answered if isinstance(each, Failed)]  # this is no such routing
-        assert [each.failure.kind for each in refused] == ["NotSupported"] * 2
+        assert [each.failure.kind for each in refused] == ["NotSupported"] * 2 + ["InvalidInput"]
         assert not [each for each in answered if isinstance(each, Refused | Bye)]
         heard = await at_home.suffers(b"".join(frames(AS_BROKER, *FROM_BROKERS)))
         assert not [each for each in heard if isinstance(each, Bye)]

@@ -83,8 +83,10 @@ def _branch(
     brokers: Mapping[str, Any],
     parents: Mapping[str, str],
 ) -> Iterator[str]:
-    standing = STANDINGS[brokers[name]["multicast"]]
-    yield f"{lead}{name}{standing and '  '}{standing}"
+    is_leaving = "leaving" if brokers[name]["leaving"] else ""
+    yield "  ".join(
+        filter(None, (f"{lead}{name}", STANDINGS[brokers[name]["multicast"]], is_leaving))
+    )
     children = [each for each in sorted(parents) if parents[each] == name]
     yield from _keeps(brokers[name], below + ("│     " if children else "      "))
     for child in children:

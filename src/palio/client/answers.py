@@ -12,6 +12,7 @@ __all__ = [
     "MatchedSubscription",
     "MulticastHop",
     "PlanInUse",
+    "Remains",
     "Topology",
     "Trace",
 ]
@@ -29,6 +30,8 @@ class BrokerInTopology(TypedDict):
     """What it does with the plan in use: it has `joined` its groups, was `moved` to links by the
     broker that was asked as it could not keep up, hears by `links` as it has no multicast way, or
     is yet `waiting`. Empty where there is no plan."""
+    leaving: bool
+    """Whether it is about to go, or was drained."""
 
 
 class PlanInUse(TypedDict):
@@ -50,6 +53,21 @@ class Topology(TypedDict):
     asked: str
     brokers: dict[str, BrokerInTopology]
     plan: PlanInUse | None
+
+
+class Remains(TypedDict):
+    """What a broker that is drained has yet to hand over."""
+
+    clients: int
+    durable_subscriptions: int
+    entries: int
+    """Durable events that it has in custody, for others or for its own durable subscriptions."""
+    neighbours: int
+    """Brokers next to it that can take something over."""
+    unreached: list[str]
+    """Brokers that do not know yet that nothing is there."""
+    done: bool
+    """Whether all is handed over: the broker may be stopped, and nothing is lost."""
 
 
 class MatchedSubscription(TypedDict):

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from palio.client.answers import CatalogueEntry, Topology, Trace
+from palio.client.answers import CatalogueEntry, Remains, Topology, Trace
 from palio.client.bus import Bus
 from palio.client.connection import Client, Offer, connect
 from palio.client.delivery_queue import DEFAULT_CAPACITY
@@ -405,6 +405,10 @@ class SyncClient(SyncHub):
     def retire(self, broker: str) -> None:
         """Say of a broker that it is gone for good, and return when all others know."""
         self._portal.call(self._client.retire(broker))
+
+    def drain(self, *, undo: bool = False) -> Remains:
+        """Have the broker hand over all it has, as `Client.drain` does: what is left of that."""
+        return self._portal.call(self._client.drain(undo=undo))
 
     def apply_plan(
         self, plan: bytes | str | PathLike[str] | None, *, patience: float = SETTLE_PATIENCE_S

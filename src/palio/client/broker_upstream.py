@@ -8,6 +8,7 @@ to `ClientCore`, which asks here how things stand when it has to say everything 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from palio.client.deadlines import Deadlines
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import ANY_PUBLISHER, Gap, Late
 from palio.client.outbox import Outbox
+from palio.client.redirecting import elsewhere
 from palio.client.registration import Registration
 from palio.client.session import CLOSE_S, Session
 from palio.client.transport import Dial
@@ -38,6 +40,7 @@ from palio.protocol.messages import (
     Assembled,
     Cancel,
     Deliver,
+    Drain,
     Hello,
     Replace,
     Retire,
@@ -52,6 +55,8 @@ from palio.protocol.messages import (
 from palio.protocol.requests import Outcome, Request
 
 __all__ = ["BrokerUpstream"]
+
+logger: Final = logging.getLogger("palio")
 
 SETTLE_AGAIN_S: Final = 0.1
 """How long a client waits before it asks again for brokers that could not be told."""
@@ -90,6 +95,10 @@ class BrokerUpstream:
         self.core.session = self._session.core
         self._one_at_a_time = asyncio.Lock()
         """For what leaves the broker or comes back: to suspend, to resume, to move."""
+        self.stays = False
+        """Whether it looks after a broker that is about to go, and does not leave it."""
+        self._going: asyncio.Task[None] | None = None
+        """On the way to another broker, as that of now is about to go."""
         self._leavers: set[asyncio.Future[None]] = set()
         """What those wait for who have unsubscribed."""
         self._next_advertised = 0
@@ -157,6 +166,27 @@ class BrokerUpstream:
             self.check_usable()
             await self._move(self._new_session(urls))
 
+    async def _go_elsewhere(self, told: Sequence[str]) -> None:
+        """The broker is about to go: move to another one, if there is any that takes this client.
+
+        Whoever came first to leave it, or has no connection, has found another way.
+        """
+        async with self._one_at_a_time:
+            here, broker = self.session.urls[0], self.session.broker
+            others = elsewhere(self.session.urls, told, self._draw)
+            if not others or self.stays or not self.session.is_connected:
+                return
+            try:
+                await self._answered()
+                await self._move(self._new_session(others))
+            except PalioError as error:
+                logger.warning(
+                    "%s is about to go, and there is no way to another: %s", broker, error
+                )
+            else:
+                self.session.urls.append(here)
+                logger.info("%s is about to go; moved to %s", broker, self.session.broker)
+
     async def _move(self, new: Session) -> None:
         self.core.move(new.core)
         try:
@@ -185,6 +215,8 @@ class BrokerUpstream:
 
     async def close(self, patience_s: float = CLOSE_S) -> None:
         """Leave the broker for good."""
+        if self._going is not None:
+            self._going.cancel()
         self.core.end()
         await self._session.closed(patience_s)
 
@@ -324,6 +356,12 @@ class BrokerUpstream:
                 each.wait_anew()
         self.outbox.go_on()
 
+    def redirected(self, urls: Sequence[str]) -> None:
+        """The broker is about to go."""
+        if not self.stays and (self._going is None or self._going.done()):
+            going = self._go_elsewhere(urls)
+            self._going = asyncio.get_running_loop().create_task(going)
+
     def disconnected(self) -> None:
         """Who has unsubscribed need not wait for the broker to be back."""
         self.is_listening = False
@@ -408,6 +446,8 @@ def _unanswered(request: Request) -> str:
             return "the broker may or may not know; it will be told that nothing is advertised"
         case Apply():
             return "the plan may or may not be in use; look at the topology, and ask again"
+        case Drain():
+            return "the broker may or may not be handing over what it has; ask again"
         case Retire():
             return "the broker may or may not be retired; look at the topology, and ask again"
     return "ask again"

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, Self
 
-from palio.client.answers import CatalogueEntry, Topology, Trace
+from palio.client.answers import CatalogueEntry, Remains, Topology, Trace
 from palio.client.broker_upstream import BrokerUpstream
 from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.delivery_queue import DEFAULT_CAPACITY
@@ -47,7 +47,7 @@ from palio.model.values import Bindings
 from palio.protocol.addresses import parse_address
 from palio.protocol.durations import check_seconds
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Answer, Apply, Ask, Hello, Retire, Withdraw
+from palio.protocol.messages import Answer, Apply, Ask, Drain, Hello, Retire, Withdraw
 from palio.protocol.names import check_name
 
 __all__ = ["Client", "Offer", "connect"]
@@ -146,6 +146,8 @@ class Client(Hub[BrokerUpstream]):
         super().__init__(upstream.dispatcher, upstream, reorder_s=reorder_s)
         self._outbox = upstream.outbox
         self._lifetimes = Lifetimes(upstream)
+        self._drains = ""
+        """The broker that this client has drained."""
 
     # --- the connection ---
 
@@ -438,6 +440,21 @@ class Client(Hub[BrokerUpstream]):
         self._check_open()
         await self._upstream.ask(Retire(0, broker))
         await self._upstream.settled(SETTLE_PATIENCE_S)
+
+    async def drain(self, *, undo: bool = False) -> Remains:
+        """Have the broker at the other end hand over all it has to others: what is left of that.
+
+        It goes on while this client is connected; ask again until it is `done`. From then on the
+        broker stays empty, until it is stopped or started anew, or a client says `undo`. If this
+        client leaves before that, the broker is in service again. A client that has once asked for
+        it stays with that broker; one that had to go to another is refused there.
+        """
+        self._check_open()
+        self._upstream.stays = True
+        self._drains = self._drains or self.broker
+        answer: Answer = await self._upstream.ask(Drain(0, self._drains, undo))
+        remains: Remains = answer.data
+        return remains
 
     async def apply_plan(
         self, plan: bytes | str | PathLike[str] | None, *, patience: float = SETTLE_PATIENCE_S

@@ -215,6 +215,10 @@ class Core:
 
         self.append((), on_disk, on_disk)
 
+    def when_known(self, then: Callable[[tuple[str, ...]], None]) -> None:
+        """Do something once all brokers know what this one has said of itself, but for some."""
+        self.durability.registry.settle(self._begin_wave(_Wave(1, then)))
+
     def end_waves(self, session: Session) -> None:
         """A session is over: nobody waits for what it asked, and perhaps nobody answers."""
         for wave in session.waves:

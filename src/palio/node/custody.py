@@ -447,6 +447,11 @@ class Custody:
 
     # --- what is over ---
 
+    @property
+    def last_taken(self) -> int:
+        """The last entry that was taken."""
+        return self._next_entry - 1
+
     def is_needed(self, entry: int) -> bool:
         """Whether some home or some subscription has not got an entry."""
         return entry in self._homes or entry in self._claims

@@ -115,7 +115,7 @@ class Durability:
         self._enter(durable)
         durable.taken_us, durable.visit = wall_us, visit
         known = self.registry.fact(self.name, subject)
-        latest = self._latest_claim(subject)
+        latest = self.latest_claim(subject)
         if known is None or latest is not known or known.filter != str(durable.bound):
             self._claim(durable)
         packed = msgspec.msgpack.encode(durable.values)
@@ -259,7 +259,7 @@ class Durability:
         found = []
         for subject in subjects:
             durable = self.here.get(subject)
-            latest = self._latest_claim(subject)
+            latest = self.latest_claim(subject)
             if durable is None or latest is None or latest.origin == self.name:
                 continue
             if durable.session is not None and _is_later(durable, latest):
@@ -276,7 +276,8 @@ class Durability:
             durable.subject, filter=str(durable.bound), claimed_us=claim, visit=durable.visit
         )
 
-    def _latest_claim(self, subject: str) -> Fact | None:
+    def latest_claim(self, subject: str) -> Fact | None:
+        """What the broker says where a durable subscription lives, if it lives anywhere."""
         claims = filter(lives, self.registry.about(subject))
         return max(claims, key=lambda fact: (fact.claimed_us, fact.origin), default=None)
 

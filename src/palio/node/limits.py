@@ -75,6 +75,24 @@ PEER_GRACE_S: Final = 10.0
 LEASE_S: Final = 7 * 86_400.0
 """How long a durable subscription keeps its events while nobody takes them."""
 
+STALLED_S: Final = 2.0
+"""A broker that goes waits for its clients to move; when none has gone for so long, those that are
+left have nowhere to go."""
+
+REDIRECT_AGAIN_S: Final = 10.0
+"""Clients that are still here after so long are told again: others may be there by now."""
+
+OFFER_AGAIN_S: Final = 5.0
+"""A durable subscription that nobody has taken over after so long is offered to the next."""
+
+QUIET_S: Final = 1.0
+"""A broker is drained if nothing has come for so long: what was on its way when all others had
+heard of it."""
+
+ADOPTED_AT_ONCE: Final = 200
+"""Durable subscriptions that are offered with one look round: each is written, told to all brokers,
+and followed by what waits for it."""
+
 MAX_ALLOWANCES: Final = 100_000
 """Principals whose rates are remembered; beyond, the one met first begins a second anew."""
 

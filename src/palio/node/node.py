@@ -7,6 +7,7 @@ disk, and whatever it answers depends only on the calls made so far, in their or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 from palio.errors import DamagedFrame, IllegalMessage, LimitExceeded, PalioError
@@ -20,6 +21,7 @@ from palio.node.effects import Close, Effect, Moment, Send, Store
 from palio.node.greetings import Greetings
 from palio.node.host import numbered_ids
 from palio.node.identity import NOBODY, Identity
+from palio.node.leaving import Leaving
 from palio.node.limits import SESSION_TRIES, UNSEEN_BYTES
 from palio.node.links import Link, Links
 from palio.node.mentions import check_names
@@ -33,10 +35,12 @@ from palio.node.watching import Watch
 from palio.protocol.failures import failure
 from palio.protocol.messages import (
     UNCOUNTED,
+    Adopt,
     Ask,
     Bye,
     Carry,
     Challenge,
+    Drain,
     Echo,
     Facts,
     Failed,
@@ -116,6 +120,7 @@ class Node:
         self._links = Links(self._core)
         self._peers = Peers(self._core, self._links, self._questions, self._publishing.detours)
         self._greetings = Greetings(self._core, self._links, self._peers, self._questions)
+        self._leaving = Leaving(self._core, self._peers)
         self._watch = Watch(self._core, self._links, self._peers, self._publishing)
         later = self._core.durability.registry.later
         self._core.facts_came = self._publishing.multicasting.learn
@@ -142,8 +147,11 @@ class Node:
 
     @property
     def is_free_to_go(self) -> bool:
-        """After `leave`: whether all ways that can lead round this broker do."""
-        return self._core.router.is_in_order and not len(self._publishing.holding)
+        """After `leave`: whether all ways that can lead round this broker do, and all clients that
+        can go have gone.
+        """
+        is_in_order = self._core.router.is_in_order and not len(self._publishing.holding)
+        return is_in_order and self._leaving.has_gone
 
     @property
     def _has_unfinished(self) -> bool:
@@ -281,7 +289,8 @@ class Node:
             self.wake_at = at.now if self._round else self._round_at
             return self._effects()
         if self._round is None:
-            self._round = self._watch.round(late=max(0.0, at.now - self._round_at))
+            late = max(0.0, at.now - self._round_at)
+            self._round = chain(self._watch.round(late=late), self._leaving.look())
         self.wake_at = at.now
         done = 0
         for steps in self._round:
@@ -295,9 +304,9 @@ class Node:
         return self._effects()
 
     def leave(self, at: Moment) -> list[Effect]:
-        """This broker is about to go: ways are to lead round it."""
+        """This broker is about to go: ways are to lead round it, and clients to go elsewhere."""
         self._core.at = at
-        self._peers.step_aside()
+        self._leaving.begin()
         return self._effects()
 
     def drain(self, at: Moment) -> list[Effect]:
@@ -397,13 +406,19 @@ class Node:
         match message:
             case Publish():
                 self._publishing.publish(session, message)
-            case Ask(id, what, about):
+            case Ask() | Drain():
                 try:
-                    self._questions.ask(session, id, what, about)
+                    self._answer(session, message)
                 except PalioError as error:
-                    session.say(self._core.out, Failed(id, failure(error)))
+                    session.say(self._core.out, Failed(message.id, failure(error)))
             case _ if isinstance(message, ClientRequest):
                 self._requests.serve(session, message)
+
+    def _answer(self, session: Session, request: Ask | Drain) -> None:
+        if isinstance(request, Ask):
+            self._questions.ask(session, request.id, request.what, request.about)
+        else:
+            self._leaving.ask(session, request)
 
     def _from_broker(self, neighbour: Neighbour, message: Message) -> None:
         core = self._core
@@ -417,10 +432,8 @@ class Node:
                 self._publishing.forward(neighbour, message)
             case FlowStands() | Heard():
                 self._publishing.multicasting.receive(neighbour, message)
-            case Carry():
-                self._publishing.carry(neighbour, message)
-            case Took():
-                self._publishing.took(neighbour, message)
+            case Carry() | Took() | Adopt():
+                self._kept(neighbour, message)
             case Facts() | Known() | Echo():
                 core.durability.registry.receive(neighbour.name, message, core.at)
             case Probe():
@@ -431,6 +444,15 @@ class Node:
                 self._questions.seeking.asked(neighbour, message)
             case Sought():
                 self._questions.seeking.answered(neighbour, message)
+
+    def _kept(self, neighbour: Neighbour, message: Carry | Took | Adopt) -> None:
+        """A neighbour hands something over that is kept, or says that it has it."""
+        if isinstance(message, Carry):
+            self._publishing.carry(neighbour, message)
+        elif isinstance(message, Took):
+            self._publishing.took(neighbour, message)
+        else:
+            self._leaving.adopt(neighbour, message)
 
     def _routed(self, neighbour: Neighbour, control: Control) -> None:
         """A neighbour's router says something."""

@@ -137,9 +137,9 @@ class Peers:
         weight = core.settings.prices.get(name, trips.weight)
         core.route(core.router.weigh(neighbour.peer, MAX_WEIGHT if self._is_leaving else weight))
 
-    def step_aside(self) -> None:
-        """Links to this broker are to be taken only where there are no others."""
-        self._is_leaving = True
+    def step_aside(self, *, is_leaving: bool) -> None:
+        """Links to this broker are to be taken only where there are no others; or as ever."""
+        self._is_leaving = is_leaving
         for neighbour in self._core.neighbours.values():
             self._weigh(neighbour)
 

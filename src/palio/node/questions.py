@@ -139,6 +139,9 @@ class Questions:
             "queued_bytes": core.budget.used,
             **core.assembling.counts,
             "multicast": self._publishing.multicasting.status(),
+            "leaving": list(
+                filter(core.durability.registry.is_leaving, core.durability.registry.brokers)
+            ),
             "custody_entries": custody.held,
             "custody_waiting": {name: custody.line(name) for name in core.durability.here},
             "complaints": dict(core.complaints.totals),
@@ -200,6 +203,7 @@ class Questions:
                     "reachable": name == self._core.name or registry.next_hop(name) is not None,
                     "durable_subscriptions": sorted(durable.get(name, [])),
                     "multicast": standings[name],
+                    "leaving": registry.is_leaving(name),
                 }
                 for name in registry.brokers
             },

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -47,6 +48,7 @@ from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS
 from palio.node.vouching import (
     ADDRESS,
     LAPSE,
+    LEAVING,
     LINKS,
     PART,
     PLAN,
@@ -61,6 +63,9 @@ from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import NO_VISIT, Echo, Fact, Facts, Known, Message, Visit
 
 __all__ = ["Registry"]
+
+_SAID_WHILE_THERE: Final = frozenset((ADDRESS, LEAVING, LINKS, PART, PLAN))
+"""What counts no longer of a broker that is gone for good, with its durable subscriptions."""
 
 
 class Registry:
@@ -133,6 +138,8 @@ class Registry:
             self._versions[self.name] = wall_us
         elif self.links(self.name):  # from before a restart
             self._announce(LINKS)
+        if self.is_leaving(self.name):
+            self._announce(LEAVING)
         shown = self.links(self.name, TOKEN)
         if shown != tuple(filter(None, (self.vouching.token,))):
             self._announce(TOKEN, tuple(filter(None, (self.vouching.token,))))
@@ -172,6 +179,15 @@ class Registry:
         """Whether there is or was such a broker, as far as is known."""
         return broker in self._versions or broker in self._neighbours
 
+    def is_leaving(self, broker: str) -> bool:
+        """Whether a broker has said that it is about to go."""
+        fact = self.fact(broker, LEAVING)
+        return fact is not None and bool(fact.filter)
+
+    def by_distance(self) -> Iterable[str]:
+        """The brokers to which a way leads, the nearest first."""
+        return self._shortest.hops
+
     def next_hop(self, home: str) -> str | None:
         """The neighbour on the shortest way to a broker; None while there is no way."""
         return self._shortest.hops.get(home)
@@ -184,7 +200,7 @@ class Registry:
     def _shortest(self) -> ShortestWays:
         if self._found is None:
             near = [name for name, state in self._neighbours.items() if state.is_equal]
-            self._found = ShortestWays(self.name, near, self.links)
+            self._found = ShortestWays(self.name, near, self.links, self.is_leaving)
         return self._found
 
     def _change_ways(self) -> None:
@@ -462,7 +478,7 @@ class Registry:
             others = (each for each in self.about(fact.subject) if each.origin != fact.origin)
             self._about[fact.subject] = tuple(sorted((*others, fact), key=_origin))
         self._versions[fact.origin] = max(fact.version, self._version(fact.origin))
-        if fact.subject == LINKS:
+        if fact.subject in {LINKS, LEAVING}:
             self._change_ways()
         elif self._retires(fact):
             self._forget(fact.subject.removeprefix(RETIRED), fact.claimed_us)
@@ -479,7 +495,7 @@ class Registry:
             fact
             for fact in self._facts.values()
             if fact.origin == broker
-            and (is_subscription(fact.subject) or fact.subject in {ADDRESS, LINKS, PART, PLAN})
+            and (is_subscription(fact.subject) or fact.subject in _SAID_WHILE_THERE)
         ]
         over = [fact for fact in said if fact.version <= until]
         if broker == self.name:

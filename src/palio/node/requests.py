@@ -65,7 +65,7 @@ from palio.routing.algorithms import ALGORITHMS
 from palio.routing.patterns.messages import SubscribePattern, UnsubscribePattern
 from palio.routing.protocol import Addressing, Peer
 
-__all__ = ["ClientRequest", "RequestHandler"]
+__all__ = ["ClientRequest", "RequestHandler", "check_free"]
 
 AnsweredRequest = (
     Subscribe
@@ -205,7 +205,7 @@ class RequestHandler:
     def _apply(self, session: Session, request: Apply) -> None:
         """State a plan, and answer once it is on the disk."""
         core = self._core
-        _check_free(session.principal, "apply a plan")
+        check_free(session.principal, "apply a plan")
         if request.plan and not isinstance(core.router, Addressing):
             raise NotSupported(_NO_PLAN)
         if request.plan:
@@ -227,7 +227,7 @@ class RequestHandler:
     def _retire(self, session: Session, broker: str) -> None:
         core, principal = self._core, session.principal
         registry = core.durability.registry
-        _check_free(principal, "retire a broker")
+        check_free(principal, "retire a broker")
         awaited = core.durability.custody.awaits(broker)  # perhaps nobody has heard of it
         if broker not in registry.brokers and not awaited:
             known = f"; there are {', '.join(registry.brokers)}" if principal.may_monitor else ""
@@ -472,7 +472,8 @@ class RequestHandler:
         self._core.route(self._core.router.receive(peer, routing.Batch(requests)))
 
 
-def _check_free(principal: Principal, what: str) -> None:
+def check_free(principal: Principal, what: str) -> None:
+    """Refuse what only who may do everything may have done."""
     if not (principal.publishes_all and principal.hears_all):
         raise NotPermitted(f"{principal.name!r} may not {what}; who may publish and hear all may")
 

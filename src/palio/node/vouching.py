@@ -31,6 +31,7 @@ from palio.protocol.messages import Fact
 __all__ = [
     "ADDRESS",
     "LAPSE",
+    "LEAVING",
     "LINKS",
     "PART",
     "PLAN",
@@ -50,6 +51,9 @@ LINKS: Final = "links"
 LAPSE: Final = "/lapse"
 """The subject under which a broker says that live events may have been lost: what is news is that
 it says so again."""
+
+LEAVING: Final = "/leaving"
+"""The subject under which a broker says that it is about to go, until it says that it is not."""
 
 PART: Final = "/multicast"
 """The subject under which a broker says that it takes part in flows (`palio.node.multicasting`)."""

@@ -9,29 +9,39 @@ __all__ = ["ShortestWays"]
 
 
 class ShortestWays:
-    """Breadth first over links that both ends list, neighbours by name.
+    """Breadth first over links that both ends list, neighbours by name; over brokers that are
+    about to go only where there is no other way.
 
     >>> said = {"b": ("a", "c"), "c": ("b", "d"), "d": ()}
     >>> ways = ShortestWays("a", ["b"], lambda broker: said.get(broker, ()))
     >>> ways.hops, ways.way("c"), ways.way("d")
     ({'b': 'b', 'c': 'b'}, ('b', 'c'), ())
+    >>> ring = {"a": ("b", "d"), "b": ("a", "c"), "c": ("b", "d"), "d": ("a", "c")}
+    >>> ShortestWays("a", ["b", "d"], ring.__getitem__, {"b"}.__contains__).way("c")
+    ('d', 'c')
     """
 
     def __init__(
-        self, name: str, neighbours: Iterable[str], links: Callable[[str], tuple[str, ...]]
+        self,
+        name: str,
+        neighbours: Iterable[str],
+        links: Callable[[str], tuple[str, ...]],
+        is_leaving: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self.hops: dict[str, str] = {}
         """By broker, the neighbour over which the way to it begins."""
         self._name = name
         self._before: dict[str, str] = {}
         queue = deque((neighbour, name) for neighbour in sorted(neighbours))
-        while queue:
-            broker, before = queue.popleft()
+        last: deque[tuple[str, str]] = deque()
+        while queue or last:
+            broker, before = (queue or last).popleft()
             if broker in self._before or broker == name:
                 continue
             self._before[broker] = before
             self.hops[broker] = self.hops.get(before, broker)
-            queue.extend((beyond, broker) for beyond in links(broker) if broker in links(beyond))
+            ways = last if is_leaving(broker) else queue
+            ways.extend((beyond, broker) for beyond in links(broker) if broker in links(beyond))
 
     def way(self, broker: str) -> tuple[str, ...]:
         """The brokers on the way to one, which is the last; none if there is no way."""

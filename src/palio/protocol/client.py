@@ -39,6 +39,7 @@ from palio.protocol.messages import (
     Message,
     Parcel,
     Publish,
+    Redirect,
     Refused,
     Replace,
     Subscribe,
@@ -99,6 +100,9 @@ class Application(Protocol):
     def disconnected(self) -> None:
         """The connection broke; it is dialled again."""
 
+    def redirected(self, urls: Sequence[str]) -> None:
+        """The broker is about to go, and there are others at these addresses: `ClientCore.move`."""
+
     def ended(self, error: PalioError) -> None:
         """There will be no further connection; all that was open has been told."""
 
@@ -146,6 +150,7 @@ class ClientCore:
             Bookmarked: self._bookmarked,
             Withdrawn: self._withdrawn,
             Ended: self._ended,
+            Redirect: self._redirected,
         }
 
     def _send(self, message: Message) -> None:
@@ -386,6 +391,11 @@ class ClientCore:
         if session is self.session:
             for key in message.keys:
                 self._end_subscription(key, error_of(message.failure))
+
+    def _redirected(self, session: ClientSession, message: Redirect) -> None:
+        """Of a client that moves already nothing more is wanted."""
+        if session is self.session and self._arriving is None and self._left is None:
+            self._application.redirected(message.urls)
 
     def _end_subscription(self, key: int, error: PalioError) -> None:
         if key in self._subscribed:

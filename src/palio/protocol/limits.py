@@ -66,6 +66,12 @@ MAX_NAME_BYTES: Final = 200
 MAX_ADDRESSEES: Final = 4_096
 """Brokers to which events are addressed together: as many as a plan of groups has."""
 
+MAX_URLS: Final = 8
+"""Addresses of other brokers that a client is told at once: it tries them in turn."""
+
+MAX_URL_CHARS: Final = 300
+"""One of them: the longest name of a machine has 253."""
+
 MAX_DETOUR: Final = 100
 """Brokers that events pass on the way round a link that broke: the longest way of a large
 network."""

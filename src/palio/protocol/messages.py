@@ -29,6 +29,8 @@ from palio.protocol.limits import (
     MAX_NAME_BYTES,
     MAX_NUMBER,
     MAX_SECONDS,
+    MAX_URL_CHARS,
+    MAX_URLS,
     MOST_TOGETHER,
 )
 from palio.routing.messages import PORTION, Control, Values
@@ -40,6 +42,7 @@ __all__ = [
     "Accepted",
     "Acknowledge",
     "Addressed",
+    "Adopt",
     "Advertise",
     "Answer",
     "Apply",
@@ -54,6 +57,7 @@ __all__ = [
     "Deliver",
     "Detour",
     "Done",
+    "Drain",
     "Echo",
     "Ended",
     "EventMessage",
@@ -75,6 +79,7 @@ __all__ = [
     "Probe",
     "Probed",
     "Publish",
+    "Redirect",
     "Refused",
     "Replace",
     "Retire",
@@ -344,6 +349,17 @@ class Apply(msgspec.Struct, frozen=True, tag=True):
     """What `palio.multicast.packing` makes of it; empty if there is to be none."""
 
 
+class Drain(msgspec.Struct, frozen=True, tag=True):
+    """The broker is to hand over all it has to others, as long as this session lasts, and to stay
+    empty once that is done; `undo` ends it. Answered by `Answer`: what is left.
+    """
+
+    id: Number
+    broker: Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
+    """Its name: a client may have come to another one."""
+    undo: bool = False
+
+
 # --- to clients ---
 
 
@@ -453,6 +469,15 @@ class Withdrawn(msgspec.Struct, frozen=True, tag=True):
     """What this session has announced under these keys was withdrawn by a `Withdraw`."""
 
     keys: tuple[Number, ...]
+
+
+class Redirect(msgspec.Struct, frozen=True, tag=True):
+    """This broker is about to go: move to one at these addresses, or to another that you know."""
+
+    urls: Annotated[
+        tuple[Annotated[str, msgspec.Meta(max_length=MAX_URL_CHARS)], ...],
+        msgspec.Meta(max_length=MAX_URLS),
+    ] = ()
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -580,6 +605,18 @@ class Visit(NamedTuple):
 NO_VISIT: Final = Visit()
 
 
+class Adopt(msgspec.Struct, frozen=True, tag=True):
+    """A durable subscription of the sender, whose owner is away, is to live with the receiver from
+    now on. That answers with a fact, its claim, or not at all.
+    """
+
+    subject: Annotated[str, msgspec.Meta(max_length=2 * MAX_NAME_BYTES + 1)]
+    lease_s: Seconds
+    visit: Visit
+    """By which session of its owner it came to live with the sender."""
+    bookmark: Bookmark = b""
+
+
 class Fact(msgspec.Struct, frozen=True):
     """One thing that a broker tells all others about itself; the newest version counts."""
 
@@ -681,6 +718,7 @@ Message: TypeAlias = (
     | Ask
     | Retire
     | Apply
+    | Drain
     | Done
     | Failed
     | Answer
@@ -691,6 +729,7 @@ Message: TypeAlias = (
     | Gaps
     | Bookmarked
     | Withdrawn
+    | Redirect
     | Ended
     | Route
     | Forward
@@ -698,6 +737,7 @@ Message: TypeAlias = (
     | Heard
     | Carry
     | Took
+    | Adopt
     | Facts
     | Known
     | Echo

@@ -16,6 +16,7 @@ from palio.protocol.messages import (
     Ask,
     Cancel,
     Done,
+    Drain,
     Failed,
     Replace,
     Retire,
@@ -42,6 +43,7 @@ Request: TypeAlias = (
     | Ask
     | Retire
     | Apply
+    | Drain
 )
 
 Outcome: TypeAlias = Done | Answer | Failed | PalioError

@@ -459,6 +459,9 @@ class Guest:
     def flow(self) -> None:
         """See `Application`."""
 
+    def redirected(self, urls: Sequence[str]) -> None:
+        """See `Application`: whoever is behind the front is told when the broker goes."""
+
     def disconnected(self) -> None:
         """See `Application`."""
 

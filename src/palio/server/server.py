@@ -206,7 +206,7 @@ class Server:
                     self._turned.clear()
                     await self._turned.wait()
         except TimeoutError:
-            logger.warning("ways lead over this broker still")
+            logger.warning("ways lead over this broker still, or clients are going")
 
     async def stop(self) -> None:
         """Cut every connection and close the journal, which loses nothing that it answered for."""
@@ -323,7 +323,11 @@ class Server:
         """See `ClockPort`."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(at, self.host.tick, at)
+        self._timer = self._loop.call_at(at, self._tick, at)
+
+    def _tick(self, at: float) -> None:
+        self.host.tick(at)
+        self._turned.set()
 
     # --- turns ---
 

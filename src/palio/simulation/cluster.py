@@ -203,12 +203,12 @@ class Cluster:
     def end_call(self, one: str, url: str) -> None:
         """It dials there no more."""
         self._calls.pop((one, url), None)
-        self._wires.pop((one, self._at(url)), None)
+        self._wires.pop((one, self.broker_at(url)), None)
 
     def _call(self, one: str, url: str) -> None:
         if (one, url) not in self._calls or one not in self.nodes:
             return
-        other = self._at(url)
+        other = self.broker_at(url)
         if not self._between(one, other):
             end = self.open_end(one, other)
             if end is None:
@@ -218,7 +218,7 @@ class Cluster:
         again = self.planner.now_us + CALL_AGAIN_US
         self.planner.at(again, TIMER, partial(self._call, one, url))
 
-    def _at(self, url: str) -> str:
+    def broker_at(self, url: str) -> str:
         """The broker at an address; empty if there is none."""
         return next((each for each in self.disks if address_of(each) == url), "")
 

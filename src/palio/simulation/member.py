@@ -65,6 +65,9 @@ class Surroundings(Protocol):
     def hang_up(self, who: str, link: int) -> None:
         """Close a connection, after what was written to it."""
 
+    def broker_at(self, url: str) -> str:
+        """The broker at an address; empty if there is none."""
+
     def cut_off(self, link: int) -> None:
         """A connection breaks."""
 
@@ -461,6 +464,13 @@ class Member:
     def lose(self, gaps: Sequence[Gap]) -> None:
         """Its broker dropped events."""
         self.gaps += gaps
+
+    def redirected(self, urls: Sequence[str]) -> None:
+        """Its broker is about to go."""
+        others = (self.world.broker_at(each) for each in urls)
+        broker = next((each for each in others if each not in {"", self.broker}), "")
+        if broker:
+            self.move_over(broker)
 
     def renewed(self, *, may_have_missed: bool) -> None:
         """A session began: what was not acknowledged comes again."""

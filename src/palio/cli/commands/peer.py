@@ -1,0 +1,39 @@
+"""Commands about the brokers of a network: who belongs to it, and who leaves it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from palio.cli.application import AsJson, Authorities, Broker, TokenFile, app, door_of
+
+__all__ = ["peer_commands"]
+
+peer_commands: Final = typer.Typer(
+    no_args_is_help=True, help="Have brokers join a network, or leave it."
+)
+app.add_typer(peer_commands, name="peer")
+
+
+@peer_commands.command()
+def drain(
+    at: Broker = None,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Have a broker that was drained in service again.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="How long that may take.")
+    ] = 300.0,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Have a broker hand over its clients, durable subscriptions and events to others.
+
+    Ends with 0 once it may be stopped without loss. With 1 if that was not so in time: then, and
+    after Ctrl-C, it is in service again.
+    """
+    from palio.cli.peer import drain
+
+    return drain(door_of(at, token_file, ca), timeout, undo=undo, as_json=as_json)

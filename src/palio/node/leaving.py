@@ -1,0 +1,265 @@
+"""`Leaving`: a broker that is about to go hands over what it has, and keeps no one back.
+
+```
+  begin: ways lead round it, others tell nobody to come here (`LEAVING`, a fact)
+  look:  clients       --Redirect-->  they move, and leave when all is in force elsewhere
+         durables      --Adopt----->  a neighbour claims it, and it moves there as any other does
+         custody       --Carry----->  as ever, until nothing is left
+```
+
+One that is restarted soon (`Node.leave`) keeps its durable subscriptions. One that is *drained* by
+a client (`Drain`) hands over these, too, for as long as the session of that client lasts: who is
+interrupted leaves the broker in service. Once it is done it stays empty, until it is told to `undo`
+that or starts anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from palio.errors import InvalidInput
+from palio.language.parsing import parse_filter
+from palio.node.core import Core
+from palio.node.limits import ADOPTED_AT_ONCE, OFFER_AGAIN_S, QUIET_S, REDIRECT_AGAIN_S, STALLED_S
+from palio.node.peers import STEPS, Peers
+from palio.node.requests import check_free
+from palio.node.sessions import Durable, Neighbour, Session
+from palio.node.vouching import LEAVING
+from palio.node.whereabouts import Whereabouts
+from palio.protocol.limits import MAX_URLS
+from palio.protocol.messages import Adopt, Answer, Drain, Redirect
+
+__all__ = ["Leaving"]
+
+
+class Leaving:
+    """What one broker does before it goes, and what it takes over of others that go."""
+
+    def __init__(self, core: Core, peers: Peers) -> None:
+        self._core = core
+        self._peers = peers
+        self._whereabouts = Whereabouts(core.durability.registry)
+        self.is_leaving = False
+        self._asker: Session | None = None
+        """Who has it drained, and stays as long as it likes."""
+        self._is_drained = False
+        """Whether durable subscriptions are handed over as well."""
+        self.is_done = False
+        """Whether all is handed over. What was drained then needs nobody to see to it."""
+        self._emptied: tuple[float, int] | None = None
+        """Since when there is nothing here, and which entry came last before that."""
+        self._unreached: tuple[str, ...] | None = None
+        """Since then: the brokers that do not know it; None until that is found out."""
+        self._told: dict[Session, float] = {}
+        """Clients that were told to go, and when."""
+        self._went_at = 0.0
+        """When the last of them has gone, or the first could go."""
+        self._offered: dict[str, float] = {}
+        """Durable subscriptions that were offered to a neighbour, and when."""
+        self._turn = 0
+        """Neighbours and addresses are taken in turn."""
+
+    # --- going ---
+
+    def begin(self) -> None:
+        """Let ways lead round this broker, and send its clients elsewhere."""
+        core = self._core
+        if not self.is_leaving:
+            self.is_leaving, self._went_at = True, core.at.now
+            self._peers.step_aside(is_leaving=True)
+            core.durability.registry.announce(LEAVING, filter="TRUE")
+            core.report("info", "leaving")
+        for _ in islice(self._redirect(), STEPS):
+            pass
+
+    def ask(self, session: Session, request: Drain) -> None:
+        """A client has the broker drained, asks how far that is, or has it undone."""
+        check_free(session.principal, "drain a broker")
+        if request.broker != self._core.name:
+            raise InvalidInput(
+                f"this is the broker {self._core.name!r}, not {request.broker!r:.80}"
+            )
+        if request.undo:
+            self._undo("it was undone")
+        else:
+            self._asker, self._is_drained = session, True
+            self.begin()
+        session.say(self._core.out, Answer(request.id, self.left()))
+
+    def _undo(self, reason: str) -> None:
+        """The broker is in service again."""
+        if self.is_leaving:
+            self.is_leaving = self._is_drained = self.is_done = False
+            self._asker = None
+            self._told.clear()
+            self._offered.clear()
+            self._peers.step_aside(is_leaving=False)
+            self._core.durability.registry.announce(LEAVING)
+            self._core.report("info", "in_service", reason=reason)
+
+    def left(self) -> dict[str, Any]:
+        """What is yet to be handed over, and to how many neighbours that could be."""
+        core = self._core
+        return {
+            "clients": sum(each is not self._asker for each in core.sessions.values()),
+            "durable_subscriptions": len(core.durability.here),
+            "entries": core.durability.custody.held,
+            "neighbours": len(self._takers()),
+            "unreached": list(self._unreached or ()),
+            "done": self.is_done,
+        }
+
+    def _check_done(self) -> None:
+        """All is handed over if there is nothing here, all brokers know that, and nothing has come
+        for some time that was on its way.
+        """
+        core, custody = self._core, self._core.durability.custody
+        is_empty = (
+            all(each is self._asker for each in core.sessions.values())
+            and not core.durability.here
+            and not custody.held
+            and core.router.is_in_order
+        )
+        since = self._emptied
+        if not is_empty or (since is not None and since[1] != custody.last_taken):
+            self._emptied = None
+        elif since is None or self._unreached:
+            self._tell_empty()
+        elif self._unreached is not None and core.at.now - since[0] >= QUIET_S and not self.is_done:
+            self.is_done = True
+            core.report("info", "drained")
+
+    def _tell_empty(self) -> None:
+        """There is nothing here any more: find out who does not know that."""
+        core = self._core
+        emptied = self._emptied = (core.at.now, core.durability.custody.last_taken)
+        self._unreached = None
+
+        def known(unreached: tuple[str, ...]) -> None:
+            if self._emptied is emptied:
+                self._unreached = unreached
+
+        core.when_known(known)
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether no client is to be waited for: all have gone, or no more of them go."""
+        core = self._core
+        return (
+            not any(each.link is not None for each in core.neighbours.values())
+            or not any(
+                each.link is not None and each is not self._asker for each in core.sessions.values()
+            )
+            or core.at.now - self._went_at > STALLED_S
+        )
+
+    # --- a look round ---
+
+    def look(self) -> Iterator[int]:
+        """Tell and offer what is due, step by step."""
+        if not self.is_leaving:
+            return
+        sessions, asker = self._core.sessions, self._asker
+        if asker is not None and sessions.get(asker.id) is not asker:
+            self._asker = None
+        yield from self._redirect()
+        if self._is_drained:
+            self._check_done()
+            if self._asker is None and not self.is_done:
+                self._undo("who had it drained has gone")
+            else:
+                yield from self._offer()
+
+    def _redirect(self) -> Iterator[int]:
+        """Tell clients to go, and those again that are here still."""
+        core, now = self._core, self._core.at.now
+        for session in [each for each in self._told if core.sessions.get(each.id) is not each]:
+            del self._told[session]
+            self._went_at = now
+        urls = self._urls()
+        for session in list(core.sessions.values()):
+            is_due = now - self._told.get(session, -REDIRECT_AGAIN_S) >= REDIRECT_AGAIN_S
+            if is_due and session.link is not None and session is not self._asker:
+                self._told[session] = now
+                self._turn += 1
+                turn = self._turn % max(1, len(urls))
+                session.say(core.out, Redirect((*urls[turn:], *urls[:turn])))
+                yield 1
+
+    def _urls(self) -> list[str]:
+        """Where other brokers can be reached, the nearest of them."""
+        registry = self._core.durability.registry
+        found = []
+        for broker in registry.by_distance():
+            address = None if registry.is_leaving(broker) else self._whereabouts.of(broker)
+            if address is not None:
+                found.append(str(address))
+                if len(found) == MAX_URLS:
+                    break
+        return found
+
+    # --- durable subscriptions ---
+
+    def _takers(self) -> list[Neighbour]:
+        """Neighbours that may hear everything, so that nothing is withheld from them."""
+        core = self._core
+        return [
+            each
+            for each in core.neighbours.values()
+            if each.link is not None
+            and each.principal.hears_all
+            and not core.durability.registry.is_leaving(each.name)
+        ]
+
+    def _offer(self) -> Iterator[int]:
+        """Offer durable subscriptions whose owners are away to neighbours in turn. One that was
+        offered and is here still is offered to the next.
+        """
+        core, now, takers = self._core, self._core.at.now, self._takers()
+        here = core.durability.here
+        self._offered = {each: at for each, at in self._offered.items() if each in here}
+        if not takers:
+            return
+        due = (
+            each
+            for each in list(here.values())
+            if each.session is None
+            and now - self._offered.get(each.subject, -OFFER_AGAIN_S) >= OFFER_AGAIN_S
+        )
+        for durable in islice(due, ADOPTED_AT_ONCE):
+            self._offered[durable.subject] = now
+            self._turn += 1
+            bookmark = core.durability.custody.bookmark(durable.subject)
+            offer = Adopt(durable.subject, durable.lease_s, durable.visit, bookmark)
+            takers[self._turn % len(takers)].say(core.out, offer)
+            yield STEPS // ADOPTED_AT_ONCE
+
+    def adopt(self, neighbour: Neighbour, offer: Adopt) -> None:
+        """A neighbour is about to go: its durable subscription lives here from now on.
+
+        Only what it has claimed itself, and nobody after it. Else it offers that again in a while.
+        """
+        core, durability = self._core, self._core.durability
+        claim = durability.registry.fact(neighbour.name, offer.subject)
+        is_its_own = claim is not None and claim is durability.latest_claim(offer.subject)
+        if self.is_leaving or claim is None or not is_its_own:
+            return
+        try:
+            filter = parse_filter(claim.filter)
+        except InvalidInput:
+            return  # it stays where it can be read
+        durable, operations = durability.put(
+            offer.subject, filter, {}, offer.lease_s, core.at.wall_us, offer.visit
+        )
+        durable.away_since = core.at.now
+        kept = durability.custody.acknowledge(offer.subject, 0, 0, offer.bookmark)
+        core.append((*operations, *(kept or ())), otherwise=lambda _reason: self._leave(durable))
+        core.report("info", "durable_adopted", subscription=offer.subject, of=neighbour.name)
+
+    def _leave(self, durable: Durable) -> None:
+        """It could not be written: it lives where it did, unless its owner is here by now."""
+        durability = self._core.durability
+        if durable.session is None and durability.here.get(durable.subject) is durable:
+            self._core.append(durability.drop(durable.subject))

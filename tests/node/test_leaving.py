@@ -1,0 +1,236 @@
+"""Brokers that leave: their clients go elsewhere, and what they have is handed over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pytest
+
+from palio.node.limits import OFFER_AGAIN_S, STALLED_S
+from palio.node.settings import Settings
+from palio.protocol.messages import Answer, Drain
+from palio.routing.general import General
+from palio.simulation.member import Member
+from palio.simulation.randomness import Randomness
+from palio.simulation.topologies import ring
+from palio.simulation.world import World
+
+NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
+
+QUICK: Final = Settings(heartbeat_s=1.0, peer_grace_s=4.0, client_grace_s=4.0, find=True)
+
+
+class Admin(Member):
+    """Who sees to a broker, and stays with it."""
+
+    def redirected(self, urls: Sequence[str]) -> None:
+        pass
+
+
+class House:
+    """Four brokers in a ring, at each a listener and a publisher; `ann` keeps a durable
+    subscription at the first, and is away.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.world = world = World.of(ring(4), General, seed=seed, settings=QUICK)
+        self.names = sorted(world.nodes)
+        self.listeners = [world.client(f"listener at {each}", each) for each in self.names]
+        self.publishers = [world.client(f"publisher at {each}", each) for each in self.names]
+        for listener in self.listeners:
+            listener.subscribe("x >= 0")
+        self.ann = world.client("ann", "b1")
+        self.ann.subscribe("x >= 0", durable="kept")
+        self.admin = Admin(world, "admin", "b1")
+        world.clients["admin"] = self.admin
+        self.admin.connect()
+        world.run(3.0)
+        self.ann.vanish()
+        world.run(QUICK.client_grace_s + 2.0)
+        self.published: dict[tuple[str, int], bool] = {}
+        for each in self.listeners:
+            each.gaps.clear()
+
+    def load(self, count: int) -> None:
+        """Publish at each in turn, every third durably."""
+        for _ in range(count):
+            publisher = self.publishers[len(self.published) % len(self.publishers)]
+            durable = len(self.published) % 3 == 0
+            number = publisher.publish({"x": 1}, durable=durable)
+            self.published[f"{publisher.name}/1", number] = durable
+            self.world.run(0.007)
+
+    def drain(self, *, undo: bool = False) -> dict[str, Any]:
+        """What the first broker answers."""
+        id = self.admin.ask(lambda id: Drain(id, "b1", undo))
+        self.world.run(0.1)
+        answer = self.admin.answers[id]
+        assert isinstance(answer, Answer), answer
+        return dict(answer.data)
+
+    def until_drained(self) -> None:
+        for _ in range(100):
+            if self.drain()["done"]:
+                return
+            self.load(5)
+        raise AssertionError(f"seed {self.seed}: {self.drain()}")
+
+    def said(self, event: str) -> list[str]:
+        """The brokers that have told something to people."""
+        return [name for name, report in self.world.reports if report.event == event]
+
+    @property
+    def kept(self) -> set[tuple[str, int]]:
+        return {each for each, durable in self.published.items() if durable}
+
+
+def got(member: Member) -> list[tuple[str, int]]:
+    return [(publisher, number) for publisher, number, _ in member.heard]
+
+
+@pytest.mark.parametrize("seed", range(30 if NIGHTLY else 2))
+def test_a_drained_broker_can_be_stopped_for_good_without_loss(seed: int) -> None:
+    house = House(seed)
+    world = house.world
+    house.load(30)
+    assert not house.drain()["done"]
+    house.until_drained()
+    assert house.said("drained") == ["b1"]
+    assert not world.nodes["b1"].status()["durable_subscriptions"]
+    assert all(each.core.session.broker != "b1" for each in (*house.listeners, *house.publishers))
+    house.load(20)
+    assert house.drain()["entries"] == 0, "nothing leads over it any more"
+    assert not [gap for each in house.listeners for gap in each.gaps]
+    world.kill("b1")
+    house.load(20)
+    house.ann.resume("b3")
+    world.run(5.0)
+    for listener in house.listeners:
+        assert sorted(got(listener)) == sorted(house.published), f"seed {seed}"
+    assert set(got(house.ann)) == house.kept, f"seed {seed}"
+    assert len(got(house.ann)) == len(house.kept)
+    assert not [gap for gap in house.ann.gaps if gap.key != -1]
+    assert not house.said("failed")
+
+
+@pytest.mark.parametrize("seed", range(60 if NIGHTLY else 4))
+def test_nothing_durable_is_lost_when_brokers_stop_while_one_is_drained(seed: int) -> None:
+    house = House(seed)
+    world, draw = house.world, Randomness(seed)
+    house.load(30)
+    world.latency_us = 30_000
+    house.admin.ask(lambda id: Drain(id, "b1"))
+    for _ in range(4):
+        world.run(draw.uniform() * 0.7)
+        name = draw.choice(["b1", "b2", "b4"])
+        world.kill(name)
+        house.load(3)
+        world.start(name)
+        house.load(3)
+    world.run(10.0)
+    house.ann.resume("b3")
+    world.run(10.0)
+    acknowledged = {
+        (f"{each.name}/1", done.last)
+        for each in house.publishers
+        for done in each.publications
+        if "durable" in done.levels
+    }
+    assert acknowledged <= set(got(house.ann)), f"seed {seed}"
+    assert not house.said("failed")
+
+
+def test_who_is_interrupted_leaves_the_broker_in_service() -> None:
+    house = House(1)
+    house.drain()
+    assert world_knows(house, is_leaving=True)
+    house.admin.vanish()
+    house.world.cut("b1", "b2")  # it cannot be done
+    house.world.cut("b1", "b4")
+    house.world.run(QUICK.client_grace_s + 3.0)
+    assert "b1" in house.said("in_service")
+    house.world.heal("b1", "b2")
+    house.world.run(8.0)
+    assert world_knows(house, is_leaving=False)
+
+
+def test_what_was_drained_stays_so_until_that_is_undone_or_it_starts_anew() -> None:
+    house = House(1)
+    house.until_drained()
+    house.admin.vanish()
+    house.world.run(QUICK.client_grace_s + 3.0)
+    assert world_knows(house, is_leaving=True)
+    house.admin.resume("b1")
+    house.world.run(1.0)
+    house.drain(undo=True)
+    assert world_knows(house, is_leaving=False)
+    house.drain()
+    house.world.kill("b1")
+    house.world.start("b1")
+    house.world.run(2.0)
+    assert world_knows(house, is_leaving=False)
+
+
+def world_knows(house: House, *, is_leaving: bool) -> bool:
+    """Whether all others say of the first broker that it is about to go, or not."""
+    others = [house.world.nodes[each] for each in house.names[1:]]
+    return all(each.status()["leaving"] == ["b1"] * is_leaving for each in others)
+
+
+def test_what_cannot_be_handed_over_is_told() -> None:
+    house = House(1)
+    for name in ("b2", "b4"):
+        house.world.cut("b1", name)
+    house.world.run(6.0)
+    house.drain()
+    house.world.run(8.0)
+    left = house.drain()
+    assert (left["done"], left["neighbours"], left["durable_subscriptions"]) == (False, 0, 1)
+    assert left["clients"] == 2, "they have nowhere to go"
+
+
+def test_a_neighbour_with_a_full_disk_takes_nothing_over() -> None:
+    house = House(1)
+    for name in ("b2", "b4"):
+        house.world.disks[name].is_full = True
+    house.drain()
+    house.world.run(3 * OFFER_AGAIN_S)
+    assert house.drain()["durable_subscriptions"] == 1
+    house.load(30)
+    house.world.disks["b4"].is_full = False
+    house.until_drained()
+    house.ann.resume("b3")
+    house.world.run(5.0)
+    assert house.kept - refused(house) <= set(got(house.ann))
+
+
+def refused(house: House) -> set[tuple[str, int]]:
+    return {
+        (f"{each.name}/1", number)
+        for each in house.publishers
+        for part in each.refused
+        for number in range(part.first_seq, part.last_seq + 1)
+    }
+
+
+def test_clients_with_nowhere_to_go_keep_a_broker_for_two_seconds() -> None:
+    world = World.of(ring(3), General, settings=Settings(heartbeat_s=1.0))  # no addresses
+    world.client("ann", "b1").subscribe("x = 1")
+    world.run(2.0)
+    began, host = world.now, world.host("b1")
+    host.leave()
+    while not host.machine.is_free_to_go:
+        world.run(0.1)
+    assert STALLED_S <= world.now - began <= STALLED_S + 1.0
+
+
+def test_a_broker_by_itself_waits_for_nobody() -> None:
+    world = World()
+    world.add_broker("b1", General)
+    world.client("ann", "b1").subscribe("x = 1")
+    world.run(2.0)
+    world.host("b1").leave()
+    assert world.host("b1").machine.is_free_to_go
