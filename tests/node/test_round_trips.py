@@ -57,6 +57,18 @@ def test_answers_that_nobody_asked_for_count_for_nothing() -> None:
     assert not trips.answered(2, 9.6)
 
 
+def test_a_neighbour_that_is_silent_is_asked_sooner_and_no_answer_counts_sooner() -> None:
+    trips = fed(*[0.1] * FIRST_SAMPLES)
+    assert not trips.ask(1, 20.5, every_s=5.0)
+    for now in range(21, 21 + SAMPLES - 1):
+        assert trips.ask(1, now, every_s=SAMPLES, is_silent=True)
+        assert not trips.ask(1, now + 0.5, every_s=5.0, is_silent=True)  # it was asked
+        assert not trips.answered(1, now + 0.9)
+    assert trips.weight == 10
+    assert trips.ask(1, 26.0, every_s=5.0)
+    assert trips.answered(1, 26.9)
+
+
 def test_brokers_measure_and_the_tree_goes_round_a_slow_link() -> None:
     world = World(settings=SETTINGS)
     for name in ring(4).brokers:

@@ -8,15 +8,34 @@ import msgspec
 import pytest
 
 from palio.model.events import to_batch
-from palio.node.effects import Moment, Send
+from palio.node.effects import Close, Effect, Moment, Send
+from palio.node.limits import PEER_GRACE_S, PEER_HEARTBEAT_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.peers import STEPS
+from palio.node.round_trips import FIRST_SAMPLES
 from palio.node.settings import Settings
-from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Accepted, Bye, Deliver, Hello, Parcel, Publish, Seen, Subscribe
+from palio.protocol.limits import PROTOCOL_VERSION, SILENT_BEATS
+from palio.protocol.messages import (
+    Accepted,
+    Bye,
+    Deliver,
+    Hello,
+    Message,
+    Parcel,
+    Ping,
+    Pong,
+    Publish,
+    Seen,
+    Subscribe,
+    Welcome,
+)
 from palio.routing.acyclic import Acyclic
-from palio.simulation.topologies import line
+from palio.routing.flooded import Flooded
+from palio.routing.general import General
+from palio.routing.source_trees import SourceTrees
+from palio.simulation.cluster import NodeRouter
+from palio.simulation.topologies import line, ring
 from palio.simulation.world import World
 
 QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
@@ -139,12 +158,117 @@ def test_a_session_of_many_subscriptions_leaves_the_tables_in_pieces(extra: int)
     assert node.wake_at == due
 
 
-def test_a_connection_on_which_nothing_comes_is_asked_and_then_given_up() -> None:
-    world = world_of(2)
-    world.run(5 * QUICK.heartbeat_s)  # it is asked, and answers
+# --- neighbours ---
+
+PATIENT: Final = Settings(heartbeat_s=60.0)
+"""Brokers with the default, whose clients are asked once a minute."""
+
+
+def told(world: World, event: str) -> list[tuple[str, str]]:
+    """Who has reported an event, of which neighbour."""
+    return [
+        (name, each.details["peer"].removeprefix("broker "))
+        for name, each in world.reports
+        if each.event == event
+    ]
+
+
+def test_a_neighbour_from_which_nothing_comes_is_asked_and_then_given_up() -> None:
+    world = world_of(2, PATIENT)
+    alice = world.client("alice", "b1")
+    world.run(5.0)  # it is asked, and answers
     world.delay("b1", "b2", 1_000.0)
-    world.run(1.5 * QUICK.heartbeat_s)
-    assert not any(each.event == "silent" for _, each in world.reports)
-    world.run(2.5 * QUICK.heartbeat_s)
-    silent = {name for name, each in world.reports if each.event == "silent"}
-    assert silent == {"b1", "b2"}
+    world.delay("alice", "b1", 1_000.0)
+    world.run(1.5)
+    assert told(world, "silent") == []
+    world.run(2.0)
+    assert sorted(told(world, "silent")) == [("b1", "b2"), ("b2", "b1")]
+    assert alice.is_connected
+
+
+def linked(settings: Settings = PATIENT) -> tuple[Node, list[Message]]:
+    """A broker with a neighbour on connection 1, and what that was sent."""
+    node, at = Node("b1", General("b1"), MemoryStore(), settings=settings), Moment(0.0, 0)
+    node.start(at)
+    node.accept(1, at)
+    sent = node.receive(1, Hello("broker", "b2", PROTOCOL_VERSION), at)
+    return node, [each.message for each in sent if isinstance(each, Send)]
+
+
+def wait(node: Node, since: float, until: float) -> list[Message]:
+    """Let time pass, with all the ticks that the broker wants; what it sends."""
+    sent: list[Effect] = []
+    while node.wake_at <= until:
+        sent += node.tick(Moment(max(since, node.wake_at), 0))
+    return [each.message for each in sent if isinstance(each, Send)]
+
+
+def test_another_broker_is_told_the_heartbeat_of_brokers() -> None:
+    (welcome,) = (each for each in linked()[1] if isinstance(each, Welcome))
+    assert (welcome.heartbeat_s, welcome.grace_s) == (PEER_HEARTBEAT_S, PEER_GRACE_S)
+
+
+def test_a_silent_neighbour_is_asked_once_until_it_answers() -> None:
+    node, first = linked()
+    for number in range(FIRST_SAMPLES - first.count(Ping())):  # how far is it?
+        wait(node, 0.0, 0.2)
+        node.receive(1, Pong(), Moment(0.01 * number, 0))
+    assert Ping() not in wait(node, 0.2, 1.0)
+    assert wait(node, 1.0, 2.0).count(Ping()) == 1
+    node.receive(1, Pong(), Moment(2.0, 0))
+    assert wait(node, 2.0, 3.0).count(Ping()) == 0
+    assert wait(node, 3.0, 3.5).count(Ping()) == 1
+
+
+def test_nobody_is_silent_while_this_broker_was_busy() -> None:
+    node, _ = linked()
+    due = node.wake_at
+    late = due + 10 * SILENT_BEATS * PEER_HEARTBEAT_S
+    assert not any(isinstance(each, Close) for each in node.tick(Moment(late, 0)))
+    wait(node, late, late + SILENT_BEATS * PEER_HEARTBEAT_S - 0.5)
+    assert node.status()["peers"]["b2"]["up"]
+    wait(node, late, late + SILENT_BEATS * PEER_HEARTBEAT_S + 0.5)
+    assert not node.status()["peers"]["b2"]["up"]
+
+
+def test_a_neighbour_that_is_missed_is_given_up_where_another_way_leads_to_it() -> None:
+    world = World.of(ring(4), General, settings=PATIENT)
+    world.run(5.0)
+    world.cut("b1", "b2")
+    world.run(PEER_HEARTBEAT_S - 0.1)
+    assert told(world, "peer_down") == []
+    world.run(0.5)
+    assert sorted(told(world, "peer_down")) == [("b1", "b2"), ("b2", "b1")]
+
+
+@pytest.mark.parametrize("router", [General, SourceTrees, Flooded])
+def test_a_neighbour_that_is_missed_keeps_its_session_where_no_other_way_leads_to_it(
+    router: NodeRouter,
+) -> None:
+    world = World.of(line(3), router, settings=PATIENT)
+    world.run(5.0)
+    world.cut("b1", "b2")
+    world.run(PEER_GRACE_S - 0.1)
+    assert told(world, "peer_down") == []
+    world.run(0.5)
+    assert sorted(told(world, "peer_down")) == [("b1", "b2"), ("b2", "b1")]
+
+
+def test_a_way_over_another_that_is_away_is_none() -> None:
+    world = World.of(ring(3), General, settings=PATIENT)
+    world.run(5.0)
+    world.cut("b1", "b2")
+    world.cut("b1", "b3")
+    world.run(PEER_GRACE_S - 0.1)
+    assert not any(name == "b1" for name, _ in told(world, "peer_down"))
+
+
+def test_a_connection_that_is_back_within_a_heartbeat_was_not_missed() -> None:
+    world = World.of(ring(3), General, settings=PATIENT)
+    world.run(5.0)
+    for _ in range(5):
+        world.cut("b1", "b2")
+        world.run(PEER_HEARTBEAT_S - 0.2)
+        world.heal("b1", "b2")
+        world.run(1.0)
+    assert told(world, "peer_down") == []

@@ -234,6 +234,7 @@ def test_figures_of_multicast_have_limits(name: str, least: int, most: int) -> N
     [
         ("lease_s", MIN_SECONDS, MAX_SECONDS),
         ("heartbeat_s", MIN_SECONDS, MAX_SECONDS),
+        ("peer_heartbeat_s", MIN_SECONDS, MAX_SECONDS),
         ("queue_bytes", 1_024, MAX_BYTES),
         ("connections", 1, MAX_COUNT),
     ],

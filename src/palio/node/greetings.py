@@ -18,7 +18,7 @@ from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Challenge, Hello, Probe, Seek, Welcome
 from palio.protocol.names import check_name
-from palio.routing.algorithms import ALGORITHMS, GraphKind
+from palio.routing.algorithms import GraphKind
 
 __all__ = ["Greetings"]
 
@@ -129,7 +129,7 @@ class Greetings:
                 f"{name!r} routes by {theirs!r} and {core.name!r} by {mine!r}; set the same "
                 "broker.routing for both, or put a gateway between them"
             )
-        shape = ALGORITHMS[mine].graph if mine in ALGORITHMS else GraphKind.GRAPH
+        shape = core.settings.graph_with(name)
         if shape is GraphKind.ALONE:
             raise NotSupported(
                 f"{core.name!r} is a {mine} broker and has no neighbours; connect clients to it"
@@ -142,11 +142,12 @@ class Greetings:
     ) -> None:
         core, settings = self._core, self._core.settings
         received = party.stream.received
-        token, proof, grace, routing = "", b"", settings.client_grace_s, ""
+        token, proof, routing = "", b"", ""
+        heartbeat, grace = settings.heartbeat_s, settings.client_grace_s
         identity = party.identity if isinstance(party, Session) else ""
         if not party.peer.is_client:
             token, proof = state.introduction.answer(party.peer.name)
-            grace = settings.peer_grace_s
+            heartbeat, grace = settings.peer_heartbeat_s, settings.peer_grace_s
             routing = settings.routing_with(party.peer.name)
         welcome = Welcome(
             core.name,
@@ -154,7 +155,7 @@ class Greetings:
             resumed,
             received,
             publisher,
-            settings.heartbeat_s,
+            heartbeat,
             grace,
             party.stream.refused,
             token,

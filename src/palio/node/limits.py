@@ -69,8 +69,13 @@ MAX_GAPS: Final = 1_000
 CLIENT_GRACE_S: Final = 30.0
 """Seconds that a client may be away and keep its session, its subscriptions and its queue."""
 
+PEER_HEARTBEAT_S: Final = 1.0
+"""A broker that says nothing for so long is asked; for three times as long, its connection is lost:
+long enough for a loop that is held for a second or two."""
+
 PEER_GRACE_S: Final = 10.0
-"""Seconds that a broker may be away and keep its place in the routing tables."""
+"""Seconds that a broker to which no other way leads may be away and keep its place in the routing
+tables: long enough for one that is started again."""
 
 LEASE_S: Final = 7 * 86_400.0
 """How long a durable subscription keeps its events while nobody takes them."""

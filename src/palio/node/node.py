@@ -31,7 +31,7 @@ from palio.node.questions import Questions
 from palio.node.requests import ClientRequest, RequestHandler
 from palio.node.sessions import Neighbour, Session
 from palio.node.settings import Settings
-from palio.node.watching import Watch
+from palio.node.watching import TICKS_A_HEARTBEAT, Watch
 from palio.protocol.failures import failure
 from palio.protocol.messages import (
     UNCOUNTED,
@@ -68,8 +68,6 @@ from palio.routing.messages import Control
 from palio.routing.protocol import Router
 
 __all__ = ["Node"]
-
-TICKS_A_HEARTBEAT: Final = 5
 
 SHOWN_CHARS: Final = 500
 """Of what another broker gives as a reason, so much is put into a log."""
@@ -164,6 +162,7 @@ class Node:
         core = self._core
         core.at = at
         self.wake_at = self._round_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+        self._watch.begin()
         for durable in core.durability.here.values():
             durable.away_since = at.now
         core.durability.registry.begin(at.wall_us)
@@ -273,6 +272,7 @@ class Node:
         if is_due:
             core.append(())
         is_due = self._publishing.multicasting.tick() or is_due
+        is_due = self._watch.tick() or is_due
         composites = core.assembling.advance(at)
         if composites is not None:
             is_due = True
@@ -475,6 +475,7 @@ class Node:
             core.releases.due_at,
             core.assembling.due_at(core.at),
             self._publishing.multicasting.wake_at,
+            self._watch.wake_at,
         )
         out, self._core.out = self._core.out, []
         return out

@@ -17,7 +17,7 @@ from palio.node.round_trips import RoundTrips
 from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.protocol.messages import Bye, Ping
 from palio.protocol.streams import Stream
-from palio.routing.algorithms import ALGORITHMS, GraphKind
+from palio.routing.algorithms import GraphKind
 from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.protocol import Peer
 from palio.routing.trees import MAX_WEIGHT, edge_of, forest
@@ -117,18 +117,20 @@ class Peers:
         if not neighbour.is_new:
             core.lapses.ways_changed()
 
-    def measure(self, neighbour: Neighbour) -> None:
-        """Ask a neighbour now and then for nothing but an answer: how far is it?"""
+    def ask(self, neighbour: Neighbour, *, is_silent: bool = False) -> None:
+        """Ask a neighbour for nothing but an answer: now and then, for how far is it, and when it
+        is silent.
+        """
         core, link = self._core, neighbour.link
-        trips = self._round_trips[neighbour.name]
-        if link is not None and trips.ask(link, core.at.now, core.settings.heartbeat_s):
+        trips, every_s = self._round_trips[neighbour.name], core.settings.heartbeat_s
+        if link is not None and trips.ask(link, core.at.now, every_s, is_silent=is_silent):
             core.out.append(Send(link, Ping()))
 
     def measured(self, link: int, neighbour: Neighbour) -> None:
         """It has answered."""
         if self._round_trips[neighbour.name].answered(link, self._core.at.now):
             self._weigh(neighbour)
-            self.measure(neighbour)
+            self.ask(neighbour)
 
     def _weigh(self, neighbour: Neighbour) -> None:
         """Tell the router what the link to a neighbour weighs."""
@@ -189,12 +191,33 @@ class Peers:
         surplus = links - forest(sorted(links))
         for neighbour in list(core.neighbours.values()):
             routing = core.settings.routing_with(neighbour.name)
-            algorithm = ALGORITHMS.get(routing)
-            is_for_trees = algorithm is not None and algorithm.graph is GraphKind.TREE
+            is_for_trees = core.settings.graph_with(neighbour.name) is GraphKind.TREE
             if is_for_trees and edge_of(core.name, neighbour.name) in surplus:
                 if neighbour.link is not None:
                     self._links.hang_up(neighbour.link, circle(core.name, neighbour.name, routing))
                 self.end_neighbour(neighbour)
+
+    def missed(self) -> list[Neighbour]:
+        """Neighbours whose connection has been gone for longer than a heartbeat."""
+        core = self._core
+        since = core.at.now - core.settings.peer_heartbeat_s
+        return [
+            each
+            for each in core.neighbours.values()
+            if each.link is None and each.away_since < since
+        ]
+
+    def go_round(self) -> None:
+        """The session with each neighbour that is missed, and to which another way leads, ends."""
+        missed, core = self.missed(), self._core
+        if not missed:
+            return
+        near = [each.name for each in core.neighbours.values() if each.link is not None]
+        within_reach = core.durability.registry.reached_over(near)
+        for each in missed:
+            is_on_graph = core.settings.graph_with(each.name) is GraphKind.GRAPH
+            if is_on_graph and each.name in within_reach:
+                self.end_neighbour(each)
 
     def end_neighbour(self, neighbour: Neighbour) -> None:
         """A broker's session is over."""

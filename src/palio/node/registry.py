@@ -196,6 +196,11 @@ class Registry:
         """The brokers on that way, the other one at its end."""
         return self._shortest.way(home)
 
+    def reached_over(self, neighbours: Iterable[str]) -> Collection[str]:
+        """The brokers to which a way leads that begins with one of some neighbours."""
+        known = [each for each in neighbours if self._neighbours[each].is_equal]
+        return ShortestWays(self.name, known, self.links).hops.keys()
+
     @property
     def _shortest(self) -> ShortestWays:
         if self._found is None:

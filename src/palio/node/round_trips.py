@@ -36,11 +36,14 @@ class RoundTrips:
     (5, False, True)
     """
 
-    __slots__ = ("_asked", "_link", "_seconds")
+    __slots__ = ("_asked", "_counts", "_last", "_link", "_seconds")
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=SAMPLES)
-        self._asked: float | None = None
+        self._last: float | None = None
+        """When one was asked last whose answer counts."""
+        self._asked = 0.0
+        self._counts = False
         self._link = -1
         """The connection on which a question is open; -1 if none is."""
 
@@ -51,20 +54,27 @@ class RoundTrips:
             return UNMEASURED
         return min(max(1, ceil(min(self._seconds) / UNIT_S)), MAX_PRICE)
 
-    def ask(self, link: int, now: float, every_s: float) -> bool:
-        """Whether to ask on a connection now. Of one that broke no answer comes."""
+    def ask(self, link: int, now: float, every_s: float, *, is_silent: bool = False) -> bool:
+        """Whether to ask on a connection now. Of one that broke no answer comes.
+
+        One that is silent is asked sooner, but no answer counts sooner: a broker that is busy for a
+        moment is no farther.
+        """
         is_early = len(self._seconds) >= FIRST_SAMPLES and (
-            self._asked is not None and now - self._asked < every_s
+            self._last is not None and now - self._last < every_s
         )
-        if link == self._link or is_early:
+        if link == self._link or (is_early and not is_silent):
             return False
-        self._link, self._asked = link, now
+        self._link, self._asked, self._counts = link, now, not is_early
+        if self._counts:
+            self._last = now
         return True
 
     def answered(self, link: int, now: float) -> bool:
-        """An answer has come; whether it is one to a question of ours."""
-        if link != self._link or self._asked is None:
+        """An answer has come; whether it is one that counts."""
+        if link != self._link:
             return False
         self._link = -1
-        self._seconds.append(now - self._asked)
-        return True
+        if self._counts:
+            self._seconds.append(now - self._asked)
+        return self._counts

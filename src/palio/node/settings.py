@@ -14,9 +14,11 @@ from palio.node.limits import (
     MAX_SUBSCRIPTIONS,
     MEMORY_BYTES,
     PEER_GRACE_S,
+    PEER_HEARTBEAT_S,
     QUEUE_BYTES,
 )
 from palio.protocol.limits import GREETING_S, HEARTBEAT_S, WINDOW_BYTES
+from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.routing.protocol import Peer
 
 __all__ = ["Outside", "Settings"]
@@ -57,6 +59,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Where it dials by its configuration."""
 
     heartbeat_s: float = HEARTBEAT_S
+    peer_heartbeat_s: float = PEER_HEARTBEAT_S
     greeting_s: float = GREETING_S
     client_grace_s: float = CLIENT_GRACE_S
     peer_grace_s: float = PEER_GRACE_S
@@ -85,3 +88,12 @@ class Settings(msgspec.Struct, frozen=True):
         if self.outside is not None and name in self.outside.brokers:
             return self.outside.routing
         return self.routing
+
+    def graph_with(self, name: str) -> GraphKind:
+        """The network that the algorithm on the link to a broker is for.
+
+        >>> Settings(routing="acyclic").graph_with("b2"), Settings().graph_with("b2")
+        (<GraphKind.TREE: 'a tree'>, <GraphKind.GRAPH: 'any graph'>)
+        """
+        algorithm = ALGORITHMS.get(self.routing_with(name))
+        return GraphKind.GRAPH if algorithm is None else algorithm.graph

@@ -1,11 +1,13 @@
 """`Watch`: a look round at all there is: who is silent, away for too long, or late with something.
 
-It goes on in pieces, with other inputs between them.
+It goes on in pieces, with other inputs between them. Neighbours, which are few, are looked at by
+themselves and more often: in how much time a network heals begins with that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 from palio.errors import NotAuthenticated
@@ -15,9 +17,13 @@ from palio.node.links import Link, Links
 from palio.node.peers import Peers
 from palio.node.publishing import Publishing
 from palio.node.sessions import Durable, Neighbour, PeerSession
+from palio.protocol.limits import SILENT_BEATS
 from palio.protocol.messages import Bye, Ping
 
-__all__ = ["Watch"]
+__all__ = ["TICKS_A_HEARTBEAT", "Watch"]
+
+TICKS_A_HEARTBEAT: Final = 5
+"""So often in a heartbeat everybody is looked at: clients in theirs, neighbours in theirs."""
 
 LEASE_STEPS: Final = 10
 """What the end of a lease counts: it is written, and told to all brokers."""
@@ -31,32 +37,55 @@ class Watch:
         self._links = links
         self._peers = peers
         self._publishing = publishing
+        self._neighbours_at = 0.0
+
+    # --- neighbours ---
+
+    @property
+    def wake_at(self) -> float:
+        """When `tick` is next to be called."""
+        return self._neighbours_at if self._core.neighbours else inf
+
+    def begin(self) -> None:
+        """The broker starts."""
+        core = self._core
+        self._neighbours_at = core.at.now + core.settings.peer_heartbeat_s / TICKS_A_HEARTBEAT
+
+    def tick(self) -> bool:
+        """Time has passed: whether it was time to look at neighbours."""
+        core = self._core
+        late = core.at.now - self.wake_at
+        if late < 0.0:
+            return False
+        for neighbour in list(core.neighbours.values()):
+            if neighbour.link is not None:
+                self._hear(neighbour, neighbour.link, late, core.settings.peer_heartbeat_s)
+            is_over = self._is_over(neighbour, core.settings.peer_grace_s)
+            if is_over or neighbour.must_begin_anew:
+                self._peers.end_neighbour(neighbour)
+            elif neighbour.has_dropped():
+                core.lapses.note()
+        self._peers.go_round()
+        self.begin()
+        return True
+
+    # --- everybody ---
 
     def round(self, late: float) -> Iterator[int]:
         """One look at all there is, step by step; each says for how many steps it counts."""
         core = self._core
         for link, state in self._links.all():
             if self._links.get(link) is state:
-                # Nobody can be heard while this broker itself is busy.
-                state.heard = min(core.at.now, state.heard + late)
-                self._look_at(link, state)
+                self._look_at(link, state, late)
             yield 1
         grace_s = core.settings.client_grace_s
         away = [each for each in core.sessions.values() if each.link is None]
         for session in away:
-            is_there = core.sessions.get(session.id) is session and session.link is None
+            is_there = core.sessions.get(session.id) is session
             if is_there and self._is_over(session, grace_s):
                 steps = 1 + len(session.subscriptions)
                 self._peers.end_session(session)
                 yield steps
-        for neighbour in list(core.neighbours.values()):
-            is_over = neighbour.link is None and self._is_over(
-                neighbour, core.settings.peer_grace_s
-            )
-            if is_over or neighbour.must_begin_anew:
-                self._peers.end_neighbour(neighbour)
-            elif neighbour.has_dropped():
-                core.lapses.note()
         self._peers.open_circles()
         self._publishing.holding.watch()
         self._publishing.multicasting.look()
@@ -85,29 +114,40 @@ class Watch:
                 yield 1
 
     def _is_over(self, party: PeerSession, grace: float) -> bool:
-        return self._core.at.now - party.away_since > grace
+        return party.link is None and self._core.at.now - party.away_since > grace
 
-    def _look_at(self, link: int, state: Link) -> None:
-        core, settings = self._core, self._core.settings
-        now = core.at.now
-        if state.party is None:
-            if now - state.opened > settings.greeting_s:
+    def _look_at(self, link: int, state: Link, late: float) -> None:
+        core, settings, party = self._core, self._core.settings, state.party
+        if party is None:
+            if core.at.now - state.opened > settings.greeting_s:
                 self._links.close(link, Bye("NotAuthenticated", "it did not say who it is in time"))
             return
-        if now - state.heard > 3 * settings.heartbeat_s:
-            core.report("warning", "silent", peer=str(state.party.peer))
+        try:
+            core.authority.check(party.principal, core.at)
+        except NotAuthenticated as error:
+            self._links.hang_up(link, error)
+            return
+        if not isinstance(party, Neighbour):
+            self._hear(party, link, late, settings.heartbeat_s)
+
+    def _hear(self, party: PeerSession, link: int, late: float, heartbeat_s: float) -> None:
+        """Ask whoever is silent, and give up the connection of one that is so for too long."""
+        core, state = self._core, self._links.get(link)
+        if state is None:
+            return
+        # Nobody can be heard while this broker itself is busy.
+        state.heard = min(core.at.now, state.heard + late)
+        silent_s = core.at.now - state.heard
+        if silent_s > SILENT_BEATS * heartbeat_s:
+            core.report("warning", "silent", peer=str(party.peer))
             self._links.lost(link)
             core.out.append(Close(link, "silent"))
             return
-        state.party.send_ack(core.out, now=True)
-        if isinstance(state.party, Neighbour):
-            self._peers.measure(state.party)
-        if now - state.heard > settings.heartbeat_s:
+        party.send_ack(core.out, now=True)
+        if isinstance(party, Neighbour):
+            self._peers.ask(party, is_silent=silent_s > heartbeat_s)
+        elif silent_s > heartbeat_s:
             core.out.append(Send(link, Ping()))
-        try:
-            core.authority.check(state.party.principal, core.at)
-        except NotAuthenticated as error:
-            self._links.hang_up(link, error)
 
 
 def _lease_is_over(durable: Durable, now: float) -> bool:

@@ -22,6 +22,7 @@ from palio.node.limits import (
     MAX_SUBSCRIPTIONS,
     MEMORY_BYTES,
     PEER_GRACE_S,
+    PEER_HEARTBEAT_S,
     QUEUE_BYTES,
 )
 from palio.node.whereabouts import MAX_ADDRESS_CHARS
@@ -293,9 +294,12 @@ class Limits(_Section, frozen=True, kw_only=True):
     http_idle_s: Annotated[Seconds, Meta(description="that HTTP waits for another request")] = (
         HTTP_IDLE_S
     )
-    heartbeat_s: Annotated[Seconds, Meta(description="of silence before a connection is asked")] = (
+    heartbeat_s: Annotated[Seconds, Meta(description="of silence before a client is asked")] = (
         HEARTBEAT_S
     )
+    peer_heartbeat_s: Annotated[
+        Seconds, Meta(description="of silence before a broker is asked")
+    ] = PEER_HEARTBEAT_S
     client_grace_s: Annotated[Seconds, Meta(description="that a client may be away")] = (
         CLIENT_GRACE_S
     )
