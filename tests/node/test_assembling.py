@@ -90,7 +90,7 @@ async def test_only_whole_sequences_leave_the_broker_where_the_events_meet() -> 
 
 @in_virtual_time
 async def test_a_pattern_that_is_settled_is_in_force_wherever_events_are_published() -> None:
-    async with Network("line:5", routing="advertised", delay_s=1.0) as net:
+    async with Network("line:5", routing="advertised", delay_s=0.9) as net:
         hearer, teller = await house(net)
         pattern = await hearer.subscribe(TWO, assembled_by="brokers")
         await pattern.settled()
