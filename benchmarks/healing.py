@@ -1,6 +1,6 @@
 """A hierarchy of real brokers that are killed, paused and cut off: when do deliveries go on?
 
-    python -m benchmarks.healing [--brokers 100] [--routing general] [--json FILE]
+    python -m benchmarks.healing [--brokers 100] [--routing general] [--docs docs]
     python -m benchmarks.healing --brokers 7 --faults "an inner broker is killed"
 
 Brokers are `palio serve` processes with all settings at their defaults, each in a network
@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from math import isinf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -32,6 +33,7 @@ from benchmarks.healing_network import (
     hierarchy,
     within_reach,
 )
+from benchmarks.matching_results import replace
 from palio.client.connection import connect
 from palio.errors import Unreachable
 from palio.routing.algorithms import find_algorithm
@@ -51,6 +53,14 @@ START_S: Final = 600.0
 REST_S: Final = 60.0
 """How long durable events may take to arrive in the end."""
 MOST_CLIENTS: Final = 12
+BEGIN: Final = "<!-- measured: python -m benchmarks.healing --docs docs -->"
+
+LINKED: Final = "links are left"
+LOOKING: Final = "a way is to be found"
+CUT_OFF: Final = "cut off"
+AFTER: Final = "after its end"
+"""Of which pairs a row tells, in which time."""
+
 DEFAULTS: Final[Mapping[str, float]] = MappingProxyType({})
 
 
@@ -154,7 +164,7 @@ async def _struck(fleet: HierarchyFleet, load: Load, fault: Fault) -> list[Row]:
     ]
     pairs = [pair for pair in load.pairs if pair.listener.broker not in victims]
     linked = {name: within_reach(left, name) for name in {p.publisher.broker for p in pairs}}
-    cut_off = {pair for pair in pairs if is_silent(pair.publisher.broker, pair.listener.broker)}
+    cut_off = [pair for pair in pairs if is_silent(pair.publisher.broker, pair.listener.broker)]
     near = [pair for pair in pairs if pair.listener.broker in linked[pair.publisher.broker]]
     far = [pair for pair in pairs if pair not in near and pair not in cut_off]
     began = time.monotonic()
@@ -167,25 +177,29 @@ async def _struck(fleet: HierarchyFleet, load: Load, fault: Fault) -> list[Row]:
     ended = time.monotonic()
     await asyncio.sleep(AFTER_S)
     judged = time.monotonic() - AFTER_S / 4
+    is_short = not fault.lasts_s
     rows = []
     for which, some, since, until in (
-        ("with links left", near, began, ending),
-        ("that find a way", far, began, ending),
-        ("after it", list(load.pairs), ended, judged),
+        (LINKED, near, began, judged if is_short else ending),
+        (LOOKING, far, began, ending),
+        (CUT_OFF, cut_off, began, ending),
+        (AFTER, [] if is_short else list(load.pairs), ended, judged),
     ):
         for durable in (False, True):
             chosen = [pair for pair in some if pair.publisher.durable == durable]
-            if chosen and until > since:
+            if chosen:
                 rows.append(_row(fault, which, durable, load.outage(chosen, since, until)))
     return rows
 
 
 def _row(fault: Fault, which: str, durable: bool, found: Outage) -> Row:
+    resumed_s = None if isinf(found.resumed_s) else round(found.resumed_s, 2)
     return {
         "fault": fault.name,
         "pairs": which,
         "events": "durable" if durable else "live",
         **found._asdict(),
+        "resumed_s": resumed_s,
     }
 
 
@@ -254,37 +268,73 @@ async def _until_linked(fleet: HierarchyFleet) -> None:
             await asyncio.sleep(0.5)
 
 
-def as_markdown(rows: list[Row]) -> str:
-    """A table of faults."""
-    columns = list(rows[0])
-    lines = [columns, ["---"] * len(columns)]
-    lines += [[_shown(row[name]) for name in columns] for row in rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def as_markdown(found: list[Row]) -> str:
+    """A table of faults, and what else there is to tell of each network."""
+    head = ["fault", "routing", *(f"{which}, s" for which in (LINKED, LOOKING, AFTER))]
+    head += ["live events lost", "of them not told"]
+    lines = [head, ["---"] * len(head)]
+    for name in dict.fromkeys(row["fault"] for each in found for row in each["faults"]):
+        for each in found:
+            rows = [row for row in each["faults"] if row["fault"] == name]
+            times = [_slowest(rows, which) for which in (LINKED, LOOKING, AFTER)]
+            sums = [str(sum(row[column] for row in rows)) for column in ("lost", "untold")]
+            lines.append([name, each["routing"], *times, *sums])
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n\n".join([table, *map(_rest, found)])
 
 
-def _shown(value: object) -> str:
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+def _slowest(rows: list[Row], which: str) -> str:
+    some = [row for row in rows if row["pairs"] == which]
+    if not some:
+        return ""
+    if any(row["resumed_s"] is None for row in some):
+        return "not"
+    return f"{max(row['resumed_s'] for row in some):.1f}"
+
+
+def _rest(found: Row) -> str:
+    idle = found["idle"]
+    return (
+        f"`{found['routing']}`, {found['brokers']} brokers, {found['links']} links: durable events "
+        f"lost {found['durable_lost']}; live events doubled {found['twice']}, out of order "
+        f"{found['disordered']}; durable ones doubled {found['durable_twice']}, out of order "
+        f"{found['durable_disordered']}; brokers that the root does not reach in the end "
+        f"{len(found['unreachable'])}. Idle, a broker takes {idle['cpu_ms_a_broker_s']:.1f} ms of "
+        f"CPU a second and {idle['memory_mb_a_broker']:.0f} MB, a link "
+        f"{idle['bytes_a_link_s']:.0f} bytes a second."
+    )
+
+
+def renew(found: Row, docs: Path) -> None:
+    """Put a run in place of the last one by the same routing, in JSON and in the page."""
+    page = docs / "measured" / "healing.json"
+    known = json.loads(page.read_text(encoding="utf-8")) if page.exists() else []
+    known = [each for each in known if each["routing"] != found["routing"]]
+    known = sorted([*known, found], key=lambda each: str(each["routing"]))
+    page.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    replace(as_markdown(known), docs / "concepts" / "healing.md", BEGIN)
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the table, or put it into the documentation."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--brokers", type=int, default=100)
     parser.add_argument("--fanout", type=int, default=FANOUT)
     parser.add_argument("--routing", default="general")
     parser.add_argument("--faults", nargs="*", default=[fault.name for fault in FAULTS])
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="a file for all that was counted")
+    parser.add_argument("--docs", type=Path, help="the folder of the documentation, to be renewed")
     given = parser.parse_args()
     reason = why_not()
     if reason:
         raise SystemExit(f"no network namespaces: {reason}")
     chosen = tuple(fault for fault in FAULTS if fault.name in given.faults)
     found = asyncio.run(run(hierarchy(given.brokers, given.fanout), given.routing, chosen))
-    rows = found["faults"]
-    print(as_markdown(rows))
-    print(json.dumps({name: value for name, value in found.items() if name != "faults"}, indent=1))
+    print(as_markdown([found]))
     if given.json is not None:
         given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if given.docs is not None:
+        renew(found, given.docs)
 
 
 if __name__ == "__main__":

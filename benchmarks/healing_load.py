@@ -174,8 +174,8 @@ class Load:
 
     def _of_pair(self, pair: Pair, since: float, until: float) -> Outage:
         came = pair.listener.came(pair.publisher.name)
-        numbers = [n for n, at in enumerate(pair.publisher.published) if since <= at < until]
         published = pair.publisher.published
+        numbers = [n for n, at in enumerate(published) if since - LATE_S <= at < until]
         bad = [n for n in numbers if came.get(n, inf) - published[n] > LATE_S]
         if not bad:
             return Outage(1, 0, 0.0, 0, 0)
