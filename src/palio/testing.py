@@ -99,8 +99,9 @@ class Network:
     `topology` is a text such as `line:3`, `ring:4`, `star:5`, `tree:7` or `grid:2x3`, or a
     `simulation.Topology`; brokers are called `b1`, `b2` and so on. Everything takes `delay_s` on
     every link, and a journal takes `disk_s` to have written. `routing` is the name of one of
-    `palio.routing.algorithms`; in a hierarchy a link's first end is above the second. With
-    `Settings(multicast=True)` brokers have a multicast way, the `medium`.
+    `palio.routing.algorithms`; in a hierarchy a link's first end is above the second, and with
+    `proxies` whoever is no second end is the root. With `Settings(multicast=True)` brokers have a
+    multicast way, the `medium`.
 
     >>> async def main() -> dict[str, object]:
     ...     async with Network("line:3") as net:
@@ -252,11 +253,12 @@ class Network:
             self._cluster.connect(*edge)
 
     def _install(self, broker: str, above: str = "") -> None:
-        parent = above if self._algorithm.has_parents else ""
-        self._cluster.install(broker, self._new_router, Disk(), parent)
+        def router(name: str) -> Router:
+            life = self._cluster.wall_us
+            return self._algorithm.new_assembling(name, life=life, has_parent=bool(above))
 
-    def _new_router(self, broker: str) -> Router:
-        return self._algorithm.new_assembling(broker, life=self._cluster.wall_us)
+        parent = above if self._algorithm.has_parents else ""
+        self._cluster.install(broker, router, Disk(), parent)
 
     # --- faults ---
 

@@ -56,6 +56,7 @@ async def test_after_its_time_it_ends_and_says_so(routing: str) -> None:
 async def test_without_time_it_is_refused_at_once(routing: str) -> None:
     async with Network("line:4", routing=routing) as net:
         alice, bob = await net.connect("b1"), await net.connect("b4")
+        await bob.settled()  # before that it may be open who is above
         with pytest.raises(SubscriptionEnded):
             await bob.subscribe("x > 0", lifetime_s=0)
         await bob.settled()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -23,11 +24,10 @@ from palio.protocol.messages import (
 )
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
+from palio.routing.algorithms import find_algorithm
 from palio.routing.flooded import Flooded
 from palio.routing.general import General
-from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Router
-from palio.routing.proxies import Proxies
 from palio.simulation.disks import Disk
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import connected_random, line, random_tree, ring
@@ -192,12 +192,13 @@ def _lapses(world: World, broker: str) -> list[Fact]:
     return [each for each in facts if each.subject == LAPSE]
 
 
-@pytest.mark.parametrize("router", [Hierarchical, Proxies])
-def test_a_hierarchy_is_told_above_and_below(router: Callable[[str], Router]) -> None:
+@pytest.mark.parametrize("routing", ["hierarchical", "proxies"])
+def test_a_hierarchy_is_told_above_and_below(routing: str) -> None:
+    algorithm = find_algorithm(routing)
     world = World(settings=QUICK)
-    world.add_broker("root", router)
-    world.add_broker("middle", router, "root")
-    world.add_broker("leaf", router, "middle")
+    for name, parent in (("root", ""), ("middle", "root"), ("leaf", "middle")):
+        new = partial(algorithm.new, has_parent=bool(parent))
+        world.add_broker(name, new, parent if algorithm.has_parents else "")
     world.connect("middle", "root")
     world.connect("leaf", "middle")
     world.run(1.0)

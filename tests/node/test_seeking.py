@@ -12,7 +12,6 @@ from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
-from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Answer,
@@ -27,6 +26,7 @@ from palio.protocol.messages import (
     Sought,
 )
 from palio.routing import messages as routing
+from palio.routing.protocol import Peer
 from palio.routing.proxies import Proxies
 from tests.node.test_grants import sent
 
@@ -44,11 +44,12 @@ class Middle:
             "above": Principal("above", TRUE, TRUE, may_link=True),
             "ann": Principal("ann", TRUE, client),
         }
+        router = Proxies("b")
+        router.above = Peer.broker("above")
         self.node = Node(
             "b",
-            Proxies("b"),
+            router,
             MemoryStore(),
-            settings=Settings(parent="above"),
             authority=NamedAuthority(listed),
         )
         self.node.start(AT)

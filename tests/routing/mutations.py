@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -331,7 +332,13 @@ MUTATIONS: Final = [
     Mutation("send events back", ForwardingRouter, "route", _echo_events),
     Mutation("tell a new neighbour nothing", ForwardingRouter, "attach", _no_fresh_state, General),
     Mutation("up only if wanted", Hierarchical, "route", _master_only_if_wanted, Hierarchical),
-    Mutation("all is expected", Proxies, "_sporadic", _nothing_is_sporadic, Proxies),
+    Mutation(
+        "all is expected",
+        Proxies,
+        "_sporadic",
+        _nothing_is_sporadic,
+        partial(General, inner=Proxies),
+    ),
     Mutation("no look at new offers", Advertised, "_applied", _no_overlap_recheck, Advertised),
     Mutation("unadvertised events", Advertised, "route", _unadvertised_events_pass, Advertised),
     Mutation("no window of numbers", General, "route", _no_seen_window, General),

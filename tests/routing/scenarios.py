@@ -23,6 +23,7 @@ from palio.routing.general import General
 from palio.routing.messages import Flood, Subscribe
 from palio.routing.proxies import Proxies
 from palio.routing.source_trees import SourceTrees
+from palio.routing.trees import edge_of
 from palio.simulation import (
     Client,
     Link,
@@ -165,7 +166,10 @@ class Storm:
             isinstance(each, Advertised) or isinstance(getattr(each, "inner", None), Advertised)
             for each in self.network.routers.values()
         )
-        self.offers = self.advertised or routing is Proxies
+        self.offers = self.advertised or any(
+            isinstance(getattr(each, "inner", None), Proxies)
+            for each in self.network.routers.values()
+        )
         self.reference = Reference()
         self.faults: list[Callable[[], None]] = []
         self.graph = graph
@@ -363,6 +367,7 @@ class Storm:
         assert self.network.costs.spurious == spurious
 
     def check_tables(self) -> None:
+        check_ranks(self.network)
         for router in self.network.routers.values():
             broker = router.inner if isinstance(router, General) else router
             if isinstance(broker, ForwardingRouter):
@@ -384,6 +389,32 @@ class Storm:
                 assert set(broker.subscriptions.table.nodes) <= {TRUE}  # a gateway's own
             if isinstance(broker, Advertised | Proxies):
                 assert not broker.advertisements.table.nodes
+
+
+def check_ranks(network: Network) -> dict[str, str]:
+    """In a hierarchy: of those that reach each other one is the root, ways up lead to it, and both
+    ends of each link in use agree on who is above. The one above each, and nobody above roots.
+    """
+    masters: dict[str, str] = {}
+    for name, router in network.routers.items():
+        if isinstance(router, General) and isinstance(router.inner, Proxies):
+            above = router.inner.above
+            assert above is None or above in router.inner.peers
+            masters[name] = "" if above is None else above.name
+    for name, master in masters.items():
+        router = network.routers[name]
+        assert isinstance(router, General)
+        assert isinstance(router.inner, Proxies)
+        top = name
+        for _ in masters:
+            top = masters[top] or top
+        assert router.root == top, (name, router.root, masters)
+        near = {each.name for each in router.inner.peers if not each.is_client}
+        assert near == {master} - {""} | {below for below in masters if masters[below] == name}
+        assert {edge for edge in router.tree if name in edge} == {
+            edge_of(name, each) for each in near
+        }
+    return masters
 
 
 def _facts(summary: Flood) -> tuple[int, frozenset[tuple[int, Filter]]]:

@@ -117,7 +117,8 @@ class Life:
         edges = [edge for edge in self.topology.edges if name in edge]
         near = [one if other == name else other for one, other in edges]
         dialled = [word for each in near if each in urls for word in ("--peer", urls[each])]
-        above = [one for one, other in edges if other == name and self.algorithm.has_parents]
+        has_parents = self.algorithm.has_parents or self.algorithm.finds_parents
+        above = [one for one, other in edges if other == name and has_parents][:1]
         parent = [word for each in above for word in ("--parent", each)]
         where = ("--listen", "127.0.0.1:0", "--data", str(folder / name), "--json")
         words = ("--name", name, "--routing", self.algorithm.name, *where, *parent, *dialled)
@@ -289,7 +290,7 @@ def test_the_documentation_lists_every_algorithm() -> None:
 def _said(algorithm: Algorithm) -> str:
     facts = {
         "`advertise`": algorithm.takes_advertisements,
-        "`parent`": algorithm.has_parents,
+        "`parent`": algorithm.has_parents or algorithm.finds_parents,
         "gateways": algorithm.joins,
     }
     return ", ".join(fact for fact, is_so in facts.items() if is_so) or "-"

@@ -91,6 +91,7 @@ def test_which_plan_may_wait_until_a_change_is_over() -> None:
     assert change.leads_to(TreePlan("a", 3, ()))  # who made it has done all rounds
     assert change.leads_to(TreePlan("0", 3, (*PLAN.links, ("0", "m"))))
     assert not change.leads_to(TreePlan("0", 3, PLAN.links[1:]))
+    assert not change.leads_to(TreePlan("0", 3, PLAN.links, root="m"))  # links turn once more
     assert [change.heard(Reached("a", version, 1)) for version in (1, 2, 3)] == [
         NOTHING,
         1,
@@ -174,6 +175,8 @@ def test_who_is_asked_for_a_change_that_it_does_not_go_through_keeps_nobody_wait
     broker.router.give_up()
     assert broker.hear(A, Reached("a", 2, 0)) == [Send(A, Reached("a", 2, LAST_ROUND))]
     assert broker.hear(A, Reached("a", 2, 1)) == []  # once is enough
+    assert broker.hear(A, Reached("a", 1, LAST_ROUND)) == []  # an answer is not answered
+    assert broker.hear(A, Reached("a", 1, LAST_ROUND - 1)) == [Send(A, Reached("a", 1, LAST_ROUND))]
 
 
 def test_a_plan_that_leads_elsewhere_ends_a_change() -> None:

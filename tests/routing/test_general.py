@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -9,12 +10,13 @@ import pytest
 from palio.model.row_parcels import RowParcel
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
-from palio.routing.messages import Batch, Join, LinkState, Subscribe
-from palio.routing.protocol import IllegalMessage, Peer
+from palio.routing.messages import Batch, Join, Leave, LinkState, Subscribe, TreePlan
+from palio.routing.protocol import IllegalMessage, Peer, Send
+from palio.routing.proxies import Proxies
 from palio.routing.trees import spanning_tree
-from palio.simulation import Network, Randomness, Topology, connected_random, grid, ring
+from palio.simulation import Network, Randomness, Topology, connected_random, grid, line, ring
 from tests.routing.helpers import ALICE, ONE, parse
-from tests.routing.scenarios import Storm
+from tests.routing.scenarios import Storm, check_ranks
 from tests.routing.seeds import SEEDS
 
 GRAPHS = [ring(6), grid(3, 3), connected_random(12, 12, Randomness(3))]
@@ -175,3 +177,149 @@ def test_a_publisher_that_starts_anew_is_heard() -> None:
     network.client("bob", "b2").publish({"a": 1})
     network.run()
     assert [each.seq for each in alice.received] == [0, 1, 0]
+
+
+# --- a hierarchy over any graph ---
+
+
+def proxy(name: str) -> General:
+    return General(name, Proxies)
+
+
+def below(name: str) -> General:
+    """One that is not to be the root, unless it is b1."""
+    broker = proxy(name)
+    broker.has_parent = name != "b1"
+    return broker
+
+
+def turned(root: str) -> tuple[General, list[Send]]:
+    """Of a line a, m, b the middle, whose link to `a` leads up; then a plan with another root."""
+    broker = proxy("m")
+    for name in "ab":
+        peer = Peer.broker(name)
+        broker.attach(peer)
+        broker.receive(peer, LinkState(name, 1, ("m",)))
+    links = (("a", "m"), ("b", "m"))
+    broker.receive(A, TreePlan("a", 1, links, root="a"))
+    for peer, upward in ((A, False), (B, True)):
+        broker.receive(peer, Join(upward=upward))
+        broker.receive(peer, Batch((), fresh=True))
+    assert inner(broker).above == A
+    return broker, broker.receive(A, TreePlan("a", 2, links, root=root))
+
+
+A, B = Peer.broker("a"), Peer.broker("b")
+
+
+def inner(broker: General) -> Proxies:
+    assert isinstance(broker.inner, Proxies)
+    return broker.inner
+
+
+def test_a_link_that_turns_is_left_and_joined_anew() -> None:
+    broker, sends = turned("b")
+    assert sends == [
+        Send(B, TreePlan("a", 2, (("a", "m"), ("b", "m")), root="b")),
+        Send(A, Leave()),
+        Send(B, Leave()),
+    ]
+    assert broker.root == "b"
+    assert inner(broker).above is None
+    assert broker.sources(parse("x = 1")) is True  # who is above is open
+    assert broker.receive(B, Leave()) == [Send(B, Join(upward=True))]
+    assert broker.receive(A, Leave()) == [Send(A, Join(upward=False))]
+    broker.receive(A, Join(upward=True))
+    assert inner(broker).peers == [A]
+    broker.receive(B, Join(upward=False))
+    assert inner(broker).above == B
+    assert broker.sources(parse("x = 1")) == B
+
+
+def test_a_link_that_does_not_turn_stays_as_it_is() -> None:
+    broker, sends = turned("m")
+    assert [send.to for send in sends if send.message == Leave()] == [A]
+    broker.receive(A, Leave())
+    broker.receive(A, Join(upward=True))
+    assert (broker.root, inner(broker).above) == ("m", None)
+    assert broker.sources(parse("x = 1")) is False
+
+
+def test_a_link_is_in_use_once_both_agree_on_who_is_above() -> None:
+    broker, _ = turned("b")
+    broker.receive(B, Leave())
+    broker.receive(B, Join(upward=True))  # it goes by the plan before
+    with pytest.raises(IllegalMessage, match="not in the tree"):
+        broker.receive(B, Batch((), fresh=True))
+    assert broker.receive(B, Leave()) == [Send(B, Leave()), Send(B, Join(upward=True))]
+    broker.receive(B, Join(upward=False))
+    assert inner(broker).above == B
+
+
+@pytest.mark.parametrize(("make", "upward"), [(proxy, None), (General, True), (General, False)])
+def test_who_joins_says_who_is_above_in_a_hierarchy_only(
+    make: Callable[[str], General], upward: bool | None
+) -> None:
+    broker = make("b1")
+    broker.attach(ONE)
+    with pytest.raises(IllegalMessage, match="rank"):
+        broker.receive(ONE, Join(upward=upward))
+
+
+def test_a_link_up_to_one_beyond_the_plan_makes_way_for_that_of_the_plan() -> None:
+    """`a` occurs in the plan no longer, and stays above only as long as nobody else is."""
+    for root, above in (("m", A), ("b", None)):
+        broker, _ = turned("a")
+        sends = broker.receive(B, TreePlan("b", 3, (("b", "m"),), root=root))
+        assert (Send(A, Leave()) in sends) == (above is None)
+        assert inner(broker).above == above
+
+
+@pytest.mark.parametrize("topology", GRAPHS)
+def test_without_its_root_a_hierarchy_has_another(topology: Topology) -> None:
+    """It stays when the first one is back, unless that has no parent and all others have one."""
+    for make, returns in ((proxy, False), (below, True)):
+        network = Network.of(topology, make, seed=1)
+        for each in topology.brokers:
+            network.client(f"at-{each}", each)
+        network.run()
+        (root,) = (name for name, above in check_ranks(network).items() if not above)
+        network.crash(root)
+        network.run()
+        survivors_are_served(network)
+        (other,) = {r.root for r in network.routers.values() if isinstance(r, General)} - {root}
+        network.restart(root)
+        network.client("back", root)
+        network.run()
+        masters = check_ranks(network)
+        assert [each for each in masters if not masters[each]] == [root if returns else other]
+        survivors_are_served(network)
+
+
+def test_two_halves_with_a_root_each_meet_and_nobody_misses_an_event() -> None:
+    network = Network.of(line(8), proxy, seed=2)
+    network.run()
+    network.cut("b4", "b5")
+    clients = [network.client(f"at-{each}", each) for each in network.routers]
+    for client in clients:
+        client.subscribe("a = 1")
+    network.run()
+    roots = {router.root for router in network.routers.values() if isinstance(router, General)}
+    assert len(roots) == 2
+    network.after(30.0, partial(network.heal, "b4", "b5"))
+    for step in range(64):
+        network.after(5.0 * step, partial(clients[step % 8].publish, {"a": 1}))
+    network.run()
+    assert len({above for above in check_ranks(network).values() if not above}) == 1
+    for half in (clients[:4], clients[4:]):
+        names = {each.name for each in half}
+        for client in half:
+            heard = [each for each in client.received if each.publisher in names - {client.name}]
+            assert len(heard) == 3 * 8
+    survivors_are_served(network)
+
+
+@pytest.mark.parametrize("seed", SEEDS[::2])
+@pytest.mark.parametrize("make", [proxy, below])
+def test_storm_of_a_hierarchy(seed: int, make: Callable[[str], General]) -> None:
+    Storm(seed, make, graph=True).run()

@@ -67,6 +67,80 @@ def test_two_parts_go_by_their_own_plans_until_there_is_one_for_both() -> None:
     assert plans.all() == [TreePlan("a", 10, (("a", "b"), ("b", "c"), ("c", "d")))]
 
 
+# --- who is the root ---
+
+STAR = {"a": {"m": 1}, "b": {"m": 1}, "c": {"m": 1}, "m": {"a": 1, "b": 1, "c": 1}}
+LINKS = (("a", "m"), ("b", "m"), ("c", "m"))
+
+
+def root_by(plans: Plans, below: set[str]) -> tuple[str, bool]:
+    plan = plans.decide(STAR, below)
+    assert plan is not None
+    assert plans.is_as_wanted(STAR, below)
+    assert plans.decide(STAR, below) is None
+    return plan.root, plan.calm
+
+
+def test_the_root_is_the_middle_unless_it_has_a_parent_and_others_have_none() -> None:
+    for below, root in (
+        (set(), "m"),
+        ({"m"}, "a"),
+        ({"m", "a"}, "b"),
+        ({"m", "a", "b"}, "c"),
+        ({"a", "b", "c"}, "m"),
+        (set(STAR), "m"),
+    ):
+        assert root_by(Plans("a", has_ranks=True), below)[0] == root, below
+
+
+def test_a_root_remains_as_long_as_it_may() -> None:
+    plans = Plans("a", has_ranks=True)
+    assert plans.learn(TreePlan("a", 4, LINKS, root="c"))
+    assert plans.decide(STAR) is None
+    assert plans.decide(STAR, set("abm")) is None
+    assert root_by(plans, {"c"}) == ("m", True)  # links turn round
+    assert root_by(plans, {"m"}) == ("a", True)
+    gone = {"b": {"m": 1}, "c": {"m": 1}, "m": {"b": 1, "c": 1}}
+    others = Plans("b", has_ranks=True)
+    others.learn(TreePlan("a", 4, LINKS, root="a"))
+    plan = others.decide(gone)
+    assert plan is not None
+    assert (plan.root, plan.links) == ("m", LINKS[1:])
+
+
+def test_of_two_parts_the_newer_one_keeps_its_root() -> None:
+    graph = {"a": {"b": 1}, "b": {"a": 1, "c": 1}, "c": {"b": 1, "d": 1}, "d": {"c": 1}}
+    for version in (3, 9):
+        plans = Plans("a", has_ranks=True)
+        plans.learn(TreePlan("a", 5, (("a", "b"),), root="a"))
+        plans.learn(TreePlan("c", version, (("c", "d"),), root="d"))
+        plan = plans.decide(graph)
+        assert plan is not None
+        assert (plan.root, plan.calm) == ("d" if version > 5 else "a", True)
+
+
+@pytest.mark.parametrize(
+    ("links", "root", "is_one"),
+    [
+        ((("a", "b"), ("b", "c")), "b", True),
+        ((("a", "b"), ("b", "c")), "", False),
+        ((("a", "b"), ("b", "c")), "z", False),
+        ((("a", "b"), ("b", "c"), ("a", "c")), "b", False),
+        ((("a", "b"), ("a", "b")), "b", False),
+        ((("a", "b"), ("c", "d")), "b", False),
+        ((("a", "a"),), "a", False),
+        ((), "", True),
+        ((), "a", False),
+    ],
+)
+def test_with_ranks_a_plan_is_a_tree_with_a_root(
+    links: tuple[Edge, ...], root: str, is_one: bool
+) -> None:
+    plan = TreePlan("a", 1, links, root=root)
+    assert Plans("b", has_ranks=True).learn(plan) == is_one
+    assert Plans("b").learn(plan) == (not root)
+
+
 def test_of_two_plans_of_a_version_the_lesser_name_counts() -> None:
     for order in (("a", "c"), ("c", "a")):
         plans = Plans("b")

@@ -10,6 +10,7 @@ import pytest
 from palio.language.parsing import parse_advertisement
 from palio.model.row_parcels import RowParcel
 from palio.routing import proxies
+from palio.routing.general import General
 from palio.routing.messages import (
     Advertise,
     Batch,
@@ -37,7 +38,17 @@ CHEAP = parse("price < 10")
 
 
 def proxy(*peers: Peer) -> Proxies:
-    return attached(Proxies("P2"), *peers)
+    """With the peer `MASTER` above it, if that is one of its peers."""
+    broker = Proxies("P2")
+    broker.above = MASTER
+    return attached(broker, *peers)
+
+
+def found_out(name: str) -> General:
+    """A proxy that finds out who is above; of many those that are not P1 have a parent."""
+    broker = General(name, Proxies)
+    broker.has_parent = name != "P1"
+    return broker
 
 
 def goes(broker: Proxies, sender: Peer, **event: object) -> set[str]:
@@ -120,12 +131,14 @@ def test_a_master_that_comes_back_is_asked_again() -> None:
     broker.receive(MASTER, Settled(told.message.wave))
     assert broker.detach(MASTER) == []
     assert goes(broker, ALICE, price=9) == set()
+    broker.above = MASTER
     (again,) = broker.attach(MASTER)
     assert isinstance(again.message, Batch)
     assert again.message.fresh
     assert again.message.wave is not None
     assert goes(broker, ALICE, price=9) == {"s0"}
     broker.detach(MASTER)  # before it has answered
+    broker.above = MASTER
     assert said(broker.attach(MASTER)) == [("s0", "Advertise")]
     assert goes(broker, ALICE, price=9) == {"s0"}
 
@@ -170,14 +183,15 @@ def known(network: Network) -> dict[str, set[str]]:
     """Of each broker, the peers that lead to a source."""
     found = {}
     for name, router in network.routers.items():
-        assert isinstance(router, Proxies)
-        entries = router.advertisements.entries.items()
+        assert isinstance(router, General)
+        assert isinstance(router.inner, Proxies)
+        entries = router.inner.advertisements.entries.items()
         found[name] = {peer.name for peer, offers in entries if offers}
     return found
 
 
 def test_figure_3_sources_are_known_where_they_are_and_above() -> None:
-    network = Network.of(FIGURE_3, Proxies, seed=1)
+    network = Network.of(FIGURE_3, found_out, seed=1)
     s1, s2, s3 = (network.client(*each) for each in (("S1", "P2"), ("S2", "P4"), ("S3", "P5")))
     nothing = {name: set[str]() for name in FIGURE_3.brokers}
     s1.advertise(PRICED.filter)
@@ -192,7 +206,7 @@ def test_figure_3_sources_are_known_where_they_are_and_above() -> None:
 
 
 def test_an_event_crosses_the_links_between_its_source_and_who_wants_it() -> None:
-    network = Network.of(FIGURE_3, Proxies, seed=1)
+    network = Network.of(FIGURE_3, found_out, seed=1)
     source, near = network.client("S", "P4"), network.client("R", "P5")
     source.advertise(PRICED.filter)
     network.run()
@@ -294,7 +308,7 @@ def test_a_root_that_starts_anew_is_no_storm() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_storm(seed: int) -> None:
-    Storm(seed, Proxies).run()
+    Storm(seed, found_out, graph=True).run()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -303,14 +317,14 @@ def test_storm_with_brokers_that_are_asked_for_all(
 ) -> None:
     monkeypatch.setattr(proxies, "WIDE_AT", 2)
     monkeypatch.setattr(proxies, "NARROW_AT", 1)
-    Storm(seed, Proxies).run()
+    Storm(seed, found_out, graph=True).run()
 
 
 def heard_of_all_wanted(seed: int) -> tuple[list[Event], list[Event]]:
     """What one hears whose subscription stands, of one who now and then offers what it publishes
     and withdraws that, while others ask and offer as they like; and what it should.
     """
-    storm = Storm(seed, Proxies)
+    storm = Storm(seed, found_out)
     random, network, others = storm.random, storm.network, storm.clients
     publisher, listener = (
         network.client(name, random.choice(storm.topology.brokers)) for name in ("from", "to")

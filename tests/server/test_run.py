@@ -369,7 +369,7 @@ def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
         ("acyclic", "Acyclic"),
         ("advertised", "Advertised"),
         ("hierarchical", "Hierarchical"),
-        ("proxies", "Proxies"),
+        ("proxies", "General"),
         ("flooded", "Flooded"),
         ("centralized", "Centralized"),
         ("source-trees", "SourceTrees"),

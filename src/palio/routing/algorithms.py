@@ -39,6 +39,9 @@ class Algorithm:
     graph: GraphKind
     has_parents: bool = False
     """Whether each broker but one is told which broker is above it."""
+    finds_parents: bool = False
+    """Whether brokers find out who is above whom. One that is told a parent is not to be the root.
+    """
     is_advertised: bool = False
     """Whether events count only where their publisher advertised them."""
     takes_advertisements: bool = False
@@ -52,10 +55,18 @@ class Algorithm:
     is_destined: bool = False
     """Whether a broker knows which others an event is for: groups of them can be sent it."""
 
-    def new(self, name: str, selector: SelectorFactory | None = None, *, life: int = 0) -> Router:
+    def new(
+        self,
+        name: str,
+        selector: SelectorFactory | None = None,
+        *,
+        life: int = 0,
+        has_parent: bool = False,
+    ) -> Router:
         """A router for one broker. `life` grows with each time that the broker starts: the time
-        will do.
+        will do. `has_parent`: where brokers find out who is above whom, it is not to be the root.
         """
+        from palio.routing.general import General
         from palio.routing.reference_selector import ReferenceSelector
         from palio.routing.routers import ROUTERS
         from palio.routing.source_trees import SourceTrees
@@ -64,6 +75,8 @@ class Algorithm:
         router = make(name, selector or ReferenceSelector)
         if isinstance(router, SourceTrees):
             router.begin(life)
+        if isinstance(router, General):
+            router.has_parent = has_parent
         return router
 
     def new_gateway(
@@ -91,13 +104,14 @@ class Algorithm:
         selector: SelectorFactory | None = None,
         *,
         life: int = 0,
+        has_parent: bool = False,
         window: timedelta | None = None,
     ) -> Router:
         """The same, with patterns assembled over it if it `assembles` (and as it is if not). It
         holds events back for a `window`.
         """
         if not self.assembles:
-            return self.new(name, selector, life=life)
+            return self.new(name, selector, life=life, has_parent=has_parent)
         from palio.routing.patterns.router import REORDER_WINDOW, Patterned
         from palio.routing.reference_selector import ReferenceSelector
 
@@ -158,8 +172,8 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
         Algorithm(
             name="proxies",
             summary="subscriptions go up to a root and down to what they overlap, events as wanted",
-            graph=GraphKind.TREE,
-            has_parents=True,
+            graph=GraphKind.GRAPH,
+            finds_parents=True,
             takes_advertisements=True,
         ),
         Algorithm(

@@ -1,4 +1,4 @@
-"""`Change`: the tree gives up a link for another while no event is under way.
+"""`Change`: the tree gives up a link for another, or turns one, while no event is under way.
 
 An event that is on its way when the tree changes under it is lost, or comes by two ways out of
 order. So those who hear of a plan that exchanges links (`TreePlan.calm`) go through rounds. A
@@ -7,7 +7,8 @@ the leaves through the tree and back, one for each direction of each link:
 
 0. *Still*, on the links in use: what enters the network here waits, and nothing comes from beyond.
    As links keep order, a broker that has heard it on all its links has all events behind it. Then
-   it leaves the links that the plan does not hold, and joins those that it does.
+   it leaves the links that the plan does not hold, or not this way up, and joins those that it
+   does.
 1. *Told*, on the links of the plan: what is wanted beyond has been said on this link.
 2. With advertisements told again: subscriptions have followed what was advertised.
 
@@ -69,9 +70,12 @@ class Change:
 
     def leads_to(self, plan: TreePlan) -> bool:
         """Whether all go this way, though another plan is in force now. It is for later if it only
-        adds links, or if who made both has done all rounds, which then all others will do.
+        adds links, below the same root, or if who made both has done all rounds, which then all
+        others will do.
         """
-        return plan.origin == self.plan.origin or set(plan.links) >= set(self.plan.links)
+        return plan.origin == self.plan.origin or (
+            plan.root == self.plan.root and set(plan.links) >= set(self.plan.links)
+        )
 
     def forget(self, peer: Peer) -> None:
         """A link is in use no longer: in its next use all is said anew."""

@@ -2,17 +2,19 @@
 
 Of the two sound designs for graphs this is the one with a single tree. Every broker floods the list
 of its live links and what they weigh; one of them decides which are the tree, and changes none that
-is in use without need (`plans`); and the algorithm within (`Acyclic` or `Advertised`) sees the
-links of the tree and no others. Why this one and not a tree for every source: routing state stays
-that of a tree however many origins there are, covering prunes across origins, and advertisements,
-parameters, patterns and waves work unchanged, with one proof for all. The price is a longer way for
-some events.
+is in use without need (`plans`); and the algorithm within sees the links of the tree and no others.
+A hierarchy within (`Ranked`) is told besides which link leads up to the root of the plan.
 
-A link of the tree is in use from when both ends said `Join` until one says `Leave`; a `Leave` is
-answered by `Leave`, and only then may the link be joined again, so what is said within one use
-never meets the next. Where a link makes way for another, no event is under way (`changes`). While
-trees change otherwise, a publisher's numbers must grow: what does not is a duplicate or out of
-order, and goes nowhere.
+Why this one and not a tree for every source: routing state stays that of a tree however many
+origins there are, covering prunes across origins, and advertisements, parameters, patterns and
+waves work unchanged, with one proof for all. The price is a longer way for some events.
+
+A link of the tree is in use from when both ends said `Join`, and agreed on which is above, until
+one says `Leave`; a `Leave` is answered by `Leave`, and only then may the link be joined again, so
+what is said within one use never meets the next. A link that turns is left and joined anew. Where a
+link makes way for another, or turns, no event is under way (`changes`). While trees change
+otherwise, a publisher's numbers must grow: what does not is a duplicate or out of order, and goes
+nowhere.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ from palio.routing.messages import (
     TreePlan,
 )
 from palio.routing.plans import Plans, brokers_in
-from palio.routing.protocol import IllegalMessage, Peer, Role, Router, Send, narrowed
-from palio.routing.trees import edge_of, is_other_weight, shortest_ways
+from palio.routing.protocol import IllegalMessage, Peer, Ranked, Role, Router, Send, narrowed
+from palio.routing.trees import edge_of, is_other_weight, parents_below, shortest_ways
 
 __all__ = ["General"]
 
@@ -47,16 +49,25 @@ __all__ = ["General"]
 class _Link:
     """A link to a neighbour, and its use by the tree."""
 
-    __slots__ = ("answered", "closing", "heard", "mine", "theirs", "up", "wanted")
+    __slots__ = ("answered", "closing", "heard", "mine", "theirs", "up", "upward", "wanted")
 
     def __init__(self) -> None:
         self.wanted = False  # our tree holds it
-        self.mine = False  # we said Join
-        self.theirs = False  # they said Join
+        self.upward: bool | None = None  # the way up that it has there
+        self.mine: Join | None = None  # we said this
+        self.theirs: Join | None = None  # they said this
         self.closing = False  # we said Leave and were not yet answered
         self.up = False  # both joined, and the inner router knows
         self.heard: Reached | None = None  # what they said last in this use...
         self.answered = ("", 0)  # ...and of which plan it was answered from outside its change
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether both ends joined, and agree on which is above."""
+        mine, theirs = self.mine, self.theirs
+        if mine is None or theirs is None:
+            return False
+        return mine.upward is None or mine.upward != theirs.upward
 
 
 class General:
@@ -75,14 +86,19 @@ class General:
         self.ways = 0
         self._self = Peer.broker(name)
         self.inner = inner(name)
+        self._ranked = self.inner if isinstance(self.inner, Ranked) else None
+        self.has_parent = False
+        """In a hierarchy, whether this broker is to be below others. Set before any is attached."""
         self._links: dict[Peer, _Link] = {}
         self._local: dict[Peer, None] = {}  # clients, and the other half of a gateway
         self._weights: dict[Peer, int] = {}
         """What links weigh, also those that are down: they come back as they were."""
         self._states = LinkStates(name)
-        self._plans = Plans(name)
+        self._plans = Plans(name, has_ranks=self._ranked is not None)
         self._followed = self._plans.in_force
         """The plan by which links are joined and left."""
+        self._above = ""
+        """The broker that is above this one by that plan."""
         self._change: Change | None = None
         """The way to another plan, step by step."""
         self._parted: dict[Peer, None] = {}
@@ -114,9 +130,17 @@ class General:
         """The spanning tree as this broker sees it."""
         return self._plans.tree
 
+    @property
+    def root(self) -> str:
+        """In a hierarchy, the broker above all others as this one sees it."""
+        return "" if self._ranked is None else self._plans.in_force.root or self.name
+
     def sources(self, filter: Filter) -> bool | Peer:
-        """See `Router`."""
-        return self.inner.sources(filter)
+        """See `Router`. While it is open who is above there may be some."""
+        found = self.inner.sources(filter)
+        if self._ranked is None or found is True:
+            return found
+        return True if found in self._parted or not (found or self._is_whole()) else found
 
     @property
     def is_changing(self) -> bool:
@@ -134,7 +158,7 @@ class General:
         if not self._is_whole():
             return False
         if self._is_wanted is None:
-            self._is_wanted = self._plans.is_as_wanted(self._states.graph)
+            self._is_wanted = self._plans.is_as_wanted(self._states.graph, self._states.below)
         return self._is_wanted
 
     def holds(self, sender: Peer) -> bool:
@@ -194,7 +218,7 @@ class General:
             case TreePlan():
                 return self._heed(sender, message)
             case Join():
-                return self._joined(sender, link)
+                return self._joined(sender, link, message)
             case Leave():
                 return self._left(sender, link, message)
             case Batch() | Flood() | Settled() | Reached():
@@ -272,7 +296,7 @@ class General:
 
     def _renewed(self) -> list[Send]:
         weights = {peer.name: self._weights.get(peer, 1) for peer in self._links}
-        state = self._states.renew(weights)
+        state = self._states.renew(weights, has_parent=self.has_parent)
         return [Send(peer, state) for peer in self._links]
 
     def _learn(self, sender: Peer, state: LinkState) -> list[Send]:
@@ -295,7 +319,7 @@ class General:
         if change is not None and not change.leads_to(self._plans.in_force):
             self._break_off()
         if self._change is None:
-            plan = self._plans.decide(self._states.graph)
+            plan = self._plans.decide(self._states.graph, self._states.below)
             if plan is not None:
                 sends = [Send(peer, plan) for peer in self._links]
             plan = self._plans.in_force
@@ -308,13 +332,26 @@ class General:
         return sends + self._step() + self._go_on()
 
     def _follow(self, plan: TreePlan) -> list[Send]:
-        """Hold the links that a plan holds, and those to brokers that do not occur in it."""
-        sends = self._let_go() if plan != self._followed else []
+        """Hold the links that a plan holds, and those to brokers that do not occur in it, unless
+        they lead up and the plan has another link for that.
+        """
+        sends: list[Send] = []
+        if plan != self._followed:
+            sends = self._let_go()
+            above = parents_below(plan.root, plan.links).get(self.name, "") if plan.root else ""
+            self._above = "" if above == self.name else above
         self._followed = plan
         tree, brokers = frozenset(plan.links), brokers_in(plan)
         for peer, link in self._links.items():
-            is_elsewhere = link.mine and peer.name not in brokers
-            link.wanted = is_elsewhere or edge_of(self.name, peer.name) in tree
+            if edge_of(self.name, peer.name) in tree:
+                link.wanted = True
+                link.upward = None if self._ranked is None else peer.name == self._above
+            else:
+                link.wanted = (
+                    link.mine is not None
+                    and peer.name not in brokers
+                    and not (link.upward and self._above)
+                )
             sends += self._settle(peer, link)
         return sends
 
@@ -359,8 +396,8 @@ class General:
             plan == _number(self._plans.in_force) != _number(self._followed)
         ):
             return self._step() + self._go_on()
-        if link.answered == plan:
-            return []
+        if link.answered == plan or message.round == LAST_ROUND:
+            return []  # that may be such an answer: two of them would go back and forth for ever
         link.answered = plan
         return [Send(sender, Reached(*plan, LAST_ROUND))]
 
@@ -373,32 +410,39 @@ class General:
     def _settle(self, peer: Peer, link: _Link) -> list[Send]:
         """Make one link what the tree wants it to be, as far as the other end allows."""
         sends: list[Send] = []
-        if link.wanted and not link.mine and not link.closing:
-            link.mine = True
-            sends.append(Send(peer, Join(self.is_changing)))
-        if not link.wanted and link.mine:
-            link.mine, link.theirs, link.closing = False, False, True
+        if link.wanted and link.mine is None and not link.closing:
+            link.mine = Join(self.is_changing, link.upward)
+            sends.append(Send(peer, link.mine))
+        if link.mine is not None and not (link.wanted and link.mine.upward == link.upward):
+            link.mine, link.theirs, link.closing = None, None, True
             sends.append(Send(peer, Leave(self.is_changing)))
-        up = link.mine and link.theirs
-        if up != link.up:
-            link.up = up
-            sends += self.inner.attach(peer) if up else self._down(peer)
+        if link.is_joined != link.up:
+            link.up = not link.up
+            sends += self._up(peer, link) if link.up else self._down(peer)
         return sends
 
-    def _joined(self, sender: Peer, link: _Link) -> list[Send]:
+    def _up(self, peer: Peer, link: _Link) -> list[Send]:
+        """The tree has a link more."""
+        if self._ranked is not None and link.upward:
+            self._ranked.above = peer
+        return self.inner.attach(peer)
+
+    def _joined(self, sender: Peer, link: _Link, message: Join) -> list[Send]:
         if link.closing:
             return []  # said before they knew that we left; their Leave follows
-        if link.theirs:
+        if link.theirs is not None:
             raise IllegalMessage(sender, "it joined the link twice")
-        link.theirs = True
+        if (message.upward is None) != (self._ranked is None):
+            raise IllegalMessage(sender, "it joined a hierarchy without a rank, or the reverse")
+        link.theirs = message
         return self._settle(sender, link) + self._step() + self._go_on()
 
     def _left(self, sender: Peer, link: _Link, message: Leave) -> list[Send]:
-        link.theirs = False
+        link.theirs = None
         if link.closing:
             link.closing = False
             return self._settle(sender, link) + self._step() + self._go_on()
-        link.mine = False
+        link.mine = None
         sends = [Send(sender, Leave(message.calm))]
         if link.up:
             link.up = False

@@ -52,22 +52,26 @@ class LinkStates:
         """By broker, what it says that its links weigh."""
         self.graph: dict[str, dict[str, int]] = {name: {}}
         """The links that both ends list, and what each weighs: as much as the heavier end says."""
+        self.below: set[str] = set()
+        """The brokers that have a parent, by what they say."""
 
     def others(self) -> list[LinkState]:
         """The states, by name, that a new neighbour is sent besides our own."""
         return [state for origin, state in sorted(self.known.items()) if origin != self.name]
 
-    def renew(self, weights: Mapping[str, int]) -> LinkState:
+    def renew(self, weights: Mapping[str, int], *, has_parent: bool = False) -> LinkState:
         """Our own links, or what they weigh, have changed: the state to flood."""
         names = tuple(sorted(weights))
         version = self.known[self.name].version + 1
-        state = LinkState(self.name, version, names, tuple(weights[name] for name in names))
+        heavy = tuple(weights[name] for name in names)
+        state = LinkState(self.name, version, names, heavy, has_parent)
         self._keep(state)
         return state
 
     def _keep(self, state: LinkState) -> None:
         origin, graph = state.origin, self.graph
         self.known[origin] = state
+        (self.below.add if state.has_parent else self.below.discard)(origin)
         for neighbour in graph.get(origin, ()):
             del graph[neighbour][origin]
         graph[origin] = {}

@@ -178,28 +178,34 @@ class LinkState(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     neighbours: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_LINKS)]
     weights: Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_LINKS)] = ()
     """What the link to each weighs; 1 for all if it does not say."""
+    has_parent: bool = False
+    """In a hierarchy, whether it is to be below others: it is the root only if all others are."""
 
 
 class TreePlan(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Which links are to be the tree of all brokers that occur in it, as `origin` says; flooded.
 
     Of the plans in which a broker occurs the one with the highest `version` counts. `calm`: a link
-    that is in use makes way for another, and no event may be under way then.
+    that is in use makes way for another, or turns round, and no event may be under way then.
     """
 
     origin: str
     version: int
     links: Annotated[tuple[tuple[str, str], ...], msgspec.Meta(max_length=MOST_LINKS)]
     calm: bool = False
+    root: str = ""
+    """In a hierarchy, the broker at an end of a link that is above all others."""
 
 
 class Join(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """By the plan of the tree that the sender goes by, it holds this link.
 
-    `calm`: no event is under way, and none will be until all is told.
+    `calm`: no event is under way, and none will be until all is told. `upward`: whether it takes
+    the receiver to be above itself; None where no broker is above another.
     """
 
     calm: bool = False
+    upward: bool | None = None
 
 
 class Leave(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -12,19 +12,30 @@ name is the least makes no other tree.
 2. Who decides makes a new plan, of a version above all others, unless one plan is in force for all
    whom it can reach and is what it would decide. So there is no end of plans only if links come and
    go without end: a plan that is known everywhere is what all would decide.
-3. A plan is *calm* if a link in use makes way for another (`changes`).
+3. A plan is *calm* if a link in use makes way for another, or turns round (`changes`).
 4. Two parts that find each other go by their own plans until there is one for both; a link to a
    broker that does not occur in the plan stays as it is.
+5. With *ranks* a plan says who is the root. If some whom it can reach have a parent and others have
+   none, it is one of those. It remains as long as it is there, and else is the middle of the tree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from palio.routing.graphs import MAX_ORIGINS, MAX_VERSION
 from palio.routing.messages import TreePlan
-from palio.routing.trees import Edge, Graph, shortest_ways, spanning_tree
+from palio.routing.trees import (
+    Edge,
+    Graph,
+    edge_of,
+    middle,
+    parents_below,
+    shortest_ways,
+    spanning_tree,
+)
 
 __all__ = ["Plans", "brokers_in"]
 
@@ -49,13 +60,14 @@ class Plans:
 
     >>> plans, graph = Plans("a"), {"a": {"b": 1}, "b": {"a": 1}}
     >>> plans.decide(graph)
-    TreePlan(origin='a', version=1, links=(('a', 'b'),), calm=False)
+    TreePlan(origin='a', version=1, links=(('a', 'b'),), calm=False, root='')
     >>> plans.decide(graph), plans.tree
     (None, frozenset({('a', 'b')}))
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, has_ranks: bool = False) -> None:
         self.name = name
+        self.has_ranks = has_ranks
         self._newest: dict[str, TreePlan] = {}
         """By origin."""
         self._in_force: dict[str, TreePlan] = {}
@@ -71,9 +83,10 @@ class Plans:
         """Its links."""
         return frozenset(self.in_force.links)
 
-    def is_as_wanted(self, graph: Graph) -> bool:
+    def is_as_wanted(self, graph: Graph, below: AbstractSet[str] = frozenset()) -> bool:
         """Whether this broker would make no other plan than that."""
-        return self.tree == spanning_tree(graph, self._used(), self.name)
+        wanted = spanning_tree(graph, self._used(), self.name)
+        return self.tree == wanted and self.in_force.root == self._root(wanted, graph, below)
 
     def is_whole(self, graph: Graph) -> bool:
         """Whether all whom this broker reaches go by the plan that is in force here."""
@@ -90,12 +103,14 @@ class Plans:
         known = self._newest.get(plan.origin, _NONE)
         if not known.version < plan.version < MAX_VERSION or len(plan.links) > MAX_ORIGINS:
             return False
+        if not (_has_ranks(plan) if self.has_ranks else not plan.root):
+            return False
         self._newest[plan.origin] = plan
         self._look_again()
         return plan.origin in self._newest
 
-    def decide(self, graph: Graph) -> TreePlan | None:
-        """The plan to flood, if it is for this broker to make one."""
+    def decide(self, graph: Graph, below: AbstractSet[str] = frozenset()) -> TreePlan | None:
+        """The plan to flood, if it is for this broker to make one. `below`: those with a parent."""
         if any(neighbour < self.name for neighbour in graph[self.name]):
             return None  # seen at once
         reached = shortest_ways(graph, self.name).distances
@@ -103,22 +118,61 @@ class Plans:
             return None
         used = set(self._used())
         wanted = spanning_tree(graph, used, self.name)
-        if self._is_in_force(wanted, reached):
+        root = self._root(wanted, graph, below)
+        if self._is_in_force(wanted, root, reached):
             return None
         version = max((plan.version for plan in self._newest.values()), default=0) + 1
         is_exchange = not wanted >= used and not wanted <= used
-        plan = TreePlan(self.name, version, tuple(sorted(wanted)), is_exchange)
+        is_calm = is_exchange or self._may_turn(wanted, root)
+        plan = TreePlan(self.name, version, tuple(sorted(wanted)), is_calm, root)
         self._newest[self.name] = plan
         self._look_again()
         return plan
 
-    def _is_in_force(self, wanted: Collection[Edge], reached: Collection[str]) -> bool:
+    def _root(self, links: Collection[Edge], graph: Graph, below: AbstractSet[str]) -> str:
+        """The root of a tree. That of the newest plan which has one that may be it, remains."""
+        if not self.has_ranks or not links:
+            return ""
+        tree: dict[str, dict[str, int]] = {}
+        for one, other in links:
+            weight = graph[one][other]
+            tree.setdefault(one, {})[other] = weight
+            tree.setdefault(other, {})[one] = weight
+        able = (tree.keys() - below) or tree.keys()
+        for plan in sorted(self._newest.values(), key=_rank):
+            if plan.root in able and self._in_force.get(plan.root) is plan:
+                return plan.root
+        return middle(tree, able)
+
+    def _may_turn(self, links: Collection[Edge], root: str) -> bool:
+        """Whether a link may lead up the other way so far. Of links between brokers that the plan
+        in force here does not know, nothing may be known yet.
+        """
+        if not root:
+            return False
+        lower = {
+            edge_of(below, above): below
+            for plan in sorted(self._newest.values(), key=_rank, reverse=True)
+            for below, above in parents_below(plan.root, plan.links).items()
+        }
+        above, mine = parents_below(root, links), brokers_in(self.in_force)
+        for link in links:
+            below = lower.get(link)
+            if below is None and mine.isdisjoint(link):
+                return True
+            if below is not None and edge_of(below, above[below]) != link:
+                return True
+        return False
+
+    def _is_in_force(self, wanted: Collection[Edge], root: str, reached: Collection[str]) -> bool:
         """Whether all whom this broker reaches go by one plan, which is what it wants."""
         mine = self._in_force.get(self.name, _NONE)
         if mine is _NONE:
             return not wanted
-        return set(mine.links) == wanted and all(
-            self._in_force.get(broker) is mine for broker in reached
+        return (
+            set(mine.links) == wanted
+            and mine.root == root
+            and all(self._in_force.get(broker) is mine for broker in reached)
         )
 
     def _used(self) -> list[Edge]:
@@ -133,8 +187,7 @@ class Plans:
         """Which plan is in force for whom; what is in force for nobody is forgotten."""
         self._in_force = {}
         room = MAX_PLANNED
-        order = sorted(self._newest.values(), key=lambda plan: (-plan.version, plan.origin))
-        for plan in order:
+        for plan in sorted(self._newest.values(), key=_rank):
             room -= 1 + len(plan.links)
             if room < 0:
                 del self._newest[plan.origin]
@@ -143,3 +196,17 @@ class Plans:
             self._in_force.update(dict.fromkeys(new, plan))
             if not new:
                 del self._newest[plan.origin]
+
+
+def _rank(plan: TreePlan) -> tuple[int, str]:
+    """Which of two plans counts: the lesser."""
+    return -plan.version, plan.origin
+
+
+def _has_ranks(plan: TreePlan) -> bool:
+    """Whether the links of a plan are a tree that its root is in, so that each end of a link has a
+    rank. Without links there is no root.
+    """
+    if not plan.links:
+        return not plan.root
+    return len(parents_below(plan.root, plan.links)) == len(plan.links) + 1

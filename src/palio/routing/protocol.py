@@ -29,6 +29,7 @@ __all__ = [
     "Destined",
     "IllegalMessage",
     "Peer",
+    "Ranked",
     "Role",
     "Router",
     "Routes",
@@ -233,6 +234,14 @@ class Addressing(Protocol):
 
     def hop(self, source: str, broker: str) -> str | None:
         """The neighbour on the way on which events go from a source to a broker, from here."""
+
+
+@runtime_checkable
+class Ranked(Router, Protocol):
+    """A router of a hierarchy that is told of each peer whether it is above."""
+
+    above: Peer | None
+    """The peer above, from before it is attached until it is detached."""
 
 
 class Steady:

@@ -1,10 +1,10 @@
 """A hierarchy of proxies (proxy IV): what is wanted goes up, and down to where it is offered.
 
-Each broker but the root has a master. The master is told what is offered and wanted below; a broker
-below is told what others want as far as that overlaps what is offered there. An event follows what
-is wanted. It goes up besides unless the master knows that such events come from here: it may be a
-*sporadic* one (proxy IV-D), and only above is it known who wants those. So clients may advertise,
-and need not.
+Each broker but the root has a master, which `general` finds out. The master is told what is offered
+and wanted below; a broker below is told what others want as far as that overlaps what is offered
+there. An event follows what is wanted. It goes up besides unless the master knows that such events
+come from here: it may be a *sporadic* one (proxy IV-D), and only above is it known who wants those.
+So clients may advertise, and need not.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _Ways:
 
 
 class Proxies(ForwardingRouter):
-    """One broker of a hierarchy. Its master is the peer with role `MASTER`, if one is attached.
+    """One broker of a hierarchy. Its master is the peer `above`, if one is attached.
 
     >>> import palio
     >>> from palio.routing.messages import Advertise, Batch, Subscribe
@@ -119,6 +119,8 @@ class Proxies(ForwardingRouter):
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self._upwards = _Upwards()
         self._ways = _Ways(self._upwards, self._askers)
+        self.above: Peer | None = None
+        """See `Ranked`."""
         self.advertisements = Ledger(advertising=True, aim=self._upwards)
         self._asked = 0
         """How often the master was told of offers, and asked when it has them in force."""
@@ -141,19 +143,19 @@ class Proxies(ForwardingRouter):
 
     def attach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
-        if peer.role is Role.MASTER:
+        if peer == self.above:
             self._upwards.master = peer
             for ledger in self._ledgers:
                 ledger.table.retouch(ledger.table.nodes)
         sends = super().attach(peer)
-        if peer.role is Role.MASTER:
+        if peer == self.above:
             self._told = dict.fromkeys(self._told, self._asked)
         return sends
 
     def detach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
-        if peer == self._upwards.master:
-            self._upwards.master = None
+        if peer == self.above:
+            self.above = self._upwards.master = None
         self._told.pop(peer, None)
         self._expected.pop(peer, None)
         self._ways.overlaps.drop(peer)
@@ -183,13 +185,14 @@ class Proxies(ForwardingRouter):
 
     def _sporadic(self, sender: Peer, parcel: Parcel) -> RowMask:
         """The events that the master does not expect: of what the sender offers it has said what
-        is wanted, once it has answered.
+        is wanted, once it has answered. What this broker sends of itself nobody offered.
         """
-        if self._answered < self._told.get(sender, 0):
+        entries = self.advertisements.entries.get(sender)
+        if entries is None or self._answered < self._told.get(sender, 0):
             return np.ones(len(parcel), np.bool_)
         expected = self._expected.get(sender)
         if expected is None:
-            offers = [each.bound for each in self.advertisements.entries[sender].values()]
+            offers = [each.bound for each in entries.values()]
             expected = Announcements(offers, self._new_selector, most=MOST_LOOKED_AT)
             self._expected[sender] = expected
         return ~expected.among(parcel)

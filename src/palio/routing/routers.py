@@ -26,7 +26,7 @@ ROUTERS: Final[Mapping[str, Callable[[str, SelectorFactory], Router]]] = {
     "acyclic": Acyclic,
     "advertised": Advertised,
     "hierarchical": Hierarchical,
-    "proxies": Proxies,
+    "proxies": lambda name, selector: General(name, lambda inner: Proxies(inner, selector)),
     "flooded": Flooded,
     "centralized": Centralized,
 }

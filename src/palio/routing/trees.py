@@ -22,6 +22,8 @@ __all__ = [
     "edge_of",
     "forest",
     "is_other_weight",
+    "middle",
+    "parents_below",
     "shortest_ways",
     "spanning_tree",
 ]
@@ -112,7 +114,7 @@ def spanning_tree(graph: Graph, used: Iterable[Edge], member: str) -> frozenset[
     ([('a', 'c'), ('b', 'c')], [('a', 'b'), ('a', 'c')])
     """
     component = shortest_ways(graph, member).distances
-    near = shortest_ways(graph, _middle(graph, min(component))).distances
+    near = shortest_ways(graph, middle(graph, component)).distances
     kept = {edge for edge in used if edge[0] in near and not _has_detour(graph, edge)}
 
     def place(edge: Edge) -> tuple[bool, bool, int, int, Edge]:
@@ -141,11 +143,36 @@ def forest(links: Iterable[Edge]) -> frozenset[Edge]:
     return frozenset(tree)
 
 
-def _middle(graph: Graph, start: str) -> str:
-    """A broker with no long way to any other, nearly the shortest: all of them compared would take
-    a look at all ways. It has the shortest to a few that are far from each other.
+def parents_below(root: str, links: Iterable[Edge]) -> dict[str, str]:
+    """For each broker that some links lead to from a root, the nearest first, the one above it.
+
+    >>> parents_below("b", [("a", "b"), ("b", "c"), ("c", "d")])
+    {'b': 'b', 'a': 'b', 'c': 'b', 'd': 'c'}
     """
-    landmarks = [shortest_ways(graph, start).distances]
+    near: dict[str, list[str]] = {}
+    for one, other in links:
+        near.setdefault(one, []).append(other)
+        near.setdefault(other, []).append(one)
+    parents = {root: root}
+    queue = [root]
+    for broker in queue:
+        for below in near.get(broker, ()):
+            if below not in parents:
+                parents[below] = broker
+                queue.append(below)
+    return parents
+
+
+def middle(graph: Graph, among: Iterable[str]) -> str:
+    """Of some brokers of a component, one with no long way to any other, nearly the shortest: all
+    of them compared would take a look at all ways. It has the shortest to a few that are far from
+    each other.
+
+    >>> middle({"a": {"b": 1}, "b": {"a": 1, "c": 1}, "c": {"b": 1}}, "abc")
+    'b'
+    """
+    able = sorted(among)
+    landmarks = [shortest_ways(graph, able[0]).distances]
     landmarks[0] = shortest_ways(graph, _farthest(landmarks)).distances
     while len(landmarks) < LANDMARKS:
         landmarks.append(shortest_ways(graph, _farthest(landmarks)).distances)
@@ -154,7 +181,7 @@ def _middle(graph: Graph, start: str) -> str:
         distances = [each[broker] for each in landmarks]
         return max(distances), sum(distances), broker
 
-    return min(landmarks[0], key=farness)
+    return min(able, key=farness)
 
 
 def _farthest(landmarks: list[dict[str, int]]) -> str:

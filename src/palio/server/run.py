@@ -197,7 +197,13 @@ def new_router(configuration: Configuration) -> Router:
     inside = find_algorithm(configuration.broker.routing)
     if not gateway.routing:
         window = timedelta(seconds=configuration.broker.reorder_s)
-        return inside.new_assembling(name, selector, life=time.time_ns() // 1_000, window=window)
+        return inside.new_assembling(
+            name,
+            selector,
+            life=time.time_ns() // 1_000,
+            has_parent=bool(configuration.broker.parent),
+            window=window,
+        )
     outside = find_algorithm(gateway.routing)
     return inside.new_gateway(name, outside, frozenset(gateway.brokers), selector)
 
@@ -282,13 +288,14 @@ def _principal(name: str, grant: Grant) -> Principal:
 
 def _node_settings(configuration: Configuration) -> Settings:
     limits, gateway = msgspec.structs.asdict(configuration.limits), configuration.gateway
+    algorithm = find_algorithm(configuration.broker.routing)
     outside = None
     if gateway.routing:
         outside = Outside(gateway.routing, frozenset(gateway.brokers), gateway.parent)
     known = {field.name for field in msgspec.structs.fields(Settings)}
     return Settings(
         routing=configuration.broker.routing,
-        parent=configuration.broker.parent,
+        parent=configuration.broker.parent if algorithm.has_parents else "",
         outside=outside,
         prices=configuration.peers.prices,
         multicast=bool(configuration.multicast.groups),

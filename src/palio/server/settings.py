@@ -122,7 +122,12 @@ class Broker(_Section, frozen=True, kw_only=True):
         ),
     ] = 1.0
     parent: Annotated[
-        str, Meta(description="with hierarchical or proxies routing, the name of the broker above")
+        str,
+        Meta(
+            description="with hierarchical routing, the broker above; with proxies, whose brokers "
+            "find that out themselves, it only says that this one is not to be the root while "
+            "there is one without"
+        ),
     ] = ""
     journal_bytes: Annotated[
         int,
@@ -441,8 +446,10 @@ def _misrouted(configuration: Configuration) -> Iterator[tuple[str, str]]:
             known = ", ".join(ALGORITHMS)
             yield f"{section}.routing", f"{name!r:.80} is no algorithm; it is one of {known}"
             return
-        if parent and not algorithm.has_parents:
-            knowing = ", ".join(each.name for each in ALGORITHMS.values() if each.has_parents)
+        if parent and not (algorithm.has_parents or algorithm.finds_parents):
+            knowing = ", ".join(
+                each.name for each in ALGORITHMS.values() if each.has_parents or each.finds_parents
+            )
             yield (
                 f"{section}.parent",
                 f"{name} routing knows no parents; set {section}.routing ({knowing})",

@@ -38,7 +38,6 @@ from palio.routing.patterns.messages import (
 )
 from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Peer, Router, Send
-from palio.routing.proxies import Proxies
 from palio.routing.source_trees import SourceTrees
 from palio.routing.trees import MAX_WEIGHT
 from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, Agenda
@@ -297,7 +296,7 @@ class Network:
         """What the broker at the other end is to the one at this end."""
         other = wire.other(end)
         peer, router = Peer.broker(other), self.routers[end]
-        below = isinstance(router, Hierarchical | Proxies) or (
+        below = isinstance(router, Hierarchical) or (
             isinstance(router, Gateway) and router.is_below and router.is_outside(peer)
         )
         return Peer.master(other) if below and end == wire.ends[1] else peer

@@ -32,7 +32,11 @@ def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(ALGORITHMS)}.")
     ] = None,
     parent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="In a hierarchy, the broker above.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With hierarchical, the broker above; with proxies, it is not the root.",
+        ),
     ] = None,
     peer: Annotated[
         list[str] | None, typer.Option(metavar="URL", help="Another broker: palio://host:port.")
