@@ -115,6 +115,31 @@ def test_a_subscription_that_a_neighbour_cannot_read_stops_nobody_else(
     assert "cannot be read" in told["reason"]
 
 
+@pytest.mark.parametrize("router", [Acyclic, General])
+def test_who_loses_events_to_a_wider_filter_that_cannot_be_read_is_told(
+    router: Callable[[str], Router],
+) -> None:
+    world = world_of(2, router)
+    bad, good, publisher = (
+        world.client(*each) for each in (("bad", "b1"), ("good", "b1"), ("p", "b2"))
+    )
+    good.subscribe("x BETWEEN 0 AND 9")
+    world.run(1.0)
+    sent_bad(world)
+    key = bad.subscribe("x != 666")
+    world.run(LONG_S)
+    publisher.publish({"x": 1})
+    world.run(1.0)
+    assert heard(good) == [], "what is covered is not said"
+    assert len(good.gaps) == 1
+    bad.unsubscribe(key)
+    world.run(3.0)
+    assert len(good.gaps) > 1
+    publisher.publish({"x": 2})
+    world.run(1.0)
+    assert heard(good) == [2]
+
+
 def test_what_was_refused_is_not_changed_any_more_and_can_be_withdrawn() -> None:
     world = world_of(2)
     bad, publisher = world.client("bad", "b1"), world.client("p", "b2")

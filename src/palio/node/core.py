@@ -283,7 +283,10 @@ class Core:
 
     def _say(self, neighbour: Neighbour, portion: Message) -> None:
         if neighbour.missing and isinstance(portion, Route):
+            lacked = len(neighbour.missing)
             portion = Route(self._sifted(neighbour, portion.control))
+            if len(neighbour.missing) < lacked:
+                self.lapses.ways_changed()
         neighbour.tell(self.out, portion)
 
     def _sifted(self, neighbour: Neighbour, control: Control) -> Control:

@@ -3,7 +3,8 @@
 1. It leaves the session, so that what was said after it arrives.
 2. Requests of routers are tried one by one. One that is refused by itself is `Missing` at the
    neighbour, which counts as unreached in every answer to `settled` until the request is withdrawn
-   or replaced. What a missing request covers is missing there too.
+   or replaced. What a missing request covers is missing there too, whoever asked for it: that
+   live events may be lost is told now, and when the request is missing no longer.
 3. Facts are missing at a neighbour in the same way (see `Registry.refused`).
 4. Events that were sent live are lost: counted, and told to a client as a gap. Durable ones stay
    in custody until the next session.
@@ -113,6 +114,7 @@ class Refusals:
         bad = bad or list(requests)
         after = islice(neighbour.stream.unseen(), 1, None)
         neighbour.missing.lack(control, bad, after)
+        self._core.lapses.note()
         kept = tuple(each for each in requests if not any(each is one for one in bad))
         return [Route(replace(control, requests=kept))]
 

@@ -27,8 +27,8 @@ __all__ = [
     "Faults",
 ]
 
-UNREADABLE_FILTER: Final = "x = 3 AND s != '666'"
-"""What no other broker can read. It matches some events, and covers no other filter."""
+UNREADABLE_FILTER: Final = "x != 666"
+"""What no other broker can read. It matches most events, and covers some other filters."""
 
 GARBLED_NAME: Final = "garbled"
 """An attribute of events that no broker can read."""
