@@ -27,6 +27,10 @@ STEPS: Final = 45
 LONGEST_S: Final = 8.0
 """The longest that something is broken: the grace of clients and of neighbours is less."""
 PUBLISHERS: Final = 3
+STREAM: Final = 20
+"""Events of a stream..."""
+STREAM_GAP_S: Final = 0.04
+"""...and how long each is behind the one before."""
 SETTLING_S: Final = 4.0
 """When faults begin: until then most clients have what they asked for."""
 
@@ -126,7 +130,9 @@ class _Draft:
         steps = self._beginning()
         at_s = SETTLING_S
         for _ in range(self.count):
-            if self.kinds and random.chance(0.35):
+            if random.chance(0.05):
+                steps += self._stream(at_s)
+            elif self.kinds and random.chance(0.35):
                 if random.chance(0.4):  # something is on its way when it breaks
                     steps.append(self._publication(at_s))
                     at_s = round(at_s + random.uniform() * 0.05, 3)
@@ -139,7 +145,7 @@ class _Draft:
             self.routing.name,
             self.shape.brokers,
             self.shape.edges,
-            tuple(steps),
+            tuple(sorted(steps, key=lambda each: each.at_s)),
             sync_s=random.choice([0.0005, 0.005, 0.05, 0.3]),
             window_bytes=6_000 if tiny else 1 << 20,
             queue_bytes=12_000 if tiny else 1 << 20,
@@ -242,6 +248,13 @@ class _Draft:
         events = [self._event() for _ in range(random.between(1, most))]
         words = (random.choice(self.publishers), random.chance(0.6), *events)
         return Step(at_s, "publish", words)
+
+    def _stream(self, at_s: float) -> list[Step]:
+        """Events that follow one another closely, so that whatever happens meets some of them."""
+        random = self.random
+        who, durable = random.choice(self.publishers), random.chance(0.4)
+        times = [round(at_s + STREAM_GAP_S * number, 3) for number in range(STREAM)]
+        return [Step(each, "publish", (who, durable, self._event())) for each in times]
 
     # --- what breaks ---
 

@@ -13,6 +13,7 @@ Safety, for all that happened:
 - *doubled*: no durable subscription hears anything twice, and nobody hears a live event twice, but
   for what its publisher said again, and what was on its way as a client went elsewhere.
 - *misanswered*: what is published is answered once, and durable is what is on a disk.
+- *overclaimed*: nothing is said to be in force everywhere that no other broker can read.
 - *failed*, *taken down*: no broker fails on anything, and no link goes down, whatever clients say.
 - *disordered*: on a tree each subscription hears each publisher in order, unless one of the two
   moves.
@@ -32,13 +33,16 @@ from typing import Final
 from palio.routing.algorithms import GraphKind, find_algorithm
 from palio.simulation.campaign.actors import Actor, Debt, HeardEvent, Interest
 from palio.simulation.campaign.casting import out_of_use
-from palio.simulation.campaign.faults import CLIENT_FAULTS, DISK_FAULTS
+from palio.simulation.campaign.faults import CLIENT_FAULTS, DISK_FAULTS, UNREADABLE_FILTER
 from palio.simulation.campaign.grants import MAY_HEAR, MAY_PUBLISH
 from palio.simulation.campaign.hostile import HOSTILE
 from palio.simulation.campaign.plays import Play, PublishedEvent
 from palio.simulation.campaign.scripts import Breach
 
 __all__ = ["PROBES", "verdicts"]
+
+TELL_ALL: Final = frozenset({"acyclic", "general", "flooded"})
+"""Algorithms by which a neighbour is told what is wanted, whatever it offers itself."""
 
 PROBES: Final = 6
 """Events that are published in the calm, to see that they come."""
@@ -59,6 +63,7 @@ def verdicts(play: Play) -> Iterator[Breach]:
     for actor in play.actors.values():
         yield from verdict.of_actor(actor)
         yield from verdict.of_publications(actor)
+        yield from verdict.of_unreadable(actor)
     for name, report in play.world.reports:
         if report.event == "failed":
             yield Breach("failed", f"{name} has failed on something: {report.details}")
@@ -142,6 +147,17 @@ class _Verdict:
             if each.levels not in ([], [level if each.error is None else ""]):
                 what = f"{each.first} to {each.last}, {level}, {each.error}"
                 yield Breach("misanswered", f"{actor.name} was told {each.levels} of {what}")
+
+    def of_unreadable(self, actor: Actor) -> Iterator[Breach]:
+        """That something is in force everywhere which no other broker can read."""
+        if (
+            not self.play.hostile
+            and self.play.script.gate is None
+            and self.play.script.routing in TELL_ALL
+        ):
+            for each in actor.all_interests:
+                if each.versions[0].text == UNREADABLE_FILTER and each.settled is not None:
+                    yield Breach("overclaimed", f"{actor.name}: {each.versions[0]} is in force")
 
     def _outside(
         self, actor: Actor, heard: list[HeardEvent], interests: list[Interest]
