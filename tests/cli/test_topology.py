@@ -88,6 +88,7 @@ def topology_of(**links: str) -> dict[str, Any]:
     return {
         name: {
             "links": to.split(),
+            "parent": "c" if name == "a" else "",
             "reachable": not name.startswith("far"),
             "durable_subscriptions": ["ann/low"] if name == "b" else [],
             "multicast": "joined" if name == "d" else "",
@@ -100,7 +101,7 @@ def topology_of(**links: str) -> dict[str, Any]:
 def test_links_beside_the_tree_and_brokers_out_of_reach_are_shown() -> None:
     ring = topology_of(a="b c", b="a c", c="b a d", d="c far1", far1="d", far2="")
     assert list(_tree("a", ring)) == [
-        "a",
+        "a  below c",
         "├── b",
         "│         keeps events for ann/low",
         "└── c",

@@ -35,6 +35,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.receipts import Receipts
 from palio.routing.advertised import Advertised
+from palio.routing.algorithms import find_algorithm
 from palio.routing.general import General
 from palio.simulation.member import Member
 from palio.simulation.topologies import line, ring
@@ -502,17 +503,31 @@ def test_the_topology_and_the_catalogue_are_known() -> None:
     assert isinstance(topology, Answer)
     assert topology.data["brokers"]["b2"] == {
         "links": ["b1"],
+        "parent": "",
         "reachable": True,
         "url": "",
         "durable_subscriptions": ["a/d"],
         "multicast": "",
         "leaving": False,
     }
+    assert topology.data["root"] == ""
     catalogue = answer(world, member, member.ask(lambda id: Ask(id, "catalogue")))
     assert isinstance(catalogue, Answer)
     listed = [(each["filter"], each["parameters"]) for each in catalogue.data["subscriptions"]]
     assert sorted(listed, key=str) == [("x > 5", {}), ("x > :low", {"low": 1})]
     assert catalogue.data["next"] == ""
+
+
+def test_the_topology_of_a_hierarchy_says_who_is_above_whom() -> None:
+    new = find_algorithm("proxies").new
+    world = World.of(line(4), lambda name: new(name, has_parent=name != "b2"))
+    member = world.client("a", "b4")
+    world.run(1.0)
+    topology = answer(world, member, member.ask(lambda id: Ask(id, "topology")))
+    assert isinstance(topology, Answer)
+    assert topology.data["root"] == "b2"
+    shown = {name: each["parent"] for name, each in topology.data["brokers"].items()}
+    assert shown == {"b1": "b2", "b2": "", "b3": "b2", "b4": "b3"}
 
 
 # --- authority ---

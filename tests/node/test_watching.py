@@ -31,6 +31,7 @@ from palio.protocol.messages import (
     Welcome,
 )
 from palio.routing.acyclic import Acyclic
+from palio.routing.algorithms import find_algorithm
 from palio.routing.flooded import Flooded
 from palio.routing.general import General
 from palio.routing.source_trees import SourceTrees
@@ -272,3 +273,29 @@ def test_a_connection_that_is_back_within_a_heartbeat_was_not_missed() -> None:
         world.heal("b1", "b2")
         world.run(1.0)
     assert told(world, "peer_down") == []
+
+
+def test_another_parent_or_root_is_told() -> None:
+    new = find_algorithm("proxies").new
+    world = World.of(line(4), lambda name: new(name, has_parent=name != "b2"), settings=QUICK)
+    world.run(3.0)
+
+    def told(broker: str) -> list[tuple[str, str]]:
+        return [
+            (report.details["parent"], report.details["root"])
+            for name, report in world.reports
+            if name == broker and report.event == "parent"
+        ]
+
+    assert {name: told(name)[-1:] for name in world.nodes} == {
+        "b1": [("b2", "b2")],
+        "b2": [],
+        "b3": [("b2", "b2")],
+        "b4": [("b3", "b2")],
+    }
+    before = len(world.reports)
+    world.run(3.0)
+    assert len(world.reports) == before
+    world.kill("b2")
+    world.run(10.0)
+    assert told("b3")[-1] in {("", "b3"), ("b4", "b4")}

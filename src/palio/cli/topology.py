@@ -34,6 +34,8 @@ def topology(door: BrokerDoor, *, as_json: bool) -> int:
     else:
         for line in _tree(found["asked"], found["brokers"]):
             show(line)
+        if found["root"]:
+            show(f"root: {found['root']}")
         if found["plan"] is not None:
             show(f"plan: {described(found['plan'])}")
     return 0
@@ -84,9 +86,9 @@ def _branch(
     parents: Mapping[str, str],
 ) -> Iterator[str]:
     is_leaving = "leaving" if brokers[name]["leaving"] else ""
-    yield "  ".join(
-        filter(None, (f"{lead}{name}", STANDINGS[brokers[name]["multicast"]], is_leaving))
-    )
+    parent = brokers[name]["parent"]
+    said = STANDINGS[brokers[name]["multicast"]], is_leaving, parent and f"below {parent}"
+    yield "  ".join(filter(None, (f"{lead}{name}", *said)))
     children = [each for each in sorted(parents) if parents[each] == name]
     yield from _keeps(brokers[name], below + ("│     " if children else "      "))
     for child in children:

@@ -22,6 +22,8 @@ class BrokerInTopology(TypedDict):
     """A broker that was heard of."""
 
     links: list[str]
+    parent: str
+    """The broker above it, where brokers find out who is above whom; empty at the root."""
     url: str
     """Where it says that others can reach it; empty if it does not."""
     reachable: bool
@@ -51,6 +53,8 @@ class Topology(TypedDict):
     """The brokers by their names, as the one that was asked knows them."""
 
     asked: str
+    root: str
+    """The broker above all others, where brokers find out who that is; else empty."""
     brokers: dict[str, BrokerInTopology]
     plan: PlanInUse | None
 

@@ -37,7 +37,7 @@ from palio.node.seeking import Seeking
 from palio.node.sessions import Durable, Neighbour, Session, Subscription
 from palio.protocol.legal_parcels import check_numbered
 from palio.protocol.messages import Answer, Fact, Parcel, Probe, Probed
-from palio.routing.protocol import Peer
+from palio.routing.protocol import Hierarchy, Peer
 
 __all__ = ["Questions"]
 
@@ -193,12 +193,17 @@ class Questions:
         for fact in registry.facts():
             if lives(fact):
                 durable.setdefault(fact.origin, []).append(fact.subject)
+        router = self._core.router
+        hierarchy = router if isinstance(router, Hierarchy) else None
+        parents = {} if hierarchy is None else hierarchy.parents()
         standings = self._publishing.multicasting.standings(registry.brokers)
         return {
             "asked": self._core.name,
+            "root": "" if hierarchy is None else hierarchy.root,
             "brokers": {
                 name: {
                     "links": list(registry.links(name)),
+                    "parent": parents.get(name, ""),
                     "url": str(self._core.whereabouts.of(name) or ""),
                     "reachable": name == self._core.name or registry.next_hop(name) is not None,
                     "durable_subscriptions": sorted(durable.get(name, [])),

@@ -19,6 +19,7 @@ from palio.node.publishing import Publishing
 from palio.node.sessions import Durable, Neighbour, PeerSession
 from palio.protocol.limits import SILENT_BEATS
 from palio.protocol.messages import Bye, Ping
+from palio.routing.protocol import Hierarchy
 
 __all__ = ["TICKS_A_HEARTBEAT", "Watch"]
 
@@ -38,6 +39,9 @@ class Watch:
         self._peers = peers
         self._publishing = publishing
         self._neighbours_at = 0.0
+        self._hierarchy = core.router if isinstance(core.router, Hierarchy) else None
+        self._place = "", core.name
+        """The broker above this one, and the root, as people were told last."""
 
     # --- neighbours ---
 
@@ -66,8 +70,18 @@ class Watch:
             elif neighbour.has_dropped():
                 core.lapses.note()
         self._peers.go_round()
+        self._tell_place()
         self.begin()
         return True
+
+    def _tell_place(self) -> None:
+        """Tell people of another parent, or another root: as often as there is a look at all."""
+        if self._hierarchy is None or not self._hierarchy.root:
+            return
+        place = self._hierarchy.parent, self._hierarchy.root
+        if place != self._place:
+            self._place = place
+            self._core.report("info", "parent", parent=place[0], root=place[1])
 
     # --- everybody ---
 

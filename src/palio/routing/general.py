@@ -132,8 +132,19 @@ class General:
 
     @property
     def root(self) -> str:
-        """In a hierarchy, the broker above all others as this one sees it."""
+        """See `Hierarchy`."""
         return "" if self._ranked is None else self._plans.in_force.root or self.name
+
+    @property
+    def parent(self) -> str:
+        """See `Hierarchy`."""
+        return self._above
+
+    def parents(self) -> dict[str, str]:
+        """See `Hierarchy`: as the plan in force has it."""
+        plan = self._plans.in_force
+        above = parents_below(plan.root, plan.links) if plan.root else {}
+        return {below: each for below, each in above.items() if below != each}
 
     def sources(self, filter: Filter) -> bool | Peer:
         """See `Router`. While it is open who is above there may be some."""

@@ -27,6 +27,7 @@ from palio.routing.reference_selector import ReferenceSelector
 __all__ = [
     "Addressing",
     "Destined",
+    "Hierarchy",
     "IllegalMessage",
     "Peer",
     "Ranked",
@@ -242,6 +243,22 @@ class Ranked(Router, Protocol):
 
     above: Peer | None
     """The peer above, from before it is attached until it is detached."""
+
+
+@runtime_checkable
+class Hierarchy(Protocol):
+    """A router that finds out who is above whom."""
+
+    @property
+    def root(self) -> str:
+        """The broker above all others, as far as is known; empty if nobody is above another."""
+
+    @property
+    def parent(self) -> str:
+        """The broker above this one; empty at the root."""
+
+    def parents(self) -> dict[str, str]:
+        """For each broker but the root, the one above it."""
 
 
 class Steady:
