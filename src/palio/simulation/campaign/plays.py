@@ -117,17 +117,24 @@ class Play:
         if gate is not None and is_gate:
             outer = outer if find_algorithm(gate.routing).has_parents else ""
             outside = Outside(gate.routing, frozenset(beyond), outer)
+        is_below = bool(parent) and script.seed % 2 == 0
         if not find_algorithm(routing).has_parents:
             parent = ""
-        world.add_broker(name, partial(self._router, world, routing, outside), parent, outside)
+        router = partial(self._router, world, routing, outside, is_below)
+        world.add_broker(name, router, parent, outside)
 
     @staticmethod
-    def _router(world: World, routing: str, outside: Outside | None, name: str) -> Router:
-        """One that says what it says with the versions of this life, by its own clock."""
+    def _router(
+        world: World, routing: str, outside: Outside | None, is_below: bool, name: str
+    ) -> Router:
+        """One that says what it says with the versions of this life, by its own clock. Where
+        brokers find out who is above, it `is_below` others by half of all seeds.
+        """
         algorithm = find_algorithm(routing)
         if outside is not None:
             return algorithm.new_gateway(name, find_algorithm(outside.routing), outside.brokers)
-        return algorithm.new_assembling(name, life=world.wall_of(name))
+        life = world.wall_of(name)
+        return algorithm.new_assembling(name, life=life, has_parent=is_below)
 
     # --- running ---
 
