@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import palio
-from palio.errors import Closed, InvalidInput, NotSupported, SubscriptionEnded
+from palio.errors import Closed, InvalidInput, NotSupported, SubscriptionEnded, Unsettled
 from palio.routing.algorithms import ALGORITHMS
 from palio.testing import Network
 from tests.client.virtual import in_virtual_time
@@ -64,6 +64,30 @@ async def test_without_time_it_is_refused_at_once(routing: str) -> None:
         await alice.advertise("x > 1")
         await alice.settled()
         await bob.subscribe("x > 0", lifetime_s=0)
+
+
+@in_virtual_time
+async def test_a_wish_survives_the_loss_of_the_root_and_ends_no_later() -> None:
+    async with Network("ring:4", routing="proxies") as net:
+        bob = await net.connect("b3")
+        await bob.settled()
+        began = asyncio.get_running_loop().time()
+        heard = await bob.subscribe("x > 0", lifetime_s=60)
+        other = await bob.subscribe("x < 0", lifetime_s=60)
+        assert (await bob.topology())["root"] == "b2"
+        net.kill("b2")
+        await asyncio.sleep(30)
+        assert (await bob.topology())["root"] != "b2"
+        alice = await net.connect("b1")
+        await alice.advertise("x > 0")
+        with pytest.raises(Unsettled, match="beyond b2"):
+            await alice.settled()
+        await alice.publish({"x": 1})
+        assert (await heard.receive(timeout=5))["x"] == 1
+        with pytest.raises(SubscriptionEnded):
+            await other.receive(timeout=60)
+        assert 60 <= asyncio.get_running_loop().time() - began < 61
+        assert not heard.closed
 
 
 @in_virtual_time

@@ -221,6 +221,53 @@ def test_an_event_crosses_the_links_between_its_source_and_who_wants_it() -> Non
     assert len(near.received) == 1
 
 
+# --- failures (proxy IV-F) ---
+
+
+def test_what_one_below_said_is_taken_back_above_and_beside() -> None:
+    broker = proxy(MASTER, ONE, TWO)
+    ask(broker, ONE, PRICED, Subscribe(1, CHEAP))
+    ask(broker, TWO, PRICED)
+    assert said(broker.detach(ONE)) == [("s0", "Unsubscribe"), ("s2", "Unsubscribe")]
+    assert said(broker.detach(TWO)) == [("s0", "Unadvertise")]
+
+
+def test_what_one_above_said_is_taken_back_below() -> None:
+    broker = proxy(MASTER, ONE, TWO)
+    ask(broker, ONE, PRICED)
+    ask(broker, MASTER, Subscribe(0, CHEAP))
+    assert said(broker.detach(MASTER)) == [("s1", "Unsubscribe")]
+
+
+def test_one_that_is_another_master_is_told_all() -> None:
+    broker = proxy(MASTER, ONE, TWO)
+    ask(broker, ONE, PRICED, Subscribe(1, CHEAP))
+    broker.detach(MASTER)
+    broker.detach(TWO)
+    broker.above = TWO
+    assert said(broker.attach(TWO)) == [("s2", "Advertise"), ("s2", "Subscribe")]
+
+
+def test_a_proxy_that_lost_everything_has_it_from_above_and_below() -> None:
+    network = Network.of(FIGURE_3, found_out, seed=1)
+    clients = [network.client(f"at-{name}", name) for name in ("P1", "P2", "P4", "P5")]
+    for client in clients:
+        client.advertise(PRICED.filter)
+        client.subscribe("price < 10")
+    network.run()
+    before = known(network)
+    network.crash("P3")
+    network.run()
+    assert known(network)["P1"] == {"at-P1", "P2"}
+    network.restart("P3")
+    network.run()
+    assert known(network) == before
+    for client in clients:
+        client.publish({"price": 9, "symbol": "x"})
+    network.run()
+    assert [len(client.received) for client in clients] == [3, 3, 3, 3]
+
+
 # --- many wishes for one direction ---
 
 
