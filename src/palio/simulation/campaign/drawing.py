@@ -26,6 +26,8 @@ ROUTINGS: Final = (*ALGORITHMS, GATEWAY)
 STEPS: Final = 45
 LONGEST_S: Final = 8.0
 """The longest that something is broken: the grace of clients and of neighbours is less."""
+HEAL: Final = frozenset({"cut", "partition", "silence", "one way", "crash", "pause", "delay"})
+"""Faults that last, and after which ways are found anew."""
 PUBLISHERS: Final = 3
 STREAM: Final = 20
 """Events of a stream..."""
@@ -130,13 +132,15 @@ class _Draft:
         steps = self._beginning()
         at_s = SETTLING_S
         for _ in range(self.count):
-            if random.chance(0.05):
+            if random.chance(0.03):
                 steps += self._stream(at_s)
             elif self.kinds and random.chance(0.35):
                 if random.chance(0.4):  # something is on its way when it breaks
                     steps.append(self._publication(at_s))
                     at_s = round(at_s + random.uniform() * 0.05, 3)
                 steps.append(self._fault(at_s))
+                if steps[-1].what in HEAL and random.chance(0.25):
+                    steps += self._as_it_heals(steps[-1])
             else:
                 steps.append(self._deed(at_s))
             at_s = round(at_s + random.uniform() * 0.8, 3)
@@ -255,6 +259,14 @@ class _Draft:
         who, durable = random.choice(self.publishers), random.chance(0.4)
         times = [round(at_s + STREAM_GAP_S * number, 3) for number in range(STREAM)]
         return [Step(each, "publish", (who, durable, self._event())) for each in times]
+
+    def _as_it_heals(self, fault: Step) -> list[Step]:
+        """Somebody asks for something, and somebody publishes, as a fault comes to its end and the
+        network finds its ways again.
+        """
+        at_s = round(fault.at_s + float(fault.words[-1]), 3)
+        wish_at_s = round(at_s + self.random.uniform() * 0.5, 3)
+        return [self._hear(wish_at_s, self.random.choice(self.listeners)), *self._stream(at_s)]
 
     # --- what breaks ---
 
