@@ -57,7 +57,11 @@ class House:
     def load(self, count: int) -> None:
         """Publish at each in turn, every third durably."""
         for _ in range(count):
-            publisher = self.publishers[len(self.published) % len(self.publishers)]
+            ready = [each for each in self.publishers if each.core.may_publish()]
+            if not ready:
+                self.world.run(0.007)
+                continue
+            publisher = ready[len(self.published) % len(ready)]
             durable = len(self.published) % 3 == 0
             number = publisher.publish({"x": 1}, durable=durable)
             self.published[f"{publisher.name}/1", number] = durable
@@ -234,3 +238,33 @@ def test_a_broker_by_itself_waits_for_nobody() -> None:
     world.run(2.0)
     world.host("b1").leave()
     assert world.host("b1").machine.is_free_to_go
+
+
+@pytest.mark.parametrize("seed", range(30 if NIGHTLY else 2))
+def test_a_rolling_restart_costs_nobody_an_event(seed: int) -> None:
+    """Each broker of a ring in turn, under load; clients are moved, publishers among them."""
+    house = House(seed)
+    world, draw = house.world, Randomness(seed)
+    house.ann.resume("b1")
+    world.latency_us = 2_000 + round(draw.uniform() * 20_000)
+    world.run(10.0)
+    for name in house.names:
+        host = world.host(name)
+        host.leave()
+        while not host.machine.is_free_to_go:
+            house.load(1)
+        clients = (*house.listeners, *house.publishers, house.ann)
+        assert all(each.core.session.broker != name for each in clients), f"seed {seed}"
+        host.drain("it stops")
+        house.load(3)
+        world.kill(name)
+        house.load(20)
+        world.start(name)
+        house.load(20)
+        world.run(QUICK.peer_grace_s + 2.0)
+    for listener in house.listeners:
+        assert sorted(got(listener)) == sorted(house.published), f"seed {seed}"
+    assert house.kept <= set(got(house.ann)), f"seed {seed}"
+    for each in house.publishers:
+        assert all(done.levels in (["memory"], ["durable"]) for done in each.publications)
+    assert not house.said("failed")

@@ -33,6 +33,7 @@ from palio.model.values import Bindings
 from palio.protocol import messages
 from palio.protocol.client import ClientCore
 from palio.protocol.client_session import ClientSession
+from palio.protocol.limits import CROSSING_S
 from palio.protocol.messages import (
     Advertise,
     Answer,
@@ -193,9 +194,10 @@ class BrokerUpstream:
             await new.open()
             with suppress(Unsettled):  # those brokers were not heard before either
                 await self.settled(0.0)
+            await asyncio.sleep(CROSSING_S)
             with suppress(TimeoutError):  # the broker that is left answers for what it got
                 async with asyncio.timeout(CLOSE_S):
-                    await self.outbox.idle()
+                    await self.outbox.idle(sent_only=True)
         finally:
             if self.session is new.core:
                 self._session = new

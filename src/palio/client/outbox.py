@@ -228,9 +228,9 @@ class Outbox:
             offer.answer("")
         self.go_on()
 
-    async def idle(self) -> None:
-        """Wait until everything that was offered before has been answered."""
-        number = self._publications.next + self._waiting
+    async def idle(self, *, sent_only: bool = False) -> None:
+        """Wait until everything that was offered before, or has left already, is answered."""
+        number = self._publications.next + (0 if sent_only else self._waiting)
         if not self._is_answered(number):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append((number, future))

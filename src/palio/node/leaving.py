@@ -22,6 +22,7 @@ from typing import Any
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
 from palio.node.core import Core
+from palio.node.holding import Holding
 from palio.node.limits import ADOPTED_AT_ONCE, OFFER_AGAIN_S, QUIET_S, REDIRECT_AGAIN_S, STALLED_S
 from palio.node.peers import STEPS, Peers
 from palio.node.requests import check_free
@@ -37,11 +38,14 @@ __all__ = ["Leaving"]
 class Leaving:
     """What one broker does before it goes, and what it takes over of others that go."""
 
-    def __init__(self, core: Core, peers: Peers) -> None:
+    def __init__(self, core: Core, peers: Peers, holding: Holding) -> None:
         self._core = core
         self._peers = peers
+        self._holding = holding
         self._whereabouts = Whereabouts(core.durability.registry)
         self.is_leaving = False
+        self._has_begun = False
+        """Whether clients were told to go."""
         self._asker: Session | None = None
         """Who has it drained, and stays as long as it likes."""
         self._is_drained = False
@@ -71,6 +75,22 @@ class Leaving:
             self._peers.step_aside(is_leaving=True)
             core.durability.registry.announce(LEAVING, filter="TRUE")
             core.report("info", "leaving")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether ways lead round this broker, if they can, so that its clients may go. What they
+        had published before is on its way then: what they publish elsewhere does not overtake it.
+        """
+        is_waiting = self.is_leaving and not self._has_begun
+        return is_waiting and self._core.router.is_in_order and not len(self._holding)
+
+    def go_on(self) -> None:
+        """The first clients go, if they may."""
+        if self.is_ready:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._has_begun, self._went_at = True, self._core.at.now
         for _ in islice(self._redirect(), STEPS):
             pass
 
@@ -91,7 +111,7 @@ class Leaving:
     def _undo(self, reason: str) -> None:
         """The broker is in service again."""
         if self.is_leaving:
-            self.is_leaving = self._is_drained = self.is_done = False
+            self.is_leaving = self._has_begun = self._is_drained = self.is_done = False
             self._asker = None
             self._told.clear()
             self._offered.clear()
@@ -152,7 +172,7 @@ class Leaving:
             or not any(
                 each.link is not None and each is not self._asker for each in core.sessions.values()
             )
-            or core.at.now - self._went_at > STALLED_S
+            or (self._has_begun and core.at.now - self._went_at > STALLED_S)
         )
 
     # --- a look round ---
@@ -164,7 +184,10 @@ class Leaving:
         sessions, asker = self._core.sessions, self._asker
         if asker is not None and sessions.get(asker.id) is not asker:
             self._asker = None
-        yield from self._redirect()
+        if self._has_begun:
+            yield from self._redirect()
+        elif self._core.at.now - self._went_at > STALLED_S:
+            self._let_go()
         if self._is_drained:
             self._check_done()
             if self._asker is None and not self.is_done:

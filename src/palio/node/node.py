@@ -118,7 +118,7 @@ class Node:
         self._links = Links(self._core)
         self._peers = Peers(self._core, self._links, self._questions, self._publishing.detours)
         self._greetings = Greetings(self._core, self._links, self._peers, self._questions)
-        self._leaving = Leaving(self._core, self._peers)
+        self._leaving = Leaving(self._core, self._peers, self._publishing.holding)
         self._watch = Watch(self._core, self._links, self._peers, self._publishing)
         later = self._core.durability.registry.later
         self._core.facts_came = self._publishing.multicasting.learn
@@ -153,7 +153,7 @@ class Node:
 
     @property
     def _has_unfinished(self) -> bool:
-        return any(self._unfinished) or self._publishing.holding.is_over
+        return any(self._unfinished) or self._publishing.holding.is_over or self._leaving.is_ready
 
     # --- inputs ---
 
@@ -285,6 +285,7 @@ class Node:
             core.telling.go_on()
             core.durability.registry.go_on(at)
             self._cancelling.go_on()
+            self._leaving.go_on()
         if is_due and at.now < self._round_at:
             self.wake_at = at.now if self._round else self._round_at
             return self._effects()

@@ -157,9 +157,17 @@ class ClientCore:
         self.session.send(message)
 
     def may_publish(self) -> bool:
-        """Whether what is published leaves now: there is a connection, and the broker keeps up."""
+        """Whether what is published leaves now: there is a connection, and the broker keeps up.
+
+        While a client is at two brokers, nothing does: it would overtake what went by the other.
+        """
         session = self.session
-        return session.is_connected and session.stream.has_room and self.publications.has_room
+        return (
+            self._left is None
+            and session.is_connected
+            and session.stream.has_room
+            and self.publications.has_room
+        )
 
     # --- verbs ---
 

@@ -115,6 +115,10 @@ BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 5.0
 """The pause between a client's attempts doubles from the one to the other."""
 
+CROSSING_S: Final = 0.5
+"""A client that moves is at both brokers for so long after all is in force at the new one: what was
+published before that, and what it published itself, may be on its way over 24 links of 20 ms."""
+
 OVERLAP_S: Final = 30.0
 """What a client's old broker had delivered may come from the new one for so long after a move."""
 

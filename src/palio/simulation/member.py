@@ -15,7 +15,7 @@ from palio.model.events import rows, to_batches
 from palio.model.parcels import ONE_ROW
 from palio.protocol.client import ClientCore
 from palio.protocol.client_session import ClientSession
-from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.limits import CROSSING_S, PROTOCOL_VERSION
 from palio.protocol.messages import (
     Answer,
     Assembled,
@@ -378,7 +378,17 @@ class Member:
         other = self._other
         if other is not None and session is other.session is self.core.session:
             self._line, self._other = other, self._line
-            self.core.ask(Settle(0), lambda _outcome: self.moved())
+            self.core.ask(Settle(0), lambda _outcome: self._cross(other))
+
+    def _cross(self, other: _Line) -> None:
+        """All is in force at the new broker: the old one is heard for a moment more."""
+
+        def crossed() -> None:
+            if self._other is not None and self._line is other:
+                self.moved()
+
+        agenda = self.world.agenda
+        agenda.at(agenda.now_us + round(CROSSING_S * US), TIMER, crossed)
 
     def moved(self) -> None:
         """All is in force at the new broker, or it was not reached."""
