@@ -134,6 +134,8 @@ MESSAGES: list[Message] = [
     FlowStands("b1", 5, "b2", 6, 1, 9, 3, is_cast=True, hops=4),
     Heard("b2", 6, "b1", 5, 2, 7, ((8, 8), (10, 12))),
     Route(routing.TreePlan("b1", 3, (("b1", "b2"),), calm=True)),
+    Route(routing.TreePlan("b1", 3, (("b1", "b2"),), root="b2")),
+    Route(routing.Join(calm=True, upward=False)),
     Route(routing.Leave(calm=True)),
     Route(routing.Reached("b1", 3, 1)),
     Carry(parcel(*ROWS), 9, ("b1", "b2")),
@@ -150,6 +152,7 @@ MESSAGES: list[Message] = [
         )
     ),
     Route(routing.LinkState("b1", 3, ("b2",))),
+    Route(routing.LinkState("b1", 3, ("b2",), has_parent=True)),
     Route(patterns.SubscribePattern(7, parse_pattern("x = 1 THEN s LIKE 'a%' WITHIN 1500ms"))),
     Route(patterns.UnsubscribePattern(7)),
     Route(patterns.Ready(7)),

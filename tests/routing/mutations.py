@@ -29,7 +29,10 @@ from palio.routing.source_trees import SourceTrees
 from palio.simulation.network import RouterFactory
 from tests import mutations
 
-__all__ = ["MUTATIONS", "Mutation"]
+__all__ = ["HIERARCHY", "MUTATIONS", "Mutation"]
+
+
+HIERARCHY: Final = partial(General, inner=Proxies)
 
 
 @dataclass(frozen=True)
@@ -316,6 +319,17 @@ def _nothing_is_sporadic(_: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
+def _links_keep_their_way_up(right: Callable[..., Any]) -> Callable[..., Any]:
+    """A link that a plan turns is not left and joined anew."""
+
+    def wrong(self: General, peer: Peer, link: Any) -> Any:
+        if link.mine is not None and link.wanted:
+            link.upward = link.mine.upward
+        return right(self, peer, link)
+
+    return wrong
+
+
 MUTATIONS: Final = [
     Mutation("skip a forward", Ledger, "outgoing", _skip_every_third_forward),
     Mutation("drop NST", Forwarding, "_eligible", _no_nst),
@@ -337,7 +351,14 @@ MUTATIONS: Final = [
         Proxies,
         "_sporadic",
         _nothing_is_sporadic,
-        partial(General, inner=Proxies),
+        HIERARCHY,
+    ),
+    Mutation(
+        "links never turn",
+        General,
+        "_settle",
+        _links_keep_their_way_up,
+        HIERARCHY,
     ),
     Mutation("no look at new offers", Advertised, "_applied", _no_overlap_recheck, Advertised),
     Mutation("unadvertised events", Advertised, "route", _unadvertised_events_pass, Advertised),

@@ -7,11 +7,11 @@ from typing import Final
 from palio.routing.general import General
 from palio.routing.source_trees import SourceTrees
 from tests.conftest import NIGHTLY
-from tests.routing.mutations import MUTATIONS, Mutation
+from tests.routing.mutations import HIERARCHY, MUTATIONS, Mutation
 from tests.routing.scenarios import Storm
 
 TRIES: Final = 10_000 if NIGHTLY else 100
-ON_GRAPHS: Final = (General, SourceTrees)
+ON_GRAPHS: Final = (General, SourceTrees, HIERARCHY)
 
 
 def is_caught(mutation: Mutation) -> bool:
