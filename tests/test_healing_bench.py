@@ -26,7 +26,8 @@ def test_deliveries_go_on_when_an_inner_broker_is_killed(
         pytest.skip(f"no namespaces here: {reason}")
     monkeypatch.setattr(healing, "AFTER_S", 4.0)
     monkeypatch.setattr(healing, "IDLE_S", 0.5)
-    fault = FAULTS[1]._replace(lasts_s=LASTS_S)
+    fault = next(each for each in FAULTS if each.name == "an inner broker is killed")
+    fault = fault._replace(lasts_s=LASTS_S)
     found = asyncio.run(run(hierarchy(6, 2), "general", (fault,), {"peer_grace_s": 1.0}))
     assert found["durable_lost"] == found["twice"] == found["disordered"] == 0
     assert found["unreachable"] == []
