@@ -125,22 +125,28 @@ class Load:
 
     async def begin(self, url: Callable[[str], str], *, advertising: bool) -> None:
         """Connect all, wait until subscriptions are in force everywhere, and let them publish."""
-        for listener in self.listeners:
-            client = await self._client(listener.name, url(listener.broker))
-            kind = "durable" if listener.durable else "live"
-            subscription = await client.subscribe(
-                f"n >= 0 AND who LIKE '{kind}%'",
-                on_gap=listener.on_gap,
-                durable="all" if listener.durable else "",
-            )
+        await asyncio.gather(*(self._listen(each, url(each.broker)) for each in self.listeners))
+        await asyncio.gather(
+            *(self._publish(each, url(each.broker), advertising) for each in self.publishers)
+        )
+
+    async def _listen(self, listener: Listener, url: str) -> None:
+        client = await self._client(listener.name, url)
+        kind = "durable" if listener.durable else "live"
+        subscription = await client.subscribe(
+            f"n >= 0 AND who LIKE '{kind}%'",
+            on_gap=listener.on_gap,
+            durable="all" if listener.durable else "",
+        )
+        await client.settled(SETTLE_S)
+        self._tasks.append(asyncio.create_task(listener.run(subscription)))
+
+    async def _publish(self, publisher: Publisher, url: str, advertising: bool) -> None:
+        client = await self._client(publisher.name, url)
+        if advertising:
+            await client.advertise("EXISTS who AND EXISTS n")
             await client.settled(SETTLE_S)
-            self._tasks.append(asyncio.create_task(listener.run(subscription)))
-        for publisher in self.publishers:
-            client = await self._client(publisher.name, url(publisher.broker))
-            if advertising:
-                await client.advertise("EXISTS who AND EXISTS n")
-                await client.settled(SETTLE_S)
-            self._tasks.append(asyncio.create_task(publisher.run(client)))
+        self._tasks.append(asyncio.create_task(publisher.run(client)))
 
     async def _client(self, name: str, url: str) -> Client:
         return await self._open.enter_async_context(connect(url, name=name, timeout=SETTLE_S))
