@@ -44,7 +44,7 @@ __all__ = ["FAULTS", "Fault", "load_of", "run"]
 
 Row = dict[str, Any]
 
-FAULT_S: Final = 20.0
+FAULT_S: Final = 16.0
 """How long a fault stays: longer than silence is noticed and a broker's session is kept."""
 AFTER_S: Final = 10.0
 """How long the network is watched once it has ended."""

@@ -154,7 +154,9 @@ class HierarchyFleet(Fleet):
         for relay in (*self._doors.values(), *self._lines.values()):
             await self._open.enter_async_context(relay)
         try:
-            await asyncio.gather(*map(self._start_gently, self.names))
+            async with asyncio.TaskGroup() as group:
+                for name in self.names:
+                    group.create_task(self._start_gently(name))
         except BaseException:
             await self.stop()
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import socket
 import sys
@@ -109,10 +108,11 @@ class Fleet:
         try:
             async with asyncio.timeout(READY_S):
                 line = await process.stdout.readline()
+                told = line if line.startswith(b'{"broker"') else line + await process.stdout.read()
         except TimeoutError:
-            line = b""
-        if not line or json.loads(line)["broker"] != name:
-            raise Unreachable(f"broker {name} does not start; try palio serve --name {name}")
+            told = b"it says nothing"
+        if not told.startswith(b'{"broker"'):
+            raise Unreachable(f"broker {name} does not start: {told.decode()}")
 
     def pid(self, name: str) -> int:
         """The process of a broker that runs."""
@@ -177,9 +177,10 @@ class Fleet:
     def _configuration(self) -> Path:
         """The file of settings: all of a fleet have the same."""
         path = self._folder / "palio.toml"
-        limits = "\n".join(f"{name} = {value}" for name, value in self._limits.items())
-        text = f'[broker]\nrouting = "{self._routing}"\n\n[limits]\n{limits}\n'
-        path.write_text(text, encoding="utf-8")
+        if not path.exists():  # another broker may be reading it
+            limits = "\n".join(f"{name} = {value}" for name, value in self._limits.items())
+            text = f'[broker]\nrouting = "{self._routing}"\n\n[limits]\n{limits}\n'
+            path.write_text(text, encoding="utf-8")
         return path
 
 
