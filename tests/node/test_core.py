@@ -154,6 +154,24 @@ def test_a_promise_that_fails_is_told_and_keeps_nobody_from_the_others(*, is_wri
     assert [each.details["error"] for each in told] == ["ValueError: a bug"]
 
 
+def test_a_disk_that_goes_on_failing_is_told_of_at_once_and_then_together() -> None:
+    node = Broker().node
+    core = node._core
+    told: list[Report] = []
+    for second in range(20):
+        at = Moment(float(second), 1 + second)
+        core.append([DropEntries((1,))])
+        (append,) = (each for each in core.out if isinstance(each, Append))
+        core.out.clear()
+        effects = [*node.failed(append.ticket, "the disk is full", at), *node.tick(at)]
+        told += [each for each in effects if isinstance(each, Report)]
+        core.out.clear()
+    failed = [each for each in told if each.event == "journal_failed"]
+    assert [each.details.get("count") for each in failed] == [1, 10]
+    assert all(each.details["reason"] == "the disk is full" for each in failed)
+    assert core.failures == 20
+
+
 def test_a_neighbour_that_cannot_be_served_keeps_nobody_from_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,4 +1,6 @@
-"""`Complaints`: what others do that they may not, told to people without filling their log."""
+"""`Complaints`: what others do that they may not, and what a disk refuses, told to people without
+filling their log.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ class Complaints:
         kind = self._kinds.get((event, culprit))
         if kind is None:
             self._kinds[event, culprit] = _Kind(now)
-            return {"neighbour": culprit, "count": count, **details}
+            return {**_named(culprit), "count": count, **details}
         kind.count += count
         kind.details = details
         return None
@@ -58,6 +60,11 @@ class Complaints:
             if not kind.count:
                 del self._kinds[event, culprit]
                 continue
-            told.append((event, {"neighbour": culprit, "count": kind.count, **kind.details}))
+            told.append((event, {**_named(culprit), "count": kind.count, **kind.details}))
             kind.told_at, kind.count = now, 0
         return told
+
+
+def _named(culprit: str) -> dict[str, str]:
+    """Whose fault it is; nobody's, if it is this broker's own."""
+    return {"neighbour": culprit} if culprit else {}

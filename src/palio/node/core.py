@@ -58,7 +58,7 @@ from palio.routing.protocol import Peer, Router, Send
 __all__ = ["Core"]
 
 
-_FAULTS: Final = ("cannot_take", "message_refused", "not_sent")
+_FAULTS: Final = ("cannot_take", "message_refused", "not_sent", "journal_failed")
 """Complaints of what no sound broker says."""
 
 SHOWN_CHARS: Final = 80
@@ -176,7 +176,7 @@ class Core:
 
     def failed(self, ticket: int, reason: str) -> None:
         """See `Node.failed`."""
-        self.report("error", "journal_failed", reason=reason)
+        self.complain("journal_failed", "", 1, reason=reason)
         self.failures += 1
         for _, otherwise in self._promises.pop(ticket):
             self._keep(partial(otherwise, reason))

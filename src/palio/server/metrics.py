@@ -133,7 +133,7 @@ METRICS: Final = (
     *_measures(
         "counter",
         _labelled,
-        ("complaints", "complaints", "What brokers said or asked for that was refused or withheld"),
+        ("complaints", "complaints", "What was refused or withheld, or not written"),
         label="kind",
     ),
     *_measures(
