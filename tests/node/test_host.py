@@ -76,6 +76,7 @@ class Scripted:
         self.wake_at = inf
         return self._answer("tick", at.now)
 
+    is_leaving = False
     is_free_to_go = True
 
     def leave(self, at: Moment) -> Sequence[Effect]:

@@ -216,6 +216,7 @@ class Scripted:
         self.wake_at = inf
         return ()
 
+    is_leaving = False
     is_free_to_go = True
 
     def leave(self, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface

@@ -24,6 +24,7 @@ from palio.protocol.messages import (
     Ping,
     Pong,
     Publish,
+    Redirect,
     Refused,
     Seen,
     Subscribe,
@@ -217,6 +218,17 @@ async def test_closing_says_goodbye_and_leaving_does_not() -> None:
     (await Guest.open(other, name="http")).leave()
     assert other.left
     assert not any(isinstance(each, Bye) for each in other.said)
+
+
+async def test_who_is_sent_elsewhere_hears_and_publishes_no_more() -> None:
+    node = Node()
+    guest = await Guest.open(node, name="http")
+    publishing = await begun(guest.publish(BATCH))
+    node.tell(Redirect(("palio://b2:7400",)))
+    assert node.last(Bye).code == "closed"
+    for waiting in (publishing, guest.next()):
+        with pytest.raises(Unreachable, match="the broker is about to go"):
+            await waiting
 
 
 async def test_acknowledging() -> None:

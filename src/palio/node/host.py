@@ -106,6 +106,10 @@ class Machine(Protocol):
         """Let ways lead round it."""
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether it is about to go, and takes no clients of fronts."""
+
+    @property
     def is_free_to_go(self) -> bool:
         """Whether they do."""
 

@@ -144,6 +144,11 @@ class Node:
         return self._core.name
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether it is about to go, or was drained."""
+        return self._leaving.is_leaving
+
+    @property
     def is_free_to_go(self) -> bool:
         """After `leave`: whether all ways that can lead round this broker do, and all clients that
         can go have gone.

@@ -460,7 +460,9 @@ class Guest:
         """See `Application`."""
 
     def redirected(self, urls: Sequence[str]) -> None:
-        """See `Application`: whoever is behind the front is told when the broker goes."""
+        """See `Application`: whoever is behind the front has to come to another broker."""
+        del urls
+        self._session.end(Unreachable("the broker is about to go; ask another one"))
 
     def disconnected(self) -> None:
         """See `Application`."""

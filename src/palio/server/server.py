@@ -167,6 +167,8 @@ class Server:
         link = LocalLink(self, self.host.new_link(), on_message, on_close)
         if self._draining:
             link.end.close("the server is stopping")
+        elif self.node.is_leaving:
+            link.end.close("the broker is about to go; ask another one")
         else:
             self.host.accept(link.number, link.end, principal)
         return link

@@ -286,6 +286,15 @@ async def test_health_metrics_topology_and_description() -> None:
         assert (await client.get("/openapi.json")).json()["openapi"] == "3.1.0"
 
 
+async def test_a_broker_that_is_about_to_go_is_not_ready() -> None:
+    async with broker() as server, asked(server) as client:
+        assert (await publish_one(client, EVENT)).status_code == 202
+        server.host.leave()
+        answer = await client.get("/readyz")
+        assert (answer.status_code, answer.json()["error"]["type"]) == (503, "Unreachable")
+        assert "about to go" in answer.json()["error"]["message"]
+
+
 async def test_a_broker_that_stops_is_not_ready() -> None:
     async with broker() as server, asked(server) as client:
         await server.drain()
