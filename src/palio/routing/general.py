@@ -74,8 +74,8 @@ class General:
     """One broker of any graph, with a router for trees inside.
 
     >>> broker = General("b1")
-    >>> [send.message for send in broker.attach(Peer.broker("b2"))]
-    [LinkState(origin='b1', version=1, neighbours=('b2',), weights=(1,))]
+    >>> [send.message.neighbours for send in broker.attach(Peer.broker("b2"))]
+    [('b2',)]
     """
 
     follows_sources = False

@@ -110,10 +110,9 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
     """One broker of any graph.
 
     >>> broker = SourceTrees("b1")
-    >>> for send in broker.attach(Peer.broker("b2")):
-    ...     print(send.message)
-    LinkState(origin='b1', version=1, neighbours=('b2',), weights=(1,))
-    Flood(origin='b1', requests=(), fresh=True, wave=None, version=0, more=False)
+    >>> state, flood = (send.message for send in broker.attach(Peer.broker("b2")))
+    >>> state.neighbours, flood
+    (('b2',), Flood(origin='b1', requests=(), fresh=True, wave=None, version=0, more=False))
     """
 
     follows_sources = True
