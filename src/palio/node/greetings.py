@@ -10,6 +10,7 @@ from palio.errors import IllegalMessage, NotSupported
 from palio.node.authority import Principal
 from palio.node.core import Core
 from palio.node.effects import Send
+from palio.node.finding import Finding
 from palio.node.links import Link, Links
 from palio.node.peers import Peers, circle
 from palio.node.questions import Questions
@@ -26,8 +27,11 @@ __all__ = ["Greetings"]
 class Greetings:
     """Greetings of clients and brokers, on connections of either side's making."""
 
-    def __init__(self, core: Core, links: Links, peers: Peers, questions: Questions) -> None:
+    def __init__(
+        self, core: Core, links: Links, peers: Peers, questions: Questions, finding: Finding
+    ) -> None:
         self._core = core
+        self._finding = finding
         self._links = links
         self._peers = peers
         self._questions = questions
@@ -101,6 +105,7 @@ class Greetings:
         """A broker that we dialed has answered."""
         core = self._core
         check_name(welcome.name, "the broker that was dialled")
+        self._finding.check(state.url, welcome.name)
         principal = state.introduction.answered(welcome)
         known = core.neighbours.get(welcome.name)
         if (

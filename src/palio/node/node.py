@@ -18,6 +18,7 @@ from palio.node.authority import Authority, OpenAuthority
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import Close, Effect, Moment, Send, Store
+from palio.node.finding import Finding
 from palio.node.greetings import Greetings
 from palio.node.host import numbered_ids
 from palio.node.identity import NOBODY, Identity
@@ -25,6 +26,7 @@ from palio.node.leaving import Leaving
 from palio.node.limits import SESSION_TRIES, UNSEEN_BYTES
 from palio.node.links import Link, Links
 from palio.node.mentions import check_names
+from palio.node.partings import Partings
 from palio.node.peers import STEPS, Peers
 from palio.node.publishing import Publishing
 from palio.node.questions import Questions
@@ -117,7 +119,11 @@ class Node:
         self._questions = Questions(self._core, self._publishing)
         self._links = Links(self._core)
         self._peers = Peers(self._core, self._links, self._questions, self._publishing.detours)
-        self._greetings = Greetings(self._core, self._links, self._peers, self._questions)
+        self._partings = Partings(self._core, self._links, self._peers)
+        self._finding = Finding(self._core, self._links, self._partings)
+        self._greetings = Greetings(
+            self._core, self._links, self._peers, self._questions, self._finding
+        )
         self._leaving = Leaving(self._core, self._peers, self._publishing.holding)
         self._watch = Watch(self._core, self._links, self._peers, self._publishing)
         later = self._core.durability.registry.later
@@ -170,6 +176,7 @@ class Node:
         self._watch.begin()
         for durable in core.durability.here.values():
             durable.away_since = at.now
+        self._finding.begin()
         core.durability.registry.begin(at.wall_us)
         self._publishing.times.begin()
         self._publishing.multicasting.begin()
@@ -190,6 +197,7 @@ class Node:
         """
         core = self._core
         core.at = at
+        self._finding.dialled(url)
         introduction = self._links.open(link, principal, dialed=True, url=url)
         known = core.neighbours.get(peer)
         stream = Stream() if known is None else known.stream
@@ -202,6 +210,7 @@ class Node:
         """No connection could be made to an address, this time."""
         self._core.at = at
         self._core.report("debug", "unreachable", url=url, reason=reason[:SHOWN_CHARS])
+        self._finding.unreachable(url)
         return self._effects()
 
     def reachable_at(self, url: str, at: Moment) -> list[Effect]:
@@ -278,6 +287,7 @@ class Node:
             core.append(())
         is_due = self._publishing.multicasting.tick() or is_due
         is_due = self._watch.tick() or is_due
+        is_due = self._finding.tick() or is_due
         composites = core.assembling.advance(at)
         if composites is not None:
             is_due = True
@@ -349,13 +359,20 @@ class Node:
             case Seen(count) if party is not None:
                 party.seen(count)
                 core.flow(party)
-            case Bye(code, reason):
-                if party is None and state.dialed and code not in ("closed", "duplicate"):
-                    core.report("warning", "turned_away", reason=reason[:SHOWN_CHARS])
-                if code == "closed" and party is not None:
-                    self._peers.left(party)
-                self._links.lost(link)
-                core.out.append(Close(link, code))
+            case Bye():
+                self._farewell(link, state, message)
+
+    def _farewell(self, link: int, state: Link, bye: Bye) -> None:
+        """The other end closes the connection."""
+        core, party = self._core, state.party
+        if party is None and state.dialed and bye.code not in ("closed", "duplicate"):
+            core.report("warning", "turned_away", reason=bye.reason[:SHOWN_CHARS])
+        if bye.code in ("closed", "removed") and party is not None:
+            self._peers.left(party)
+        if bye.code == "removed" and isinstance(party, Neighbour):
+            self._finding.forget(party.name)
+        self._links.lost(link)
+        core.out.append(Close(link, bye.code))
 
     def _refuse(self, link: int, state: Link, error: PalioError) -> None:
         """A counted message could not be taken: the other end is told when it comes back.
@@ -482,6 +499,7 @@ class Node:
             core.assembling.due_at(core.at),
             self._publishing.multicasting.wake_at,
             self._watch.wake_at,
+            self._finding.wake_at,
         )
         out, self._core.out = self._core.out, []
         return out

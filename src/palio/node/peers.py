@@ -52,6 +52,8 @@ class Peers:
         self._round_trips: dict[str, RoundTrips] = {}
         """By broker, also while it is away."""
         self._is_leaving = False
+        self._spared: dict[str, None] = {}
+        """Neighbours whose links are to be taken only where there are no others."""
 
     def new_session(
         self, owner: str, identity: str, incarnation: str, principal: Principal, link: int
@@ -137,13 +139,26 @@ class Peers:
         core, name = self._core, neighbour.name
         trips = self._round_trips.setdefault(name, RoundTrips())
         weight = core.settings.prices.get(name, trips.weight)
-        core.route(core.router.weigh(neighbour.peer, MAX_WEIGHT if self._is_leaving else weight))
+        is_spared = self._is_leaving or name in self._spared
+        core.route(core.router.weigh(neighbour.peer, MAX_WEIGHT if is_spared else weight))
 
     def step_aside(self, *, is_leaving: bool) -> None:
         """Links to this broker are to be taken only where there are no others; or as ever."""
         self._is_leaving = is_leaving
         for neighbour in self._core.neighbours.values():
             self._weigh(neighbour)
+
+    def spare(self, name: str) -> None:
+        """The link to one neighbour is to be taken only where there are no others."""
+        self._spared[name] = None
+        if name in self._core.neighbours:
+            self._weigh(self._core.neighbours[name])
+
+    def spare_no_more(self, name: str) -> None:
+        """It is a link like others again."""
+        self._spared.pop(name, None)
+        if name in self._core.neighbours:
+            self._weigh(self._core.neighbours[name])
 
     def end_session(self, session: Session) -> None:
         """A client's session is over."""
@@ -208,15 +223,19 @@ class Peers:
         ]
 
     def go_round(self) -> None:
-        """The session with each neighbour that is missed, and to which another way leads, ends."""
+        """The session with each neighbour that is missed ends, if another way leads to it, or to
+        a neighbour of it: then all beyond it can be reached.
+        """
         missed, core = self.missed(), self._core
         if not missed:
             return
         near = [each.name for each in core.neighbours.values() if each.link is not None]
-        within_reach = core.durability.registry.reached_over(near)
+        registry = core.durability.registry
+        within_reach = registry.reached_over(near)
         for each in missed:
             is_on_graph = core.settings.graph_with(each.name) is GraphKind.GRAPH
-            if is_on_graph and each.name in within_reach:
+            beyond = (each.name, *registry.links(each.name))
+            if is_on_graph and not within_reach.isdisjoint(beyond):
                 self.end_neighbour(each)
 
     def end_neighbour(self, neighbour: Neighbour) -> None:

@@ -34,7 +34,7 @@ that learns of its own retirement is not gone, and says everything again, under 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, KeysView, Sequence
 from typing import Final
 
 import msgspec
@@ -47,6 +47,7 @@ from palio.node.later import Later
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS, REPEATED_AT_ONCE
 from palio.node.vouching import (
     ADDRESS,
+    FOUND,
     LAPSE,
     LEAVING,
     LINKS,
@@ -64,7 +65,7 @@ from palio.protocol.messages import NO_VISIT, Echo, Fact, Facts, Known, Message,
 
 __all__ = ["Registry"]
 
-_SAID_WHILE_THERE: Final = frozenset((ADDRESS, LEAVING, LINKS, PART, PLAN))
+_SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, PART, PLAN))
 """What counts no longer of a broker that is gone for good, with its durable subscriptions."""
 
 
@@ -196,7 +197,7 @@ class Registry:
         """The brokers on that way, the other one at its end."""
         return self._shortest.way(home)
 
-    def reached_over(self, neighbours: Iterable[str]) -> Collection[str]:
+    def reached_over(self, neighbours: Iterable[str]) -> KeysView[str]:
         """The brokers to which a way leads that begins with one of some neighbours."""
         known = [each for each in neighbours if self._neighbours[each].is_equal]
         return ShortestWays(self.name, known, self.links).hops.keys()
@@ -230,6 +231,11 @@ class Registry:
         claim = claimed_us or (known.claimed_us if known is not None else 0)
         links = (moved_to,) if moved_to else ()
         self._say(Fact(self.name, 0, subject, links, filter, claim, visit))
+
+    def say_links(self, subject: str, names: tuple[str, ...]) -> None:
+        """Tell all brokers of some of this broker's neighbours, if that is news."""
+        if names != self.links(self.name, subject):
+            self._announce(subject, names)
 
     def retire(self, broker: str, wall_us: int) -> None:
         """Tell all brokers that one of them is gone for good."""
@@ -359,9 +365,7 @@ class Registry:
 
     def _links_changed(self) -> None:
         self._change_ways()
-        names = tuple(sorted(self._neighbours))
-        if names != self.links(self.name):
-            self._announce(LINKS, names)
+        self.say_links(LINKS, tuple(sorted(self._neighbours)))
 
     def _synchronize(self, neighbour: str, versions: dict[str, int], at: Moment) -> None:
         """Send what a neighbour lacks; from now on it is sent what comes."""

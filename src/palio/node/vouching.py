@@ -30,6 +30,7 @@ from palio.protocol.messages import Fact
 
 __all__ = [
     "ADDRESS",
+    "FOUND",
     "LAPSE",
     "LEAVING",
     "LINKS",
@@ -44,6 +45,10 @@ __all__ = [
 
 ADDRESS: Final = "/address"
 """The subject under which a broker says where others can reach it (`palio.node.whereabouts`)."""
+
+FOUND: Final = "/found"
+"""The subject under which a broker names those of its neighbours that are stand-ins for others
+(`palio.node.finding`)."""
 
 LINKS: Final = "links"
 """The subject of a broker's list of neighbours; durable subscriptions have a `/` in theirs."""

@@ -298,6 +298,8 @@ def _node_settings(configuration: Configuration) -> Settings:
         parent=configuration.broker.parent if algorithm.has_parents else "",
         outside=outside,
         prices=configuration.peers.prices,
+        find=configuration.peers.find,
+        peers=configuration.peers.urls,
         multicast=bool(configuration.multicast.groups),
         **{name: value for name, value in limits.items() if name in known},
     )

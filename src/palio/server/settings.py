@@ -219,6 +219,13 @@ class Peers(_Section, frozen=True, kw_only=True):
             "ways; of others the round trip counts, 10 ms as 1"
         ),
     ] = {}
+    find: Annotated[
+        bool,
+        Meta(
+            description="whether it looks for other brokers when it has lost one and all beyond; "
+            "by routing over any graph"
+        ),
+    ] = True
 
 
 class Gateway(_Section, frozen=True, kw_only=True):

@@ -1,0 +1,386 @@
+"""`Finding`: a broker that has lost a neighbour, and others with it, looks for a way to them.
+
+It goes by what brokers have said: where they can be reached (`ADDRESS`), who their neighbours are
+(`LINKS`), and which of these they have found in this way (`FOUND`).
+
+1. A neighbour is missed once it has been gone for a `peer_heartbeat_s`. A broker that misses one
+   dials brokers that it cannot reach: first the neighbours of who is missed, then all others, at
+   last who is missed itself. Each broker has an order of its own, so that not all dial the same.
+2. Of brokers that reach each other and miss the same neighbour one begins, and the others wait for
+   some heartbeats.
+3. An address may be a lie. Whoever answers must have the name that was looked for. Of `CALLS`
+   addresses at a time each is dialled `TRIES` times or for `CALL_BEATS`, then left alone for
+   `REST_S`, and longer each time. After the first `FAST_CALLS` there is one a second.
+4. A link that was found is a stand-in. Once nobody is missed, and all can be reached without
+   stand-ins, it ends (`palio.node.partings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from hashlib import blake2b
+from heapq import nsmallest
+from math import inf
+from typing import Final
+
+from palio.errors import IllegalMessage
+from palio.node.core import Core
+from palio.node.effects import Dial, Undial
+from palio.node.links import Links
+from palio.node.partings import Partings
+from palio.node.vouching import FOUND
+from palio.node.ways import ShortestWays
+from palio.protocol.addresses import Address, parse_address
+from palio.routing.algorithms import GraphKind
+
+__all__ = [
+    "CALLS",
+    "CALL_BEATS",
+    "FAST_CALLS",
+    "MAX_REST_S",
+    "REST_S",
+    "TRIES",
+    "Finding",
+]
+
+CALLS: Final = 2
+"""Addresses that are dialled at a time, until one answers."""
+
+TRIES: Final = 3
+"""So often an address is dialled before others have their turn..."""
+
+CALL_BEATS: Final = 5
+"""...or for so many heartbeats, if it takes connections and says nothing."""
+
+REST_S: Final = 2.0
+"""So long it is left alone then, and twice as long each time..."""
+
+MAX_REST_S: Final = 60.0
+"""...up to this: a broker that is gone for good costs others little."""
+
+FAST_CALLS: Final = 10
+"""Addresses that are dialled as soon as may be: more of them were perhaps made up."""
+
+PACE_S: Final = 1.0
+"""Seconds between two of those after them."""
+
+MAX_WAIT_BEATS: Final = 10
+"""Heartbeats that a broker waits for others that miss the same neighbour and may find it a way."""
+
+STEADY_BEATS: Final = 3
+"""Heartbeats for which nobody was missed before a stand-in ends."""
+
+LOOKS_A_HEARTBEAT: Final = 5
+
+LOOKED_AT: Final = 50
+"""Brokers, in the order in which they are dialled, whose addresses are read at once."""
+
+
+class _Call:
+    """A broker that is dialled."""
+
+    __slots__ = ("is_up", "name", "since", "tries", "url")
+
+    def __init__(self, name: str, url: str, now: float) -> None:
+        self.name = name
+        self.url = url
+        self.since = now
+        self.tries = 0
+        self.is_up = False
+
+
+class Finding:
+    """What one broker has lost, and where it looks."""
+
+    def __init__(self, core: Core, links: Links, partings: Partings) -> None:
+        self._core = core
+        self._links = links
+        self._partings = partings
+        self._registry = core.durability.registry
+        settings = core.settings
+        self._is_on = (
+            settings.find
+            and settings.outside is None
+            and settings.graph_with("") is GraphKind.GRAPH
+        )
+        self._configured = {str(parse_address(url)) for url in settings.peers}
+        self._had: dict[str, bool] = {}
+        """Neighbours that this broker has or had, and whether each is a stand-in."""
+        self._missed: dict[str, float] = {}
+        """Those that are not there, since when."""
+        self._calls: dict[str, _Call] = {}
+        """By name, brokers that are dialled."""
+        self._rests: dict[str, tuple[float, float]] = {}
+        """Those that are left alone: until when, and for how long."""
+        self._alone_since = 0.0
+        self._whole_since = 0.0
+        self._begun = 0
+        """Calls since somebody was missed."""
+        self._next_at = 0.0
+        self._look_at = 0.0
+        self._state: object = None
+        self._within_reach: Collection[str] = ()
+        """What was found for that state of the links."""
+
+    @property
+    def wake_at(self) -> float:
+        """When `tick` is next to be called."""
+        is_at_work = self._partings or (self._is_on and len(self._registry.brokers) > 1)
+        return self._look_at if is_at_work else inf
+
+    @property
+    def missed(self) -> list[str]:
+        """Neighbours that are not there."""
+        return sorted(self._missed)
+
+    def begin(self) -> None:
+        """The broker starts: its neighbours are those of its earlier life, if it remembers that."""
+        registry, name = self._registry, self._core.name
+        self._alone_since = self._whole_since = self._look_at = self._core.at.now
+        found = registry.links(name, FOUND)
+        self._had = dict.fromkeys(registry.links(name), False)
+        self._had.update(dict.fromkeys(found, True))
+
+    def forget(self, name: str) -> None:
+        """The link to a neighbour has ended as it was to."""
+        self._had.pop(name, None)
+        self._missed.pop(name, None)
+
+    # --- what came of calls ---
+
+    def dialled(self, url: str) -> None:
+        """A connection was made to an address; who answers is not known yet."""
+        for call in list(self._calls.values()):
+            if call.url == url:
+                call.tries += 1
+                if call.tries > TRIES:
+                    self._give_up(call)
+
+    def unreachable(self, url: str) -> None:
+        """No connection could be made to an address."""
+        for call in list(self._calls.values()):
+            if call.url == url:
+                call.tries += 1
+                if call.tries >= TRIES:
+                    self._give_up(call)
+
+    def check(self, url: str, name: str) -> None:
+        """Refuse who answers where another was looked for (`IllegalMessage`)."""
+        for call in list(self._calls.values()):
+            if call.url == url and call.name != name:
+                self._give_up(call)
+                raise IllegalMessage(name, f"{call.name!r} is said to be there, at {url}")
+
+    def _give_up(self, call: _Call) -> None:
+        """Dial others for a while."""
+        self._end(call)
+        _, before = self._rests.get(call.name, (0.0, REST_S / 2))
+        rest = min(2 * before, MAX_REST_S)
+        self._rests[call.name] = (self._core.at.now + rest, rest)
+        self._core.report("debug", "not_found", broker=call.name, url=call.url)
+
+    def _end(self, call: _Call) -> None:
+        del self._calls[call.name]
+        self._core.out.append(Undial(call.url))
+
+    # --- looking ---
+
+    def tick(self) -> bool:
+        """Time has passed: whether it was time to look."""
+        core = self._core
+        if core.at.now < self.wake_at:
+            return False
+        self._look_at = core.at.now + core.settings.peer_heartbeat_s / LOOKS_A_HEARTBEAT
+        self._partings.go_on()
+        if self._is_on:
+            self._look()
+        return True
+
+    def _look(self) -> None:
+        up = [name for name, each in self._core.neighbours.items() if each.link is not None]
+        self._look_at_calls()
+        self._note(up)
+        lacking = self._lacking(up)
+        if lacking is None:
+            self._begun, self._next_at = 0, 0.0
+            self._rests.clear()
+            self._give_back(up)
+        else:
+            self._whole_since = self._core.at.now
+            for name in self._calls:
+                self._partings.stop(name)
+            self._seek(up, lacking)
+        self._tell()
+
+    def _look_at_calls(self) -> None:
+        now = self._core.at.now
+        patience_s = CALL_BEATS * self._core.settings.peer_heartbeat_s
+        for call in list(self._calls.values()):
+            neighbour = self._core.neighbours.get(call.name)
+            link = None if neighbour is None or neighbour.link is None else neighbour.link
+            state = None if link is None else self._links.get(link)
+            was_up, call.is_up = call.is_up, state is not None and state.url == call.url
+            if call.is_up:
+                call.tries = 0
+                if not was_up:
+                    self._core.report("info", "found", broker=call.name, url=call.url)
+            elif state is not None:  # it has dialled this broker meanwhile
+                self._end(call)
+            elif was_up:
+                call.since = now
+            elif now - call.since > patience_s:
+                self._give_up(call)
+
+    def _note(self, up: Collection[str]) -> None:
+        """Who is there, and who is missed."""
+        registry, now = self._registry, self._core.at.now
+        for name in up:
+            if name not in self._had:
+                self._had[name] = self._is_found(name)
+            elif self._core.name in registry.links(name, FOUND):
+                self._had[name] = True
+            self._missed.pop(name, None)
+        for name in [name for name in self._had if name in registry.retired]:
+            self.forget(name)
+        for name in self._had:
+            if name not in up:
+                self._missed.setdefault(name, now)
+
+    def _lacking(self, up: Collection[str]) -> list[str] | None:
+        """Those neighbours that are missed by now; None if all is well."""
+        now, beat = self._core.at.now, self._core.settings.peer_heartbeat_s
+        if up or len(self._registry.brokers) < 2:
+            self._alone_since = now
+        lacking = [name for name, since in self._missed.items() if now - since > beat]
+        if not lacking and now - self._alone_since <= beat:
+            return None
+        return lacking
+
+    def _seek(self, up: list[str], lacking: list[str]) -> None:
+        """Dial one more broker that cannot be reached, if it is time."""
+        now = self._core.at.now
+        reached = self._reached(up)
+        for call in list(self._calls.values()):
+            if not call.is_up and call.name in reached:
+                self._end(call)
+        for name in [name for name in lacking if self._had[name] and name in reached]:
+            self.forget(name)  # a stand-in for whom there is another way
+        under_way = sum(not call.is_up for call in self._calls.values())
+        if under_way >= CALLS or now < self._next_at or self._is_for_others(lacking, reached):
+            return
+        found = self._next(lacking, reached)
+        if found is not None:
+            name, address = found
+            self._calls[name] = _Call(name, str(address), now)
+            self._begun += 1
+            self._next_at = now + PACE_S if self._begun >= FAST_CALLS else 0.0
+            self._core.out.append(Dial(str(address), name))
+            missed = lacking[:3]
+            level = "debug" if name in self._rests else "info"
+            self._core.report(level, "finding", broker=name, url=str(address), missed=missed)
+
+    def _reached(self, up: list[str]) -> Collection[str]:
+        state = (self._registry.ways, tuple(up))
+        if state != self._state:
+            self._state, self._within_reach = state, self._registry.reached_over(up)
+        return self._within_reach
+
+    def _is_for_others(self, lacking: list[str], reached: Collection[str]) -> bool:
+        """Whether another that misses the same neighbour is to begin, and there is yet time."""
+        now, beat = self._core.at.now, self._core.settings.peer_heartbeat_s
+        waits = []
+        for lost in lacking:
+            mine = _draw(lost, self._core.name)
+            rivals = (each for each in self._registry.links(lost) if each in reached)
+            rank = sum(_draw(lost, each) < mine for each in rivals)
+            waits.append(self._missed[lost] + beat * (1 + min(rank, MAX_WAIT_BEATS)))
+        return bool(waits) and min(waits) > now
+
+    def _next(self, lacking: list[str], reached: Collection[str]) -> tuple[str, Address] | None:
+        """Whom to dial, and where; None if there is nobody."""
+        core, registry = self._core, self._registry
+        near = {name for lost in lacking for name in registry.links(lost)}
+
+        def order(name: str) -> tuple[int, bytes]:
+            nearness = 2 if name in lacking else int(name not in near)
+            return nearness, _draw(core.name, name)
+
+        unreached = [
+            name
+            for name in registry.brokers
+            if name not in reached
+            and name != core.name
+            and name not in self._calls
+            and self._rests.get(name, (0.0, 0.0))[0] <= core.at.now
+        ]
+        for name in nsmallest(LOOKED_AT, unreached, order):
+            address = self._address(name)
+            if address is not None:
+                return name, address
+            self._rests[name] = (core.at.now + MAX_REST_S, MAX_REST_S)
+        return None
+
+    def _address(self, name: str) -> Address | None:
+        """Where to dial a broker; None if that is not known, or not to be done."""
+        core = self._core
+        own, address = core.whereabouts.of(core.name), core.whereabouts.of(name)
+        if address is None or address == own or str(address) in self._configured:
+            return None
+        is_stripped = own is not None and own.is_secure and not address.is_secure
+        return None if is_stripped else address
+
+    # --- links that were found ---
+
+    def _give_back(self, up: list[str]) -> None:
+        """End a stand-in, if all can be reached without any."""
+        core = self._core
+        steady_s = STEADY_BEATS * core.settings.peer_heartbeat_s
+        ours = [name for name, is_stand_in in self._had.items() if is_stand_in]
+        ours = [name for name in ours if self._is_found(name)]
+        if not ours or core.at.now - self._whole_since < steady_s:
+            return
+        if any(name in self._partings for name in ours):
+            return
+        own = [name for name in up if not self._had[name]]
+        ways = ShortestWays(core.name, own, self._lasting_links).hops
+        if ours[0] in ways:
+            done = partial(self._given_back, ours[0])
+            self._partings.begin(ours[0], "the link is needed no longer", done)
+
+    def _lasting_links(self, broker: str) -> tuple[str, ...]:
+        """The neighbours of a broker by links that are no stand-ins."""
+        registry = self._registry
+        found = registry.links(broker, FOUND)
+        return tuple(
+            each
+            for each in registry.links(broker)
+            if each not in found and broker not in registry.links(each, FOUND)
+        )
+
+    def _given_back(self, name: str) -> None:
+        call = self._calls.get(name)
+        if call is not None:
+            self._end(call)
+        self.forget(name)
+        self._core.report("info", "given_back", broker=name)
+
+    def _tell(self) -> None:
+        """Tell all brokers which neighbours of this one are stand-ins that it has found."""
+        before = self._registry.links(self._core.name, FOUND)
+        found = [
+            name
+            for name, is_stand_in in self._had.items()
+            if is_stand_in and (name in before if name in self._missed else self._is_found(name))
+        ]
+        self._registry.say_links(FOUND, tuple(sorted(found)))
+
+    def _is_found(self, name: str) -> bool:
+        """Whether this broker has found it, and it is there."""
+        call = self._calls.get(name)
+        return call is not None and call.is_up
+
+
+def _draw(one: str, other: str) -> bytes:
+    """What orders others for each broker in a way of its own."""
+    return blake2b(f"{len(one)} {one} {other}".encode(), digest_size=8).digest()
