@@ -13,6 +13,7 @@ import pytest
 import palio
 
 PUBLIC: Final = {
+    "AddedPeer",
     "Advertisement",
     "Bus",
     "CatalogueEntry",
@@ -26,8 +27,10 @@ PUBLIC: Final = {
     "Parameter",
     "Parcel",
     "Pattern",
+    "PeerOfBroker",
     "Published",
     "Remains",
+    "RemovedPeer",
     "Subscriber",
     "Subscription",
     "SyncBus",

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from palio import client, errors, language, matching, model, spark, testing
-    from palio.client.answers import CatalogueEntry, Remains, Topology, Trace
+    from palio.client.answers import (
+        AddedPeer,
+        CatalogueEntry,
+        PeerOfBroker,
+        Remains,
+        RemovedPeer,
+        Topology,
+        Trace,
+    )
     from palio.client.blocking import SyncBus, SyncClient, SyncOffer, SyncSubscription
     from palio.client.bus import Bus
     from palio.client.connection import Client, Offer, connect
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES: Final = {
+    "AddedPeer": "palio.client.answers",
     "Advertisement": "palio.model.advertisements",
     "Bus": "palio.client.bus",
     "CatalogueEntry": "palio.client.answers",
@@ -48,8 +57,10 @@ _HOMES: Final = {
     "Late": "palio.client.events",
     "Offer": "palio.client.connection",
     "Parameter": "palio.client.subscriber",
+    "PeerOfBroker": "palio.client.answers",
     "Published": "palio.client.events",
     "Remains": "palio.client.answers",
+    "RemovedPeer": "palio.client.answers",
     "Subscriber": "palio.client.subscriber",
     "Subscription": "palio.client.subscription",
     "SyncBus": "palio.client.blocking",
@@ -84,6 +95,7 @@ _HOMES: Final = {
 }
 
 __all__ = [
+    "AddedPeer",
     "Advertisement",
     "Bus",
     "CatalogueEntry",
@@ -97,8 +109,10 @@ __all__ = [
     "Parameter",
     "Parcel",
     "Pattern",
+    "PeerOfBroker",
     "Published",
     "Remains",
+    "RemovedPeer",
     "Subscriber",
     "Subscription",
     "SyncBus",

@@ -90,6 +90,7 @@ def topology_of(**links: str) -> dict[str, Any]:
             "links": to.split(),
             "parent": "c" if name == "a" else "",
             "reachable": not name.startswith("far"),
+            "found": ["c"] if name == "b" else [],
             "durable_subscriptions": ["ann/low"] if name == "b" else [],
             "multicast": "joined" if name == "d" else "",
             "leaving": False,
@@ -107,6 +108,7 @@ def test_links_beside_the_tree_and_brokers_out_of_reach_are_shown() -> None:
         "└── c",
         "    └── d  joined",
         "also linked: b - c",
+        "found for links that are lost: b - c",
         "far1  not reachable",
         "far2  not reachable",
     ]

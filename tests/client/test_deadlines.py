@@ -30,6 +30,8 @@ VERBS: dict[str, Verb] = {
     "settled": lambda client, _: client.settled(),
     "settled of a subscription": lambda _, heard: heard.settled(),
     "ask": lambda client, _: client.ask("status"),
+    "add_peer": lambda client, _: client.add_peer("palio://b3"),
+    "remove_peer": lambda client, _: client.remove_peer("b2"),
     "retire": lambda client, _: client.retire("b2"),
 }
 

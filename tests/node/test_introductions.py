@@ -184,7 +184,9 @@ def test_nobody_takes_the_name_or_the_session_of_another(ring: Keyring) -> None:
     ):
         north.accept(900 + link, world.at)
         refusal(north.receive(900 + link, hello, world.at))
-    north.dial(990, world.at, "b2")
+    (closed,) = north.dial(989, world.at, "b2")  # which is linked
+    assert closed == Close(989, "duplicate")
+    north.dial(990, world.at)
     stolen = Welcome("b2", session, resumed=True, received=0)
     refusal(north.receive(990, stolen, world.at))
     assert world.nodes["b1"].status()["peers"]["b2"]["up"]

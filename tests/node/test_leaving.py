@@ -152,8 +152,8 @@ def test_who_is_interrupted_leaves_the_broker_in_service() -> None:
     house.drain()
     assert world_knows(house, is_leaving=True)
     house.admin.vanish()
-    house.world.cut("b1", "b2")  # it cannot be done
-    house.world.cut("b1", "b4")
+    for name in ("b2", "b3", "b4"):
+        house.world.cut("b1", name)  # it cannot be done
     house.world.run(QUICK.client_grace_s + 3.0)
     assert "b1" in house.said("in_service")
     house.world.heal("b1", "b2")
@@ -186,7 +186,7 @@ def world_knows(house: House, *, is_leaving: bool) -> bool:
 
 def test_what_cannot_be_handed_over_is_told() -> None:
     house = House(1)
-    for name in ("b2", "b4"):
+    for name in ("b2", "b3", "b4"):
         house.world.cut("b1", name)
     house.world.run(6.0)
     house.drain()

@@ -505,6 +505,7 @@ def test_the_topology_and_the_catalogue_are_known() -> None:
         "links": ["b1"],
         "parent": "",
         "reachable": True,
+        "found": [],
         "url": "",
         "durable_subscriptions": ["a/d"],
         "multicast": "",

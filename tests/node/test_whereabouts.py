@@ -5,7 +5,8 @@ import pytest
 from palio.node.effects import Moment
 from palio.node.registry import Registry
 from palio.node.vouching import ADDRESS
-from palio.node.whereabouts import MAX_ADDRESS_CHARS, Whereabouts
+from palio.node.whereabouts import Whereabouts
+from palio.protocol.limits import MAX_URL_CHARS
 from palio.protocol.messages import Fact
 
 
@@ -31,10 +32,10 @@ def test_a_broker_without_an_address_says_nothing() -> None:
         ("palios://South.example", "palios://south.example:7400"),
         ("palio://[::1]:7", "palio://[::1]:7"),
         (
-            f"palio://{'n' * (MAX_ADDRESS_CHARS - 8)}",
-            f"palio://{'n' * (MAX_ADDRESS_CHARS - 8)}:7400",
+            f"palio://{'n' * (MAX_URL_CHARS - 8)}",
+            f"palio://{'n' * (MAX_URL_CHARS - 8)}:7400",
         ),
-        (f"palio://{'n' * (MAX_ADDRESS_CHARS - 7)}", "None"),
+        (f"palio://{'n' * (MAX_URL_CHARS - 7)}", "None"),
         ("http://south.example", "None"),
         ("palio://u:p@south.example", "None"),
         ("palio://south.example:70000", "None"),

@@ -34,6 +34,7 @@ from palio.protocol.limits import (
 )
 from palio.protocol.messages import (
     Acknowledge,
+    AddPeer,
     Addressed,
     Adopt,
     Apply,
@@ -59,6 +60,7 @@ from palio.protocol.messages import (
     Probe,
     Publish,
     Redirect,
+    RemovePeer,
     Route,
     Subscribe,
     SubscribeAll,
@@ -123,6 +125,8 @@ MESSAGES: list[Message] = [
     Bookmarked(1, b"here"),
     Redirect(("palio://b2:7400", "palios://[::1]:7400")),
     Drain(1, "b1", undo=True),
+    AddPeer(1, "palio://b2"),
+    RemovePeer(1, "b2"),
     Adopt("ann/orders", 60.0, Visit("ann/1", 3), b"here"),
     Bye("closed", "because"),
     Subscribe(1, 2, "x > :y", {"y": 2**60, "z": b"\xff", "w": [1, 2], "t": ROWS[0]["t"]}),
@@ -272,6 +276,8 @@ def test_what_a_broker_that_leaves_says_has_bounds(beyond: int) -> None:
         Redirect(("x",) * (MAX_URLS + beyond)),
         Redirect((url + "x" * beyond,)),
         Drain(1, "x" * (MAX_NAME_BYTES + beyond)),
+        AddPeer(1, "x" * (MAX_URL_CHARS + beyond)),
+        RemovePeer(1, "x" * (MAX_NAME_BYTES + beyond)),
         Adopt(subject + "x" * beyond, 1.0, Visit()),
         Adopt("x", MAX_SECONDS + beyond, Visit()),
         Adopt("x", 1.0, Visit(), b"x" * (MAX_BOOKMARK_BYTES + beyond)),

@@ -11,8 +11,7 @@ import pytest
 
 from palio.errors import InvalidConfiguration
 from palio.node.settings import Settings as NodeSettings
-from palio.node.whereabouts import MAX_ADDRESS_CHARS
-from palio.protocol.limits import MAX_MTU, MAX_SECONDS, MIN_MTU, MIN_SECONDS
+from palio.protocol.limits import MAX_MTU, MAX_SECONDS, MAX_URL_CHARS, MIN_MTU, MIN_SECONDS
 from palio.routing.trees import MAX_PRICE, UNMEASURED
 from palio.server.configuring import configure, described
 from palio.server.limits import MAX_BYTES, MAX_COUNT, MAX_REORDER_S
@@ -63,7 +62,7 @@ GOOD: list[dict[str, Any]] = [
     {"broker_name": "Nördlich-1.example"},
     {"peers_urls": ("palio://b2", "palios://b3:7"), "tls_ca": "ca"},
     {"broker_url": "palios://north.example:7400"},
-    {"broker_url": f"palio://{'n' * (MAX_ADDRESS_CHARS - 8)}"},
+    {"broker_url": f"palio://{'n' * (MAX_URL_CHARS - 8)}"},
 ]
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -158,7 +157,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"peers_urls": ("b2:7400",)}, "'b2:7400' is no address"),
     ({"broker_url": "north:7400"}, r"broker\.url: 'north:7400' is no address"),
     ({"broker_url": "palio://0.0.0.0:7400"}, r"broker\.url: 0\.0\.0\.0 stands for all"),
-    ({"broker_url": f"palio://{'n' * (MAX_ADDRESS_CHARS - 7)}"}, "MAX_ADDRESS_CHARS"),
+    ({"broker_url": f"palio://{'n' * (MAX_URL_CHARS - 7)}"}, "MAX_URL_CHARS"),
     ({"peers_urls": ("palios://b2",)}, r"palios://b2 asks for TLS; set tls\.ca"),
 ]
 
@@ -265,6 +264,7 @@ def test_every_limit_of_the_node_can_be_set() -> None:
         "multicast",
         "cast_bytes",
         "find",
+        "has_disk",
         "peers",
     }
     assert {name: getattr(Limits(), name) for name in own} == {name: node[name] for name in own}

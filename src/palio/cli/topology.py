@@ -73,6 +73,10 @@ def _tree(root: str, brokers: Mapping[str, Any]) -> Iterator[str]:
     }
     if links:
         yield f"also linked: {', '.join(f'{one} - {other}' for one, other in sorted(links))}"
+    found = [(name, other) for name in sorted(brokers) for other in brokers[name]["found"]]
+    if found:
+        listed = ", ".join(f"{one} - {other}" for one, other in found)
+        yield f"found for links that are lost: {listed}"
     for name in sorted(brokers.keys() - parents.keys()):
         yield f"{name}  not reachable"
         yield from _keeps(brokers[name], "    ")

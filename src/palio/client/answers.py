@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypedDict
 
 __all__ = [
+    "AddedPeer",
     "BrokerInTopology",
     "CatalogueEntry",
     "GroupInTrace",
     "Hop",
     "MatchedSubscription",
     "MulticastHop",
+    "PeerOfBroker",
     "PlanInUse",
     "Remains",
+    "RemovedPeer",
     "Topology",
     "Trace",
 ]
@@ -24,6 +27,8 @@ class BrokerInTopology(TypedDict):
     links: list[str]
     parent: str
     """The broker above it, where brokers find out who is above whom; empty at the root."""
+    found: list[str]
+    """Those of its links that it has found in the place of one that was lost."""
     url: str
     """Where it says that others can reach it; empty if it does not."""
     reachable: bool
@@ -72,6 +77,35 @@ class Remains(TypedDict):
     """Brokers that do not know yet that nothing is there."""
     done: bool
     """Whether all is handed over: the broker may be stopped, and nothing is lost."""
+
+
+class AddedPeer(TypedDict):
+    """A broker that another was linked to."""
+
+    peer: str
+    url: str
+    remembered: bool
+    """Whether it is so again after a restart; not where there is no data directory."""
+
+
+class RemovedPeer(TypedDict):
+    """A broker that another has parted from."""
+
+    peer: str
+    configured: list[str]
+    """Its addresses in the configuration of that broker, which count again after a restart."""
+
+
+class PeerOfBroker(TypedDict):
+    """A neighbour of a broker, or an address that it dials."""
+
+    peer: str
+    """Its name; empty if nobody has answered there yet."""
+    url: str
+    """Where it is dialled; empty if it dials."""
+    kind: str
+    """Why: it is `configured`, was `added`, was `found` in the place of another; or it `dials`."""
+    up: bool
 
 
 class MatchedSubscription(TypedDict):

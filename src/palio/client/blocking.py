@@ -16,7 +16,15 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from palio.client.answers import CatalogueEntry, Remains, Topology, Trace
+from palio.client.answers import (
+    AddedPeer,
+    CatalogueEntry,
+    PeerOfBroker,
+    Remains,
+    RemovedPeer,
+    Topology,
+    Trace,
+)
 from palio.client.bus import Bus
 from palio.client.connection import Client, Offer, connect
 from palio.client.delivery_queue import DEFAULT_CAPACITY
@@ -401,6 +409,18 @@ class SyncClient(SyncHub):
     def ask(self, what: str, about: Any = None) -> Any:
         """A question by its name, as `Client.ask` takes it."""
         return self._portal.call(self._client.ask(what, about))
+
+    def peers(self) -> list[PeerOfBroker]:
+        """The neighbours of this broker, and where it dials."""
+        return self._portal.call(self._client.peers())
+
+    def add_peer(self, url: str) -> AddedPeer:
+        """Have the broker linked to another, as `Client.add_peer` does."""
+        return self._portal.call(self._client.add_peer(url))
+
+    def remove_peer(self, name: str) -> RemovedPeer:
+        """Have the broker part from a neighbour, as `Client.remove_peer` does."""
+        return self._portal.call(self._client.remove_peer(name))
 
     def retire(self, broker: str) -> None:
         """Say of a broker that it is gone for good, and return when all others know."""

@@ -35,6 +35,7 @@ from palio.protocol.client import ClientCore
 from palio.protocol.client_session import ClientSession
 from palio.protocol.limits import CROSSING_S
 from palio.protocol.messages import (
+    AddPeer,
     Advertise,
     Answer,
     Apply,
@@ -43,6 +44,7 @@ from palio.protocol.messages import (
     Deliver,
     Drain,
     Hello,
+    RemovePeer,
     Replace,
     Retire,
     Settle,
@@ -450,6 +452,8 @@ def _unanswered(request: Request) -> str:
             return "the plan may or may not be in use; look at the topology, and ask again"
         case Drain():
             return "the broker may or may not be handing over what it has; ask again"
+        case AddPeer() | RemovePeer():
+            return "the link may be there or not; ask for the peers, and again"
         case Retire():
             return "the broker may or may not be retired; look at the topology, and ask again"
     return "ask again"

@@ -23,7 +23,15 @@ from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, Self
 
-from palio.client.answers import CatalogueEntry, Remains, Topology, Trace
+from palio.client.answers import (
+    AddedPeer,
+    CatalogueEntry,
+    PeerOfBroker,
+    Remains,
+    RemovedPeer,
+    Topology,
+    Trace,
+)
 from palio.client.broker_upstream import BrokerUpstream
 from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.delivery_queue import DEFAULT_CAPACITY
@@ -47,7 +55,17 @@ from palio.model.values import Bindings
 from palio.protocol.addresses import parse_address
 from palio.protocol.durations import check_seconds
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Answer, Apply, Ask, Drain, Hello, Retire, Withdraw
+from palio.protocol.messages import (
+    AddPeer,
+    Answer,
+    Apply,
+    Ask,
+    Drain,
+    Hello,
+    RemovePeer,
+    Retire,
+    Withdraw,
+)
 from palio.protocol.names import check_name
 
 __all__ = ["Client", "Offer", "connect"]
@@ -429,6 +447,32 @@ class Client(Hub[BrokerUpstream]):
         self._check_open()
         answer: Answer = await self._upstream.ask(Ask(0, what, about))
         return answer.data
+
+    async def peers(self) -> list[PeerOfBroker]:
+        """The neighbours of this broker, and where it dials."""
+        found: list[PeerOfBroker] = await self.ask("peers")
+        return found
+
+    async def add_peer(self, url: str) -> AddedPeer:
+        """Have the broker linked to another, and return once it is; it is so after a restart, too.
+
+        Where no link comes about nothing has changed, and the error says why: nobody can be reached
+        (`Unreachable`), one of the two refuses (`NotPermitted`), or it would close a circle where
+        routing needs a tree (`NotSupported`).
+        """
+        self._check_open()
+        answer: Answer = await self._upstream.ask(AddPeer(0, url))
+        added: AddedPeer = answer.data
+        return added
+
+    async def remove_peer(self, name: str) -> RemovedPeer:
+        """Have the broker part from a neighbour, and return once ways lead round that link, if
+        there are others, and it is gone.
+        """
+        self._check_open()
+        answer: Answer = await self._upstream.ask(RemovePeer(0, name))
+        removed: RemovedPeer = answer.data
+        return removed
 
     async def retire(self, broker: str) -> None:
         """Say of a broker that it is gone for good, and return when all others know.

@@ -1,4 +1,4 @@
-"""`Finding`: a broker that has lost a neighbour, and others with it, looks for a way to them.
+"""`Finder`: a broker that has lost a neighbour, and others with it, looks for a way to them.
 
 It goes by what brokers have said: where they can be reached (`ADDRESS`), who their neighbours are
 (`LINKS`), and which of these they have found in this way (`FOUND`).
@@ -27,11 +27,13 @@ from typing import Final
 from palio.errors import IllegalMessage
 from palio.node.core import Core
 from palio.node.effects import Dial, Undial
+from palio.node.limits import MAX_PEERS
 from palio.node.links import Links
 from palio.node.partings import Partings
 from palio.node.vouching import FOUND
 from palio.node.ways import ShortestWays
 from palio.protocol.addresses import Address, parse_address
+from palio.protocol.messages import Bye
 from palio.routing.algorithms import GraphKind
 
 __all__ = [
@@ -41,7 +43,7 @@ __all__ = [
     "MAX_REST_S",
     "REST_S",
     "TRIES",
-    "Finding",
+    "Finder",
 ]
 
 CALLS: Final = 2
@@ -73,6 +75,11 @@ STEADY_BEATS: Final = 3
 
 LOOKS_A_HEARTBEAT: Final = 5
 
+FEW: Final = 3
+"""Of many that are lost at once these say whose turn it is."""
+
+NO_REST: Final = (0.0, 0.0)
+
 LOOKED_AT: Final = 50
 """Brokers, in the order in which they are dialled, whose addresses are read at once."""
 
@@ -90,7 +97,7 @@ class _Call:
         self.is_up = False
 
 
-class Finding:
+class Finder:
     """What one broker has lost, and where it looks."""
 
     def __init__(self, core: Core, links: Links, partings: Partings) -> None:
@@ -104,7 +111,10 @@ class Finding:
             and settings.outside is None
             and settings.graph_with("") is GraphKind.GRAPH
         )
-        self._configured = {str(parse_address(url)) for url in settings.peers}
+        self.kept = {str(parse_address(url)) for url in settings.peers}
+        """Addresses that are dialled in any case."""
+        self.shunned: dict[str, None] = {}
+        """Brokers that this one is not to be linked to."""
         self._had: dict[str, bool] = {}
         """Neighbours that this broker has or had, and whether each is a stand-in."""
         self._missed: dict[str, float] = {}
@@ -130,9 +140,9 @@ class Finding:
         return self._look_at if is_at_work else inf
 
     @property
-    def missed(self) -> list[str]:
-        """Neighbours that are not there."""
-        return sorted(self._missed)
+    def urls(self) -> list[str]:
+        """Where it dials."""
+        return [call.url for call in self._calls.values()]
 
     def begin(self) -> None:
         """The broker starts: its neighbours are those of its earlier life, if it remembers that."""
@@ -141,6 +151,13 @@ class Finding:
         found = registry.links(name, FOUND)
         self._had = dict.fromkeys(registry.links(name), False)
         self._had.update(dict.fromkeys(found, True))
+
+    def shun(self, name: str) -> None:
+        """A broker is not to be linked to this one any more, unless that is asked for."""
+        self.forget(name)
+        self.shunned[name] = None
+        if len(self.shunned) > MAX_PEERS:
+            del self.shunned[next(iter(self.shunned))]
 
     def forget(self, name: str) -> None:
         """The link to a neighbour has ended as it was to."""
@@ -182,7 +199,8 @@ class Finding:
 
     def _end(self, call: _Call) -> None:
         del self._calls[call.name]
-        self._core.out.append(Undial(call.url))
+        if call.url not in self.kept:
+            self._core.out.append(Undial(call.url))
 
     # --- looking ---
 
@@ -266,6 +284,7 @@ class Finding:
                 self._end(call)
         for name in [name for name in lacking if self._had[name] and name in reached]:
             self.forget(name)  # a stand-in for whom there is another way
+            lacking.remove(name)
         under_way = sum(not call.is_up for call in self._calls.values())
         if under_way >= CALLS or now < self._next_at or self._is_for_others(lacking, reached):
             return
@@ -276,7 +295,7 @@ class Finding:
             self._begun += 1
             self._next_at = now + PACE_S if self._begun >= FAST_CALLS else 0.0
             self._core.out.append(Dial(str(address), name))
-            missed = lacking[:3]
+            missed = lacking[:FEW]
             level = "debug" if name in self._rests else "info"
             self._core.report(level, "finding", broker=name, url=str(address), missed=missed)
 
@@ -290,7 +309,7 @@ class Finding:
         """Whether another that misses the same neighbour is to begin, and there is yet time."""
         now, beat = self._core.at.now, self._core.settings.peer_heartbeat_s
         waits = []
-        for lost in lacking:
+        for lost in lacking[:FEW]:
             mine = _draw(lost, self._core.name)
             rivals = (each for each in self._registry.links(lost) if each in reached)
             rank = sum(_draw(lost, each) < mine for each in rivals)
@@ -302,9 +321,9 @@ class Finding:
         core, registry = self._core, self._registry
         near = {name for lost in lacking for name in registry.links(lost)}
 
-        def order(name: str) -> tuple[int, bytes]:
+        def order(name: str) -> tuple[float, int, bytes]:
             nearness = 2 if name in lacking else int(name not in near)
-            return nearness, _draw(core.name, name)
+            return self._rests.get(name, NO_REST)[1], nearness, _draw(core.name, name)
 
         unreached = [
             name
@@ -312,7 +331,9 @@ class Finding:
             if name not in reached
             and name != core.name
             and name not in self._calls
-            and self._rests.get(name, (0.0, 0.0))[0] <= core.at.now
+            and name not in self.shunned
+            and not registry.is_leaving(name)
+            and self._rests.get(name, NO_REST)[0] <= core.at.now
         ]
         for name in nsmallest(LOOKED_AT, unreached, order):
             address = self._address(name)
@@ -325,7 +346,7 @@ class Finding:
         """Where to dial a broker; None if that is not known, or not to be done."""
         core = self._core
         own, address = core.whereabouts.of(core.name), core.whereabouts.of(name)
-        if address is None or address == own or str(address) in self._configured:
+        if address is None or address == own or str(address) in self.kept:
             return None
         is_stripped = own is not None and own.is_secure and not address.is_secure
         return None if is_stripped else address
@@ -346,7 +367,8 @@ class Finding:
         ways = ShortestWays(core.name, own, self._lasting_links).hops
         if ours[0] in ways:
             done = partial(self._given_back, ours[0])
-            self._partings.begin(ours[0], "the link is needed no longer", done)
+            bye = Bye("closed", "the link is needed no longer")
+            self._partings.begin(ours[0], bye, done)
 
     def _lasting_links(self, broker: str) -> tuple[str, ...]:
         """The neighbours of a broker by links that are no stand-ins."""

@@ -10,8 +10,9 @@ from palio.errors import IllegalMessage, NotSupported
 from palio.node.authority import Principal
 from palio.node.core import Core
 from palio.node.effects import Send
-from palio.node.finding import Finding
+from palio.node.finding import Finder
 from palio.node.links import Link, Links
+from palio.node.membership import Membership
 from palio.node.peers import Peers, circle
 from palio.node.questions import Questions
 from palio.node.refusals import Refusals
@@ -28,8 +29,15 @@ class Greetings:
     """Greetings of clients and brokers, on connections of either side's making."""
 
     def __init__(
-        self, core: Core, links: Links, peers: Peers, questions: Questions, finding: Finding
+        self,
+        core: Core,
+        links: Links,
+        peers: Peers,
+        questions: Questions,
+        finding: Finder,
+        membership: Membership,
     ) -> None:
+        self._membership = membership
         self._core = core
         self._finding = finding
         self._links = links
@@ -83,6 +91,7 @@ class Greetings:
 
     def _greet_broker(self, link: int, state: Link, hello: Hello, principal: Principal) -> None:
         core = self._core
+        self._membership.check(hello.name)
         known = core.neighbours.get(hello.name)
         if known is not None and known.link is not None:
             ours = self._links.get(known.link)
@@ -106,6 +115,7 @@ class Greetings:
         core = self._core
         check_name(welcome.name, "the broker that was dialled")
         self._finding.check(state.url, welcome.name)
+        self._membership.check(welcome.name, state.url)
         principal = state.introduction.answered(welcome)
         known = core.neighbours.get(welcome.name)
         if (

@@ -120,6 +120,9 @@ MAX_BOOKMARKS_BYTES: Final = 256 << 20
 MAX_BROKERS: Final = 10_000
 """Brokers of one network: who names more of them has made some up."""
 
+MAX_PEERS: Final = 100
+"""Brokers that one may be linked to, or parted from, while it runs: the addresses are a fact."""
+
 MAX_FACTS: Final = 1_000_000
 """What one broker may have said of itself, durable subscriptions that have ended among it."""
 

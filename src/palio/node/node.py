@@ -18,13 +18,14 @@ from palio.node.authority import Authority, OpenAuthority
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import Close, Effect, Moment, Send, Store
-from palio.node.finding import Finding
+from palio.node.finding import Finder
 from palio.node.greetings import Greetings
 from palio.node.host import numbered_ids
 from palio.node.identity import NOBODY, Identity
 from palio.node.leaving import Leaving
 from palio.node.limits import SESSION_TRIES, UNSEEN_BYTES
 from palio.node.links import Link, Links
+from palio.node.membership import Membership
 from palio.node.mentions import check_names
 from palio.node.partings import Partings
 from palio.node.peers import STEPS, Peers
@@ -37,6 +38,7 @@ from palio.node.watching import TICKS_A_HEARTBEAT, Watch
 from palio.protocol.failures import failure
 from palio.protocol.messages import (
     UNCOUNTED,
+    AddPeer,
     Adopt,
     Ask,
     Bye,
@@ -57,6 +59,7 @@ from palio.protocol.messages import (
     Probe,
     Probed,
     Publish,
+    RemovePeer,
     Route,
     Seek,
     Seen,
@@ -120,9 +123,11 @@ class Node:
         self._links = Links(self._core)
         self._peers = Peers(self._core, self._links, self._questions, self._publishing.detours)
         self._partings = Partings(self._core, self._links, self._peers)
-        self._finding = Finding(self._core, self._links, self._partings)
+        self._finding = Finder(self._core, self._links, self._partings)
+        self._membership = Membership(self._core, self._links, self._partings, self._finding)
+        self._questions.peers = self._membership.peers
         self._greetings = Greetings(
-            self._core, self._links, self._peers, self._questions, self._finding
+            self._core, self._links, self._peers, self._questions, self._finding, self._membership
         )
         self._leaving = Leaving(self._core, self._peers, self._publishing.holding)
         self._watch = Watch(self._core, self._links, self._peers, self._publishing)
@@ -177,6 +182,7 @@ class Node:
         for durable in core.durability.here.values():
             durable.away_since = at.now
         self._finding.begin()
+        self._membership.begin()
         core.durability.registry.begin(at.wall_us)
         self._publishing.times.begin()
         self._publishing.multicasting.begin()
@@ -198,8 +204,12 @@ class Node:
         core = self._core
         core.at = at
         self._finding.dialled(url)
-        introduction = self._links.open(link, principal, dialed=True, url=url)
         known = core.neighbours.get(peer)
+        if known is not None and known.link is not None:
+            # It has dialled meanwhile: what comes by that link is not to be sent again by this one.
+            core.out.append(Close(link, "duplicate"))
+            return self._effects()
+        introduction = self._links.open(link, principal, dialed=True, url=url)
         stream = Stream() if known is None else known.stream
         session = "" if known is None else known.id
         hello = introduction.hello(session, stream.received, stream.refused)
@@ -211,6 +221,7 @@ class Node:
         self._core.at = at
         self._core.report("debug", "unreachable", url=url, reason=reason[:SHOWN_CHARS])
         self._finding.unreachable(url)
+        self._membership.unreachable(url, reason)
         return self._effects()
 
     def reachable_at(self, url: str, at: Moment) -> list[Effect]:
@@ -230,6 +241,7 @@ class Node:
             try:
                 self._about_connection(link, state, message)
             except PalioError as error:
+                self._membership.refused(state, error)
                 self._links.hang_up(link, error)
         else:
             try:
@@ -288,6 +300,7 @@ class Node:
         is_due = self._publishing.multicasting.tick() or is_due
         is_due = self._watch.tick() or is_due
         is_due = self._finding.tick() or is_due
+        self._membership.look()
         composites = core.assembling.advance(at)
         if composites is not None:
             is_due = True
@@ -352,6 +365,7 @@ class Node:
                 core.out.append(Send(link, state.introduction.prove(message)))
             case Welcome():
                 self._greetings.welcomed(link, state, message)
+                self._membership.linked(state)
             case Ping():
                 core.out.append(Send(link, Pong()))
             case Pong() if isinstance(party, Neighbour):
@@ -369,8 +383,7 @@ class Node:
             core.report("warning", "turned_away", reason=bye.reason[:SHOWN_CHARS])
         if bye.code in ("closed", "removed") and party is not None:
             self._peers.left(party)
-        if bye.code == "removed" and isinstance(party, Neighbour):
-            self._finding.forget(party.name)
+        self._membership.turned_away(state, bye)
         self._links.lost(link)
         core.out.append(Close(link, bye.code))
 
@@ -434,6 +447,8 @@ class Node:
                     self._answer(session, message)
                 except PalioError as error:
                     session.say(self._core.out, Failed(message.id, failure(error)))
+            case AddPeer() | RemovePeer():
+                self._membership.serve(session, message)
             case _ if isinstance(message, ClientRequest):
                 self._requests.serve(session, message)
 

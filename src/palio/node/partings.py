@@ -20,11 +20,11 @@ or the network has no rest."""
 class _Parting:
     """One that is under way."""
 
-    __slots__ = ("begun_at", "reason", "then")
+    __slots__ = ("begun_at", "bye", "then")
 
-    def __init__(self, begun_at: float, reason: str, then: Callable[[], None]) -> None:
+    def __init__(self, begun_at: float, bye: Bye, then: Callable[[], None]) -> None:
         self.begun_at = begun_at
-        self.reason = reason
+        self.bye = bye
         self.then = then
 
 
@@ -43,9 +43,9 @@ class Partings:
     def __contains__(self, name: str) -> bool:
         return name in self._open
 
-    def begin(self, name: str, reason: str, then: Callable[[], None]) -> None:
+    def begin(self, name: str, bye: Bye, then: Callable[[], None]) -> None:
         """End the link to a neighbour, once ways lead round it; then do something."""
-        self._open[name] = _Parting(self._core.at.now, reason, then)
+        self._open[name] = _Parting(self._core.at.now, bye, then)
         self._peers.spare(name)
 
     def stop(self, name: str) -> None:
@@ -66,6 +66,6 @@ class Partings:
             self.stop(name)
             if neighbour is not None:
                 if neighbour.link is not None:
-                    self._links.close(neighbour.link, Bye("removed", parting.reason))
+                    self._links.close(neighbour.link, parting.bye)
                 self._peers.end_neighbour(neighbour)
             parting.then()

@@ -12,7 +12,7 @@ nobody else: neither to a client, nor to a neighbour, whatever that was asked by
 | `trace` | the asker's own subscriptions that match, at this broker; durable ones anywhere |
 | `waiting` | what waits for one durable subscription of the asker's session, by its key |
 | `catalogue` | with `{"own": True}` the asker's own; else refused |
-| `topology` | refused |
+| `topology`, `peers` | refused |
 | `source` | the same, of what the asker may hear |
 
 An answer that is less than it would be with the grant says so, under `limited`.
@@ -20,7 +20,7 @@ An answer that is less than it would be with the grant says so, under `limited`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
 from typing import Any, Final, TypeAlias
 
@@ -35,6 +35,7 @@ from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
 from palio.node.publishing import Publishing
 from palio.node.seeking import Seeking
 from palio.node.sessions import Durable, Neighbour, Session, Subscription
+from palio.node.vouching import FOUND
 from palio.protocol.legal_parcels import check_numbered
 from palio.protocol.messages import Answer, Fact, Parcel, Probe, Probed
 from palio.routing.protocol import Hierarchy, Peer
@@ -77,6 +78,8 @@ class Questions:
         self._next_probe = 1
         self._traces = 0
         self.seeking: Final = Seeking(core)
+        self.peers: Callable[[], list[dict[str, Any]]] = list
+        """What is said of neighbours and addresses."""
 
     def ask(self, session: Session, id: int, what: str, about: Any) -> None:
         """A client asks."""
@@ -90,6 +93,9 @@ class Questions:
             case "topology":
                 principal.check_monitor("which brokers there are and what they keep for whom")
                 session.say(core.out, Answer(id, self.topology()))
+            case "peers":
+                principal.check_monitor("which brokers this one is linked to, and where")
+                session.say(core.out, Answer(id, self.peers()))
             case "catalogue":
                 session.say(core.out, Answer(id, self.catalogue(session, about)))
             case "source" if isinstance(about, Mapping):
@@ -103,9 +109,9 @@ class Questions:
                     session.say(core.out, Answer(id, self._own_trace(session, parcel)))
             case _:
                 raise InvalidInput(
-                    f"nobody can answer {what!r}; ask for status, topology, catalogue, waiting "
-                    "(with the key of a durable subscription), source (with a filter and values) "
-                    "or trace (with an event)"
+                    f"nobody can answer {what!r}; ask for status, topology, peers, catalogue, "
+                    "waiting (with the key of a durable subscription), source (with a filter and "
+                    "values) or trace (with an event)"
                 )
 
     # --- about this broker ---
@@ -204,6 +210,7 @@ class Questions:
                 name: {
                     "links": list(registry.links(name)),
                     "parent": parents.get(name, ""),
+                    "found": list(registry.links(name, FOUND)),
                     "url": str(self._core.whereabouts.of(name) or ""),
                     "reachable": name == self._core.name or registry.next_hop(name) is not None,
                     "durable_subscriptions": sorted(durable.get(name, [])),

@@ -52,6 +52,7 @@ from palio.node.vouching import (
     LEAVING,
     LINKS,
     PART,
+    PEERS,
     PLAN,
     RETIRED,
     TOKEN,
@@ -65,7 +66,7 @@ from palio.protocol.messages import NO_VISIT, Echo, Fact, Facts, Known, Message,
 
 __all__ = ["Registry"]
 
-_SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, PART, PLAN))
+_SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, PART, PEERS, PLAN))
 """What counts no longer of a broker that is gone for good, with its durable subscriptions."""
 
 

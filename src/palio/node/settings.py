@@ -58,6 +58,9 @@ class Settings(msgspec.Struct, frozen=True):
     peers: tuple[str, ...] = ()
     """Where it dials by its configuration."""
 
+    has_disk: bool = True
+    """Whether what it is told is remembered after a restart."""
+
     heartbeat_s: float = HEARTBEAT_S
     peer_heartbeat_s: float = PEER_HEARTBEAT_S
     greeting_s: float = GREETING_S

@@ -35,6 +35,7 @@ __all__ = [
     "LEAVING",
     "LINKS",
     "PART",
+    "PEERS",
     "PLAN",
     "RETIRED",
     "TOKEN",
@@ -62,6 +63,10 @@ LEAVING: Final = "/leaving"
 
 PART: Final = "/multicast"
 """The subject under which a broker says that it takes part in flows (`palio.node.multicasting`)."""
+
+PEERS: Final = "/peers"
+"""The subject under which a broker keeps where it dials besides what its configuration names
+(`palio.node.membership`)."""
 
 PLAN: Final = "/plan"
 """The subject under which a broker states a plan of multicast groups (`palio.node.plans`)."""

@@ -6,17 +6,13 @@ dials such an address looks who answers.
 
 from __future__ import annotations
 
-from typing import Final
-
 from palio.errors import InvalidConfiguration
 from palio.node.registry import Registry
 from palio.node.vouching import ADDRESS
 from palio.protocol.addresses import Address, parse_address
+from palio.protocol.limits import MAX_URL_CHARS
 
-__all__ = ["MAX_ADDRESS_CHARS", "Whereabouts"]
-
-MAX_ADDRESS_CHARS: Final = 300
-"""Of one address: the longest name of a machine has 253."""
+__all__ = ["Whereabouts"]
 
 
 class Whereabouts:
@@ -40,7 +36,7 @@ class Whereabouts:
     def of(self, broker: str) -> Address | None:
         """Where a broker can be reached; None if it has not said so, or not in a way to be read."""
         said = self._said_by(broker)
-        if not said or len(said) > MAX_ADDRESS_CHARS:
+        if not said or len(said) > MAX_URL_CHARS:
             return None
         try:
             return parse_address(said)

@@ -41,6 +41,7 @@ __all__ = [
     "UNCOUNTED",
     "Accepted",
     "Acknowledge",
+    "AddPeer",
     "Addressed",
     "Adopt",
     "Advertise",
@@ -81,6 +82,7 @@ __all__ = [
     "Publish",
     "Redirect",
     "Refused",
+    "RemovePeer",
     "Replace",
     "Retire",
     "Route",
@@ -339,6 +341,24 @@ class Retire(msgspec.Struct, frozen=True, tag=True):
 
     id: Number
     broker: str
+
+
+class AddPeer(msgspec.Struct, frozen=True, tag=True):
+    """The broker is to be linked to another, now and after a restart. Answered by `Answer` once it
+    is: who that is.
+    """
+
+    id: Number
+    url: Annotated[str, msgspec.Meta(max_length=MAX_URL_CHARS)]
+
+
+class RemovePeer(msgspec.Struct, frozen=True, tag=True):
+    """The broker is to part from a neighbour. Answered by `Answer` once ways lead round it and the
+    link is gone.
+    """
+
+    id: Number
+    name: Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
 
 
 class Apply(msgspec.Struct, frozen=True, tag=True):
@@ -719,6 +739,8 @@ Message: TypeAlias = (
     | Retire
     | Apply
     | Drain
+    | AddPeer
+    | RemovePeer
     | Done
     | Failed
     | Answer

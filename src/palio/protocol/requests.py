@@ -10,6 +10,7 @@ import msgspec
 
 from palio.errors import PalioError
 from palio.protocol.messages import (
+    AddPeer,
     Advertise,
     Answer,
     Apply,
@@ -18,6 +19,7 @@ from palio.protocol.messages import (
     Done,
     Drain,
     Failed,
+    RemovePeer,
     Replace,
     Retire,
     Settle,
@@ -44,6 +46,8 @@ Request: TypeAlias = (
     | Retire
     | Apply
     | Drain
+    | AddPeer
+    | RemovePeer
 )
 
 Outcome: TypeAlias = Done | Answer | Failed | PalioError

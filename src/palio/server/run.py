@@ -300,6 +300,7 @@ def _node_settings(configuration: Configuration) -> Settings:
         prices=configuration.peers.prices,
         find=configuration.peers.find,
         peers=configuration.peers.urls,
+        has_disk=bool(configuration.broker.data_dir),
         multicast=bool(configuration.multicast.groups),
         **{name: value for name, value in limits.items() if name in known},
     )

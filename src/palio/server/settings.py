@@ -25,7 +25,6 @@ from palio.node.limits import (
     PEER_HEARTBEAT_S,
     QUEUE_BYTES,
 )
-from palio.node.whereabouts import MAX_ADDRESS_CHARS
 from palio.protocol.addresses import DEFAULT_PORT, parse_address
 from palio.protocol.limits import (
     DATAGRAM_MTU,
@@ -33,6 +32,7 @@ from palio.protocol.limits import (
     HEARTBEAT_S,
     MAX_MTU,
     MAX_SECONDS,
+    MAX_URL_CHARS,
     MIN_MTU,
     MIN_SECONDS,
     WINDOW_BYTES,
@@ -424,8 +424,8 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
 
 def _unreachable(url: str) -> Iterator[tuple[str, str]]:
     """An address at which no other broker could find this one."""
-    if len(url) > MAX_ADDRESS_CHARS:
-        yield "broker.url", f"it has more than {MAX_ADDRESS_CHARS} characters (MAX_ADDRESS_CHARS)"
+    if len(url) > MAX_URL_CHARS:
+        yield "broker.url", f"it has more than {MAX_URL_CHARS} characters (MAX_URL_CHARS)"
     elif url:
         try:
             host = parse_address(url).host

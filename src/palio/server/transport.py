@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
         self.url = ""
         """Where we dialled."""
         self.farewell = ""
-        """What the other end said, in the place of a greeting, about why it ends the connection."""
+        """Why it has ended: what the other end said in the place of a greeting, or this one."""
         self.place: SocketPlace | None = None
         """Among all sockets of the owner, if it counts them."""
         self._owner = owner
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
                     each.size if hasattr(each, "size") else len(each) for each in buffers
                 )
 
-    def close(self, _reason: str = "", /, *, last: Message | None = None) -> None:
+    def close(self, reason: str = "", /, *, last: Message | None = None) -> None:
         """Write what is to be written, and a last word, and close. Nothing more is handed over.
 
         What the other end still says is taken, for `LINGER_S`: a socket that is closed with bytes
@@ -275,6 +275,7 @@ class Connection(asyncio.Protocol):
             return
         if last is not None:
             self.send(last)
+        self.farewell = self.farewell or reason
         self._closing = True
         self._greeted()
         self.flush()

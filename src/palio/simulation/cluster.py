@@ -202,8 +202,10 @@ class Cluster:
 
     def end_call(self, one: str, url: str) -> None:
         """It dials there no more."""
-        self._calls.pop((one, url), None)
-        self._wires.pop((one, self.broker_at(url)), None)
+        if (one, url) in self._calls:
+            del self._calls[one, url]
+        else:
+            self._wires.pop((one, self.broker_at(url)), None)
 
     def _call(self, one: str, url: str) -> None:
         if (one, url) not in self._calls or one not in self.nodes:

@@ -37,3 +37,46 @@ def drain(
     from palio.cli.peer import drain
 
     return drain(door_of(at, token_file, ca), timeout, undo=undo, as_json=as_json)
+
+
+@peer_commands.command()
+def add(
+    url: Annotated[
+        str, typer.Argument(help="Where the other broker is: palio://host.", show_default=False)
+    ],
+    at: Broker = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Link a broker to another, now and after a restart. Ends when the link is up."""
+    from palio.cli.peers import add
+
+    return add(url, door_of(at, token_file, ca), as_json=as_json)
+
+
+@peer_commands.command()
+def remove(
+    name: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
+    at: Broker = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Part a broker from a neighbour, once ways lead round the link."""
+    from palio.cli.peers import remove
+
+    return remove(name, door_of(at, token_file, ca), as_json=as_json)
+
+
+@peer_commands.command(name="list")
+def list_peers(
+    at: Broker = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show the neighbours of a broker, and where it dials."""
+    from palio.cli.peers import list_peers
+
+    return list_peers(door_of(at, token_file, ca), as_json=as_json)

@@ -1,0 +1,255 @@
+"""`Membership`: brokers that somebody has this one linked to, or parted from, while it runs.
+
+1. What is added is dialled as what the configuration names, and remembered in a fact of this
+   broker (`PEERS`): it is dialled again after a restart, if there is a disk.
+2. A link is added once it is up. If it cannot be, because nobody is there, one end refuses, or it
+   would close a circle, the asker is told why, and nothing is added.
+3. A neighbour is removed once ways lead round it (`palio.node.partings`). Both ends dial each other
+   no longer, and this one lets it in no more, until it is added here or this broker starts again:
+   then its configuration counts.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from palio.errors import (
+    InvalidInput,
+    LimitExceeded,
+    NotPermitted,
+    PalioError,
+    Unreachable,
+)
+from palio.node.core import SHOWN_CHARS, Core
+from palio.node.effects import Dial, Undial
+from palio.node.finding import Finder
+from palio.node.limits import MAX_PEERS
+from palio.node.links import Link, Links
+from palio.node.partings import Partings
+from palio.node.requests import check_free
+from palio.node.sessions import Session
+from palio.node.vouching import PEERS
+from palio.protocol.addresses import parse_address
+from palio.protocol.failures import error_of, failure
+from palio.protocol.messages import AddPeer, Answer, Bye, Failed, Failure, RemovePeer
+
+__all__ = ["ADD_BEATS", "Membership"]
+
+ADD_BEATS: Final = 10
+"""Heartbeats for which a broker that takes connections may keep silent until it is given up."""
+
+
+class _Adding:
+    """Somebody waits for a link."""
+
+    __slots__ = ("id", "session", "until")
+
+    def __init__(self, session: Session, id: int, until: float) -> None:
+        self.session = session
+        self.id = id
+        self.until = until
+
+
+class Membership:
+    """The neighbours of one broker that were added or removed."""
+
+    def __init__(self, core: Core, links: Links, partings: Partings, finding: Finder) -> None:
+        self._core = core
+        self._links = links
+        self._partings = partings
+        self._finding = finding
+        self._registry = core.durability.registry
+        self._configured = {str(parse_address(url)): url for url in core.settings.peers}
+        """By address, how the configuration writes it."""
+        self._added: dict[str, None] = {}
+        self._names: dict[str, str] = {}
+        """By address that is dialled, who has answered there."""
+        self._removed: dict[str, None] = {}
+        """Brokers that are not let in."""
+        self._adding: dict[str, _Adding] = {}
+        """By address."""
+
+    def begin(self) -> None:
+        """The broker starts: what was added in an earlier life is dialled."""
+        fact = self._registry.fact(self._core.name, PEERS)
+        for url in (fact.filter if fact is not None else "").split():
+            self._added[url] = None
+            self._finding.kept.add(url)
+            self._core.out.append(Dial(url, ""))
+
+    # --- what clients ask for ---
+
+    def serve(self, session: Session, request: AddPeer | RemovePeer) -> None:
+        """Do what a client asks for; what is wrong with it is told to the client."""
+        try:
+            if isinstance(request, AddPeer):
+                check_free(session.principal, "add brokers")
+                self._add(session, request)
+            else:
+                check_free(session.principal, "remove brokers")
+                self._remove(session, request)
+        except PalioError as error:
+            session.say(self._core.out, Failed(request.id, failure(error)))
+
+    def _add(self, session: Session, request: AddPeer) -> None:
+        """Link this broker to another, and answer once that is so."""
+        core = self._core
+        url = str(parse_address(request.url))
+        if url == str(core.whereabouts.of(core.name)):
+            raise InvalidInput(f"{url} is {core.name!r} itself")
+        if url in self._adding:
+            raise InvalidInput(f"{url} is being added already; wait for that")
+        if len(self._added) >= MAX_PEERS:
+            raise LimitExceeded("brokers that were added", limit="MAX_PEERS", maximum=MAX_PEERS)
+        name = self._names.get(url, "")
+        self._removed.pop(name, None)
+        patience_s = ADD_BEATS * core.settings.peer_heartbeat_s
+        self._adding[url] = _Adding(session, request.id, core.at.now + patience_s)
+        neighbour = core.neighbours.get(name)
+        if neighbour is not None and neighbour.link is not None:
+            self._up(url, name)
+        else:
+            core.out.append(Dial(self._written(url), ""))
+
+    def _remove(self, session: Session, request: RemovePeer) -> None:
+        """Part from a neighbour once ways lead round it, and answer then."""
+        core, name = self._core, request.name
+        if name not in core.neighbours:
+            known = ", ".join(sorted(core.neighbours)) or "none"
+            raise InvalidInput(f"{name!r:.80} is no neighbour of {core.name!r}; there are: {known}")
+        if name in self._partings:
+            raise InvalidInput(f"the link to {name!r} is about to end")
+        core.report("info", "removing", peer=name, by=session.owner)
+        done = partial(self._parted, session, request)
+        bye = Bye("removed", f"{core.name!r} was told to part from {name!r}")
+        self._partings.begin(name, bye, done)
+
+    def _parted(self, session: Session, request: RemovePeer) -> None:
+        urls = self._shun(request.name)
+        self._removed[request.name] = None
+        if len(self._removed) > MAX_PEERS:
+            del self._removed[next(iter(self._removed))]
+        self._core.report("info", "removed", peer=request.name)
+        configured = [url for url in urls if url in self._configured]
+        self._answer(session, request.id, {"peer": request.name, "configured": configured})
+
+    def _shun(self, name: str) -> list[str]:
+        """Dial a broker no more; the addresses at which it was dialled."""
+        self._finding.shun(name)
+        urls = [url for url in self._names if self._names[url] == name]
+        for url in urls:
+            self._drop(url)
+        return urls
+
+    def peers(self) -> list[dict[str, Any]]:
+        """The neighbours of this broker and the addresses that it dials, for people."""
+        core = self._core
+        dialled = {
+            **dict.fromkeys(self._configured, "configured"),
+            **dict.fromkeys(self._added, "added"),
+            **dict.fromkeys(self._finding.urls, "found"),
+        }
+        listed = []
+        for url, kind in dialled.items():
+            name = self._names.get(url, "")
+            listed.append({"peer": name, "url": url, "kind": kind, "up": self._is_up(name)})
+        known = {each["peer"] for each in listed}
+        listed += [
+            {"peer": name, "url": "", "kind": "dials", "up": self._is_up(name)}
+            for name in core.neighbours
+            if name not in known
+        ]
+        return sorted(listed, key=lambda each: (each["peer"], each["url"]))
+
+    def _is_up(self, name: str) -> bool:
+        neighbour = self._core.neighbours.get(name)
+        return neighbour is not None and neighbour.link is not None
+
+    # --- what came of it ---
+
+    def check(self, name: str, url: str = "") -> None:
+        """Refuse a broker that was removed (`NotPermitted`), unless it is added again."""
+        if url and str(parse_address(url)) in self._adding:
+            self._removed.pop(name, None)
+        if name in self._removed:
+            raise NotPermitted(
+                f"{name!r} was removed from the neighbours of {self._core.name!r}; "
+                "palio peer add it there"
+            )
+        self._finding.shunned.pop(name, None)
+
+    def linked(self, link: Link) -> None:
+        """A broker that was dialled is a neighbour now."""
+        if link.url and link.party is not None:
+            url = str(parse_address(link.url))
+            self._names[url] = link.party.peer.name
+            if url in self._adding:
+                self._up(url, link.party.peer.name)
+
+    def unreachable(self, url: str, reason: str) -> None:
+        """Nobody could be connected to at an address."""
+        self._failed(url, Unreachable(f"{url} cannot be reached: {reason[:SHOWN_CHARS]}"))
+
+    def refused(self, link: Link, error: PalioError) -> None:
+        """This broker does not want who answers at an address."""
+        self._failed(link.url, error)
+
+    def turned_away(self, link: Link, bye: Bye) -> None:
+        """The other end does not want this broker, or ends the link for good."""
+        if bye.code == "removed" and link.party is not None:
+            self._shun(link.party.peer.name)
+        elif bye.code != "duplicate":
+            why = f"{link.url} refuses: {bye.reason[:SHOWN_CHARS]}"
+            self._failed(link.url, error_of(Failure(bye.code, why)))
+
+    def look(self) -> None:
+        """Time has passed."""
+        for url, adding in list(self._adding.items()):
+            if self._core.at.now > adding.until:
+                self._failed(url, Unreachable(f"{url} does not answer as a broker does"))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody waits for a link."""
+        return bool(self._adding)
+
+    def _up(self, url: str, name: str) -> None:
+        adding = self._adding.pop(url)
+        self._removed.pop(name, None)
+        if url not in self._configured:
+            self._added[url] = None
+            self._finding.kept.add(url)
+            self._remember()
+        self._core.report("info", "added", peer=name, url=url, by=adding.session.owner)
+        told = {"peer": name, "url": url, "remembered": self._core.settings.has_disk}
+        self._answer(adding.session, adding.id, told)
+
+    def _failed(self, url: str, error: PalioError) -> None:
+        adding = self._adding.pop(str(parse_address(url)), None) if url else None
+        if adding is None:
+            return
+        if url not in self._added and url not in self._configured.values():
+            self._core.out.append(Undial(url))
+        if self._core.sessions.get(adding.session.id) is adding.session:
+            adding.session.say(self._core.out, Failed(adding.id, failure(error)))
+
+    def _drop(self, url: str) -> None:
+        """Dial an address no longer."""
+        self._core.out.append(Undial(self._written(url)))
+        self._names.pop(url, None)
+        if url in self._added:
+            del self._added[url]
+            self._finding.kept.discard(url)
+            self._remember()
+
+    def _written(self, url: str) -> str:
+        """An address as it is dialled."""
+        return self._configured.get(url, url)
+
+    def _remember(self) -> None:
+        self._registry.announce(PEERS, filter=" ".join(self._added))
+
+    def _answer(self, session: Session, id: int, data: dict[str, Any]) -> None:
+        if self._core.sessions.get(session.id) is session:
+            session.say(self._core.out, Answer(id, data))

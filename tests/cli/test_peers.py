@@ -1,0 +1,87 @@
+"""`palio peer add`, `remove` and `list`, with real brokers."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import palio
+from palio.errors import Unsettled
+from tests.cli.brokers import PATIENCE_S, broker
+from tests.cli.helpers import Palio
+
+
+@pytest.fixture
+def run(palio: Palio) -> Palio:
+    """The command, under a name that leaves `palio` to the package."""
+    return palio
+
+
+def test_a_broker_is_added_listed_and_removed(run: Palio, tmp_path: Path) -> None:
+    with broker("b1", tmp_path / "b1") as one, broker("b2") as two:
+        added = run("peer", "add", two, "--at", one)
+        assert (added.status, added.out) == (0, f"b2 is linked, at {two}.\n")
+        assert run("peer", "list", "--at", one).out == f"b2  {two}  added  up\n"
+        assert run("peer", "list", "--at", two).out == "b1  dials this broker  up\n"
+        removed = run("peer", "remove", "b1", "--at", two)
+        assert (removed.status, removed.out) == (0, "b1 is linked no longer.\n")
+        assert run("peer", "list", "--at", one).out == ""
+        refused = run("peer", "add", two, "--at", one)
+        assert refused.status == 2
+        assert "'b1' was removed from the neighbours of 'b2'" in refused.err
+        again = run("peer", "add", one, "--at", two)
+        assert again.out.endswith(
+            "has no data directory: after a restart the link is to be added again.\n"
+        )
+        assert run("peer", "list", "--at", two, "--json").document["peers"] == [
+            {"peer": "b1", "url": one, "kind": "added", "up": True}
+        ]
+
+
+def test_a_configured_neighbour_is_removed_until_a_restart(run: Palio, tmp_path: Path) -> None:
+    with broker("b1", tmp_path / "b1") as one, broker("b2", tmp_path / "b2", one) as two:
+        with palio.SyncClient(two) as client:
+            while not any(each["up"] for each in client.peers()):
+                pass
+        removed = run("peer", "remove", "b1", "--at", two)
+        assert removed.out.splitlines() == [
+            "b1 is linked no longer.",
+            f"It is dialled again after a restart; take {one} out of peers.urls.",
+        ]
+        assert run("peer", "list", "--at", one).out == ""
+
+
+def test_what_cannot_be_added_is_told(run: Palio) -> None:
+    with broker("b1") as one, broker("b1") as namesake:
+        for url, words in (
+            ("palio://127.0.0.1:1", "palio://127.0.0.1:1 cannot be reached"),
+            (one, f"{one} is 'b1' itself"),
+            (namesake, "as this broker is"),
+            ("http://x", "no address of a broker"),
+        ):
+            outcome = run("peer", "add", url, "--at", one)
+            assert outcome.status == 2
+            assert words in outcome.err
+
+
+def test_real_brokers_find_each_other_when_the_one_between_them_is_gone() -> None:
+    with broker("b1") as one, ExitStack() as between:
+        two = between.enter_context(broker("b2", None, one))
+        with (
+            broker("b3", None, two) as three,
+            palio.SyncClient(one) as ann,
+            palio.SyncClient(three) as bob,
+        ):
+            heard = ann.subscribe("x > 0")
+            while len(ann.topology()["brokers"]) < 3:
+                pass
+            ann.settled()
+            between.close()
+            while not any(each["up"] for each in ann.peers()):
+                pass
+            with pytest.raises(Unsettled, match="beyond b2,"):
+                ann.settled(patience=0.0)
+            bob.publish({"x": 1})
+            assert heard.receive(timeout=PATIENCE_S)["x"] == 1

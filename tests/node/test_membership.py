@@ -1,0 +1,165 @@
+"""Brokers that are linked and parted while they run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from palio.node.authority import NamedAuthority, Principal
+from palio.node.limits import MAX_PEERS
+from palio.node.partings import PATIENCE_BEATS
+from palio.node.settings import Settings
+from palio.protocol.messages import AddPeer, Answer, Ask, Failed, RemovePeer
+from palio.routing.acyclic import Acyclic
+from palio.routing.algorithms import find_algorithm
+from palio.simulation.cluster import address_of
+from palio.simulation.member import Member
+from palio.simulation.topologies import Topology, line, ring
+from palio.simulation.world import World
+
+
+def world_of(topology: Topology, routing: str = "general", **settings: Any) -> World:
+    given = Settings(routing=routing, find=True, **settings)
+    return World.of(topology, find_algorithm(routing).new, settings=given)
+
+
+def asked(world: World, member: Member, message: Any, seconds: float = 8.0) -> Any:
+    """The answer, or the kind and the words of a refusal."""
+    number = member.ask(lambda id: type(message)(id, *_fields(message)))
+    world.run(seconds)
+    answer = member.answers[number]
+    if isinstance(answer, Failed):
+        return answer.failure.kind, answer.failure.message
+    assert isinstance(answer, Answer)
+    return answer.data
+
+
+def _fields(message: Any) -> list[Any]:
+    return [getattr(message, name) for name in message.__struct_fields__[1:]]
+
+
+def links_of(world: World, name: str) -> list[str]:
+    peers = world.nodes[name].status()["peers"]
+    return sorted(each for each, state in peers.items() if state["up"])
+
+
+TWO = Topology(("b1", "b2"), ())
+
+
+def test_a_broker_is_added_and_dialled_again_after_a_restart() -> None:
+    world = world_of(TWO)
+    ann = world.client("ann", "b1")
+    added = asked(world, ann, AddPeer(0, address_of("b2")), 0.5)
+    assert added == {"peer": "b2", "url": address_of("b2"), "remembered": True}
+    for name in ("b1", "b2"):
+        world.kill(name)
+        world.run(1.0)
+        world.start(name)
+        world.run(3.0)
+        assert links_of(world, "b1") == ["b2"]
+    (listed,) = asked(world, ann, Ask(0, "peers"))
+    assert listed == {"peer": "b2", "url": address_of("b2"), "kind": "added", "up": True}
+
+
+def test_what_is_removed_is_not_dialled_again_by_either_end_and_may_be_added_again() -> None:
+    world = world_of(TWO)
+    ann, bob = world.client("ann", "b1"), world.client("bob", "b2")
+    asked(world, ann, AddPeer(0, address_of("b2")))
+    removed = asked(world, bob, RemovePeer(0, "b1"))
+    assert removed == {"peer": "b1", "configured": []}
+    assert asked(world, ann, Ask(0, "peers")) == []
+    world.run(100.0)
+    assert links_of(world, "b1") == links_of(world, "b2") == []
+    refused = asked(world, ann, AddPeer(0, address_of("b2")))
+    assert refused[0] == "NotPermitted"
+    assert "palio peer add it there" in refused[1]
+    assert asked(world, bob, AddPeer(0, address_of("b1")))["peer"] == "b1"
+    assert links_of(world, "b1") == ["b2"]
+
+
+def test_a_neighbour_by_configuration_is_removed_until_a_restart() -> None:
+    world = world_of(line(2))
+    ann = world.client("ann", "b1")
+    asked(world, ann, RemovePeer(0, "b2"))
+    world.run(20.0)
+    assert links_of(world, "b2") == []
+
+
+def test_events_take_other_ways_before_a_link_is_removed() -> None:
+    world = world_of(ring(4))
+    ann, bob = world.client("ann", "b1"), world.client("bob", "b2")
+    ann.subscribe("TRUE")
+    world.run(1.0)
+    number = ann.ask(lambda id: RemovePeer(id, "b2"))
+    for count in range(300):
+        bob.publish({"x": count})
+        world.run(0.01)
+    world.run(1.0)
+    assert isinstance(ann.answers[number], Answer)
+    assert links_of(world, "b1") == ["b4"]
+    assert [row["x"] for _, _, row in ann.heard] == list(range(300))
+
+
+def test_a_link_without_which_there_is_no_way_ends_all_the_same() -> None:
+    world = world_of(line(2))
+    ann = world.client("ann", "b2")
+    number = ann.ask(lambda id: RemovePeer(id, "b1"))
+    world.run(PATIENCE_BEATS + 1.0)
+    assert isinstance(ann.answers[number], Answer)
+    assert links_of(world, "b1") == []
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "words"),
+    [
+        ("palio://nowhere:1", "Unreachable", "cannot be reached: nobody answers"),
+        (address_of("b1"), "InvalidInput", "is 'b1' itself"),
+        ("http://b2", "InvalidConfiguration", "no address of a broker"),
+        (address_of("b3"), "NotSupported", "would close a circle"),
+    ],
+)
+def test_what_cannot_be_added_is_told_in_words_and_changes_nothing(
+    url: str, kind: str, words: str
+) -> None:
+    routing = "acyclic" if kind == "NotSupported" else "general"
+    world = world_of(line(3), routing)
+    ann = world.client("ann", "b1")
+    failed = asked(world, ann, AddPeer(0, url), 12.0)
+    assert failed[0] == kind
+    assert words in failed[1]
+    world.run(30.0)
+    assert links_of(world, "b1") == ["b2"]
+
+
+def test_who_is_no_neighbour_cannot_be_removed() -> None:
+    world = world_of(line(2))
+    kind, words = asked(world, world.client("ann", "b1"), RemovePeer(0, "b7"))
+    assert kind == "InvalidInput"
+    assert "there are: b2" in words
+
+
+def test_so_many_are_added_and_no_more() -> None:
+    world = World(settings=Settings(routing="acyclic"))
+    for number in range(MAX_PEERS + 2):
+        world.add_broker(f"b{number}", Acyclic)
+    ann = world.client("ann", "b0")
+    for number in range(1, MAX_PEERS + 1):
+        assert asked(world, ann, AddPeer(0, address_of(f"b{number}")), 0.2)["peer"]
+    kind, words = asked(world, ann, AddPeer(0, address_of(f"b{MAX_PEERS + 1}")), 0.2)
+    assert kind == "LimitExceeded"
+    assert "MAX_PEERS" in words
+
+
+def test_only_who_may_do_everything_adds_and_removes() -> None:
+    from palio.model.filters import FALSE, TRUE
+    from palio.simulation.doors import Doors
+
+    limited = Principal("ann", TRUE, FALSE, FALSE, FALSE)
+    doors = Doors(authority=lambda _: NamedAuthority({"ann": limited}), certificates=True)
+    world = World(settings=Settings(routing="general"), doors=doors)
+    world.add_broker("b1", find_algorithm("general").new)
+    ann = world.client("ann", "b1")
+    world.run(1.0)
+    for message in (AddPeer(0, address_of("b2")), RemovePeer(0, "b2")):
+        assert asked(world, ann, message)[0] == "NotPermitted"
