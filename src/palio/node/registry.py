@@ -122,6 +122,8 @@ class Registry:
         self._found: ShortestWays | None = None
         self.ways = 0
         """Grows whenever `next_hop` may answer differently."""
+        self._named_at: int | None = None
+        """The state of `ways` when an answer of ours named brokers that were not reached."""
         self._untold: dict[int, Fact] = {}
         """Facts of this broker that are not yet on its disk."""
         self._retired: dict[str, int] = {}
@@ -246,6 +248,10 @@ class Registry:
     def settle(self, ticket: int) -> None:
         """Put the ticket into `settled` once all brokers know what was announced until now."""
         self._repeat(len(self._repeating))
+        if self._named_at not in (None, self.ways):
+            # Who was named may be back, and has perhaps not heard what was answered without it.
+            self._named_at = None
+            self._announce(LINKS, self.links(self.name))
         echo = PendingEcho(self._version(self.name), None, ticket)
         self._name_lost(echo)
         self._echoes.owe(self.name, echo)
@@ -557,6 +563,8 @@ class Registry:
         for echo in self._echoes.complete(origin):
             if echo.parent is None:
                 self._name_lost(echo)
+                if echo.unreached:
+                    self._named_at = self.ways
                 self.settled.append((echo.ticket, tuple(sorted(echo.unreached))))
             else:
                 self.outbox.append(

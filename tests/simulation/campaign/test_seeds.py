@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palio.simulation.campaign import Script, Step, play
+from palio.simulation.campaign import Border, Script, Step, play
 
 
 @pytest.mark.parametrize("ends_after_s", [0.1, 0.517, 3.0])
@@ -64,5 +64,49 @@ def test_settled_names_who_was_lost_before_his_neighbour_heard_the_question() ->
             Step(18.679, "publish", words),
         ),
         sync_s=0.05,
+    )
+    assert play(script).breaches == ()
+
+
+def test_settled_waits_for_a_broker_that_was_named_and_is_back() -> None:
+    """Seed 218: ob1 came back without its disk, and stopped before it had heard of anything."""
+    script = Script(
+        seed=218,
+        routing="acyclic",
+        brokers=("ob1", "ob2", "b1", "b2", "b3"),
+        edges=(("ob1", "ob2"), ("ob1", "b1"), ("b1", "b2"), ("b2", "b3")),
+        steps=(
+            Step(0.0, "join", ("listener1", "b3")),
+            Step(0.0, "join", ("publisher1", "ob2")),
+            Step(8.066, "wipe", ("ob1", 6.332)),
+            Step(10.365, "torn", ("ob1", 7.192)),
+            Step(13.634, "hear", ("listener1", "durable11", "x >= 1", {}, True)),
+            Step(15.956, "publish", ("nobody", False, {"kind": 0})),
+            Step(16.428, "publish", ("publisher1", True, {"kind": 1, "x": 1})),
+        ),
+        sync_s=0.0005,
+        window_bytes=6_000,
+        queue_bytes=12_000,
+        gate=Border("b1", "hierarchical", ("ob1", "ob2")),
+    )
+    assert play(script).breaches == ()
+
+
+def test_a_new_session_hears_live_events_once_it_has_subscribed_anew() -> None:
+    """Seed 220: it had been told of a gap when the event came, and its wish was on its way."""
+    script = Script(
+        seed=220,
+        routing="centralized",
+        brokers=("b1",),
+        edges=(),
+        steps=(
+            Step(0.0, "join", ("listener0", "b1")),
+            Step(0.0, "join", ("publisher1", "b1")),
+            Step(1.26, "hear", ("listener0", "live2", "x >= :least", {"least": 4}, False)),
+            Step(16.449, "delay", ("listener0", "b1", 0.145, 6.084)),
+            Step(21.295, "crash", ("b1", 0.021)),
+            Step(21.773, "publish", ("publisher1", True, {"kind": 2, "x": 5, "s": "a"})),
+        ),
+        sync_s=0.005,
     )
     assert play(script).breaches == ()

@@ -360,6 +360,8 @@ class Actor(Member):
             if each.durable and each.error is None and not each.levels:
                 self.said_again.update(range(each.first, each.last + 1))
         for interest in self.interests.values():
+            if may_have_missed and not interest.durable:  # it is subscribed anew
+                interest.settled = interest.question = None
             if interest.settled is None and interest.question is None:
                 self.ask_settled(interest)
 
