@@ -247,6 +247,7 @@ async def run(
             rows = []
             for fault in faults:
                 rows += await _struck(fleet, load, fault)
+            load.cease()
             with suppress(TimeoutError):
                 async with asyncio.timeout(REST_S):
                     while load.lacking():  # noqa: ASYNC110  # other processes tell nobody

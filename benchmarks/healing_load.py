@@ -112,6 +112,7 @@ class Load:
         self.listeners = listeners
         self._open = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
+        self._publishing: list[asyncio.Task[None]] = []
 
     @property
     def pairs(self) -> Iterable[Pair]:
@@ -146,7 +147,7 @@ class Load:
         if advertising:
             await client.advertise("EXISTS who AND EXISTS n")
             await client.settled(SETTLE_S)
-        self._tasks.append(asyncio.create_task(publisher.run(client)))
+        self._publishing.append(asyncio.create_task(publisher.run(client)))
 
     async def _client(self, name: str, url: str) -> Client:
         return await self._open.enter_async_context(connect(url, name=name, timeout=SETTLE_S))
@@ -160,10 +161,16 @@ class Load:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.cease()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._publishing, return_exceptions=True)
         await self._open.aclose()
+
+    def cease(self) -> None:
+        """Publish no more: what is on its way may arrive."""
+        for task in self._publishing:
+            task.cancel()
 
     # --- what became of it ---
 
