@@ -181,7 +181,7 @@ class _Line:
 class Member:
     """A client that remembers what it heard, and how all it asked for was answered."""
 
-    def __init__(self, world: Surroundings, name: str, broker: str) -> None:
+    def __init__(self, world: Surroundings, name: str, broker: str, identity: str = "") -> None:
         self.world = world
         self.name = name
         self.core = ClientCore(self)
@@ -203,7 +203,12 @@ class Member:
         """Of each durable subscription, what it has not acknowledged."""
         self._draw = world.random.branch().uniform
         self._hello = Hello(
-            "client", name, PROTOCOL_VERSION, world.doors.token(name), incarnation="1"
+            "client",
+            name,
+            PROTOCOL_VERSION,
+            world.doors.token(name),
+            incarnation="1",
+            identity=identity,
         )
         self._line = _Line(self, broker, self._hello, self._draw)
         self._other: _Line | None = None
@@ -258,13 +263,20 @@ class Member:
     # --- verbs ---
 
     def subscribe(
-        self, filter: str, values: Mapping[str, Any] | None = None, *, durable: str = ""
+        self,
+        filter: str,
+        values: Mapping[str, Any] | None = None,
+        *,
+        durable: str = "",
+        assembled: bool = False,
     ) -> int:
         """Hear something; the key."""
         key = self._next_key
         self._next_key += 1
         id = self._id()
-        request = self.standing[key] = Subscribe(id, key, filter, values or {}, durable)
+        request = self.standing[key] = Subscribe(
+            id, key, filter, values or {}, durable, assembled=assembled
+        )
         if durable:
             self.receipts[key] = Receipts(partial(self.core.acknowledge, key))
         self.core.ask(request, partial(self.answered, id))

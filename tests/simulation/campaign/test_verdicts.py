@@ -7,7 +7,8 @@ from math import inf
 
 import pytest
 
-from palio.simulation.campaign.actors import Actor, Crossover, HeardEvent
+from palio.simulation.campaign.actors import Actor, Cancelled, Crossover, HeardEvent
+from palio.simulation.campaign.drawing import OFFER
 from palio.simulation.campaign.faults import Blank
 from palio.simulation.campaign.plays import Play
 from palio.simulation.campaign.scripts import Script, Step
@@ -144,6 +145,82 @@ def test_what_waits_is_named_unless_a_broker_may_not_know_that_it_is_over() -> N
     alice.vanish()
     alice.end("kept")
     assert play.waiting == {}
+
+
+SOUGHT = Script(
+    1,
+    "advertised",
+    ("b1", "b2"),
+    (("b1", "b2"),),
+    (
+        Step(0.0, "join", ("alice", "b1", "team")),
+        Step(0.0, "join", ("bob", "b2", "team")),
+        Step(0.2, "offer", ("alice", OFFER)),
+        Step(0.2, "offer", ("bob", OFFER)),
+        Step(0.5, "seek", ("alice", "pair", "kind = 0 THEN x >= 2 WITHIN 4s")),
+        Step(0.5, "hear", ("alice", "live", "x > 1", {}, False)),
+        Step(3.0, "publish", ("bob", False, {"kind": 0, "x": 1}, {"kind": 1, "x": 2})),
+        Step(3.0, "publish", ("bob", False, {"kind": 0, "x": 1}, {"kind": 1, "x": 2, "s": "a"})),
+    ),
+)
+
+
+def sought(script: Script = SOUGHT) -> tuple[Play, Actor]:
+    play = Play(script)
+    play.run()
+    play.world.run(3.0)
+    return play, play.actors["alice"]
+
+
+def test_what_brokers_assemble_is_what_was_asked_for() -> None:
+    play, alice = sought()
+    assert [[part.seq for part in each.parts] for each in alice.quests["pair"].found] == [
+        [1, 2],
+        [3, 4],
+    ]
+    assert kinds(play) == []
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_brokers_did_not_find_is_noticed(which: int) -> None:
+    play, alice = sought()
+    del alice.quests["pair"].found[which]
+    assert kinds(play) == ["astray"]
+
+
+def test_what_is_never_found_is_noticed_in_the_calm_whatever_broke() -> None:
+    play, alice = sought()
+    play.faults.breaks.append((1.0, 2.0))
+    alice.deliver_assembled = lambda message: None  # type: ignore[method-assign]
+    assert kinds(play) == ["astray"]
+
+
+@pytest.mark.parametrize(("text", "expected"), [("x > 0", []), ("x > 2", ["cancelled"])])
+def test_a_subscription_ends_only_if_another_of_its_identity_cancels_as_much(
+    text: str, expected: list[str]
+) -> None:
+    cancel = Step(2.5, "cancel", ("bob", "x > 0"))
+    beside = Step(0.0, "join", ("bob", "b1", "team"))
+    play, alice = sought(SOUGHT.with_steps((beside, *SOUGHT.steps, cancel)))
+    (interest,) = alice.past
+    assert (interest.name, interest.is_cancelled) == ("live", True)
+    play.actors["bob"].cancels[:] = [Cancelled(2.5, text)]
+    assert kinds(play) == expected
+
+
+def test_who_withdraws_for_all_of_an_identity_is_refused_and_nobody_is_owed_that() -> None:
+    withdraw = Step(2.5, "withdraw", ("alice", OFFER))
+    play, alice = sought(SOUGHT.with_steps((*SOUGHT.steps, withdraw)))
+    apart, _ = sought(SOUGHT.with_steps((*SOUGHT.steps[:1], *SOUGHT.steps[2:], withdraw)))
+    assert kinds(play) == kinds(apart) == []
+    assert {each.failure.kind for each in alice.refused} <= {"NotAdvertised"}
+
+
+def test_who_has_not_been_announced_everywhere_is_owed_to_nobody() -> None:
+    play, alice = sought()
+    alice.live.clear()
+    play.published[:] = [each._replace(announced=False) for each in play.published]
+    assert kinds(play) == []
 
 
 def test_what_is_over_is_over_for_what_is_published_later() -> None:

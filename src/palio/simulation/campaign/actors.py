@@ -11,27 +11,41 @@ from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from palio.errors import NotStored, PalioError
-from palio.language.parsing import parse_filter
+from palio.errors import NotStored, PalioError, SubscriptionEnded
+from palio.language.parsing import parse, parse_filter
 from palio.matching.protocol import RowMask
+from palio.model.events import TIME
+from palio.model.filters import Filter
+from palio.model.patterns import Occurrence
 from palio.protocol.messages import (
     Advertise,
+    Assembled,
+    Cancel,
     Deliver,
     Done,
     Failed,
     Gap,
     Message,
     Replace,
+    Withdraw,
     unpack_mask,
 )
 from palio.protocol.requests import Outcome
 from palio.simulation.agenda import TIMER, US
+from palio.simulation.campaign.quests import EVERY_EVENT, FoundSequence, Quest
 from palio.simulation.member import Member, Surroundings
 
 __all__ = ["Actor", "Crossover", "Debt", "HeardEvent", "Interest", "Wish"]
 
 AGAIN_US: Final = US
 """How long an actor waits before it asks again for what was refused."""
+
+
+class Cancelled(NamedTuple):
+    """A client has cancelled what others of its identity hear within a filter."""
+
+    at_s: float
+    text: str
 
 
 class HeardEvent(NamedTuple):
@@ -79,11 +93,17 @@ class Wish:
         self.asked_s = asked_s
         self.over_s = inf
         """When its broker said that another one is in its place, or none."""
-        self._filter = parse_filter(text)
+        what = parse(text)
+        self._steps = (what,) if isinstance(what, Filter) else what.steps
 
     def matches(self, row: Mapping[str, Any]) -> bool:
-        """Whether an event was wanted."""
-        return self._filter.matches(row, self.values)
+        """Whether an event was wanted: of a pattern that its client assembles, by any step."""
+        return any(each.matches(row, self.values) for each in self._steps)
+
+    def is_within(self, text: str) -> bool:
+        """Whether another filter matches all that it does, of the events that there are."""
+        wide = parse_filter(text)
+        return all(wide.matches(each) for each in EVERY_EVENT if self.matches(each))
 
     def __str__(self) -> str:
         return f"{self.text} {self.values}" if self.values else self.text
@@ -110,6 +130,8 @@ class Interest:
         """Whether it is going to be asked for again."""
         self.is_out = False
         """Whether its broker refused it whole."""
+        self.is_cancelled = False
+        """Whether another client of its identity has ended it."""
         self.owed: dict[int, Debt] = {}
         """By number of a publication, since when it was wanted."""
 
@@ -124,8 +146,9 @@ class Interest:
 class Actor(Member):
     """A client with several subscriptions, which notes what each of them heard."""
 
-    def __init__(self, world: Surroundings, name: str, broker: str) -> None:
-        super().__init__(world, name, broker)
+    def __init__(self, world: Surroundings, name: str, broker: str, identity: str = "") -> None:
+        super().__init__(world, name, broker, identity)
+        self.identity = identity
         self.interests: dict[str, Interest] = {}
         self.past: list[Interest] = []
         """Those that were ended."""
@@ -136,10 +159,16 @@ class Actor(Member):
         """What came in a second entry, though it was dealt with; a client lets it pass once."""
         self.gaps_s: list[float] = []
         """When it was told that something may be lost."""
+        self.quests: dict[str, Quest] = {}
+        self.witnessed: list[Occurrence] = []
+        """All that it heard singly, with its place."""
+        self.cancels: list[Cancelled] = []
         self.moves: list[Crossover] = []
         self.said_again: set[int] = set()
         """Numbers of durable events that it published again, in another session."""
         self._offers = 0
+        self._announced: int | None = None
+        """The number of the settle that says whether what it advertises is known everywhere."""
         self._stalled_until_us = 0
         self._held: list[tuple[int, Message]] = []
         self._newest: dict[int, int] = {}
@@ -197,10 +226,36 @@ class Actor(Member):
             id = self.unsubscribe(interest.key, forget=interest.durable)
             interest.end = id if is_said else 0
 
+    def seek(self, name: str, text: str) -> None:
+        """Have brokers assemble a pattern, and hear what any of its steps wants as well, to know
+        what they should find.
+        """
+        if name in self.quests:
+            return
+        key = self.subscribe(text, assembled=True)
+        quest = self.quests[name] = Quest(name, key, text, self.world.now)
+        self.hear_of(f"{name} singly", str(quest.pattern.any_step), durable=False)
+
+    def cancel(self, text: str) -> None:
+        """End what others of its identity hear within a filter."""
+        self.cancels.append(Cancelled(self.world.now, text))
+        self.ask(lambda id: Cancel(id, text))
+
     def offer(self, text: str) -> None:
         """Advertise what it is going to publish."""
         self._offers += 1
         self.ask(partial(Advertise, key=self._offers, filter=text))
+        self._announced = self.settle()
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether what it advertises, if anything, is known everywhere now."""
+        id = self._announced
+        return self.is_connected and (id is None or self.answers.get(id) == Done(id))
+
+    def withdraw(self, text: str) -> None:
+        """End what clients of its identity have advertised within a filter."""
+        self.ask(lambda id: Withdraw(id, text))
 
     @property
     def unsettled(self) -> list[Interest]:
@@ -217,7 +272,10 @@ class Actor(Member):
         return [
             each
             for each in self.past
-            if each.durable and (self.moves or not isinstance(self.answers.get(each.end), Done))
+            if each.durable
+            and (
+                each.is_cancelled or self.moves or not isinstance(self.answers.get(each.end), Done)
+            )
         ]
 
     def move(self, broker: str) -> None:
@@ -299,10 +357,15 @@ class Actor(Member):
                     self._try_later(interest)
 
     def withdrawn(self, key: int, error: PalioError) -> None:
-        """Likewise when a session was renewed."""
+        """Likewise when a session was renewed. What was cancelled is over."""
         super().withdrawn(key, error)
-        for interest in self.interests.values():
-            if interest.key == key:
+        for interest in list(self.interests.values()):
+            if interest.key == key and isinstance(error, SubscriptionEnded):
+                interest.ended = interest.is_cancelled = True
+                self.past.append(self.interests.pop(interest.name))
+                del self.standing[key]
+                self.receipts.pop(key, None)
+            elif interest.key == key:
                 interest.is_out = True
                 self._try_later(interest)
 
@@ -344,6 +407,11 @@ class Actor(Member):
         before = len(self.heard)
         super().hear(message, mask)
         now = self.world.now
+        if self.quests:
+            times = message.parcel.select(mask).batch.column(TIME).to_pylist()
+            for (publisher, seq, row), time in zip(self.heard[before:], times, strict=True):
+                if time is not None:
+                    self.witnessed.append(Occurrence(time, publisher, seq, row))
         for publisher, seq, row in self.heard[before:]:
             heard = HeardEvent(now, publisher, seq, row, message.key)
             if message.entry:
@@ -351,8 +419,17 @@ class Actor(Member):
             else:
                 self.live.append(heard)
 
+    def deliver_assembled(self, message: Assembled) -> None:
+        """Note what brokers found."""
+        super().deliver_assembled(message)
+        for quest in self.quests.values():
+            if quest.key == message.key:
+                quest.found.append(FoundSequence(self.world.now, message.parts))
+
     def renewed(self, *, may_have_missed: bool) -> None:
         """A new session after a lost one is a gap, too."""
+        if self._announced is not None:
+            self._announced = self.settle()
         super().renewed(may_have_missed=may_have_missed)
         if may_have_missed:
             self.gaps_s.append(self.world.now)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
 from palio.simulation.campaign.faults import CAST_FAULTS, CLIENT_FAULTS, FAULTS
+from palio.simulation.campaign.grants import TEAM
 from palio.simulation.campaign.hostile import HARMS, HOSTILE
 from palio.simulation.campaign.scripts import Border, Script, Step
 from palio.simulation.randomness import Randomness
@@ -33,6 +34,10 @@ STREAM: Final = 20
 """Events of a stream..."""
 STREAM_GAP_S: Final = 0.04
 """...and how long each is behind the one before."""
+OFFER: Final = "EXISTS kind AND EXISTS x AND EXISTS s OR EXISTS kind AND EXISTS x"
+"""What clients advertise: all that they publish, with each attribute of it."""
+
+CANCELS: Final = ("kind < 2", "EXISTS kind", "kind = 0", "x >= 0", "x < 5")
 SETTLING_S: Final = 4.0
 """When faults begin: until then most clients have what they asked for."""
 
@@ -54,6 +59,7 @@ class _Draft:
         self.gate: Border | None = None
         chosen = random.choice(ROUTINGS)
         self.shape = self._network(routing or chosen)
+        self.assembles = self.gate is None and self.routing.assembles
         self.casts = self.gate is None and self.routing.is_destined and random.chance(0.6)
         self.kinds = self._kinds()
         if self.routing.name == "source-trees" and "unreadable" in self.kinds:
@@ -66,12 +72,17 @@ class _Draft:
         ]
         self.publishers = [f"publisher{number}" for number in range(PUBLISHERS)]
         self.named = 0
+        self.team = [name for name in self.listeners if random.chance(0.5)]
+        if self.routing.takes_advertisements:
+            self.team += [name for name in self.publishers if random.chance(0.5)]
+        if len(self.team) < 2 or random.chance(0.5):
+            self.team = []
 
     def _kinds(self) -> list[str]:
         """A few kinds of faults, none at all, or those of clients alone."""
         random = self.random
         draw = random.uniform()
-        if draw < 0.05:
+        if draw < (0.2 if self.assembles else 0.05):
             return []
         if draw < 0.15:
             return random.sample(CLIENT_FAULTS, random.between(1, 2))
@@ -165,11 +176,26 @@ class _Draft:
         if self.casts:  # listeners are apart, so that events are for several brokers
             apart = random.sample(self.shape.brokers, min(len(places), len(self.shape.brokers)))
             places[: len(apart)] = apart
-        steps = [Step(0.0, "join", each) for each in zip(names, places, strict=True)]
+        if self.team and not self.casts:  # an identity is known where its clients are together
+            together = random.choice(self.shape.brokers)
+            places = [
+                together if name in self.team and random.chance(0.7) else place
+                for name, place in zip(names, places, strict=True)
+            ]
+        steps = [
+            Step(0.0, "join", (name, place, *([TEAM] if name in self.team else [])))
+            for name, place in zip(names, places, strict=True)
+        ]
         if self.routing.takes_advertisements:
-            steps += [Step(0.2, "offer", (name, "EXISTS kind")) for name in names]
+            steps += [Step(0.2, "offer", (name, OFFER)) for name in names]
         for name in self.listeners:
             steps += [self._hear(round(0.5 + random.uniform(), 3), name) for _ in range(3)]
+        if self.assembles:
+            steps += [
+                Step(0.5, "seek", (name, "pair", self._pattern()))
+                for name in self.listeners
+                if random.chance(0.6)
+            ]
         if self.casts:  # groups are for events that several brokers want
             steps += [
                 Step(0.5, "hear", (name, "wide", f"x >= {random.below(2)}", {}, False))
@@ -187,8 +213,21 @@ class _Draft:
             return Step(at_s, "hear", (client, name, "x >= :least", values, durable))
         return Step(at_s, "hear", (client, name, self._text(), {}, durable))
 
+    def _pattern(self) -> str:
+        random = self.random
+        return random.choice(
+            (
+                f"kind = {random.below(3)} THEN x >= {random.below(4)} WITHIN 4s",
+                f"x < {random.between(1, 4)} THEN s = 'a'",
+                "kind = 0 THEN kind = 1 THEN EXISTS s WITHIN 3s",
+                f"s = 'b' THEN kind < 2 AND x = {random.below(4)}",
+            )
+        )
+
     def _text(self) -> str:
         random = self.random
+        if random.chance(0.1):  # its client assembles it
+            return self._pattern()
         return random.choice(
             (
                 f"kind = {random.below(3)} AND x >= {random.below(4)}",
@@ -230,6 +269,10 @@ class _Draft:
             name = f"{HOSTILE}{random.below(2)}"
             broker = random.choice(self.shape.brokers)
             return Step(at_s, "harm", (name, broker, random.choice(self.harms)))
+        if self.team and random.chance(0.08):
+            return self._as_a_team(at_s)
+        if self.assembles and random.chance(0.05):
+            return Step(at_s, "seek", (listener, f"pair{random.below(3)}", self._pattern()))
         match random.below(12):
             case 0:
                 return Step(at_s, "change", (listener, name, self._text()))
@@ -245,6 +288,16 @@ class _Draft:
                 return Step(at_s, verb, (who, random.choice(self.shape.brokers)))
             case _:
                 return self._publication(at_s)
+
+    def _as_a_team(self, at_s: float) -> Step:
+        """What a client may do for all of its identity."""
+        random = self.random
+        who = random.choice(self.team)
+        if not self.routing.takes_advertisements or random.chance(0.5):
+            return Step(at_s, "cancel", (who, random.choice(CANCELS)))
+        if random.chance(0.6):
+            return Step(at_s, "offer", (who, OFFER))
+        return Step(at_s, "withdraw", (who, OFFER))
 
     def _publication(self, at_s: float) -> Step:
         random = self.random

@@ -10,7 +10,10 @@ from palio.model.filters import TRUE, Filter
 from palio.node.authority import NamedAuthority, Principal
 from palio.simulation.doors import Doors
 
-__all__ = ["MAY_HEAR", "MAY_PUBLISH", "doors_with"]
+__all__ = ["MAY_HEAR", "MAY_PUBLISH", "TEAM", "doors_with"]
+
+TEAM: Final = "team"
+"""The identity under which several clients act."""
 
 MAY_HEAR: Final[Filter] = parse_filter("x < 4")
 MAY_PUBLISH: Final[Filter] = parse_filter("kind < 2")
@@ -25,7 +28,8 @@ class _Anyone(NamedAuthority):
 
     def authenticate(self, token: str, transport_name: str, at: object) -> Principal:  # noqa: ARG002  # certificates only
         return self._known.setdefault(
-            transport_name, Principal(transport_name, MAY_PUBLISH, MAY_HEAR)
+            transport_name,
+            Principal(transport_name, MAY_PUBLISH, MAY_HEAR, identities=frozenset({TEAM})),
         )
 
     def check(self, principal: Principal, at: object) -> None:

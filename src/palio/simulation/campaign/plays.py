@@ -48,6 +48,8 @@ class PublishedEvent(NamedTuple):
     seq: int
     row: dict[str, Any]
     durable: bool
+    announced: bool
+    """Whether it was known everywhere that its publisher publishes such events."""
 
 
 class Play:
@@ -69,6 +71,8 @@ class Play:
         """How often each kind of fault happened in each phase."""
         self.converged_s: float | None = None
         """How long it took after the last fault; None while it did not happen."""
+        self.began_s = 0.0
+        """When the first step was due."""
         self.world = self._world(doors or (doors_with(script.brokers) if script.grants else None))
         self.faults = Faults(self.world, script.edges)
         self._verbs: dict[str, Callable[..., None]] = {
@@ -82,6 +86,9 @@ class Play:
             "move": lambda who, to: self._do(who, lambda one: one.move(to)),
             "harm": self._harm,
             "apply": self._apply,
+            "seek": lambda who, name, text: self._do(who, lambda one: one.seek(name, text)),
+            "cancel": lambda who, text: self._do(who, lambda one: one.cancel(text)),
+            "withdraw": lambda who, text: self._do(who, lambda one: one.withdraw(text)),
             "move over": lambda who, to: self._do(who, lambda one: one.move_over(to)),
         }
 
@@ -144,6 +151,7 @@ class Play:
         It gives up after `CONVERGES_S`.
         """
         world = self.world
+        self.began_s = world.now
         begin_us = world.agenda.now_us
         for step in self.script.steps:
             at_us = begin_us + round(step.at_s * US)
@@ -194,9 +202,9 @@ class Play:
         if actor is not None:
             what(actor)
 
-    def _join(self, name: str, broker: str) -> None:
+    def _join(self, name: str, broker: str, identity: str = "") -> None:
         if name not in self.actors:
-            actor = self.actors[name] = Actor(self.world, name, broker)
+            actor = self.actors[name] = Actor(self.world, name, broker, identity)
             self.world.clients[name] = actor
             actor.connect()
 
@@ -230,7 +238,9 @@ class Play:
             for each in self.actors.values():
                 each.look()
                 each.note_publication(len(self.published))
-            event = PublishedEvent(self.world.now, f"{actor.name}/1", seq, row, durable)
+            event = PublishedEvent(
+                self.world.now, f"{actor.name}/1", seq, row, durable, actor.is_announced
+            )
             self.published.append(event)
 
     # --- convergence ---

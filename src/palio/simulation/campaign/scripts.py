@@ -15,7 +15,7 @@ __all__ = ["CLIENT_STEPS", "Border", "Breach", "Script", "Step"]
 
 CLIENT_STEPS: Final = frozenset(
     {"join", "hear", "change", "tune", "end", "publish", "offer", "move", "move over", "harm"}
-    | {"apply"}
+    | {"apply", "seek", "cancel", "withdraw"}
 )
 """Steps that are no faults: what clients do."""
 

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
+from palio.model.patterns import Occurrence
 from palio.routing.algorithms import GraphKind, find_algorithm
 from palio.simulation.campaign.actors import Actor, Debt, HeardEvent, Interest
 from palio.simulation.campaign.casting import out_of_use
@@ -49,6 +50,9 @@ PROBES: Final = 6
 
 ARRIVES_S: Final = 2.0
 """What is published where nothing is broken has come after so long."""
+
+ASSEMBLED_S: Final = 3.0
+"""Brokers have found what was published so long before: they hold it back for a second."""
 
 ANSWERED_S: Final = 10.0
 """What was published so long before a broker stopped had been answered, or its publisher away."""
@@ -89,6 +93,7 @@ class _Verdict:
         }
         gate = play.script.gate
         names = [play.script.routing, *([gate.routing] if gate is not None else [])]
+        self.is_advertised = any(find_algorithm(name).is_advertised for name in names)
         self.on_trees = all(find_algorithm(name).graph is not GraphKind.GRAPH for name in names)
 
     def _refused(self) -> set[tuple[str, int]]:
@@ -137,6 +142,8 @@ class _Verdict:
             heard = self._once(actor, [each for each in actor.live if each.key == key])
             yield from self._doubled(heard, f"{actor.name} live, key {key}")
             yield from self._disordered(actor, heard, f"live, key {key}")
+        yield from self._astray(actor)
+        yield from self._cancelled(actor)
         if actor.doubled and not actor.moves and not self.faults & DISK_FAULTS:
             yield Breach("sent twice", f"{actor.name} was sent twice {actor.doubled}")
 
@@ -272,7 +279,7 @@ class _Verdict:
         heard = {(each.publisher, each.seq) for each in actor.live}
         last_gap_s = max(actor.gaps_s, default=-inf)
         for each, debt in self._owed(actor, interest):
-            if (each.publisher, each.seq) in heard:
+            if (each.publisher, each.seq) in heard or not self._is_announced(each):
                 continue
             if last_gap_s < each.at_s:
                 yield Breach("untold", f"{actor.name} {interest.name} did not hear {each}")
@@ -281,6 +288,13 @@ class _Verdict:
                 what = f"{actor.name} {interest.name} did not hear {each} after settled: {debt}"
                 yield Breach("unsettled", what)
                 return
+
+    def _is_announced(self, event: PublishedEvent) -> bool:
+        """Where publishers advertise, nobody hears singly what was published before that is known
+        everywhere: anew in each session.
+        """
+        key = event.publisher, event.seq
+        return not self.is_advertised or (event.announced and key not in self.said_again)
 
     def _was_disturbed(self, actor: Actor, event: PublishedEvent, debt: Debt) -> bool:
         """Whether anything broke, or hearer or publisher moved, from when it was asked whether all
@@ -294,6 +308,36 @@ class _Verdict:
             or self.play.script.window_bytes < SMALL_BYTES
             or any(from_s - ARRIVES_S <= move.at_s <= to_s for move in moves)
         )
+
+    def _astray(self, actor: Actor) -> Iterator[Breach]:
+        """What brokers have found that is no occurrence, or did not find though nothing broke."""
+        play = self.play
+        published = {(each.publisher, each.seq): each.row for each in play.published}
+        whole = not (play.faults.breaks or play.hostile or self.movers)
+        for quest in actor.quests.values():
+            what = f"{actor.name} {quest.name}, {quest.text}"
+            yield from (
+                Breach("astray", f"{what}: {fault}")
+                for fault in quest.faults_of(published, actor.gaps_s)
+            )
+            found = [each.parts for each in quest.found]
+            if whole and quest.asked_s < 2.0 + play.began_s and not actor.gaps_s:
+                expected = quest.expected(actor.witnessed)
+                if [_places(each) for each in found] != [_places(each) for each in expected]:
+                    yield Breach("astray", f"{what}: {found} instead of {expected}")
+
+    def _cancelled(self, actor: Actor) -> Iterator[Breach]:
+        """Subscriptions that ended though nobody of the same identity had cancelled them."""
+        for interest in actor.past:
+            if interest.is_cancelled and not any(
+                version.is_within(cancelled.text)
+                for version in interest.versions
+                for other in self.play.actors.values()
+                if other is not actor and other.identity == actor.identity
+                for cancelled in other.cancels
+            ):
+                what = [str(each) for each in interest.versions]
+                yield Breach("cancelled", f"{actor.name} {interest.name} {what} was cancelled")
 
     # --- liveness ---
 
@@ -309,6 +353,7 @@ class _Verdict:
             play.publish(actors[number % len(actors)], (row,), durable=False)
             play.world.run(0.05)
         play.world.run(5.0)
+        yield from self._found_in_the_calm()
         if play.script.multicast and (others := out_of_use(play.world.nodes)):
             yield Breach("out of use", f"not all go by the newest plan: {others}")
         probes = play.published[first:]
@@ -330,6 +375,23 @@ class _Verdict:
                     f"too little {expected - heard}",
                 )
 
+    def _found_in_the_calm(self) -> Iterator[Breach]:
+        """Publish what completes each pattern that brokers assemble, and see if it is found."""
+        play = self.play
+        admitted = MAY_HEAR & MAY_PUBLISH if play.script.grants else None
+        for actor in play.actors.values():
+            for quest in actor.quests.values():
+                before, first = len(quest.found), len(play.published)
+                rows = quest.example(admitted)
+                for row in rows:
+                    play.publish(actor, (dict(row),), durable=False)
+                    play.world.run(0.1)
+                play.world.run(ASSEMBLED_S)
+                said = {(each.publisher, each.seq) for each in play.published[first:]}
+                late = "clock" in self.faults  # who is ahead makes all others late
+                if rows and not (late or said & self._refused() or len(quest.found) > before):
+                    yield Breach("astray", f"{actor.name} {quest.text}: not found in the calm")
+
     def _expected(
         self, actor: Actor, probes: list[PublishedEvent]
     ) -> Counter[tuple[str, int, int]]:
@@ -350,3 +412,7 @@ class _Verdict:
 def _may_be_at(broker: str, actor: Actor) -> bool:
     """Whether a client was at a broker at some time: one that moves may have been anywhere."""
     return bool(actor.moves) or actor.broker == broker
+
+
+def _places(parts: tuple[Occurrence, ...]) -> list[tuple[str, int]]:
+    return [(each.publisher, each.seq) for each in parts]
