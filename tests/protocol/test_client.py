@@ -8,7 +8,16 @@ from palio.errors import Closed, IllegalMessage, NotPermitted
 from palio.model.events import stamped, to_batches
 from palio.node.settings import Settings
 from palio.protocol.limits import BACKOFF_MAX_S
-from palio.protocol.messages import UNCOUNTED, Ask, Deliver, Done, Parcel, Unsubscribe, Update
+from palio.protocol.messages import (
+    UNCOUNTED,
+    Ask,
+    Deliver,
+    Done,
+    Gap,
+    Parcel,
+    Unsubscribe,
+    Update,
+)
 from palio.protocol.requests import DONE, Outcome
 from palio.protocol.transitions import ALLOWED, Speaker, State
 from palio.simulation.member import Member, Surroundings
@@ -145,6 +154,36 @@ def test_a_broker_that_is_gone_is_dialled_until_it_is_back() -> None:
     world.start("b1")
     world.run(1.5 * BACKOFF_MAX_S)
     assert member.is_connected
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_who_leaves_a_broker_that_is_away_is_told_that_something_may_be_lost(is_away: bool) -> None:
+    world = World(settings=QUICK)
+    for name in ("b1", "b2"):  # neither knows of the other, so that no broker tells of a loss
+        world.add_broker(name)
+    member = world.client("a", "b1")
+    member.subscribe("x > 0")
+    world.run(1.0)
+    if is_away:
+        world.kill("b1")
+    member.move_over("b2")
+    world.run(1.0)
+    assert member.broker == "b2"
+    assert member.gaps == ([Gap("*", 0, 0, 0)] if is_away else [])
+
+
+def test_who_is_forgotten_by_the_broker_that_it_leaves_is_told_so() -> None:
+    world = world_of(2)
+    member = world.client("a", "b1")
+    member.subscribe("x > 0")
+    world.run(1.0)
+    member.move_over("b2")
+    left = member.core.session
+    world.run(0.025)  # it is welcome at the new broker, and leaves the old one
+    assert member.core.session is not left
+    member.core.renewed(left, is_first=False)
+    world.run(1.0)
+    assert member.gaps == [Gap("*", 0, 0, 0)]
 
 
 def test_a_client_that_moves_and_is_turned_away_ends_in_both_sessions() -> None:

@@ -132,6 +132,8 @@ class ClientCore:
         """Of a client that moves, the session that no broker has welcomed yet..."""
         self._left: ClientSession | None = None
         """...or the one that will be left."""
+        self._has_missed = False
+        """Whether that one was lost while it was being left."""
         self._crossing: Crossing | None = None
         self._crossed_at: float | None = None
         self._visit = 0
@@ -268,7 +270,13 @@ class ClientCore:
         self._crossed_at = None
 
     def moved(self, now: float) -> None:
-        """All is in force at the new broker, or it could not be reached: leave one of the two."""
+        """All is in force at the new broker, or it could not be reached: leave one of the two. What
+        one that is not connected did not say is lost.
+        """
+        left = self._left
+        if left is not None and (self._has_missed or not left.is_connected):
+            self._application.lose((Gap("*", 0, 0, 0),))
+        self._has_missed = False
         self._end_others(None)
         self._crossed_at = now + OVERLAP_S
         self.publications.left()
@@ -294,6 +302,7 @@ class ClientCore:
         if moves:
             self._left, self.session, self._arriving = self.session, session, None
         elif session is not self.session:
+            self._has_missed = True
             return
         self._visit += 1
         self._declare()

@@ -161,8 +161,8 @@ def test_datagrams_get_lost_for_a_while(world: World, faults: Faults, kind: str)
 def test_a_broker_that_lost_its_disk_is_blank_until_it_is_linked(
     world: World, faults: Faults
 ) -> None:
-    faults.cause("cut", ("b1", "b2", 3.0))
     faults.cause("wipe", ("b1", 1.0))
+    faults.cause("cut", ("b1", "b2", 3.0))
     (blank,) = faults.blanks
     began_s = world.now
     world.run(2.0)

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from palio.simulation.campaign.actors import Actor, Cancelled, Crossover, HeardEvent
+from palio.simulation.campaign.actors import Actor, Cancelled, HeardEvent
 from palio.simulation.campaign.drawing import OFFER
 from palio.simulation.campaign.faults import Blank
 from palio.simulation.campaign.plays import Play
@@ -123,16 +123,28 @@ def test_what_was_published_again_may_come_twice() -> None:
     assert after(repeat) == []
 
 
-@pytest.mark.parametrize(("hears_both", "expected"), [(False, []), (True, ["doubled"])])
-def test_who_moves_may_hear_twice_what_was_on_its_way_unless_it_heard_both(
-    hears_both: bool, expected: list[str]
+@pytest.mark.parametrize(("after_s", "expected"), [(1.0, []), (-0.1, ["doubled"])])
+def test_who_moves_may_hear_again_what_it_had_heard_before_it_set_out(
+    after_s: float, expected: list[str]
 ) -> None:
     def move(_: object, alice: Actor, __: object) -> None:
         first = next(each for each in alice.live if each.seq == 3)
         alice.live.append(first._replace(at_s=first.at_s + 2.0))
-        alice.moves.append(Crossover(first.at_s + 1.0, hears_both))
+        alice.moves_s.append(first.at_s + after_s)
 
     assert after(move) == expected
+
+
+@pytest.mark.parametrize(("broke_s", "expected"), [(2.0, []), (9.0, ["untold"])])
+def test_who_moves_before_it_knows_that_its_connection_is_dead_is_told_of_no_gap(
+    broke_s: float, expected: list[str]
+) -> None:
+    def leave(play: Play, alice: Actor, _: object) -> None:
+        alice.live.clear()
+        alice.moves_s.append(6.0)
+        play.faults.breaks.append((broke_s, broke_s))
+
+    assert after(leave) == expected
 
 
 def test_what_waits_is_named_unless_a_broker_may_not_know_that_it_is_over() -> None:

@@ -35,7 +35,7 @@ from palio.simulation.agenda import TIMER, US
 from palio.simulation.campaign.quests import EVERY_EVENT, FoundSequence, Quest
 from palio.simulation.member import Member, Surroundings
 
-__all__ = ["Actor", "Crossover", "Debt", "HeardEvent", "Interest", "Wish"]
+__all__ = ["Actor", "Debt", "HeardEvent", "Interest", "Wish"]
 
 AGAIN_US: Final = US
 """How long an actor waits before it asks again for what was refused."""
@@ -74,13 +74,6 @@ class Debt(NamedTuple):
 
     version: int
     asked_s: float
-
-
-class Crossover(NamedTuple):
-    """A client goes to another broker: when it set out, and whether it heard both for a while."""
-
-    at_s: float
-    hears_both: bool
 
 
 class Wish:
@@ -163,7 +156,8 @@ class Actor(Member):
         self.witnessed: list[Occurrence] = []
         """All that it heard singly, with its place."""
         self.cancels: list[Cancelled] = []
-        self.moves: list[Crossover] = []
+        self.moves_s: list[float] = []
+        """When it set out for another broker."""
         self.said_again: set[int] = set()
         """Numbers of durable events that it published again, in another session."""
         self._offers = 0
@@ -274,18 +268,20 @@ class Actor(Member):
             for each in self.past
             if each.durable
             and (
-                each.is_cancelled or self.moves or not isinstance(self.answers.get(each.end), Done)
+                each.is_cancelled
+                or self.moves_s
+                or not isinstance(self.answers.get(each.end), Done)
             )
         ]
 
     def move(self, broker: str) -> None:
         """Note when it went elsewhere."""
-        self.moves.append(Crossover(self.world.now, False))
+        self.moves_s.append(self.world.now)
         super().move(broker)
 
     def move_over(self, broker: str) -> None:
         """Likewise."""
-        self.moves.append(Crossover(self.world.now, True))
+        self.moves_s.append(self.world.now)
         super().move_over(broker)
 
     def ask_settled(self, interest: Interest) -> None:
@@ -444,7 +440,7 @@ class Actor(Member):
 
     def forget_home(self, broker: str) -> None:
         """A broker has lost its disk: durable subscriptions that may live there are gone."""
-        if broker == self.broker or self.moves:
+        if broker == self.broker or self.moves_s:
             for interest in self.all_interests:
                 if interest.durable:
                     interest.forgive()

@@ -254,12 +254,12 @@ class Faults:
 
     def _wipe(self, broker: str, seconds: float) -> None:
         self.wiped |= _events_on(self.world.disks[broker])
-        self.blanks.append(Blank(broker, self.world.now))
         for client in self.world.clients.values():
             if isinstance(client, Actor):
                 client.forget_home(broker)
         if broker in self.world.nodes:
             self.world.kill(broker)
+        self.blanks.append(Blank(broker, self.world.now))
         self.world.disks[broker] = Disk(self.world.random.branch())
         self._for(seconds, ("crash", broker), lambda: self._start(broker))
 

@@ -54,6 +54,9 @@ ARRIVES_S: Final = 2.0
 ASSEMBLED_S: Final = 3.0
 """Brokers have found what was published so long before: they hold it back for a second."""
 
+UNAWARES_S: Final = 5.0
+"""A client has found out by then that its connection is dead: after 3 heartbeats of silence."""
+
 ANSWERED_S: Final = 10.0
 """What was published so long before a broker stopped had been answered, or its publisher away."""
 
@@ -87,7 +90,7 @@ class _Verdict:
             (each.publisher, each.seq): number for number, each in enumerate(play.published)
         }
         self.refused = self._refused()
-        self.movers = {f"{name}/1" for name, actor in play.actors.items() if actor.moves}
+        self.movers = {f"{name}/1" for name, actor in play.actors.items() if actor.moves_s}
         self.said_again = {
             (f"{name}/1", seq) for name, actor in play.actors.items() for seq in actor.said_again
         }
@@ -134,6 +137,8 @@ class _Verdict:
                 yield from self._outside(actor, heard, same)
                 yield from self._doubled(heard, f"{actor.name} {interest.name}")
                 if not self.faults & DISK_FAULTS:
+                    if len(interest.versions) > 1:  # a later one may want what is said again
+                        heard = [each for each in heard if not self._is_said_again(each)]
                     yield from self._disordered(actor, heard, interest.name)
                 yield from self._lost(actor, interest)
             else:
@@ -144,7 +149,7 @@ class _Verdict:
             yield from self._disordered(actor, heard, f"live, key {key}")
         yield from self._astray(actor)
         yield from self._cancelled(actor)
-        if actor.doubled and not actor.moves and not self.faults & DISK_FAULTS:
+        if actor.doubled and not actor.moves_s and not self.faults & DISK_FAULTS:
             yield Breach("sent twice", f"{actor.name} was sent twice {actor.doubled}")
 
     def of_publications(self, actor: Actor) -> Iterator[Breach]:
@@ -193,16 +198,14 @@ class _Verdict:
 
     def _once(self, actor: Actor, heard: list[HeardEvent]) -> list[HeardEvent]:
         """What a session must not hear twice, of what it heard live. It may hear again what was
-        published again, and who went to another broker without hearing both what was on its way.
+        published again, and at another broker what it had heard before it set out.
         """
         first_s: dict[tuple[str, int], float] = {}
         once: list[HeardEvent] = []
         for each in heard:
             event, key = self.event(each), (each.publisher, each.seq)
             was_s = first_s.setdefault(key, each.at_s)
-            crossed = any(
-                was_s <= move.at_s <= each.at_s and not move.hears_both for move in actor.moves
-            )
+            crossed = any(was_s <= move_s <= each.at_s for move_s in actor.moves_s)
             if event is not None and key not in self.said_again and not crossed:
                 once.append(each)
         return once
@@ -216,7 +219,7 @@ class _Verdict:
 
     def _disordered(self, actor: Actor, heard: list[HeardEvent], what: str) -> Iterator[Breach]:
         """On a tree each hears each in order, as long as neither of the two goes elsewhere."""
-        if not self.on_trees or actor.moves:
+        if not self.on_trees or actor.moves_s:
             return
         last: dict[str, int] = {}
         for each in heard:
@@ -281,13 +284,26 @@ class _Verdict:
         for each, debt in self._owed(actor, interest):
             if (each.publisher, each.seq) in heard or not self._is_announced(each):
                 continue
-            if last_gap_s < each.at_s:
+            if last_gap_s < each.at_s and not self._was_left_unawares(actor, each):
                 yield Breach("untold", f"{actor.name} {interest.name} did not hear {each}")
                 return
             if not self._was_disturbed(actor, each, debt):
                 what = f"{actor.name} {interest.name} did not hear {each} after settled: {debt}"
                 yield Breach("unsettled", what)
                 return
+
+    def _was_left_unawares(self, actor: Actor, event: PublishedEvent) -> bool:
+        """Whether its client went elsewhere before it could find out that its connection was dead,
+        and with it what waited there.
+        """
+        return any(
+            event.at_s - ARRIVES_S <= move_s <= event.at_s + UNAWARES_S
+            and self.play.faults.broke(move_s - UNAWARES_S, move_s + ARRIVES_S)
+            for move_s in actor.moves_s
+        )
+
+    def _is_said_again(self, heard: HeardEvent) -> bool:
+        return (heard.publisher, heard.seq) in self.said_again
 
     def _is_announced(self, event: PublishedEvent) -> bool:
         """Where publishers advertise, nobody hears singly what was published before that is known
@@ -302,11 +318,11 @@ class _Verdict:
         """
         from_s, to_s = debt.asked_s, event.at_s + ARRIVES_S
         publisher = self.play.actors[event.publisher.partition("/")[0]]
-        moves = [*actor.moves, *publisher.moves]
+        moves_s = [*actor.moves_s, *publisher.moves_s]
         return (
             self.play.faults.broke(from_s, to_s)
             or self.play.script.window_bytes < SMALL_BYTES
-            or any(from_s - ARRIVES_S <= move.at_s <= to_s for move in moves)
+            or any(from_s - ARRIVES_S <= move_s <= to_s for move_s in moves_s)
         )
 
     def _astray(self, actor: Actor) -> Iterator[Breach]:
@@ -411,7 +427,7 @@ class _Verdict:
 
 def _may_be_at(broker: str, actor: Actor) -> bool:
     """Whether a client was at a broker at some time: one that moves may have been anywhere."""
-    return bool(actor.moves) or actor.broker == broker
+    return bool(actor.moves_s) or actor.broker == broker
 
 
 def _places(parts: tuple[Occurrence, ...]) -> list[tuple[str, int]]:
