@@ -110,3 +110,26 @@ def test_a_new_session_hears_live_events_once_it_has_subscribed_anew() -> None:
         sync_s=0.005,
     )
     assert play(script).breaches == ()
+
+
+def test_what_a_disk_refused_is_not_asked_for_twice_in_a_new_session() -> None:
+    """Seed 1058: the client asked again for what its new session had said already."""
+    script = Script(
+        seed=1058,
+        routing="general",
+        brokers=("b1", "b2", "b3", "b4"),
+        edges=(("b1", "b2"), ("b1", "b3"), ("b3", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b1")),
+            Step(0.0, "join", ("publisher2", "b4")),
+            Step(1.0, "hear", ("listener0", "durable2", "EXISTS kind", {}, True)),
+            Step(15.7, "fsync", ("b1", 2.3)),
+            Step(16.0, "hear", ("listener0", "durable6", "EXISTS kind", {}, True)),
+            Step(17.3, "fsync", ("b1", 3.3)),
+            Step(18.3, "publish", ("publisher2", True, {"kind": 1, "x": 2, "s": "a"})),
+            Step(19.6, "torn", ("b3", 0.365)),
+            Step(21.0, "torn", ("b1", 0.035)),
+        ),
+        sync_s=0.05,
+    )
+    assert play(script).breaches == ()

@@ -435,6 +435,9 @@ class Actor(Member):
         for interest in self.interests.values():
             if may_have_missed and not interest.durable:  # it is subscribed anew
                 interest.settled = interest.question = None
+            if interest.is_out:  # all that is wanted is said in a new session
+                interest.is_out = False
+                interest.versions[-1].request = 0
             if interest.settled is None and interest.question is None:
                 self.ask_settled(interest)
 
