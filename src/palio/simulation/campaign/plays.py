@@ -296,7 +296,9 @@ class Play:
                 kept[name] = max(kept[name], len(self.world.disks[name].held()))
         left = {line for actor in self.actors.values() for line in self._left_behind(actor)}
         may_wait = {line for line in lines if line in left or line.startswith(HOSTILE)}
-        if any(lines[line] for line in may_wait):
+        moved = any(actor.moves_s for actor in self.actors.values())
+        stuck = moved and bool(self.script.faults & {"full", "fsync"})
+        if stuck or any(lines[line] for line in may_wait):
             kept.clear()
         return {name: count for name, count in (lines + kept).items() if name not in may_wait}
 

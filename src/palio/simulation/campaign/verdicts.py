@@ -54,6 +54,10 @@ ARRIVES_S: Final = 2.0
 ASSEMBLED_S: Final = 3.0
 """Brokers have found what was published so long before: they hold it back for a second."""
 
+JUST_S: Final = 1.0
+"""Who asks so soon after a link has come back may be answered for brokers behind it that are cut
+off, of which its broker has not heard yet."""
+
 UNAWARES_S: Final = 5.0
 """A client has found out by then that its connection is dead: after 3 heartbeats of silence."""
 
@@ -137,9 +141,8 @@ class _Verdict:
                 yield from self._outside(actor, heard, same)
                 yield from self._doubled(heard, f"{actor.name} {interest.name}")
                 if not self.faults & DISK_FAULTS:
-                    if len(interest.versions) > 1:  # a later one may want what is said again
-                        heard = [each for each in heard if not self._is_said_again(each)]
-                    yield from self._disordered(actor, heard, interest.name)
+                    since = [each for each in heard if self._is_since(interest, each)]
+                    yield from self._disordered(actor, since, interest.name)
                 yield from self._lost(actor, interest)
             else:
                 yield from self._untold(actor, interest)
@@ -237,7 +240,9 @@ class _Verdict:
         for number, debt in interest.owed.items():
             event = self.play.published[number]
             wanted = all(each.matches(event.row) for each in interest.versions[debt.version :])
-            if wanted and self._is_owed(event) and not self._is_unheard_of(actor, event, debt):
+            hasty = self.play.faults.ended(debt.asked_s - JUST_S, debt.asked_s)
+            known = not (hasty or self._is_unheard_of(actor, event, debt))
+            if wanted and known and self._is_owed(event):
                 yield event, debt
 
     def _is_unheard_of(self, actor: Actor, event: PublishedEvent, debt: Debt) -> bool:
@@ -273,7 +278,7 @@ class _Verdict:
         ]
         if actor.gaps_s and faults.flips_s and max(actor.gaps_s) > min(faults.flips_s):
             lost = [each for each in lost if (each.publisher, each.seq) not in faults.flipped]
-        if lost:
+        if lost and not (actor.moves_s and self.faults & {"full", "fsync"}):
             had = [str(each) for each in interest.versions]
             yield Breach("lost", f"{actor.name} {interest.name} {had} did not hear {lost}")
 
@@ -302,8 +307,13 @@ class _Verdict:
             for move_s in actor.moves_s
         )
 
-    def _is_said_again(self, heard: HeardEvent) -> bool:
-        return (heard.publisher, heard.seq) in self.said_again
+    def _is_since(self, interest: Interest, heard: HeardEvent) -> bool:
+        """Whether it was published since the subscription is in force everywhere, and once if that
+        was changed: a later filter may want what is said again.
+        """
+        key = heard.publisher, heard.seq
+        is_changed = len(interest.versions) > 1 and key in self.said_again
+        return self.places.get(key) in interest.owed and not is_changed
 
     def _is_announced(self, event: PublishedEvent) -> bool:
         """Where publishers advertise, nobody hears singly what was published before that is known
@@ -335,6 +345,7 @@ class _Verdict:
             yield from (
                 Breach("astray", f"{what}: {fault}")
                 for fault in quest.faults_of(published, actor.gaps_s)
+                if "clock" not in self.faults  # order is by the clocks of brokers
             )
             found = [each.parts for each in quest.found]
             if whole and quest.asked_s < 2.0 + play.began_s and not actor.gaps_s:
