@@ -6,7 +6,7 @@ broken for longer, and heals by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, Final
 
@@ -73,7 +73,9 @@ CAST_FAULTS: Final = ("lossy", "deaf", "unheard")
 
 
 class Blank:
-    """A broker that has lost its disk, until it is linked to another: it knows of nobody."""
+    """A broker that has lost its disk, until it is linked to one that has not, or to one that is:
+    it knows of nobody.
+    """
 
     def __init__(self, broker: str, from_s: float) -> None:
         self.broker = broker
@@ -102,12 +104,14 @@ class Faults:
         world.changed = self._see_links
 
     def _see_links(self) -> None:
-        world = self.world
-        for each in self.blanks:
-            if each.until_s == inf and any(
-                each.broker in edge and world.is_linked(*edge) for edge in self.edges
-            ):
-                each.until_s = world.now
+        blanks = {each.broker: each for each in self.blanks if each.until_s == inf}
+        if not blanks:
+            return
+        linked = [edge for edge in self.edges if self.world.is_linked(*edge)]
+        is_whole = bool(linked) and len(linked) == len(self.edges)
+        ended = set(blanks) if is_whole else _told(linked, set(blanks))
+        for broker in ended:
+            blanks[broker].until_s = self.world.now
 
     @property
     def is_broken(self) -> bool:
@@ -342,6 +346,25 @@ class Faults:
 
 def _events_in(entry: Entry) -> set[tuple[str, int]]:
     return {(entry.parcel.publisher, seq) for seq in entry.parcel.numbers.tolist()}
+
+
+def _told(linked: Iterable[tuple[str, str]], ignorant: set[str]) -> set[str]:
+    """Of brokers that know of nobody, those to which links lead from one that does.
+
+    >>> _told([("b1", "b2"), ("b3", "b4"), ("b4", "b5")], {"b1", "b2", "b4", "b5"}) == {"b4", "b5"}
+    True
+    """
+    told: set[str] = set()
+    while True:
+        more = {
+            end
+            for edge in linked
+            for end, other in (edge, edge[::-1])
+            if end in ignorant - told and other not in ignorant - told
+        }
+        if not more:
+            return told
+        told |= more
 
 
 def _events_on(disk: Disk) -> set[tuple[str, int]]:
