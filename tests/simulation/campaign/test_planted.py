@@ -39,7 +39,7 @@ UNNOTICED: Final[Mapping[str, str]] = {
     "who goes away is not named": "nobody asks again before the fault is over",
     "nobody is told what is gone": "a flow has to lose more than it keeps",
 }
-"""What it did not notice in 500 seeds, and what that would take."""
+"""What it has not noticed in the seeds that docs/failures.md names, and what that would take."""
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
