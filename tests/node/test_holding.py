@@ -12,7 +12,7 @@ from palio.language.parsing import parse_filter
 from palio.model.events import to_batch
 from palio.node import holding
 from palio.node.effects import Moment, Report, Send
-from palio.node.limits import HELD_BEATS, NEWS_S
+from palio.node.limits import HELD_BEATS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
@@ -158,7 +158,7 @@ def test_a_broker_that_says_goodbye_is_waited_for_no_longer() -> None:
     broker.publish({"x": 1})
     assert not [each for each in broker.answers if isinstance(each, Deliver)]
     broker.say(NEIGHBOUR, Bye("closed"))
-    broker.wait(NEWS_S)
+    broker.rest()
     assert [each for each in broker.answers if isinstance(each, Deliver)]
 
 

@@ -149,13 +149,15 @@ def test_nothing_durable_is_lost_when_brokers_stop_while_one_is_drained(seed: in
 
 def test_who_is_interrupted_leaves_the_broker_in_service() -> None:
     house = House(1)
-    for name in ("b2", "b4"):
-        house.world.disks[name].is_full = True  # it cannot be done
     house.drain()
     assert world_knows(house, is_leaving=True)
     house.admin.vanish()
+    for name in ("b2", "b3", "b4"):
+        house.world.cut("b1", name)  # it cannot be done
     house.world.run(QUICK.client_grace_s + 3.0)
     assert "b1" in house.said("in_service")
+    house.world.heal("b1", "b2")
+    house.world.run(8.0)
     assert world_knows(house, is_leaving=False)
 
 
@@ -202,8 +204,7 @@ def test_a_neighbour_with_a_full_disk_takes_nothing_over() -> None:
     house.world.run(3 * OFFER_AGAIN_S)
     assert house.drain()["durable_subscriptions"] == 1
     house.load(30)
-    for name in ("b2", "b4"):
-        house.world.disks[name].is_full = False
+    house.world.disks["b4"].is_full = False
     house.until_drained()
     house.ann.resume("b3")
     house.world.run(5.0)

@@ -27,7 +27,6 @@ from palio.client.subscription import Subscription
 from palio.language.parsing import parse_filter
 from palio.model.events import stamped, to_batch
 from palio.model.patterns import Occurrence
-from palio.node import link_reports
 from palio.protocol.limits import MAX_FRAME_BYTES, MAX_GREETING_BYTES, PROTOCOL_VERSION
 from palio.protocol.messages import (
     Accepted,
@@ -197,12 +196,6 @@ def frames(*messages: Message) -> list[bytes]:
         found.append(data[:size])
         data = data[size:]
     return found
-
-
-@pytest.fixture(autouse=True)
-def told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The conversation of a broker is said in one go: it does not wait until it is joined, too."""
-    monkeypatch.setattr(link_reports, "NEWS_S", 0.0)
 
 
 class House:

@@ -117,10 +117,6 @@ MAX_OWN_BOOKMARKS_BYTES: Final = 4 << 20
 MAX_BOOKMARKS_BYTES: Final = 256 << 20
 """Bookmarks of all: a broker holds them in memory."""
 
-NEWS_S: Final = 0.05
-"""Seconds for which news of links waits for more, if some was told just before: less than it takes
-to find out that a link is gone, more than it takes 500 neighbours to greet a broker that starts."""
-
 MAX_BROKERS: Final = 10_000
 """Brokers of one network: who names more of them has made some up."""
 

@@ -17,7 +17,6 @@ twice or out of order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from palio.matching.protocol import RowMask
@@ -31,7 +30,7 @@ from palio.routing.graphs import (
     LinkNews,
     LinkStates,
 )
-from palio.routing.messages import Batch, Control, Flood, LinkState, LinkTable, Request, Settled
+from palio.routing.messages import Batch, Control, Flood, LinkState, Request, Settled
 from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import (
     Addressing,
@@ -139,7 +138,6 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         """By neighbour and origin."""
         self.ways = 0
         """See `Router`."""
-        self._bides = False
 
     @property
     def peers(self) -> list[Peer]:
@@ -189,9 +187,7 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
                 self._local.follow(sender, mine, fresh=fresh)
                 return self._tell(sender, wave)
             case LinkState() if not sender.is_client:
-                return self._learn(sender, (message,))
-            case LinkTable(states) if not sender.is_client:
-                return self._learn(sender, states)
+                return self._learn(sender, message)
             case Flood() if not sender.is_client:
                 return self._hear(sender, message)
             case Settled() if not sender.is_client:
@@ -279,35 +275,19 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
             self.ways += 1
 
     def _links_changed(self) -> list[Send]:
-        """Our own list of links is another."""
-        self._states.renew({peer.name: self._weights.get(peer, 1) for peer in self._links})
-        return self._told()
-
-    def _learn(self, sender: Peer, states: Iterable[LinkState]) -> list[Send]:
-        found = {self._states.learn(each, sender) for each in states}
-        if LinkNews.MINE in found:
-            return self._links_changed()
-        return self._told() if found != {LinkNews.OLD} else []
-
-    def _told(self) -> list[Send]:
-        """Flood what is new: now, unless that is to wait."""
+        """Flood our own list of links."""
+        state = self._states.renew({peer.name: self._weights.get(peer, 1) for peer in self._links})
         self._replant()
-        return [] if self._bides else self.catch_up()
+        return [Send(peer, state) for peer in self._links]
 
-    # --- what is new ---
-
-    def bide(self) -> None:
-        """See `Router`."""
-        self._bides = True
-
-    @property
-    def is_behind(self) -> bool:
-        """See `Router`."""
-        return self._states.has_news
-
-    def catch_up(self) -> list[Send]:
-        """See `Router`. No wave goes on before: who has answered it knows the ways, too."""
-        return self._states.news(self._links)
+    def _learn(self, sender: Peer, state: LinkState) -> list[Send]:
+        match self._states.learn(state):
+            case LinkNews.OLD:
+                return []
+            case LinkNews.MINE:
+                return self._links_changed()
+        self._replant()
+        return [Send(peer, state) for peer in self._links if peer != sender]
 
     # --- summaries ---
 
@@ -395,7 +375,6 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
     def _spread(self, flood: Flood, sender: Peer | None, wave: int | None) -> list[Send]:
         """Pass a flood to all neighbours but the one it came from."""
         others = [each for each in self._links if each != sender]
-        news = [] if wave is None else self.catch_up()
         if wave is None or sender is None:
             number, answers = None, []
         else:
@@ -406,7 +385,7 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
             if others:
                 self._echoes[number] = echo
         on = Flood(flood.origin, flood.requests, flood.fresh, number, flood.version)
-        return news + [Send(peer, on) for peer in others] + answers
+        return [Send(peer, on) for peer in others] + answers
 
     # --- waves ---
 
