@@ -25,7 +25,7 @@ from palio.routing.acyclic import Acyclic
 from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.general import General
 from palio.routing.peer_requests import Ledger
-from palio.routing.protocol import Router
+from palio.routing.protocol import Peer, Router
 from palio.routing.proxies import Proxies
 from palio.simulation import Network, Randomness
 from palio.simulation.topologies import Topology, tree
@@ -117,7 +117,15 @@ def scenario(count: int, seed: int = SEED) -> Scenario:
 def states(given: Scenario, routing: str) -> dict[str, BrokerState]:
     """Every broker, once all are told."""
     shape = given.mesh if routing == "general" else given.shape
-    network = Network.of(shape, ROUTERS[routing], seed=SEED)
+    above = {child: parent for parent, child in given.shape.edges}
+
+    def new_router(name: str) -> Router:
+        router = ROUTERS[routing](name)
+        if isinstance(router, Proxies) and name in above:
+            router.above = Peer.broker(above[name])
+        return router
+
+    network = Network.of(shape, new_router, seed=SEED)
     network.run()
     for name in shape.brokers:
         client = network.client(f"c-{name}", name)
@@ -128,7 +136,6 @@ def states(given: Scenario, routing: str) -> dict[str, BrokerState]:
                 client.subscribe(f"type = '{types[name]}'")
     network.run()
     offered, wanted, unborn = map(given.below, (given.offered, given.wanted, given.unborn))
-    above = {child: parent for parent, child in given.shape.edges}
     depths: dict[str, int] = {}
     for name in shape.brokers:
         depths[name] = depths[above[name]] + 1 if name in above else 0

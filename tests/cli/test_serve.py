@@ -17,7 +17,7 @@ import pytest
 from palio.cli.serve import flags
 from palio.errors import InvalidConfiguration
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Bye, Hello, Message, Welcome
+from palio.protocol.messages import Bye, Hello, Message, Redirect, Welcome
 from palio.protocol.wire import Decoder, Encoder
 from palio.server.configuring import Setting, known_settings
 from tests.cli.brokers import PROGRAM
@@ -105,7 +105,7 @@ def test_a_broker_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal
         port = int(announced["listening"]["palio"].rpartition(":")[2])
         connection = greet(port)
         process.send_signal(number)
-        assert rest(connection) == [Bye("closed", "the broker is going down")]
+        assert rest(connection) == [Redirect(), Bye("closed", "the broker is going down")]
         out, err = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, out) == (0, "")
         assert "draining" in err

@@ -30,6 +30,7 @@ from palio.protocol.messages import (
     Deliver,
     Done,
     Failed,
+    Redirect,
     Refused,
     Settle,
     Subscribe,
@@ -170,7 +171,8 @@ async def test_brokers_that_dial_each_other_are_one_network(routing: Any) -> Non
 async def test_a_drained_broker_says_goodbye() -> None:
     async with broker() as (_, address):
         alice = await Peer.client(address)
-    assert (await alice.until_closed()) == [Bye("closed", "the broker is going down")]
+    said = await alice.until_closed()
+    assert said == [Redirect(), Bye("closed", "the broker is going down")]
 
 
 # --- TLS ---

@@ -201,6 +201,8 @@ class Server:
         await self.stop()
 
     async def _step_aside(self) -> None:
+        if not self.links:
+            return  # there is nobody to tell
         self.host.leave()
         try:
             async with asyncio.timeout(LEAVE_S):
