@@ -28,7 +28,6 @@ from palio.node.peers import STEPS, Peers
 from palio.node.requests import check_free
 from palio.node.sessions import Durable, Neighbour, Session
 from palio.node.vouching import LEAVING
-from palio.node.whereabouts import Whereabouts
 from palio.protocol.limits import MAX_URLS
 from palio.protocol.messages import Adopt, Answer, Drain, Redirect
 
@@ -42,7 +41,6 @@ class Leaving:
         self._core = core
         self._peers = peers
         self._holding = holding
-        self._whereabouts = Whereabouts(core.durability.registry)
         self.is_leaving = False
         self._has_begun = False
         """Whether clients were told to go."""
@@ -216,7 +214,7 @@ class Leaving:
         registry = self._core.durability.registry
         found = []
         for broker in registry.by_distance():
-            address = None if registry.is_leaving(broker) else self._whereabouts.of(broker)
+            address = None if registry.is_leaving(broker) else self._core.whereabouts.of(broker)
             if address is not None:
                 found.append(str(address))
                 if len(found) == MAX_URLS:

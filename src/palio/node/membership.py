@@ -100,7 +100,7 @@ class Membership:
             raise InvalidInput(f"{url} is {core.name!r} itself")
         if url in self._adding:
             raise InvalidInput(f"{url} is being added already; wait for that")
-        if len(self._added) >= MAX_PEERS:
+        if len(self._added) + len(self._adding) >= MAX_PEERS:
             raise LimitExceeded("brokers that were added", limit="MAX_PEERS", maximum=MAX_PEERS)
         name = self._names.get(url, "")
         self._removed.pop(name, None)

@@ -34,7 +34,7 @@ def drain(
     Ends with 0 once it may be stopped without loss. With 1 if that was not so in time: then, and
     after Ctrl-C, it is in service again.
     """
-    from palio.cli.peer import drain
+    from palio.cli.drain import drain
 
     return drain(door_of(at, token_file, ca), timeout, undo=undo, as_json=as_json)
 

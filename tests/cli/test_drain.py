@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import palio
-from palio.cli.peer import left
+from palio.cli.drain import left
 from palio.client.answers import Remains
 from tests.cli.brokers import broker
 from tests.cli.helpers import Palio
