@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -149,6 +150,22 @@ def test_so_many_are_added_and_no_more() -> None:
     kind, words = asked(world, ann, AddPeer(0, address_of(f"b{MAX_PEERS + 1}")), 0.2)
     assert kind == "LimitExceeded"
     assert "MAX_PEERS" in words
+
+
+def test_those_that_are_being_added_count() -> None:
+    world = World(settings=Settings(routing="acyclic"))
+    world.add_broker("b0", Acyclic)
+    ann = world.client("ann", "b0")
+    world.run(1.0)
+    added = [
+        ann.ask(partial(AddPeer, url=f"palio://10.0.0.1:{number}"))
+        for number in range(1, MAX_PEERS + 2)
+    ]
+    world.run(0.05)
+    last = ann.answers[added[-1]]
+    assert isinstance(last, Failed)
+    assert last.failure.kind == "LimitExceeded"
+    assert added[-2] not in ann.answers or "cannot be reached" in str(ann.answers[added[-2]])
 
 
 def test_only_who_may_do_everything_adds_and_removes() -> None:
