@@ -1,0 +1,45 @@
+"""Means, their intervals and exponents, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+
+import pytest
+
+from palio.errors import InvalidInput
+from palio.studies.averages import fitted_exponent, mean_of
+
+
+def test_the_interval_is_students() -> None:
+    found = mean_of([1.0, 2.0, 3.0, 4.0])
+    assert (found.value, found.runs) == (2.5, 4)
+    assert found.half == pytest.approx(3.182 * sqrt(5 / 3) / 2)
+    assert (found.low, found.high) == (found.value - found.half, found.value + found.half)
+
+
+def test_one_run_says_nothing_of_its_spread() -> None:
+    assert mean_of([7.0]) == (7.0, inf, 1)
+    assert str(mean_of([7.0])) == "7"
+
+
+def test_many_runs_take_the_normal_distribution() -> None:
+    assert mean_of([0.0, 2.0] * 50).half == pytest.approx(1.96 * sqrt(100 / 99) / 10)
+
+
+def test_no_values_are_an_error() -> None:
+    with pytest.raises(InvalidInput, match="no values"):
+        mean_of([])
+
+
+def test_an_exponent_and_its_interval() -> None:
+    exact = fitted_exponent([1, 2, 4, 8], [5, 10, 20, 40])
+    assert (exact.value, exact.half) == pytest.approx((1, 0), abs=1e-9)
+    rough = fitted_exponent([1, 2, 4, 8], [1, 1.3, 2.2, 2.7])
+    assert rough.low < 0.5 < rough.high
+    assert fitted_exponent([1, 2], [1, 2]).half == inf
+
+
+@pytest.mark.parametrize(("xs", "ys"), [([1], [1]), ([1, 2], [0, 1])])
+def test_what_has_no_exponent(xs: list[float], ys: list[float]) -> None:
+    with pytest.raises(InvalidInput, match="exponent"):
+        fitted_exponent(xs, ys)

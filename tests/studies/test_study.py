@@ -1,0 +1,35 @@
+"""Points have names that depend on nothing but themselves."""
+
+from __future__ import annotations
+
+from palio.studies.study import Experiment, Point, Row, Scale, Study, points_of, with_seeds
+
+
+def no_rows(_: Point) -> list[Row]:
+    return []
+
+
+def test_a_name_does_not_depend_on_the_order_of_parameters() -> None:
+    one = Point("costs", {"a": 1, "b": 2}, 1)
+    assert one.name == Point("costs", {"b": 2, "a": 1}, 1).name
+    others = [
+        Point("costs", {"a": 1, "b": 2}, 2),
+        Point("costs", {"a": 1, "b": 3}, 1),
+        Point("other", {"a": 1, "b": 2}, 1),
+        Point("costs", {"a": 1}, 1),
+    ]
+    assert len({one.name, *(each.name for each in others)}) == 5
+
+
+def test_points_have_each_seed_and_the_longest_come_first() -> None:
+    experiment = Experiment(
+        "sizes",
+        no_rows,
+        lambda scale: with_seeds("sizes", [{"n": 1}, {"n": 100}], 1 if scale == "small" else 3),
+        weight=lambda point: float(point.parameters["n"]),
+    )
+    study = Study("a", "A", "", "", (), (experiment,), (), ())
+    assert [point.parameters["n"] for point in points_of(study, Scale.SMALL)] == [100, 1]
+    found = points_of(study, Scale.PAPER)
+    assert [point.parameters["n"] for point in found] == [100] * 3 + [1] * 3
+    assert {point.seed for point in found} == {1, 2, 3}
