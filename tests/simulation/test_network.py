@@ -12,7 +12,7 @@ from palio.errors import InvalidInput
 from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
-from palio.simulation import Link, Network, line, ring, star, tree
+from palio.simulation import Delivery, Link, Network, line, ring, star, tree
 
 ROOT = Path(__file__).parents[2]
 
@@ -216,3 +216,45 @@ def test_names_are_taken_once(what: str) -> None:
     network.client("alice", "b1")
     with pytest.raises(InvalidInput, match="choose another name"):
         network.add_broker("b1") if what == "broker" else network.client("alice", "b1")
+
+
+def test_who_counts_crossings_is_told_of_each_with_its_ends() -> None:
+    network = Network.of(line(2), seed=1, link=Link(latency_ms=5))
+    seen: list[tuple[str, str, str]] = []
+    network.on_crossing = lambda source, target, message: seen.append(
+        (source, target, type(message).__name__)
+    )
+    away = network.client("away", "b1", [Link(), Link()])
+    here = network.client("here", "b2")
+    network.run()
+    seen.clear()  # what brokers told each other when they met
+    away.subscribe("a = 1")
+    network.run()
+    here.publish({"a": 1})
+    network.run()
+    assert seen == [
+        ("away", "b1", "Batch"),
+        ("b1", "b2", "Batch"),
+        ("b2", "b1", "RowParcel"),
+        ("b1", "away", "RowParcel"),
+    ]
+
+
+def test_an_application_hears_of_each_event_that_its_client_takes() -> None:
+    network = Network.of(line(2), seed=1)
+    alice, bob = network.client("alice", "b1"), network.client("bob", "b2")
+    heard: list[Delivery] = []
+    key = alice.subscribe("a = 1")
+    network.run()
+
+    def once(delivery: Delivery) -> None:
+        heard.append(delivery)
+        network.after(0, lambda: alice.unsubscribe(key))
+
+    alice.on_delivery = once
+    bob.publish({"a": 1})
+    network.run()
+    bob.publish({"a": 1})
+    network.run()
+    assert heard == alice.received
+    assert len(heard) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from palio.errors import InvalidInput
@@ -80,6 +80,11 @@ class Client:
         self.received: list[Delivery] = []
         self.found: list[Found] = []
         self.spurious = 0
+        self.on_delivery: Callable[[Delivery], object] | None = None
+        """What the application does with each event that it takes, besides finding it here. What
+        it asks of the network in turn is better put off with `Network.after`: while an event is
+        handed out, its brokers are at work.
+        """
         self.settled: dict[int, tuple[str, ...]] = {}
         """Waves that were answered, with the brokers that were not reached."""
         self._network = network
@@ -188,7 +193,10 @@ class Client:
         taken = 0
         for seq, row in zip(message.seqs, message.rows, strict=True):
             if self.wants(row):
-                self.received.append(Delivery(now_us, message.publisher, seq, row))
+                delivery = Delivery(now_us, message.publisher, seq, row)
+                self.received.append(delivery)
+                if self.on_delivery is not None:
+                    self.on_delivery(delivery)
                 taken += 1
             else:
                 self.spurious += 1

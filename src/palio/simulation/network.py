@@ -48,11 +48,15 @@ from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology
 from palio.simulation.trace import Costs, Trace
 
-__all__ = ["Network", "RouterFactory"]
+__all__ = ["Crossing", "Network", "RouterFactory"]
 
 RouterFactory: TypeAlias = Callable[[str], Router]
 
 Message: TypeAlias = Control | RowParcel
+
+Crossing: TypeAlias = Callable[[str, str, Message], object]
+"""Told of a message that crosses a link: the broker, or the client, that it leaves; the one that
+it goes to; and the message."""
 
 START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """What stands for time 0 in the events of a network that matches patterns."""
@@ -115,6 +119,8 @@ class Network:
         """How long it takes from a client to its broker, and back."""
         self.coalescing = coalescing
         """Whether batches that wait, for a link or a broker, are joined (`coalesce`)."""
+        self.on_crossing: Crossing | None = None
+        """Who counts more than `costs` does, if anybody: where messages go, and of what class."""
         self.random = Randomness(seed)
         self.agenda = Agenda()
         self.trace = Trace(keep=keep_trace)
@@ -317,6 +323,8 @@ class Network:
     def _bring(self, client: Client, letter: Letter) -> None:
         """To its broker, in order, unless the client has left when it would arrive."""
         delay_us = self._cross(client, letter.message)
+        if self.on_crossing is not None and self._remote[client.name]:
+            self.on_crossing(client.name, client.broker, letter.message)
         if not delay_us:
             self._receive(client.broker, letter)
             return
@@ -428,6 +436,8 @@ class Network:
 
     def _transmit(self, wire: _Wire, broker: str, message: Message) -> None:
         self._count(message, wire.link.price)
+        if self.on_crossing is not None:
+            self.on_crossing(broker, wire.other(broker), message)
         direction = wire.directions[broker]
         lost = direction.lost
         size = 0 if wire.link.bytes_per_ms is None else size_of(message)
@@ -499,6 +509,8 @@ class Network:
         if client is None:
             return
         delay_us = self._cross(client, message)
+        if self.on_crossing is not None and self._remote[name]:
+            self.on_crossing(broker, name, message)
         if not delay_us:
             self._give(broker, client, message)
             return

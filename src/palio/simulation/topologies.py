@@ -13,6 +13,7 @@ import msgspec
 
 from palio.errors import InvalidInput
 from palio.simulation.randomness import Randomness
+from palio.simulation.site_networks import draw_sites
 
 __all__ = [
     "Topology",
@@ -119,22 +120,12 @@ def connected_random(size: int, extra: int, random: Randomness) -> Topology:
 
 
 def transit_stub(transits: int, stubs: int, stub_size: int, random: Randomness) -> Topology:
-    """A backbone ring of transit brokers, each with stub networks that hang on by one link.
+    """Backbone brokers, each with so many stub networks that hang on by one link (siena 6).
 
-    A stub is a random connected network of `stub_size` brokers (siena 6 used such for 100 sites).
+    Backbone and stubs are random connected networks: see `site_networks`, which also has lengths.
     """
-    edges = [(each, (each + 1) % transits) for each in range(transits if transits > 2 else 1)]
-    if transits == 1:
-        edges = []
-    size = transits
-    for transit in range(transits):
-        for _ in range(stubs):
-            inner = connected_random(stub_size, stub_size // 2, random)
-            number = {name: size + place for place, name in enumerate(inner.brokers)}
-            edges.append((transit, size))
-            edges += [(number[one], number[other]) for one, other in inner.edges]
-            size += stub_size
-    return Topology.of(size, edges)
+    sites = draw_sites(random, transits=transits, stubs=stubs, stub_size=stub_size)
+    return Topology.of(sites.size, sites.links)
 
 
 _SHAPES: Final[dict[str, Callable[..., Topology]]] = {
