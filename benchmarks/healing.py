@@ -38,7 +38,7 @@ from benchmarks.matching_results import replace
 from palio.client.connection import connect
 from palio.errors import Unreachable
 from palio.routing.algorithms import find_algorithm
-from tests.server.namespaces import why_not
+from palio.studies.namespaces import why_not
 
 __all__ = ["FAULTS", "Fault", "load_of", "run"]
 

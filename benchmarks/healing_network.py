@@ -17,10 +17,10 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from palio.cli.demo.fleet import Fleet
 from palio.protocol.addresses import DEFAULT_PORT
-from tests.server.namespaces import Namespace
-from tests.server.relay import Relay
+from palio.studies.fleet import Fleet
+from palio.studies.namespaces import Namespace
+from palio.studies.relay import Relay
 
 __all__ = ["LINK_S", "Hierarchy", "HierarchyFleet", "Spent", "hierarchy", "within_reach"]
 

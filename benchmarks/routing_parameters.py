@@ -37,6 +37,7 @@ from palio.simulation import (
     Link,
     Network,
     Randomness,
+    SteadyService,
     Topology,
     connected_random,
     tree,
@@ -281,7 +282,7 @@ def run(point: Point) -> Row:
         seed=2,
         link=Link(latency_ms=LATENCY_MS),
         client_ms=LATENCY_MS,
-        service_us=service_us,
+        service=SteadyService(service_us),
         coalescing=joined,
     )
     network.run()

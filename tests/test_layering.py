@@ -41,8 +41,9 @@ ROOMS: Final = (
 SEPARATE: Final = frozenset({"simulation", "server", "client", "spark"})
 """Rooms that do not import each other, whatever their order."""
 
-UPSIDE_DOWN: Final = frozenset({("studies", "spark")})
-"""(importer, imported) against the order: studies run on the simulation and on Spark."""
+UPSIDE_DOWN: Final = frozenset({("studies", "spark"), ("studies", "client")})
+"""(importer, imported) against the order: studies run on the simulation and on Spark, and one has
+clients of real brokers."""
 
 PURE: Final = frozenset(
     {"errors", "model", "language", "matching", "routing", "multicast", "protocol"}

@@ -44,7 +44,8 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "cli/keys.py": "cli/test_token.py",
     "cli/spark_session.py": "cli/test_match.py",
     "cli/config.py": "cli/test_serve.py",
-    "cli/demo/fleet.py": "server/test_kills.py",
+    "studies/fleet.py": "server/test_kills.py",
+    "studies/namespaces.py": "studies/test_relay.py",
     # compiled code: by the engines that run it, compiled and not
     "matching/kernels/": "matching/kernels/test_kernels.py",
     "routing/kernels/": "routing/kernels/test_kernels.py",

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import pytest
 
-from palio.cli.demo.fleet import Fleet
 from palio.client.connection import Client, connect
 from palio.client.events import Event, Gap, Late
 from palio.client.subscription import Subscription
@@ -23,6 +22,7 @@ from palio.language.parsing import parse_pattern
 from palio.model.patterns import Monitor, Occurrence
 from palio.node.effects import Entry
 from palio.node.memory import MemoryStore
+from palio.studies.fleet import Fleet
 from palio.testing import Network
 from tests.client.virtual import in_virtual_time
 from tests.server.helpers import Changing

@@ -18,12 +18,12 @@ from typing import Final, NamedTuple, Self
 import pytest
 
 from palio import connect
-from palio.cli.demo.fleet import Fleet
 from palio.client.connection import Client
 from palio.client.subscription import Subscription
+from palio.studies.fleet import Fleet
+from palio.studies.namespaces import Namespace, why_not
+from palio.studies.relay import Relay
 from tests.server.helpers import Changing
-from tests.server.namespaces import Namespace, why_not
-from tests.server.relay import Relay
 
 logger: Final = logging.getLogger(__name__)
 

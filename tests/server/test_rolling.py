@@ -13,10 +13,10 @@ from typing import Final
 import pytest
 
 import palio
-from palio.cli.demo.fleet import Fleet
 from palio.client.connection import Client
 from palio.client.subscription import Subscription
 from palio.errors import PalioError
+from palio.studies.fleet import Fleet
 from tests.server.helpers import Changing
 
 logger: Final = logging.getLogger(__name__)

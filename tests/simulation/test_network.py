@@ -12,7 +12,7 @@ from palio.errors import InvalidInput
 from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
-from palio.simulation import Delivery, Link, Network, line, ring, star, tree
+from palio.simulation import Delivery, Link, Network, SteadyService, line, ring, star, tree
 
 ROOT = Path(__file__).parents[2]
 
@@ -169,7 +169,7 @@ def test_in_a_hierarchy_the_first_end_is_the_master() -> None:
 
 
 def test_brokers_work_on_one_message_at_a_time() -> None:
-    network = Network.of(star(4), Acyclic, seed=1, service_us=2000)
+    network = Network.of(star(4), Acyclic, seed=1, service=SteadyService(2000))
     for name in ("b2", "b3", "b4"):
         network.client(f"at-{name}", name)
     network.run()

@@ -20,6 +20,7 @@ from palio.simulation.links import Link
 from palio.simulation.network import Network
 from palio.simulation.randomness import Randomness
 from palio.simulation.scenario import simulate
+from palio.simulation.services import Service, SteadyService
 from palio.simulation.topologies import (
     Topology,
     connected_random,
@@ -41,6 +42,8 @@ __all__ = [
     "Link",
     "Network",
     "Randomness",
+    "Service",
+    "SteadyService",
     "Topology",
     "Trace",
     "connected_random",

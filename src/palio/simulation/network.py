@@ -42,9 +42,10 @@ from palio.routing.source_trees import SourceTrees
 from palio.routing.trees import MAX_WEIGHT
 from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, Agenda
 from palio.simulation.clients import Client
-from palio.simulation.inbox import Inbox, Letter, work_of
+from palio.simulation.inbox import Inbox, Letter
 from palio.simulation.links import Direction, Link
 from palio.simulation.randomness import Randomness
+from palio.simulation.services import Service
 from palio.simulation.topologies import Topology
 from palio.simulation.trace import Costs, Trace
 
@@ -108,13 +109,13 @@ class Network:
         self,
         seed: int = 0,
         *,
-        service_us: int = 0,
+        service: Service | None = None,
         client_ms: float = 0.0,
         coalescing: bool = True,
         keep_trace: bool = False,
     ) -> None:
-        self.service_us = service_us
-        """How long a broker works on one request or event, whoever sent it; the next waits."""
+        self._service = service
+        """How long a broker works on what comes, and what waits meanwhile; without, no time."""
         self.client_us = round(client_ms * US_PER_MS)
         """How long it takes from a client to its broker, and back."""
         self.coalescing = coalescing
@@ -135,7 +136,8 @@ class Network:
         """The links between a client and its broker."""
         self._lives: dict[str, int] = {}
         """How often a client or broker of a name began before: its epoch or incarnation."""
-        self._inboxes: dict[str, Inbox] = {}
+        self._inboxes: dict[str, dict[int, Inbox]] = {}
+        """By broker and line (`Service.line`)."""
         self._wakes_us: dict[str, int] = {}
         self._held: dict[str, list[Letter]] = {}
         """By broker whose tree changes, the events that wait for it."""
@@ -148,7 +150,7 @@ class Network:
         *,
         seed: int = 0,
         link: Link | None = None,
-        service_us: int = 0,
+        service: Service | None = None,
         client_ms: float = 0.0,
         coalescing: bool = True,
         keep_trace: bool = False,
@@ -156,7 +158,7 @@ class Network:
         """A network of one kind of router. In a hierarchy an edge's first end is the master."""
         network = cls(
             seed,
-            service_us=service_us,
+            service=service,
             client_ms=client_ms,
             coalescing=coalescing,
             keep_trace=keep_trace,
@@ -457,30 +459,36 @@ class Network:
 
     def _receive(self, broker: str, letter: Letter) -> None:
         """Work on a message, or let it wait until the broker has time."""
-        if not self.service_us:
+        service = self._service
+        if service is None:
             self._work(broker, letter)
             return
-        inbox = self._inboxes.get(broker)
+        line = service.line(letter.message)
+        lines = self._inboxes.setdefault(broker, {})
+        inbox = lines.get(line)
         if inbox is None:
-            inbox = self._inboxes[broker] = Inbox(joining=self.coalescing)
+            inbox = lines[line] = Inbox(joining=self.coalescing)
         inbox.put(letter)
         if not inbox.is_busy:
-            self._serve(broker, inbox)
+            self._serve(broker, service, lines, inbox)
 
-    def _serve(self, broker: str, inbox: Inbox) -> None:
+    def _serve(
+        self, broker: str, service: Service, lines: Mapping[int, Inbox], inbox: Inbox
+    ) -> None:
         letter = inbox.take()
         inbox.is_busy = True
-        ready_us = self.agenda.now_us + self.service_us * work_of(letter.message)
-        self.agenda.at(ready_us, MESSAGE, lambda: self._served(broker, inbox, letter))
+        ready_us = self.agenda.now_us + service.time_us(broker, letter.message)
 
-    def _served(self, broker: str, inbox: Inbox, letter: Letter) -> None:
-        if self._inboxes.get(broker) is not inbox or not self._is_connected(broker, letter):
-            self.costs.lost += 1  # the broker crashed, or who sent it is gone
-        else:
-            self._work(broker, letter)
-        inbox.is_busy = False
-        if len(inbox):
-            self._serve(broker, inbox)
+        def served() -> None:
+            if self._inboxes.get(broker) is not lines or not self._is_connected(broker, letter):
+                self.costs.lost += 1  # the broker crashed, or who sent it is gone
+            else:
+                self._work(broker, letter)
+            inbox.is_busy = False
+            if len(inbox):
+                self._serve(broker, service, lines, inbox)
+
+        self.agenda.at(ready_us, MESSAGE, served)
 
     def _is_connected(self, broker: str, letter: Letter) -> bool:
         if letter.sender.is_client:

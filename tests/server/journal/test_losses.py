@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 
 from palio import Client, Gap, connect
-from palio.cli.demo.fleet import Fleet
 from palio.errors import InvalidConfiguration, JournalDamaged, NotStored, PalioError
 from palio.node.effects import Append, Assign, DropSubscription, PutSubscription, PutTime
 from palio.server.journal.journal import FILE, Journal
 from palio.server.journal.mark import FILE as MARK
+from palio.studies.fleet import Fleet
 from tests.server.helpers import append, put
 
 LOG: Final = f"{FILE}-wal"

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import msgspec
 
-from palio.cli.demo.fleet import Fleet
 from palio.cli.demo.kernels import CompilingKernels
 from palio.cli.demo.market import Market
 from palio.cli.demo.spark import Backtester, Row
@@ -27,6 +26,7 @@ from palio.client.events import Gap
 from palio.client.subscription import Subscription
 from palio.errors import Closed
 from palio.language.parsing import parse_filter
+from palio.studies.fleet import Fleet
 
 __all__ = ["Listener", "NetworkDemo", "Outcome", "network_demo", "table_of"]
 

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Final, Self
 
-from tests.server.namespaces import Namespace
+from palio.studies.namespaces import Namespace
 
 __all__ = ["Relay"]
 

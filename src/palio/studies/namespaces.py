@@ -1,4 +1,4 @@
-"""Network namespaces of the tests' own: each has a loopback that nobody outside it can reach.
+"""Network namespaces of our own: each has a loopback that nobody outside it can reach.
 
 A socket belongs to the namespace in which it was made, whoever uses it later. So a process that may
 enter namespaces joins them with sockets alone (`relay.Relay`), and nothing has to be cleaned up:

@@ -1,4 +1,4 @@
-"""`Fleet`: real brokers as processes on loopback, for the demo to kill and to start again."""
+"""`Fleet`: real brokers as processes on loopback, to be measured, killed and started again."""
 
 from __future__ import annotations
 

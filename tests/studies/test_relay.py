@@ -11,9 +11,9 @@ import pytest
 from palio import connect
 from palio.protocol.addresses import parse_address
 from palio.server.settings import Limits, Peers
+from palio.studies.namespaces import Namespace, why_not
+from palio.studies.relay import CHUNK_BYTES, CHUNKS, Relay
 from tests.server.helpers import PATIENCE_S
-from tests.server.namespaces import Namespace, why_not
-from tests.server.relay import CHUNK_BYTES, CHUNKS, Relay
 from tests.server.test_run import broker, on_disk
 
 DELAY_S = 0.01

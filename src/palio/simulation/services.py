@@ -1,0 +1,44 @@
+"""How long brokers of the virtual network work on messages, and what waits for what."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from palio.model.row_parcels import RowParcel
+from palio.routing.messages import Control
+from palio.simulation.inbox import work_of
+
+__all__ = ["Service", "SteadyService"]
+
+
+class Service(Protocol):
+    """What a network asks when a message comes to a broker."""
+
+    def line(self, message: Control | RowParcel) -> int:
+        """The line in which it waits. A broker works on one message of each line at a time, so two
+        lines are two processors.
+        """
+
+    def time_us(self, broker: str, message: Control | RowParcel) -> int:
+        """How long the broker works on it, asked when that begins."""
+
+
+class SteadyService:
+    """One line, and the same time for each request and event.
+
+    >>> SteadyService(500).time_us("b1", RowParcel("p", [{"x": 1}, {"x": 2}]))
+    1000
+    """
+
+    def __init__(self, service_us: int) -> None:
+        self._service_us = service_us
+
+    def line(self, message: Control | RowParcel) -> int:
+        """See `Service`."""
+        del message
+        return 0
+
+    def time_us(self, broker: str, message: Control | RowParcel) -> int:
+        """See `Service`."""
+        del broker
+        return self._service_us * work_of(message)
