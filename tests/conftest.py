@@ -11,12 +11,15 @@ import random
 import secrets
 import zlib
 from collections.abc import Generator, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.modes import umask
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PROFILE: Final = os.environ.get("PALIO_PROFILE", "default")
 NIGHTLY: Final = PROFILE == "nightly"
@@ -52,6 +55,10 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # With xdist's `--dist loadgroup` one process runs all that need a session of Spark.
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
     if NIGHTLY:
         return
     skipped = [item for item in items if item.get_closest_marker("nightly")]
@@ -80,6 +87,24 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rng(seed: int) -> random.Random:
     """Randomness for one test; numpy users take `numpy.random.default_rng(seed)`."""
     return random.Random(seed)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two cores for all tests of a process; its JVM has gone when they are over."""
+    import palio.spark
+
+    cache = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PALIO_CACHE", str(cache))
+        running = palio.spark.session(
+            "local[2]",
+            spark_sql_shuffle_partitions=2,
+            spark_ui_showConsoleProgress=False,
+            spark_sql_warehouse_dir=str(cache / "warehouse"),
+        )
+        yield running
+        palio.spark.stop(running)
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)

@@ -27,6 +27,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "routing/messages.py": "protocol/test_wire.py",
     "routing/patterns/reading.py": "routing/patterns/test_router.py",
     "server/limits.py": "server/test_run.py",
+    "studies/names.py": "studies/test_catalogue.py",
     "server/http/schemas.py": "server/http/test_openapi.py",
     "matching/protocol.py": ENGINES,
     # commands: each by running it, with those that share a broker

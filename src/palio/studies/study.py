@@ -8,11 +8,12 @@ what came of it, `drawing` and `report` show it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
+
+from palio.studies.names import Scale
 
 if TYPE_CHECKING:
     from palio.studies.results import Results
@@ -27,7 +28,6 @@ __all__ = [
     "Figure",
     "Point",
     "Row",
-    "Scale",
     "Study",
     "Value",
     "points_of",
@@ -37,17 +37,6 @@ __all__ = [
 Value: TypeAlias = bool | int | float | str
 Row: TypeAlias = dict[str, Value]
 """One line of results: its parameters, the seed, and what was measured."""
-
-
-class Scale(StrEnum):
-    """How much of a study is run."""
-
-    SMALL = "small"
-    """Every figure and claim in seconds, on little networks: what a test run can afford."""
-    PAPER = "paper"
-    """The sizes of the paper."""
-    BEYOND = "beyond"
-    """What the paper left out."""
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -118,6 +107,8 @@ class Figure(msgspec.Struct, frozen=True):
     lines: tuple[str, ...] = ()
     panels: str = ""
     where: Mapping[str, Value] = msgspec.field(default_factory=dict)
+    names: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """What values of `lines` and `panels` are called in the legend, where not by themselves."""
     caption: str = ""
     """What a reader should see in it."""
     bars: bool = False

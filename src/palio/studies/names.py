@@ -1,0 +1,22 @@
+"""The names of studies and scales, for `palio --help`: nothing is loaded with them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+__all__ = ["STUDIES", "Scale"]
+
+STUDIES: Final[tuple[str, ...]] = ()
+"""In the order of their papers; each is the constant `STUDY` of a module of this room."""
+
+
+class Scale(StrEnum):
+    """How much of a study is run."""
+
+    SMALL = "small"
+    """Every figure and claim in seconds, on little networks: what a test run can afford."""
+    PAPER = "paper"
+    """The sizes of the paper."""
+    BEYOND = "beyond"
+    """What the paper left out."""

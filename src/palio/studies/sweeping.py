@@ -1,0 +1,243 @@
+"""Run the points of a study on Spark: each once, whatever is killed meanwhile.
+
+    DIR/siena/plan.json                     the scale, and which points there are to be
+    DIR/siena/runs/costs-9f8a....parquet    the rows of one point, there whole or not at all
+    DIR/siena/costs.parquet                 all rows of an experiment, once all points are there
+
+Workers write the files of runs themselves, so what they have done is kept when the driver dies.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from palio import __version__, files
+from palio.errors import InvalidInput
+from palio.studies.names import Scale
+from palio.studies.results import table_of
+from palio.studies.study import Experiment, Point, Row, Study, points_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "PLAN",
+    "FailedRun",
+    "SweepPlan",
+    "Swept",
+    "keep_plan",
+    "put_together",
+    "sweep",
+    "write_run",
+]
+
+PLAN: Final = "plan.json"
+RUNS: Final = "runs"
+LOCK: Final = ".lock"
+
+TASKS_PER_CORE: Final = 16
+"""So many tasks a core: enough that none waits long for another, few enough to cost nothing."""
+
+CORES_UNTOLD: Final = 16
+"""Taken to be there where Spark does not say."""
+
+WATCHED_S: Final = 1.0
+"""How often it is counted how many runs are done."""
+
+Told: TypeAlias = Callable[[int], object]
+"""Told how many runs are done."""
+
+
+class FailedRun(msgspec.Struct, frozen=True):
+    """A run that raised."""
+
+    point: Point
+    problem: str
+    """The traceback."""
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """What a sweep came to."""
+
+    points: int
+    kept: int
+    """Runs that were there before it began."""
+    failures: tuple[FailedRun, ...] = ()
+
+
+class SweepPlan(msgspec.Struct, frozen=True):
+    """What is to be in a directory: one scale of a study, run by one version of Palio."""
+
+    study: str
+    scale: str
+    version: str
+    points: int
+
+
+def sweep(
+    study: Study, scale: Scale, directory: Path, spark: SparkSession, told: Told | None = None
+) -> Swept:
+    """Run what is not there yet, and put the rows of each experiment together.
+
+    Runs that raise are told at the end; the others go on, and a later sweep tries them again.
+    """
+    home = files.make_directory(directory / study.name)
+    with files.held(home / LOCK, wait=False) as is_ours:
+        if not is_ours:
+            raise InvalidInput(
+                f"another sweep runs in {str(home)!r}; let it end, or choose another directory"
+            )
+        runs = files.make_directory(home / RUNS)
+        points = points_of(study, scale)
+        keep_plan(home, SweepPlan(study.name, scale, __version__, len(points)))
+        for leftover in runs.glob(".*.unfinished"):
+            leftover.unlink(missing_ok=True)
+        there = {path.stem for path in runs.glob("*.parquet")}
+        missing = [point for point in points if point.name not in there]
+        kept = len(points) - len(missing)
+        with _watching(runs, missing, kept, told):
+            failures = _run_all(study, missing, runs, spark)
+        if not failures:
+            put_together(study, points, home)
+        return Swept(len(points), kept, failures)
+
+
+def keep_plan(home: Path, plan: SweepPlan) -> None:
+    """Write down what is to be in a directory; refused where another version's runs are."""
+    path = home / PLAN
+    if path.exists():
+        before = msgspec.json.decode(path.read_bytes(), type=SweepPlan)
+        if before.version != plan.version:
+            raise InvalidInput(
+                f"{str(home)!r} has runs of Palio {before.version}, and this is {plan.version}: "
+                "their numbers may differ; choose another directory"
+            )
+    with files.replaced(path) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(plan)))
+
+
+def _run_all(
+    study: Study, points: Sequence[Point], runs: Path, spark: SparkSession
+) -> tuple[FailedRun, ...]:
+    if not points:
+        return ()
+    tasks = min(len(points), TASKS_PER_CORE * _cores_of(spark))
+    task = _Task({each.name: each for each in study.experiments}, points, str(runs), tasks)
+    numbers = spark.range(0, tasks, 1, tasks)
+    reports = numbers.mapInArrow(task, "point long, problem string").collect()
+    return tuple(FailedRun(points[row.point], row.problem) for row in reports)
+
+
+def _cores_of(spark: SparkSession) -> int:
+    """How many cores Spark has; over Spark Connect nobody says, and a few more tasks do no harm."""
+    context = getattr(spark, "sparkContext", None)
+    return context.defaultParallelism if context is not None else CORES_UNTOLD
+
+
+class _Task:
+    """What a worker does: the points that were dealt to it, one after the other."""
+
+    def __init__(
+        self,
+        experiments: Mapping[str, Experiment],
+        points: Sequence[Point],
+        runs: str,
+        tasks: int,
+    ) -> None:
+        self._runners = {name: each.run for name, each in experiments.items()}
+        self._points = [(each.experiment, dict(each.parameters), each.seed) for each in points]
+        self._runs = runs
+        self._tasks = tasks
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run them; a line for each that raised."""
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                failed = list(self._share(cast(int, number)))
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        pa.array([place for place, _ in failed], pa.int64()),
+                        pa.array([problem for _, problem in failed], pa.string()),
+                    ],
+                    ["point", "problem"],
+                )
+
+    def _share(self, number: int) -> Iterator[tuple[int, str]]:
+        home = Path(self._runs)
+        if not home.is_dir():
+            yield (
+                number,
+                f"this worker does not see {self._runs}: give a directory that all share",
+            )
+            return
+        for place in range(number, len(self._points), self._tasks):
+            point = Point(*self._points[place])
+            try:
+                write_run(home, point, self._runners[point.experiment](point))
+            except Exception:  # noqa: BLE001  # whatever a run raises is told, and the others go on
+                yield place, traceback.format_exc()
+
+
+def write_run(runs: Path, point: Point, rows: Sequence[Row]) -> None:
+    """Keep the rows of a point, with its parameters and seed before what was measured."""
+    own: Row = {**dict(sorted(point.parameters.items())), "seed": point.seed}
+    if clash := [name for row in rows[:1] for name in row if name in own]:
+        raise InvalidInput(
+            f"a run of {point.experiment!r} measures {clash[0]!r}, a parameter of its own"
+        )
+    with files.replaced(runs / f"{point.name}.parquet", shared=True) as file:
+        pq.write_table(table_of([own | row for row in rows]), file)
+
+
+def put_together(study: Study, points: Sequence[Point], home: Path) -> None:
+    """Write a file for each experiment, in the order of their points: always the same."""
+    for experiment in study.experiments:
+        own = sorted((each for each in points if each.experiment == experiment.name), key=_order)
+        if not own:
+            continue
+        tables = [pq.read_table(home / RUNS / f"{point.name}.parquet") for point in own]
+        whole = pa.concat_tables(tables, promote_options="permissive")
+        with files.replaced(home / f"{experiment.name}.parquet") as file:
+            pq.write_table(whole, file)
+
+
+def _order(point: Point) -> tuple[object, ...]:
+    """By parameters, then by seed; values of several types are kept apart."""
+    parameters = sorted(point.parameters.items())
+    return (*((name, type(value).__name__, value) for name, value in parameters), point.seed)
+
+
+@contextmanager
+def _watching(runs: Path, missing: Sequence[Point], kept: int, told: Told | None) -> Iterator[None]:
+    """Tell how many runs are done, every second while the block runs, and at its end."""
+    if told is None:
+        yield
+        return
+    ended = Event()
+    awaited = {f"{point.name}.parquet" for point in missing}
+
+    def tell_now() -> None:
+        done = sum(path.name in awaited for path in runs.iterdir())
+        told(kept + done)
+
+    def watch() -> None:
+        while not ended.wait(WATCHED_S):
+            tell_now()
+
+    thread = Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        tell_now()
