@@ -43,10 +43,28 @@ def test_what_is_not_plain_is_left_to_the_relation() -> None:
     assert (wide.covers(narrow), narrow.covers(wide)) == (None, None)
 
 
-def test_the_point_of_a_filter_is_a_value_it_insists_on() -> None:
-    assert form_of(parse("a > 1 AND b = 'x'")).point == ("b", Kind.STRING, "x")
-    assert form_of(parse("a >= 2 AND a <= 2")).point == ("a", Kind.NUMBER, 2)
-    assert form_of(parse("a > 1")).point is None
+def test_the_points_of_a_filter_are_the_values_it_insists_on() -> None:
+    assert form_of(parse("a > 1 AND b = 'x'")).points == (("b", Kind.STRING, "x"),)
+    assert form_of(parse("a >= 2 AND a <= 2")).points == (("a", Kind.NUMBER, 2),)
+    assert form_of(parse("a = 1 AND b = 2")).points == (
+        ("a", Kind.NUMBER, 1),
+        ("b", Kind.NUMBER, 2),
+    )
+    assert form_of(parse("a > 1")).points == ()
+    assert form_of(parse("a = 1 OR a = 2")).points == ()
+
+
+def test_the_rest_of_a_filter_is_asked_about_events_with_its_first_point() -> None:
+    alone, one, two = (
+        form_of(parse(text)).rest
+        for text in ("a = 1", "a = 1 AND b > 2", "a = 1 AND b > 2 AND c = 3")
+    )
+    assert alone({"a": 1})
+    assert [one({"a": 1, **b}) for b in ({"b": 3}, {"b": 2}, {"b": "3"}, {})] == [True] + [
+        False
+    ] * 3
+    assert not one({"a": 1, "b": float("nan")})
+    assert [two({"a": 1, "b": 3, **c}) for c in ({"c": 3}, {"c": 4}, {})] == [True, False, False]
 
 
 def test_equal_filters_share_one_form() -> None:

@@ -13,7 +13,7 @@ from tests.routing.helpers import parse
 from tests.routing.scenarios import random_advertisement, random_filter
 
 
-@pytest.mark.parametrize("size", [12, 80])
+@pytest.mark.parametrize("size", [12, 60, 80, 200])
 def test_answers_are_those_of_the_relation(size: int) -> None:
     random = Randomness(size)
     poset = Poset()

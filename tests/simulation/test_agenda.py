@@ -14,7 +14,7 @@ def test_order_is_time_then_priority_then_sequence() -> None:
         (5, FAULT, "b"),
         (1, TIMER, "a"),
     ]:
-        agenda.at(time_us, priority, lambda name=name: seen.append(name))  # type: ignore[misc]  # a default argument binds the name now
+        agenda.at(time_us, priority, lambda name=name: seen.append(name))
     assert agenda.run() == 5
     assert seen == ["a", "b", "c", "d", "e"]
 
@@ -25,6 +25,13 @@ def test_run_until_stops_there_and_the_time_is_then() -> None:
     agenda.at(30, TIMER, lambda: seen.append(30))
     agenda.run(until_us=20)
     assert (seen, agenda.now_us, len(agenda)) == ([10], 20, 1)
+
+
+def test_an_action_is_given_what_was_planned_with_it() -> None:
+    agenda, seen = Agenda(), list[tuple[int, str]]()
+    agenda.at(10, TIMER, lambda *given: seen.append(given), 1, "a")
+    agenda.run()
+    assert seen == [(1, "a")]
 
 
 def test_the_past_cannot_be_planned() -> None:

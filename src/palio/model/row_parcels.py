@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.model.events import RowMask, to_batches
-from palio.model.parcels import Parcel
+from palio.model.parcels import ONE_ROW, Parcel
 
 __all__ = ["RowParcel"]
 
@@ -81,7 +81,7 @@ class RowParcel(Parcel):
 
     def select(self, mask: RowMask) -> RowParcel:
         """The events of some rows; this very parcel if that is all of them."""
-        if mask.all():
+        if mask is ONE_ROW or mask.all():
             return self
         chosen = np.flatnonzero(mask).tolist()
         return self._like([self._rows[row] for row in chosen], [self._seqs[row] for row in chosen])

@@ -49,13 +49,15 @@ _NOBODY: Final[dict[Any, Any]] = {}
 class FilterNode:
     """One filter of the table, or advertisement. `subscribers` counts who asks for it how often."""
 
-    __slots__ = ("dependents", "eligible", "filter", "forwards", "relies", "subscribers")
+    __slots__ = ("dependents", "eligible", "filter", "forwards", "relies", "subscribers", "told")
 
     def __init__(self, filter: Stated) -> None:
         self.filter = filter
         self.subscribers: dict[Peer, int] = {}
         self.eligible = 0
         self.forwards = 0
+        self.told = 0
+        """Of `forwards`, what `changes` has said."""
         self.relies: dict[FilterNode, int] = _NOBODY
         self.dependents: dict[FilterNode, None] = _NOBODY
 
@@ -97,7 +99,6 @@ class Forwarding:
         self._frontier = Poset(relation)
         self._touched: dict[FilterNode, None] = {}
         self._dirty: dict[FilterNode, None] = {}
-        self._sent: dict[Peer, dict[FilterNode, None]] = {}
 
     # --- who is there ---
 
@@ -117,7 +118,6 @@ class Forwarding:
         free = ~self._everyone & (self._everyone + 1)  # the lowest bit not in use
         self._bits[neighbour] = free
         self._everyone |= free
-        self._sent[neighbour] = {}
         if self._aim is None or len(self._bits) <= 2:  # alone, one is not asked where to go
             self._touched.update(dict.fromkeys(self.nodes.values()))
 
@@ -126,11 +126,13 @@ class Forwarding:
         bit = self._bits.pop(neighbour, 0)
         if not bit:
             return
-        del self._sent[neighbour]
         self._everyone &= ~bit
         for node in self.nodes.values():  # at once: the bit may be another's before `changes`
             self._release(node, bit)
             node.eligible &= ~bit
+            node.told &= ~bit
+        for node in self._dirty:
+            node.told &= ~bit
 
     # --- who asks for what ---
 
@@ -167,8 +169,9 @@ class Forwarding:
         return self._peers(self.nodes[filter].forwards)
 
     def sent(self, neighbour: Peer) -> list[Stated]:
-        """All that a neighbour has been told, in order."""
-        return [node.filter for node in self._sent[neighbour]]
+        """All that a neighbour has been told."""
+        bit = self._bits[neighbour]
+        return [node.filter for node in self.nodes.values() if node.told & bit]
 
     def _peers(self, mask: int) -> list[Peer]:
         return [peer for peer, bit in self._bits.items() if mask & bit]
@@ -177,22 +180,26 @@ class Forwarding:
 
     def changes(self) -> dict[Peer, Told]:
         """The changes for each neighbour since the last call, in the order they connected."""
-        self._update()
+        if self._touched:
+            self._update()
+        if not self._dirty:
+            return {}
+        changed = 0
+        news: list[tuple[FilterNode, int]] = []
+        for node in self._dirty:
+            differing = node.forwards ^ node.told
+            if differing:
+                news.append((node, differing))
+                node.told = node.forwards
+                changed |= differing
+        self._dirty.clear()
         found: dict[Peer, Told] = {}
         for peer, bit in self._bits.items():
-            sent = self._sent[peer]
-            told = Told([], [])
-            for node in self._dirty:
-                if node.forwards & bit:
-                    if node not in sent:
-                        sent[node] = None
-                        told.added.append(node.filter)
-                elif node in sent:
-                    del sent[node]
-                    told.dropped.append(node.filter)
-            if told.added or told.dropped:
-                found[peer] = told
-        self._dirty.clear()
+            if changed & bit:
+                told = found[peer] = Told([], [])
+                for node, differing in news:
+                    if differing & bit:
+                        (told.added if node.forwards & bit else told.dropped).append(node.filter)
         return found
 
     def _update(self) -> None:
@@ -201,18 +208,17 @@ class Forwarding:
         First what shrinks, so that nothing comes to rely on what is about to go; then what grows,
         wide filters first; last what relied on what went, of which by then little is exposed.
         """
-        touched = list(self._touched)
-        self._touched = {}
+        touched, self._touched = self._touched, {}
         growing: list[tuple[FilterNode, int]] = []
         orphans: list[tuple[FilterNode, int]] = []
         for node in touched:
-            eligible = self._eligible(node)
-            grown, shrunk = eligible & ~node.eligible, node.eligible & ~eligible
-            node.eligible = eligible
-            if grown:
-                growing.append((node, grown))
-            if shrunk:
-                orphans += self._release(node, shrunk)
+            eligible, before = self._eligible(node), node.eligible
+            if eligible != before:
+                node.eligible = eligible
+                if eligible & ~before:
+                    growing.append((node, eligible & ~before))
+                if before & ~eligible:
+                    orphans += self._release(node, before & ~eligible)
             if not node.subscribers:
                 del self.nodes[node.filter]
                 if self._aim is not None:
@@ -242,19 +248,20 @@ class Forwarding:
 
     def _grow(self, node: FilterNode, bits: int) -> None:
         """Forward a filter to newly eligible neighbours, unless they have one that covers it."""
-        for filter in self._frontier.coverers(node.filter):
-            coverer = self.nodes[filter]
+        nodes, frontier = self.nodes, self._frontier
+        for filter in frontier.coverers(node.filter):
+            coverer = nodes[filter]
             gained = coverer.forwards & bits
             if gained:
                 self._rely(node, coverer, gained)
                 bits &= ~gained
                 if not bits:
                     return
-        self._frontier.add(node.filter)
+        frontier.add(node.filter)
         node.forwards |= bits
         self._dirty[node] = None
-        for filter in list(self._frontier.covered(node.filter)):
-            covered = self.nodes[filter]
+        for filter in list(frontier.covered(node.filter)):
+            covered = nodes[filter]
             lost = covered.forwards & bits
             if lost:
                 self._forward_less(covered, lost)
@@ -264,15 +271,17 @@ class Forwarding:
         """Neighbours are no longer eligible: undo what was for them; say who relied on it."""
         if node.forwards & bits:
             self._forward_less(node, bits)
-        for coverer, mask in list(node.relies.items()):
-            if mask & bits:
-                self._rely_less(node, coverer, bits)
+        if node.relies:
+            for coverer, mask in list(node.relies.items()):
+                if mask & bits:
+                    self._rely_less(node, coverer, bits)
         orphans = []
-        for dependent in list(node.dependents):
-            lost = dependent.relies[node] & bits
-            if lost:
-                self._rely_less(dependent, node, lost)
-                orphans.append((dependent, lost & dependent.eligible))
+        if node.dependents:
+            for dependent in list(node.dependents):
+                lost = dependent.relies[node] & bits
+                if lost:
+                    self._rely_less(dependent, node, lost)
+                    orphans.append((dependent, lost & dependent.eligible))
         return orphans
 
     def _forward_less(self, node: FilterNode, bits: int) -> None:

@@ -110,7 +110,7 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
             return self._waves.echo(sender, message)
         if not isinstance(message, Batch):
             raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
-        if not (message.fresh or self._started[sender] or sender.is_client):
+        if not (self._started[sender] or message.fresh or sender.is_client):
             raise IllegalMessage(sender, "a broker's first batch must be fresh")
         plans = self._plan(sender, message)
         self._started[sender] = True
@@ -177,6 +177,8 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
             outgoing.setdefault(fresh, [])
         for neighbour in outgoing:
             self._waves.said(neighbour)
+        if wave is None and fresh is None and len(outgoing) <= 1:
+            return [Send(each, Batch(tuple(requests))) for each, requests in outgoing.items()]
         waves: dict[Peer, int] = {}
         answers: list[Send] = []
         if requester is not None and wave is not None:

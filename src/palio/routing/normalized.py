@@ -27,6 +27,7 @@ __all__ = [
     "Box",
     "NormalizedFilter",
     "Plain",
+    "Point",
     "Sides",
     "Stated",
     "Test",
@@ -49,6 +50,9 @@ Interval: TypeAlias = tuple[Kind, Any, Any]
 
 Plain: TypeAlias = dict[str, Interval]
 """For each attribute the interval it is held to."""
+
+Point: TypeAlias = tuple[str, Kind, Any]
+"""An attribute, and the kind and coordinate of its one value."""
 
 Stated: TypeAlias = Any
 """A filter without variables, or an advertisement, as a peer stated it; a table holds one kind."""
@@ -148,12 +152,15 @@ class NormalizedFilter:
         return tuple(_box_of(part) for part in parts)
 
     @cached_property
-    def point(self) -> tuple[str, Kind, Any] | None:
-        """An attribute that must have one value for the filter to match."""
-        for name, (kind, low, high) in (self.plain or {}).items():
-            if successor(kind, low) == high:
-                return name, kind, low
-        return None
+    def points(self) -> tuple[Point, ...]:
+        """The attributes that must have one value for it to match, if it is plain."""
+        return tuple(
+            [
+                (name, kind, low)
+                for name, (kind, low, high) in (self.plain or {}).items()
+                if successor(kind, low) == high
+            ]
+        )
 
     @cached_property
     def test(self) -> Test:
@@ -162,6 +169,14 @@ class NormalizedFilter:
             matches: Test = self.filter.matches
             return matches
         return _test_of([(name, *interval) for name, interval in self.plain.items()])
+
+    @cached_property
+    def rest(self) -> Test:
+        """Whether an event matches of which it is known that it has the first of the points."""
+        first = self.points[0][0]
+        return _test_of(
+            [(name, *interval) for name, interval in (self.plain or {}).items() if name != first]
+        )
 
     def covers(self, other: NormalizedFilter) -> bool | None:
         """Whether it covers another one; None if that cannot be said by intervals alone."""
@@ -247,7 +262,16 @@ def _tokens(name: str, domain: Domain) -> Iterator[tuple[Token, tuple[float, flo
         yield (name, int(kind), low), bounds
 
 
+def _always(_event: Mapping[str, Any]) -> bool:
+    return True
+
+
 def _test_of(sides: list[tuple[str, Kind, Any, Any]]) -> Test:
+    if not sides:
+        return _always
+    if len(sides) == 1:
+        return _lone_test(*sides[0])
+
     def inside(event: Mapping[str, Any]) -> bool:
         for name, kind, low, high in sides:
             value = event.get(name)
@@ -257,5 +281,18 @@ def _test_of(sides: list[tuple[str, Kind, Any, Any]]) -> Test:
             if not low <= place or not place < high:  # so NaN is outside
                 return False
         return True
+
+    return inside
+
+
+def _lone_test(name: str, kind: Kind, low: Any, high: Any) -> Test:
+    """What `_test_of` says of one attribute: most events are asked about no more."""
+
+    def inside(event: Mapping[str, Any]) -> bool:
+        value = event.get(name)
+        if value is None or kind_of(value) is not kind:
+            return False
+        place = coordinate(value)
+        return bool(low <= place < high)  # of NaN neither
 
     return inside

@@ -40,7 +40,16 @@ from palio.routing.messages import (
     Withdraw,
 )
 
-__all__ = ["LiftedFilter", "WaitingBatch", "bound", "changes", "coalesce", "interned", "lift"]
+__all__ = [
+    "LiftedFilter",
+    "WaitingBatch",
+    "bound",
+    "changes",
+    "coalesce",
+    "interned",
+    "lift",
+    "refilled",
+]
 
 _Place: TypeAlias = tuple[bool, int]
 """Whether a key is that of an advertisement, and the key."""
@@ -89,6 +98,29 @@ def bound(filter: Filter, values: Bindings) -> Filter:
 @lru_cache(_REMEMBERED)
 def _bound(filter: Filter, named: tuple[tuple[str, type, Any], ...]) -> Filter:
     return interned(filter.bind({name: value for name, _, value in named}))
+
+
+def refilled(filter: Filter, values: Bindings) -> Filter | None:
+    """A filter without variables with other constants, by their places, and a memory; None if it
+    has no such place.
+
+    >>> import palio
+    >>> str(refilled(palio.parse("a > 5"), {"0": 7})), refilled(palio.parse("a > 5"), {"1": 7})
+    ('a > 7', None)
+    """
+    named = tuple([(name, type(value), value) for name, value in values.items()])
+    try:
+        return _refilled(filter, named)
+    except TypeError:  # a list of values has no hash
+        return _refilled.__wrapped__(filter, named)
+
+
+@lru_cache(_REMEMBERED)
+def _refilled(filter: Filter, named: tuple[tuple[str, type, Any], ...]) -> Filter | None:
+    lifted = lift(filter)
+    if any(name not in lifted.names for name, _, _ in named):
+        return None
+    return lifted.filled({name: value for name, _, value in named})
 
 
 @lru_cache(_REMEMBERED)

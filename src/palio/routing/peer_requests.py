@@ -34,7 +34,7 @@ from palio.routing.messages import (
     Withdraw,
 )
 from palio.routing.normalized import Stated
-from palio.routing.parameters import bound, changes, lift
+from palio.routing.parameters import bound, changes, lift, refilled
 from palio.routing.poset import ADVERTISEMENTS, SUBSCRIPTIONS, Poset
 from palio.routing.protocol import IllegalMessage, Peer, Role, Routes, Selector
 
@@ -111,9 +111,9 @@ def _never(_general: Stated, _specific: Stated) -> bool:
 
 Step: TypeAlias = Put | PutValues | Drop | DropCovered
 
-_OWN: Final = {
-    False: (Subscribe, Update, Unsubscribe, Cancel),
-    True: (Advertise, Unadvertise, Withdraw),
+_OWN: Final[dict[bool, frozenset[type]]] = {
+    False: frozenset((Subscribe, Update, Unsubscribe, Cancel)),
+    True: frozenset((Advertise, Unadvertise, Withdraw)),
 }
 
 
@@ -138,6 +138,7 @@ class Ledger:
         self.entries: dict[Peer, dict[int, PeerRequest]] = {}
         self._selector = selector
         self._advertising = advertising
+        self._kinds = _OWN[advertising]
         self._parametric = parametric
         self._own: dict[Peer, tuple[Poset, dict[Stated, int]]] = {}
         self._numbers: dict[Peer, int] = {}
@@ -205,7 +206,7 @@ class Ledger:
 
     def handles(self, request: Request) -> bool:
         """Whether a request is for this ledger rather than for the other one."""
-        return isinstance(request, _OWN[self._advertising])
+        return type(request) in self._kinds
 
     def follow(self, peer: Peer, requests: Iterable[Request], *, fresh: bool) -> None:
         """Do what requests say; `fresh` ones stand for all that the peer asks for. An illegal one
@@ -237,16 +238,16 @@ class Ledger:
         known: dict[int, tuple[Filter, Bindings, Filter] | None],
     ) -> Step:
         match request:
+            case Update(key, values, version):  # the first: it is the most frequent
+                if not self._parametric:
+                    raise IllegalMessage(peer, "this broker knows no Update; subscribe anew")
+                return PutValues(key, values, version, self._planned_update(peer, request, known))
             case Subscribe(key, filter, values):
                 filled = bound(filter, values)
                 known[key] = (filter, values, filled)
                 return Put(key, filter, values, filled)
             case Advertise(key, advertisement):
                 return Put(key, advertisement, NO_VALUES, advertisement)
-            case Update(key, values, version):
-                if not self._parametric:
-                    raise IllegalMessage(peer, "this broker knows no Update; subscribe anew")
-                return PutValues(key, values, version, self._planned_update(peer, request, known))
             case Unsubscribe(key) | Unadvertise(key):
                 known[key] = None
                 return Drop(key)
@@ -273,26 +274,27 @@ class Ledger:
         if state is None:
             raise IllegalMessage(peer, f"Update of key {update.key}, which is not subscribed")
         filter, values, filled = state
-        names = filter.variables or lift(filled).names.keys()
-        for name in update.values:
-            if name not in names:
-                raise IllegalMessage(peer, f"Update of key {update.key}: it has no :{name}")
-        if filter.variables:
+        replaced: Filter | None = None
+        if not filter.variables:
+            replaced = refilled(filled, update.values)
+        elif update.values.keys() <= filter.variables:
             values = {**values, **update.values}
-            filled = bound(filter, values)
-        else:
-            filled = filter = lift(filled).filled(update.values)
-        known[update.key] = (filter, values, filled)
-        return filled
+            replaced = bound(filter, values)
+        if replaced is None:
+            names = filter.variables or lift(filled).names.keys()
+            name = next(each for each in update.values if each not in names)
+            raise IllegalMessage(peer, f"Update of key {update.key}: it has no :{name}")
+        known[update.key] = (filter if filter.variables else replaced, values, replaced)
+        return replaced
 
     def apply(self, peer: Peer, steps: Iterable[Step]) -> None:
         """Do what was planned."""
         for step in steps:
             match step:
-                case Put():
-                    self._put(peer, step)
                 case PutValues():
                     self._update(peer, step)
+                case Put():
+                    self._put(peer, step)
                 case Drop(key):
                     self._drop(peer, key)
                 case DropCovered(bound):
@@ -379,6 +381,10 @@ class Ledger:
         write = self._write_advertisements if self._advertising else self._write_subscriptions
         return {peer: write(peer, told) for peer, told in self.table.changes().items()}
 
+    def sent_count(self, neighbour: Peer) -> int:
+        """How many filters a neighbour has been sent."""
+        return len(self._told[neighbour])
+
     def standing(self, neighbour: Peer) -> list[Request]:
         """All that a neighbour has been sent, as requests."""
         return [Subscribe(key, filter) for filter, key in self._told[neighbour].items()]
@@ -399,8 +405,9 @@ class Ledger:
         added, dropped = told
         if self._parametric and len(added) == len(dropped) == 1:
             (old,), (new,) = dropped, added
-            if lift(old).skeleton is lift(new).skeleton:
-                return [self._write_update(peer, old, new)]
+            values = changes(old, new)
+            if values is not None:
+                return [self._write_update(peer, old, new, values)]
         elif self._parametric and added and dropped:
             reusable: dict[Filter, list[Filter]] = {}
             for each in dropped:
@@ -409,20 +416,21 @@ class Ledger:
             for each in told.added:
                 olds = reusable.get(lift(each).skeleton)
                 if olds:
-                    updates.append(self._write_update(peer, olds.pop(0), each))
+                    old = olds.pop(0)
+                    values = changes(old, each)
+                    assert values is not None  # they have one skeleton
+                    updates.append(self._write_update(peer, old, each, values))
                 else:
                     added.append(each)
             dropped = [each for olds in reusable.values() for each in olds]
         gone: list[Request] = [Unsubscribe(keys.pop(each)) for each in dropped]
         return [*updates, *(Subscribe(self._new_key(peer, each), each) for each in added), *gone]
 
-    def _write_update(self, peer: Peer, old: Filter, new: Filter) -> Update:
+    def _write_update(self, peer: Peer, old: Filter, new: Filter, values: Bindings) -> Update:
         keys, versions = self._told[peer], self._versions[peer]
         key = keys[new] = keys.pop(old)
-        versions[key] = versions.get(key, 0) + 1
-        values = changes(old, new)
-        assert values is not None
-        return Update(key, values, versions[key])
+        version = versions[key] = versions.get(key, 0) + 1
+        return Update(key, values, version)
 
     def _new_key(self, peer: Peer, filter: Stated) -> int:
         key = self._told[peer][filter] = self._next_key[peer]

@@ -12,7 +12,7 @@ All answers are in the order of insertion, so two runs agree whatever the hash s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -20,7 +20,7 @@ from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.relations import covers, covers_advertisement, overlaps
 from palio.routing.covering_index import Boxes
-from palio.routing.normalized import NormalizedFilter, Stated, form_of
+from palio.routing.normalized import NormalizedFilter, Point, Stated, form_of
 
 __all__ = ["ADVERTISEMENTS", "SUBSCRIPTIONS", "Poset", "Relation", "overlap"]
 
@@ -80,6 +80,12 @@ class Poset:
         self._holds = _on_forms(relation)
         self._numbers: dict[Stated, int] = {}
         self._forms: dict[int, NormalizedFilter] = {}
+        self._by_point: dict[Point, dict[int, NormalizedFilter]] = {}
+        """Members that hold attributes to one value, under each of these."""
+        self._open: dict[int, NormalizedFilter] = {}
+        """Members of intervals of which none is a single value..."""
+        self._odd: dict[int, NormalizedFilter] = {}
+        """...and those of which intervals do not tell all: they may cover anything."""
         self._next = 0
         self._index: Boxes | None = None
 
@@ -91,12 +97,22 @@ class Poset:
         self._next += 1
         self._numbers[filter] = number
         self._forms[number] = form = form_of(filter)
+        if form.points:
+            for point in form.points:
+                known = self._by_point.get(point)
+                if known is None:
+                    known = self._by_point[point] = {}
+                known[number] = form
+        elif form.plain is not None:
+            self._open[number] = form
+        else:
+            self._odd[number] = form
         if self._index is not None:
             self._index.add(number, form)
-        elif len(self._forms) > _SCANNED and self.relation is not ADVERTISEMENTS:
+        elif len(self._forms) > _UNINDEXED and self.relation is not ADVERTISEMENTS:
             self._index = Boxes()
-            for each, known in self._forms.items():
-                self._index.add(each, known)
+            for each, member in self._forms.items():
+                self._index.add(each, member)
         return True
 
     def discard(self, filter: Stated) -> bool:
@@ -104,7 +120,17 @@ class Poset:
         number = self._numbers.pop(filter, None)
         if number is None:
             return False
-        del self._forms[number]
+        form = self._forms.pop(number)
+        if form.points:
+            for point in form.points:
+                known = self._by_point[point]
+                del known[number]
+                if not known:
+                    del self._by_point[point]
+        elif form.plain is not None:
+            del self._open[number]
+        else:
+            del self._odd[number]
         if self._index is not None:
             self._index.remove(number)
         return True
@@ -114,9 +140,8 @@ class Poset:
         candidates in `vain` it gives up.
         """
         form, own = form_of(filter), self._numbers.get(filter)
-        candidates = self._forms if self._index is None else self._index.above(form)
         holds, forms = self._holds, self._forms
-        for number in candidates:
+        for number in self._above(form):
             if number != own:
                 if holds(forms[number], form):
                     yield forms[number].filter
@@ -126,14 +151,36 @@ class Poset:
     def covered(self, filter: Stated, vain: float = math.inf) -> Iterator[Stated]:
         """The members that a filter covers (itself apart); `vain` as of `coverers`."""
         form, own = form_of(filter), self._numbers.get(filter)
-        candidates = self._forms if self._index is None else self._index.below(form)
         holds, forms = self._holds, self._forms
-        for number in candidates:
+        for number in self._below(form):
             if number != own:
                 if holds(form, forms[number]):
                     yield forms[number].filter
                 elif (vain := vain - 1) <= 0:
                     return
+
+    def _above(self, form: NormalizedFilter) -> Iterable[int]:
+        """Numbers, ascending, among which are all members that cover a filter: what holds an
+        attribute to one value covers only what does so too.
+        """
+        if form.plain is not None:
+            parts = [self._by_point[each] for each in form.points if each in self._by_point]
+            parts += [each for each in (self._open, self._odd) if each]
+            if self._index is None or sum(map(len, parts)) <= _SCANNED:
+                return _united(parts)
+        return self._forms if self._index is None else self._index.above(form)
+
+    def _below(self, form: NormalizedFilter) -> Iterable[int]:
+        """Numbers, ascending, among which are all members that a filter covers."""
+        if form.points:
+            parts = [self._odd] if self._odd else []
+            kept = [self._by_point.get(each, _NOTHING) for each in form.points]
+            fewest = kept[0] if len(kept) == 1 else min(kept, key=len)
+            if fewest:
+                parts.append(fewest)
+            if self._index is None or sum(map(len, parts)) <= _SCANNED:
+                return _united(parts)
+        return self._forms if self._index is None else self._index.below(form)
 
     def roots(self) -> list[Stated]:
         """The members that no other one is above."""
@@ -184,5 +231,20 @@ class Poset:
 
 
 _SCANNED: Final = 8
-"""Members that are asked one by one; an index pays only beyond. (Advertisements always are: a
-broker has few, and `covers_advertisement` runs the other way through the attributes.)"""
+"""Candidates that are asked one by one where there is an index."""
+
+_UNINDEXED: Final = 64
+"""Members of which no index is kept: to keep it costs more than to ask them. (Advertisements are
+always asked: a broker has few, and `covers_advertisement` runs the other way through the
+attributes.)"""
+
+_NOTHING: Final[dict[int, NormalizedFilter]] = {}
+
+
+def _united(parts: list[dict[int, NormalizedFilter]]) -> Iterable[int]:
+    """The numbers in some dictionaries, each of which has its own in ascending order."""
+    if not parts:
+        return ()
+    if len(parts) == 1:
+        return parts[0]
+    return sorted({number for part in parts for number in part})

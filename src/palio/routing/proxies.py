@@ -275,7 +275,7 @@ class Proxies(ForwardingRouter):
     def _is_told_much(self, peer: Peer) -> bool:
         if peer == self._upwards.master or peer in self._ways.wide:
             return False
-        return len(self.subscriptions.table.sent(peer)) > WIDE_AT
+        return self.subscriptions.sent_count(peer) > WIDE_AT
 
     def _widen(self, peer: Peer, told: Iterable[Filter]) -> None:
         table = self.subscriptions.table

@@ -121,11 +121,13 @@ class ReferenceSelector(RowSelector):
         self._others: _Bucket = {}
 
     def _file(self, key: int, form: NormalizedFilter, destination: int) -> None:
-        bucket = self._others
-        if form.point is not None:
-            name, kind, place = form.point
+        if form.points:
+            name, kind, place = form.points[0]
             bucket = self._by_point.setdefault(name, {}).setdefault((kind, place), {})
-        bucket[key] = (destination, form.test)
+            bucket[key] = (destination, form.rest)
+        else:
+            bucket = self._others
+            bucket[key] = (destination, form.test)
         self._buckets[key] = bucket
 
     def _take_out(self, key: int) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import ceil
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 __all__ = ["FAULT", "MESSAGE", "TIMER", "US", "US_PER_MS", "Agenda", "at_least"]
 
-Action: TypeAlias = Callable[[], object]
+Action: TypeAlias = Callable[..., object]
 
 US: Final = 1_000_000
 """Microseconds in a second."""
@@ -47,14 +47,14 @@ class Agenda:
         self.limit: int | None = None
         """Actions after which `run` gives up, so that what never comes to rest does not hang."""
         self._count = 0
-        self._heap: list[tuple[int, int, int, Action]] = []
+        self._heap: list[tuple[int, int, int, Action, tuple[Any, ...]]] = []
         self._sequence = 0
 
-    def at(self, time_us: int, priority: int, action: Action) -> None:
-        """Plan an action for a time, which is not before now."""
+    def at(self, time_us: int, priority: int, action: Action, *given: Any) -> None:
+        """Plan an action, and what it is given, for a time, which is not before now."""
         if time_us < self.now_us:
             raise ValueError(f"{time_us} us is past; it is {self.now_us} us already")
-        heappush(self._heap, (time_us, priority, self._sequence, action))
+        heappush(self._heap, (time_us, priority, self._sequence, action, given))
         self._sequence += 1
 
     def run(self, until_us: int | None = None) -> int:
@@ -62,8 +62,8 @@ class Agenda:
         heap = self._heap
         count = 0
         while heap and (until_us is None or heap[0][0] <= until_us):
-            self.now_us, _, _, action = heappop(heap)
-            action()
+            self.now_us, _, _, action, given = heappop(heap)
+            action(*given)
             count += 1
             if self.limit is not None and self._count + count > self.limit:
                 raise RuntimeError(f"not at rest after {self.limit} actions; does something loop?")

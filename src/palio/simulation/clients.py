@@ -26,6 +26,8 @@ from palio.routing.messages import (
     Update,
     Withdraw,
 )
+from palio.routing.normalized import Test, form_of
+from palio.routing.parameters import bound
 from palio.routing.patterns.messages import (
     CancelPattern,
     Composite,
@@ -90,6 +92,8 @@ class Client:
         self._network = network
         self._epoch = epoch
         self._filters: dict[int, tuple[Filter, Bindings]] = {}
+        self._tests: dict[int, Test] = {}
+        """Those of them that an event was tried on since they changed."""
         self._patterns: dict[int, Pattern] = {}
         self._versions: dict[int, int] = {}
         self._next_key = 0
@@ -180,7 +184,11 @@ class Client:
 
     def wants(self, event: Mapping[str, Any]) -> bool:
         """Whether some subscription of its own matches now."""
-        return any(filter.matches(event, values) for filter, values in self._filters.values())
+        if len(self._tests) < len(self._filters):
+            for key, (filter, values) in self._filters.items():
+                if key not in self._tests:
+                    self._tests[key] = form_of(bound(filter, values)).test
+        return any(test(event) for test in self._tests.values())
 
     def take(self, message: Control | RowParcel, now_us: int) -> int:
         """What the broker delivers; how many notifications of it were wanted."""
@@ -218,16 +226,20 @@ class Client:
         match request:
             case Subscribe(key, filter, values):
                 self._filters[key] = (filter, dict(values))
+                self._tests.pop(key, None)
             case Update(key, values):
                 filter, known = self._filters[key]
                 self._filters[key] = (filter, {**known, **values})
+                self._tests.pop(key, None)
             case Unsubscribe(key):
                 self._filters.pop(key, None)
+                self._tests.pop(key, None)
             case Cancel(filter, values):
-                bound = filter.bind(values)
+                wide = filter.bind(values)
                 for key, (known_filter, known) in list(self._filters.items()):
-                    if covers(bound, known_filter.bind(known)):
+                    if covers(wide, known_filter.bind(known)):
                         del self._filters[key]
+                        self._tests.pop(key, None)
 
 
 def _filter(given: Filter | str) -> Filter:

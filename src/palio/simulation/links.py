@@ -46,7 +46,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 class Direction:
     """One way of a link: when does a message that is sent now arrive?"""
 
-    __slots__ = ("_last_us", "_random", "free_us", "link", "lost", "waiting")
+    __slots__ = ("_last_us", "_random", "free_us", "link", "lost", "steady_us", "waiting")
 
     def __init__(self, link: Link, random: Randomness) -> None:
         self.link = link
@@ -57,6 +57,9 @@ class Direction:
         """What waits for bandwidth."""
         self._random = random
         self._last_us = 0
+        is_steady = link.reliable and not link.jitter_ms and not link.loss
+        self.steady_us = self._travel() if is_steady and link.bytes_per_ms is None else None
+        """How long every message takes, where nothing happens to any."""
 
     def arrivals(self, now_us: int, size: int) -> list[int]:
         """The times at which copies of the message arrive: one as a rule, none if it is lost."""

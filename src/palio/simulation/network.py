@@ -75,14 +75,11 @@ _VALUE_BYTES: Final = 12
 
 
 class _Wire:
-    """A link: two directions, up or down. A new `epoch` loses what was on its way."""
+    """A link: two ways, up or down. A new `epoch` loses what was on its way."""
 
-    def __init__(self, ends: tuple[str, str], link: Link, random: Randomness) -> None:
+    def __init__(self, ends: tuple[str, str], link: Link) -> None:
         self.ends = ends
         self.link = link
-        self.directions = {end: Direction(link, random) for end in ends}
-        self.peers: dict[str, Peer] = {}
-        """What the other end is to each end."""
         self.is_cut = False
         self.is_up = False
         self.epoch = 0
@@ -90,6 +87,19 @@ class _Wire:
     def other(self, end: str) -> str:
         one, other = self.ends
         return other if end == one else one
+
+
+class _Way:
+    """One way of a wire. `sender` is what the broker at its begin is to the one at its end."""
+
+    __slots__ = ("direction", "sender", "source", "target", "wire")
+
+    def __init__(self, wire: _Wire, source: str, sender: Peer, direction: Direction) -> None:
+        self.wire = wire
+        self.source = source
+        self.target = wire.other(source)
+        self.sender = sender
+        self.direction = direction
 
 
 class Network:
@@ -130,10 +140,11 @@ class Network:
         self.clients: dict[str, Client] = {}
         self._factories: dict[str, RouterFactory] = {}
         self._wires: dict[tuple[str, str], _Wire] = {}
-        self._by_end: dict[tuple[str, Peer], _Wire] = {}
+        self._ways: dict[str, dict[Peer, _Way]] = {}
+        """From each broker to each neighbour."""
         self._crashed: dict[str, None] = {}
-        self._remote: dict[str, tuple[Link, ...]] = {}
-        """The links between a client and its broker."""
+        self._remote: dict[str, tuple[tuple[Link, ...], int]] = {}
+        """The links between a client and its broker, and how long a message takes."""
         self._lives: dict[str, int] = {}
         """How often a client or broker of a name began before: its epoch or incarnation."""
         self._inboxes: dict[str, dict[int, Inbox]] = {}
@@ -187,15 +198,18 @@ class Network:
             raise InvalidInput(f"there is a broker {name!r} already; choose another name")
         self._factories[name] = routing
         self.routers[name] = routing(name)
+        self._ways[name] = {}
         return self.routers[name]
 
     def connect(self, one: str, other: str, link: Link | None = None) -> None:
         """Link two brokers; in a hierarchy the first is the second's master."""
         ends = (one, other)
-        wire = self._wires[ends] = _Wire(ends, link or Link(), self.random.branch())
+        wire = self._wires[ends] = _Wire(ends, link or Link())
+        random = self.random.branch()
         for end in ends:
-            peer = wire.peers[end] = self._peer(wire, end)
-            self._by_end[end, peer] = wire
+            sender = self._peer(wire, wire.other(end))
+            way = _Way(wire, end, sender, Direction(wire.link, random))
+            self._ways[end][self._peer(wire, end)] = way
         self._update(wire)
 
     def client(self, name: str, at: str, way: Sequence[Link] = ()) -> Client:
@@ -204,7 +218,8 @@ class Network:
             raise InvalidInput(f"there is a client {name!r} already; choose another name")
         epoch = self._lives[name] = self._lives.get(name, -1) + 1
         client = self.clients[name] = Client(self, name, at, epoch)
-        self._remote[name] = tuple(way)
+        travel_us = round(sum(link.latency_ms for link in way) * US_PER_MS)
+        self._remote[name] = tuple(way), self.client_us + travel_us
         self._carry(at, self.routers[at].attach(client.peer))
         return client
 
@@ -291,7 +306,8 @@ class Network:
             return
         wire.is_up = up
         wire.epoch += 1
-        for direction in wire.directions.values():
+        for end in wire.ends:
+            direction = self._ways[end][self._peer(wire, end)].direction
             direction.waiting.clear()
             direction.free_us = self.agenda.now_us
         for end in wire.ends:
@@ -325,7 +341,7 @@ class Network:
     def _bring(self, client: Client, letter: Letter) -> None:
         """To its broker, in order, unless the client has left when it would arrive."""
         delay_us = self._cross(client, letter.message)
-        if self.on_crossing is not None and self._remote[client.name]:
+        if self.on_crossing is not None and self._remote[client.name][0]:
             self.on_crossing(client.name, client.broker, letter.message)
         if not delay_us:
             self._receive(client.broker, letter)
@@ -339,33 +355,38 @@ class Network:
 
     def _cross(self, client: Client, message: Message) -> int:
         """A message goes between a client and its broker: how long that takes."""
-        way = self._remote[client.name]
-        for link in way:
+        links, delay_us = self._remote[client.name]
+        for link in links:
             self._count(message, link.price)
-        return self.client_us + round(sum(link.latency_ms for link in way) * US_PER_MS)
+        return delay_us
 
     def _route(self, broker: str, sender: Peer, parcel: RowParcel) -> None:
         self.costs.steps += 1
         router = self.routers[broker]
-        observed = router.observed if isinstance(router, Patterned) else 0
-        found = router.route(sender, parcel)
+        if isinstance(router, Patterned):
+            observed = router.observed
+            found = router.route(sender, parcel)
+            observed = router.observed - observed
+            self._plan_wake(broker, router)
+        else:
+            observed = 0
+            found = router.route(sender, parcel)
         if not found and not sender.is_client:
-            self.costs.stray += len(parcel)
-            if isinstance(router, Patterned):
-                self.costs.stray -= router.observed - observed
+            self.costs.stray += len(parcel) - observed
         for peer, mask in found.items():
             self._deliver(broker, peer, parcel.select(mask))
-        self._plan_wake(broker)
 
     def _carry(self, broker: str, sends: Iterable[Send]) -> None:
         for peer, message in sends:
             self._deliver(broker, peer, message)
-        self._plan_wake(broker)
-        self._hold(broker)
-
-    def _hold(self, broker: str) -> None:
-        """Keep what is published as long as a router wants that, and no longer than it may."""
         router = self.routers[broker]
+        if isinstance(router, Patterned):
+            self._plan_wake(broker, router)
+        if router.is_changing or broker in self._held:
+            self._hold(broker, router)
+
+    def _hold(self, broker: str, router: Router) -> None:
+        """Keep what is published as long as a router wants that, and no longer than it may."""
         if router.is_changing and broker not in self._held:
             held = self._held[broker] = []
             self.after(MOST_HELD_MS, lambda: self._give_up(broker, held))
@@ -380,11 +401,8 @@ class Network:
             for letter in held:
                 self._work(broker, letter)
 
-    def _plan_wake(self, broker: str) -> None:
+    def _plan_wake(self, broker: str, router: Patterned) -> None:
         """Call a router's `advance` when it wants to be woken."""
-        router = self.routers[broker]
-        if not isinstance(router, Patterned):
-            return
         wake = router.wake
         if wake is None:
             return
@@ -401,26 +419,26 @@ class Network:
         self._carry(broker, router.advance(self.now))
 
     def _deliver(self, broker: str, peer: Peer, message: Message) -> None:
-        if peer.is_client:
+        way = self._ways[broker].get(peer)
+        if way is None:
+            assert peer.is_client, f"{broker} has no link to {peer}"
             self._hand_over(broker, peer.name, message)
             return
-        wire = self._by_end[broker, peer]
-        if not wire.is_up:
+        if not way.wire.is_up:
             return
-        direction = wire.directions[broker]
+        direction = way.direction
         # What waits goes first, also at the very moment when the link gets free.
-        if direction.free_us > self.agenda.now_us or direction.waiting:
-            self._wait(wire, broker, message)
+        if direction.waiting or direction.free_us > self.agenda.now_us:
+            self._wait(way, message)
         else:
-            self._transmit(wire, broker, message)
+            self._transmit(way, message)
 
-    def _wait(self, wire: _Wire, broker: str, message: Message) -> None:
+    def _wait(self, way: _Way, message: Message) -> None:
         """The link is busy: queue, joined with the batch before it if that is possible."""
-        direction = wire.directions[broker]
+        direction = way.direction
         waiting: list[Any] = direction.waiting
         if not waiting:
-            epoch = wire.epoch
-            self.agenda.at(direction.free_us, MESSAGE, lambda: self._pump(wire, epoch, broker))
+            self.agenda.at(direction.free_us, MESSAGE, self._pump, way, way.wire.epoch)
         elif self.coalescing and isinstance(waiting[-1], Batch) and isinstance(message, Batch):
             joined = coalesce(waiting[-1], message)
             if joined is not None:
@@ -428,34 +446,36 @@ class Network:
                 return
         waiting.append(message)
 
-    def _pump(self, wire: _Wire, epoch: int, broker: str) -> None:
-        direction = wire.directions[broker]
-        if wire.epoch != epoch:
+    def _pump(self, way: _Way, epoch: int) -> None:
+        if way.wire.epoch != epoch:
             return
-        self._transmit(wire, broker, direction.waiting.pop(0))
-        if direction.waiting:
-            self.agenda.at(direction.free_us, MESSAGE, lambda: self._pump(wire, epoch, broker))
+        waiting = way.direction.waiting
+        self._transmit(way, waiting.pop(0))
+        if waiting:
+            self.agenda.at(way.direction.free_us, MESSAGE, self._pump, way, epoch)
 
-    def _transmit(self, wire: _Wire, broker: str, message: Message) -> None:
-        self._count(message, wire.link.price)
+    def _transmit(self, way: _Way, message: Message) -> None:
+        link, agenda, direction = way.wire.link, self.agenda, way.direction
+        self._count(message, link.price)
         if self.on_crossing is not None:
-            self.on_crossing(broker, wire.other(broker), message)
-        direction = wire.directions[broker]
+            self.on_crossing(way.source, way.target, message)
+        epoch = way.wire.epoch
+        if direction.steady_us is not None:
+            letter = Letter(way.source, way.sender, epoch, message)
+            agenda.at(agenda.now_us + direction.steady_us, MESSAGE, self._arrive, way, letter)
+            return
         lost = direction.lost
-        size = 0 if wire.link.bytes_per_ms is None else size_of(message)
-        arrivals = direction.arrivals(self.agenda.now_us, size)
+        size = 0 if link.bytes_per_ms is None else size_of(message)
+        for time_us in direction.arrivals(agenda.now_us, size):
+            letter = Letter(way.source, way.sender, epoch, message)  # each may be joined by itself
+            agenda.at(time_us, MESSAGE, self._arrive, way, letter)
         self.costs.lost += direction.lost - lost
-        epoch, target = wire.epoch, wire.other(broker)
-        for time_us in arrivals:
-            self.agenda.at(
-                time_us, MESSAGE, lambda: self._arrive(wire, epoch, broker, target, message)
-            )
 
-    def _arrive(self, wire: _Wire, epoch: int, source: str, target: str, message: Message) -> None:
-        if wire.epoch != epoch:
+    def _arrive(self, way: _Way, letter: Letter) -> None:
+        if way.wire.epoch != letter.epoch:
             self.costs.lost += 1
             return
-        self._receive(target, Letter(source, wire.peers[target], epoch, message))
+        self._receive(way.target, letter)
 
     def _receive(self, broker: str, letter: Letter) -> None:
         """Work on a message, or let it wait until the broker has time."""
@@ -493,19 +513,19 @@ class Network:
     def _is_connected(self, broker: str, letter: Letter) -> bool:
         if letter.sender.is_client:
             return letter.sender.name in self.clients
-        return self._by_end[broker, letter.sender].epoch == letter.epoch
+        return self._ways[broker][letter.sender].wire.epoch == letter.epoch
 
     def _work(self, broker: str, letter: Letter) -> None:
         """A broker takes a message in hand."""
         message: Message = letter.message
-        is_held = broker in self._held and self.routers[broker].holds(letter.sender)
-        if is_held and isinstance(message, RowParcel):
-            self._held[broker].append(letter)
-            return
-        self._note(letter.source, broker, message)
         if isinstance(message, RowParcel):
+            if broker in self._held and self.routers[broker].holds(letter.sender):
+                self._held[broker].append(letter)
+                return
+            self._note(letter.source, broker, message)
             self._route(broker, letter.sender, message)
             return
+        self._note(letter.source, broker, message)
         self.costs.steps += 1
         router = self.routers[broker]
         if type(message) in _ABOUT_PATTERNS and not isinstance(router, Patterned):
@@ -517,7 +537,7 @@ class Network:
         if client is None:
             return
         delay_us = self._cross(client, message)
-        if self.on_crossing is not None and self._remote[name]:
+        if self.on_crossing is not None and self._remote[name][0]:
             self.on_crossing(broker, name, message)
         if not delay_us:
             self._give(broker, client, message)
@@ -556,7 +576,10 @@ class Network:
             costs.batches += 1
             costs.waves += message.wave is not None
             for request in message.requests:
-                self._count_request(request)
+                if type(request) is Update:  # the most frequent
+                    costs.updates += 1
+                else:
+                    self._count_request(request)
         elif isinstance(message, Settled):
             costs.waves += 1
         else:
