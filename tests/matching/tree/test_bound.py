@@ -5,12 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from itertools import combinations, product
-from math import isclose
+from math import isclose, prod
 
 import pyarrow as pa
 import pytest
 
-from palio.matching.tree.bound import exponent, visits_at_most
+from palio.matching.tree.bound import (
+    exponent,
+    range_exponent,
+    range_visits_at_most,
+    visits_at_most,
+)
 from palio.matching.tree.tree import Tree
 from palio.model import Conjunction, Constraint, Filter
 
@@ -79,3 +84,66 @@ def test_the_bound_grows_no_faster_than_the_closed_form(attributes: int, values:
 
 def test_the_exponent_falls_with_the_number_of_values() -> None:
     assert exponent(30, 2) > exponent(30, 10) > exponent(30, 1000) > 0
+
+
+@pytest.mark.parametrize("likely", [(0.7, 0.3), (0.5, 0.3, 0.2), (0.6, 0.2, 0.2)])
+def test_the_worst_set_for_skewed_events_has_the_likeliest_nodes(likely: tuple[float, ...]) -> None:
+    """At each depth, by listing every node there is and its probability."""
+    attributes = 4
+    chances = [1.0, *likely]
+    for subscriptions in (1, 2, 5, 17, 80, 300):
+        listed = 0.0
+        for depth in range(attributes + 1):
+            nodes = sorted((prod(path) for path in product(chances, repeat=depth)), reverse=True)
+            listed += sum(nodes[:subscriptions])
+        assert isclose(visits_at_most(attributes, likely, subscriptions), listed)
+
+
+VALUES = 4
+RANGES = [("=", value) for value in range(VALUES)]
+RANGES += [("<=", value) for value in range(VALUES - 1)]
+RANGES += [(">=", value) for value in range(1, VALUES)]
+
+
+@pytest.mark.parametrize("attributes", [1, 2, 3])
+def test_random_sets_of_ranges_stay_below_their_bound(rng: random.Random, attributes: int) -> None:
+    columns = list(zip(*product(range(VALUES), repeat=attributes), strict=True))
+    events = pa.record_batch(dict(zip(names(attributes), map(pa.array, columns), strict=True)))
+    for _ in range(30):
+        chosen = {
+            Filter.of(
+                [
+                    Conjunction.of(
+                        Constraint.of(name, *rng.choice(RANGES))
+                        for name in names(attributes)
+                        if rng.random() < 0.7
+                    )
+                ]
+            )
+            for _ in range(rng.randint(1, 60))
+        }
+        engine = Tree(names(attributes), successors=False)
+        for key, each in enumerate(chosen):
+            engine.add(key, each)
+        engine.match(events)
+        most = range_visits_at_most(attributes, len(RANGES), 1 - 1 / VALUES, len(chosen))
+        assert engine.work.visited / events.num_rows <= most
+
+
+def test_ranges_that_all_events_satisfy_have_no_better_bound_than_their_number() -> None:
+    assert range_exponent(30, 200, 1.0) == 1.0
+    assert range_exponent(30, 10, 1 / 10) == exponent(30, 10)
+    assert range_visits_at_most(3, 100, 1.0, 10) == 1 + 3 * 10 * 2
+
+
+@pytest.mark.parametrize(("tests", "satisfied"), [(10, 0.1), (200, 0.5), (50, 0.25)])
+def test_the_bound_of_ranges_grows_no_faster_than_its_closed_form(
+    tests: int, satisfied: float
+) -> None:
+    """Below the i where (K T)**i reaches N the terms grow, above it they fall, both in series."""
+    attributes = 30
+    power = range_exponent(attributes, tests, satisfied)
+    constant = (1 + 1 / satisfied) * (1 / (1 - satisfied) + 1 / (1 - 1 / (attributes * tests)))
+    for subscriptions in (1, 10, 1_000, 100_000, 10_000_000):
+        most = range_visits_at_most(attributes, tests, satisfied, subscriptions)
+        assert most <= 1 + constant * subscriptions**power
