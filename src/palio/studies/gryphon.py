@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from palio.studies.gryphon_claims import ATTRIBUTES, CLAIMS, VALUES
 from palio.studies.gryphon_runs import EVENTS, count_places, count_worst_case, time_events
+from palio.studies.names import Scale
 from palio.studies.study import (
     Axis,
     Choice,
     Experiment,
     Figure,
     Point,
-    Scale,
     Study,
     Value,
     with_seeds,

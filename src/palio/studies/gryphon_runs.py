@@ -26,7 +26,15 @@ from palio.routing.poset_selector import PosetSelector
 from palio.studies.gryphon_workload import LOOSEST, MatchingWorkload, held_decay, zipf
 from palio.studies.study import Point, Row
 
-__all__ = ["EVENTS", "TREES", "count_places", "count_worst_case", "time_events"]
+__all__ = [
+    "EVENTS",
+    "TREES",
+    "Drawn",
+    "count_places",
+    "count_worst_case",
+    "drawn_for",
+    "time_events",
+]
 
 EVENTS: Final = 200
 """Drawn for each run."""
@@ -57,7 +65,7 @@ class Drawn(NamedTuple):
 Pairs = list[tuple[int, int]]
 
 
-def _drawn(point: Point) -> Drawn:
+def drawn_for(point: Point) -> Drawn:
     """The workload of a point: its own decay, or the one that makes `matches` of an event."""
     given = point.parameters
     workload = MatchingWorkload(
@@ -79,7 +87,7 @@ def _drawn(point: Point) -> Drawn:
 
 def count_places(point: Point) -> list[Row]:
     """Space and work of every tree, of a walk of the poset, of trying each, and their bounds."""
-    drawn = _drawn(point)
+    drawn = drawn_for(point)
     workload, filters = drawn.workload, drawn.filters
     size = len(filters)
     expected = _pairs(_indexed(filters).match(drawn.events))
@@ -161,7 +169,7 @@ def count_worst_case(point: Point) -> list[Row]:
 
 def time_events(point: Point) -> list[Row]:
     """What an event and a subscription cost on this machine, in every engine."""
-    drawn = _drawn(point)
+    drawn = drawn_for(point)
     _ready()
     events, some = drawn.events, drawn.events.slice(0, FEW)
     expected = _pairs(_indexed(drawn.filters).match(events))

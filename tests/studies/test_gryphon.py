@@ -1,0 +1,48 @@
+"""The study as a whole: what it is made of fits together."""
+
+from __future__ import annotations
+
+import pytest
+
+from palio.studies.drawing import series_of
+from palio.studies.gryphon import STUDY
+from palio.studies.gryphon_workload import MatchingWorkload, held_decay
+from palio.studies.names import Scale
+from palio.studies.results import Results
+from palio.studies.study import Point, Value, points_of
+
+
+@pytest.mark.parametrize("scale", list(Scale))
+def test_every_point_has_a_workload(scale: Scale) -> None:
+    for point in points_of(STUDY, scale):
+        given = point.parameters
+        if given.get("matches"):
+            workload = MatchingWorkload(
+                int(given["attributes"]),
+                int(given["values"]),
+                0.0,
+                bool(given["ranges"]),
+                float(given["skew"]),
+            )
+            size = int(given["subscriptions"])
+            assert 0 < held_decay(workload, float(given["matches"]), size) < 1
+
+
+def test_every_figure_draws_what_its_experiment_measures() -> None:
+    tables = {}
+    for experiment in STUDY.experiments:
+        point = next(iter(experiment.points(Scale.SMALL)))
+        small: dict[str, Value] = {"attributes": 5, "values": 3, "subscriptions": 60}
+        if "subscriptions" not in point.parameters:
+            small = {}
+        given = {**point.parameters, **small}
+        rows = experiment.run(Point(point.experiment, given, 1))
+        tables[experiment.name] = [{**given, "seed": 1, **row} for row in rows]
+    results = Results(tables)
+    for figure in STUDY.figures:
+        assert series_of(figure, results), figure.name
+
+
+def test_the_largest_runs_begin_first() -> None:
+    sizes = [point.parameters.get("subscriptions", 0) for point in points_of(STUDY, Scale.PAPER)]
+    assert sizes[0] == 32_000
