@@ -87,3 +87,10 @@ def test_names_are_not_drawn_over(tmp_path: Path) -> None:
     figure = Figure("f", "f", "walk", Axis("gait", "gait"), Axis("way", "way"))
     with pytest.raises(InvalidInput, match="draw bars instead"):
         draw(figure, RESULTS, tmp_path, "names")
+
+
+def test_a_logarithmic_axis_is_marked_where_something_was_run(tmp_path: Path) -> None:
+    svg, *_ = draw(WAY, RESULTS, tmp_path, "marks")
+    # Text is drawn as paths, each after a comment that has it.
+    marks = re.findall(r"<!-- ([\d,.]+) -->", svg.read_text())
+    assert marks[:2] == ["1", "10"]

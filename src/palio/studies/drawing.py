@@ -32,6 +32,8 @@ MOST_LINES: Final = len(COLOURS) * len(DASHES)
 
 PANEL_INCHES: Final = (4.6, 3.4)
 MOST_PANELS_ABREAST: Final = 3
+MOST_MARKS: Final = 7
+"""So many marks of an axis stand side by side without touching."""
 DOTS_PER_INCH: Final = 110
 
 _STYLE: Final[dict[Any, Any]] = {
@@ -118,7 +120,7 @@ def _picture(figure: Figure, series: Sequence[Series]) -> Any:
             "different; pick some with `where`, or make panels"
         )
     panels = list(dict.fromkeys(each.panel for each in series))
-    abreast = min(len(panels), MOST_PANELS_ABREAST)
+    abreast = 2 if len(panels) == 4 else min(len(panels), MOST_PANELS_ABREAST)
     down = ceil(len(panels) / abreast)
     width, height = PANEL_INCHES
     picture = Picture(figsize=(width * abreast, height * down), layout="constrained")
@@ -128,7 +130,7 @@ def _picture(figure: Figure, series: Sequence[Series]) -> Any:
     for axes, panel in zip(grid, panels, strict=False):
         own = [each for each in series if each.panel == panel]
         (_bars if figure.bars else _lines)(axes, figure, own, lines)
-        _dress(axes, figure, panel)
+        _dress(axes, figure, panel, own)
     if lines != [()]:
         handles, labels = grid[0].get_legend_handles_labels()
         for axes in grid[1 : len(panels)]:
@@ -186,15 +188,21 @@ def _bars(
         axes.tick_params(axis="x", labelrotation=30)
 
 
-def _dress(axes: Axes, figure: Figure, panel: Value | None) -> None:
-    """Labels and scales; an axis from 0 where it is linear."""
+def _dress(axes: Axes, figure: Figure, panel: Value | None, series: Sequence[Series]) -> None:
+    """Labels and scales: an axis of what is never below 0 begins there, unless it is logarithmic,
+    and has its marks where something was run, if that was at few places.
+    """
     axes.set_xlabel(figure.x.label)
     axes.set_ylabel(figure.y.label)
     if figure.x.log:
         axes.set_xscale("log")
+        places = sorted({_number(x) for each in series for x, _ in each.points})
+        if len(places) <= MOST_MARKS:
+            axes.set_xticks(places, [f"{place:,g}" for place in places])
+            axes.set_xticks([], minor=True)
     if figure.y.log:
         axes.set_yscale("log")
-    elif axes.get_ylim()[0] > 0:
+    elif min(mean.value for each in series for _, mean in each.points) >= 0:
         axes.set_ylim(bottom=0)
     if panel is not None:
         shown = figure.names.get(str(panel))
