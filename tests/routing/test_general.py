@@ -10,7 +10,15 @@ import pytest
 from palio.model.row_parcels import RowParcel
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
-from palio.routing.messages import Batch, Join, Leave, LinkState, Subscribe, TreePlan
+from palio.routing.messages import (
+    Batch,
+    Join,
+    Leave,
+    LinkState,
+    Settled,
+    Subscribe,
+    TreePlan,
+)
 from palio.routing.protocol import IllegalMessage, Peer, Send
 from palio.routing.proxies import Proxies
 from palio.routing.trees import spanning_tree
@@ -126,6 +134,20 @@ def test_an_event_that_was_seen_goes_nowhere() -> None:
     events = RowParcel("alice", [{"a": 1}])
     broker.route(ALICE, events)
     assert broker.route(ALICE, events) == {}
+
+
+def test_a_wave_waits_until_those_it_can_reach_have_a_plan() -> None:
+    broker, decider, between = General("c"), "a", Peer.broker("b")
+    broker.attach(ALICE)
+    broker.attach(between)
+    broker.receive(between, LinkState("b", 1, ("a", "c")))
+    broker.receive(between, LinkState(decider, 1, ("b",)))
+    assert broker.receive(ALICE, Batch((), wave=1)) == []
+    plan = TreePlan(decider, 1, (("a", "b"), ("b", "c")))
+    assert broker.receive(between, plan) == [Send(between, Join())]
+    assert [send.to for send in broker.receive(between, Join())] == [between, between]
+    answers = broker.receive(between, Settled(0))
+    assert answers == [Send(ALICE, Settled(1))]
 
 
 def test_illegal_messages() -> None:

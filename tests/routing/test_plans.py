@@ -67,6 +67,16 @@ def test_two_parts_go_by_their_own_plans_until_there_is_one_for_both() -> None:
     assert plans.all() == [TreePlan("a", 10, (("a", "b"), ("b", "c"), ("c", "d")))]
 
 
+def test_all_go_by_one_plan_only_if_there_is_one() -> None:
+    plans = Plans("c")
+    assert plans.is_whole({"c": {}})
+    assert not plans.is_whole(LINE)
+    plans.learn(TreePlan("a", 1, (("a", "b"),)))
+    assert not plans.is_whole(LINE)
+    plans.learn(TreePlan("a", 2, (("a", "b"), ("b", "c"))))
+    assert plans.is_whole(LINE)
+
+
 # --- who is the root ---
 
 STAR = {"a": {"m": 1}, "b": {"m": 1}, "c": {"m": 1}, "m": {"a": 1, "b": 1, "c": 1}}

@@ -89,8 +89,10 @@ class Plans:
         return self.tree == wanted and self.in_force.root == self._root(wanted, graph, below)
 
     def is_whole(self, graph: Graph) -> bool:
-        """Whether all whom this broker reaches go by the plan that is in force here."""
-        mine = self._in_force.get(self.name)
+        """Whether all whom this broker reaches go by the plan that is in force here. As long as
+        there is none, none of them has a link in use.
+        """
+        mine = self._in_force.get(self.name, _NONE)
         reached = shortest_ways(graph, self.name).distances
         return len(reached) == 1 or all(self._in_force.get(each) is mine for each in reached)
 
