@@ -56,6 +56,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "matching/plans.py": ENGINES,
     "matching/building.py": ENGINES,
     "matching/compiled.py": ENGINES,
+    "studies/siena_figures.py": "studies/test_siena.py",
     # the client's end: by clients of real and of simulated brokers
     "client/answers.py": "client/test_connection.py",
     "client/broker_upstream.py": "client/test_connection.py",

@@ -32,11 +32,15 @@ TRANSIT_DEGREE: Final = 2.0
 """In large transit domains it is less: a site has about so many links, and the natural logarithm of
 their number more, so that nearly nine in ten graphs are connected when they are first drawn."""
 
-STUB_SIDE: Final = 10
-"""How wide the square is in which the sites of a stub lie."""
+STUB_SIDE: Final = 100
+"""How wide the square is in which the sites of a stub lie: ten times what the generator has, since
+lengths are whole numbers here too."""
 
-DOMAIN_SIDE: Final = 20
-"""...those of a transit domain; and transit domains lie in one that is so many times as wide."""
+DOMAIN_SIDE: Final = 200
+"""...those of a transit domain..."""
+
+WHOLE_SIDE: Final = 20 * DOMAIN_SIDE
+"""...and the transit domains, if there are several."""
 
 _ORIGIN: Final[Place] = (0.0, 0.0)
 
@@ -69,7 +73,7 @@ def draw_sites(
     (100, 4, True)
     """
     plan = _Plan()
-    corners = _places(domains, DOMAIN_SIDE * DOMAIN_SIDE, _ORIGIN, random)
+    corners = _places(domains, WHOLE_SIDE, _ORIGIN, random)
     members = [plan.add(_places(transits, DOMAIN_SIDE, corner, random)) for corner in corners]
     for domain in members:
         plan.link(domain, _connected(transits, transit_chance(transits), random))

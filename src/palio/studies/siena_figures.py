@@ -1,0 +1,206 @@
+"""The figures of siena's study, in the order of the paper's section 6."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from palio.studies.study import Axis, Figure
+
+__all__ = ["FIGURES"]
+
+_PARTIES: Final = Axis("parties", "interested parties", log=True)
+
+_NAMES: Final = {
+    "ce": "ce, centralized",
+    "hs": "hs, hierarchical",
+    "as": "as, acyclic",
+    "aa": "aa, acyclic with advertisements",
+    "ge": "ge, general",
+    "st": "st, a tree for each source",
+    "hy": "hy, hierarchies below peers",
+    "fs": "fs, acyclic without covering",
+}
+
+_NUMBERS: Final = {
+    "1": "1 object",
+    "10": "10 objects",
+    "100": "100 objects",
+    "1000": "1,000 objects",
+}
+
+
+def _over_parties(name: str, title: str, column: str, label: str, caption: str) -> Figure:
+    """A line for each architecture, a panel for each number of objects."""
+    return Figure(
+        name,
+        title,
+        "costs",
+        _PARTIES,
+        Axis(column, label, log=True),
+        lines=("architecture",),
+        panels="objects",
+        caption=caption,
+        names=_NAMES | _NUMBERS,
+    )
+
+
+def _of_one_object(name: str, title: str, column: str, label: str, caption: str) -> Figure:
+    return Figure(
+        name,
+        title,
+        "costs",
+        _PARTIES,
+        Axis(column, label),
+        lines=("architecture",),
+        where={"objects": 1},
+        caption=caption,
+        names=_NAMES,
+    )
+
+
+FIGURES: Final = (
+    Figure(
+        "networks",
+        "Site networks against the model",
+        "networks",
+        Axis("seed", "seed of the network"),
+        Axis("mean_degree", "links a site, mean"),
+        caption="The model's is 3.281 for 100 sites.",
+        panels="sites",
+    ),
+    _over_parties(
+        "total",
+        "Comparison of total costs",
+        "total",
+        "total cost",
+        "From about 100 parties on, one a site, hs, as and aa are flat. The more objects, the more "
+        "hs pays for notifications that nobody wants. The logarithmic axis is ours: ce would "
+        "hide the others, and the paper left it out.",
+    ),
+    Figure(
+        "below-saturation",
+        "Comparison of total costs below the saturation point",
+        "costs",
+        Axis("parties", "interested parties"),
+        Axis("total", "total cost"),
+        lines=("architecture",),
+        panels="objects",
+        where={"is_below": True},
+        caption="On linear axes: each further party costs less than the one before.",
+        names=_NAMES | _NUMBERS,
+    ),
+    _over_parties(
+        "service",
+        "Comparison of service costs",
+        "cost_per_request",
+        "cost a request of a client",
+        "Total cost over all advertise, unadvertise, publish, subscribe and unsubscribe requests.",
+    ),
+    _of_one_object(
+        "subscription",
+        "Subscription cost with one object of interest",
+        "cost_per_subscription",
+        "cost a subscription",
+        "A lone party's subscription goes to every server in as, to the root in hs.",
+    ),
+    Figure(
+        "subscription-growth",
+        "How far a lone subscription goes",
+        "growth",
+        Axis("sites", "sites", log=True),
+        Axis("links_per_subscription", "links crossed, its end included", log=True),
+        lines=("architecture",),
+        caption="All sites in as; as many as the tree is deep in hs.",
+        names=_NAMES,
+    ),
+    _of_one_object(
+        "notification",
+        "Notification cost with one object of interest",
+        "cost_per_notification",
+        "cost a notification",
+        "hs and as are apart by what ignored notifications cost on their way to the root.",
+    ),
+    Figure(
+        "vain",
+        "Notification cost in the degenerate cases",
+        "vain",
+        Axis("n", "publications", log=True),
+        Axis("cost_per_notification", "cost a notification"),
+        lines=("architecture",),
+        panels="parties",
+        caption="Left nobody is interested; right ten parties take one notification each.",
+        names=_NAMES | {"0": "no party", "10": "10 parties, one receipt each"},
+    ),
+    _over_parties(
+        "ignored",
+        "What ignored notifications cost",
+        "ignored_cost",
+        "cost of what nobody takes",
+        "Ours. In as and aa something is left: parties go while notifications are on their way.",
+    ),
+    _over_parties(
+        "worst-site",
+        "Comparison of worst-case site costs",
+        "worst_site",
+        "cost of the busiest site",
+        "The root of hs hears everything that is published.",
+    ),
+    Figure(
+        "sites",
+        "Cost by site, 100 parties",
+        "loads",
+        Axis("rank", "site, the busiest first", log=True),
+        Axis("cost", "cost of the site", log=True),
+        lines=("architecture",),
+        panels="objects",
+        where={"of": "site"},
+        names=_NAMES | _NUMBERS,
+    ),
+    Figure(
+        "links",
+        "Cost by link, 100 parties",
+        "loads",
+        Axis("rank", "link, the busiest first", log=True),
+        Axis("cost", "cost of the link", log=True),
+        lines=("architecture",),
+        panels="objects",
+        where={"of": "link"},
+        names=_NAMES | _NUMBERS,
+    ),
+    Figure(
+        "classes",
+        "Cost by class",
+        "breakdown",
+        _PARTIES,
+        Axis("amount", "cost"),
+        lines=("architecture",),
+        panels="what",
+        where={"of": "cost"},
+        caption="Upkeep is news of links, which only the general architectures have.",
+        names=_NAMES,
+    ),
+    Figure(
+        "messages",
+        "Messages of plain siena, and of Palio",
+        "breakdown",
+        _PARTIES,
+        Axis("amount", "messages over links", log=True),
+        lines=("architecture",),
+        panels="what",
+        where={"of": "messages"},
+        caption="They are the same where no two requests go one way at one time.",
+        names=_NAMES,
+    ),
+    Figure(
+        "graphs",
+        "General graphs beside the acyclic architecture",
+        "graphs",
+        _PARTIES,
+        Axis("total", "total cost", log=True),
+        lines=("architecture",),
+        panels="objects",
+        caption="ge chooses nearly the tree of as. In st events take the shortest ways, and every "
+        "server is told every subscription.",
+        names=_NAMES | _NUMBERS,
+    ),
+)

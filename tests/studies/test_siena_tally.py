@@ -1,0 +1,87 @@
+"""The tally agrees with the simulator's own counts, and knows classes, sites and links."""
+
+from __future__ import annotations
+
+import pytest
+
+from palio.language.parsing import parse_advertisement, parse_filter
+from palio.model.row_parcels import RowParcel
+from palio.routing.messages import Advertise, Batch, Subscribe, Unsubscribe, Update
+from palio.simulation.clients import Delivery
+from palio.simulation.randomness import Randomness
+from palio.simulation.site_networks import SiteNetwork, draw_sites
+from palio.studies.siena_behaviour import Behaviour
+from palio.studies.siena_scenario import SitePlan, play
+from palio.studies.siena_sites import Architecture, Sites, lay
+from palio.studies.siena_tally import CostClass, CostTally, Ignored
+
+CHAIN = Sites(SiteNetwork(3, 1, ((0, 1), (1, 2)), (5, 7)))
+MESHED = (Architecture.GENERAL, Architecture.SOURCES)
+"""A hundred servers of these take seconds to meet; test_siena_sites has sixteen."""
+BEHAVIOUR = Behaviour(advertisements=2, publications=3, subscriptions=2, receipts=2)
+
+
+@pytest.mark.parametrize("architecture", [each for each in Architecture if each not in MESHED])
+def test_costs_are_those_of_the_simulator_and_the_same_by_class_link_and_site(
+    architecture: Architecture,
+) -> None:
+    plan = SitePlan(architecture=architecture, objects=3, parties=12, behaviour=BEHAVIOUR)
+    played = play(plan, 3)
+    tally, costs = played.tally, played.network.costs
+    at_rest = lay(architecture, Sites(draw_sites(Randomness(3).branch())), seed=3).costs
+    classes = sum(tally.cost(each) for each in CostClass)
+    assert classes == sum(tally.by_link().values())
+    assert 2 * classes == sum(tally.by_site().values())
+    assert tally.crossings(CostClass.NOTIFICATION) == costs.notifications - at_rest.notifications
+    requests = sum(
+        getattr(costs, name) - getattr(at_rest, name) for name in ("subscribes", "unsubscribes")
+    )
+    assert tally.crossings(CostClass.SUBSCRIPTION) == requests
+    if tally.messages()[0] == tally.messages()[1]:  # nothing was joined: the prices are the same
+        assert classes == costs.priced - at_rest.priced
+    else:
+        assert classes > costs.priced - at_rest.priced
+
+
+def test_requests_count_one_by_one_and_a_batch_once() -> None:
+    tally = CostTally(CHAIN)
+    filter = parse_filter("a = 1")
+    tally.crossed("b1", "b2", Batch((Subscribe(0, filter), Subscribe(1, parse_filter("b = 1")))))
+    assert tally.cost(CostClass.SUBSCRIPTION) == 10
+    assert tally.messages() == (2, 1)
+    tally.crossed("b2", "b3", Batch((Update(0, {"x": 1}, 1),)))
+    assert tally.cost(CostClass.SUBSCRIPTION) == 10 + 14
+    assert tally.by_link() == {("b1", "b2"): 10, ("b2", "b3"): 14}
+    assert tally.by_site() == {"b1": 10, "b2": 24, "b3": 14}
+
+
+def test_what_a_wider_filter_cancels_is_no_message_of_plain_siena() -> None:
+    tally = CostTally(CHAIN)
+    tally.crossed("b1", "b2", Batch((Subscribe(0, parse_filter("a > 5")),)))
+    wider = Subscribe(1, parse_filter("a > 1"))
+    tally.crossed("b1", "b2", Batch((wider, Unsubscribe(0))))
+    assert tally.messages() == (2, 2)
+    tally.crossed("b1", "b2", Batch((Subscribe(2, parse_filter("b = 1")), Unsubscribe(1))))
+    assert tally.messages() == (4, 3)
+    assert tally.crossings(CostClass.SUBSCRIPTION) == 5
+
+
+def test_a_client_away_from_its_server_pays_for_its_way() -> None:
+    tally = CostTally(CHAIN)
+    tally.remote("alice", CHAIN.way("b3"))
+    tally.published("alice", 0)
+    tally.crossed("alice", "b1", RowParcel("alice", [{"a": 1}]))
+    tally.crossed("b1", "alice", Batch((Advertise(0, parse_advertisement("a = 1")),)))
+    assert tally.cost(CostClass.NOTIFICATION) == tally.cost(CostClass.ADVERTISEMENT) == 12
+    assert tally.crossings(CostClass.NOTIFICATION) == 2
+    assert tally.by_site() == {"b1": 10, "b2": 24, "b3": 14}
+
+
+def test_what_nobody_takes_is_ignored_however_far_it_went() -> None:
+    tally = CostTally(CHAIN)
+    for seq in range(3):
+        tally.published("o", seq)
+        tally.crossed("b1", "b2", RowParcel("o", [{"a": 1}], seq))
+    tally.crossed("b2", "b3", RowParcel("o", [{"a": 1}], 2))
+    tally.taken(Delivery(0, "o", 0, {"a": 1}))
+    assert tally.ignored() == Ignored(notifications=2, links=3, cost=5 + 12)
