@@ -21,6 +21,7 @@ def test_an_event_goes_down_the_shortest_ways_and_nowhere_else(publisher: int) -
     wanted = np.random.default_rng(publisher).random((100, 8)) < 0.3
     sends = plan.sends(words_of(wanted), publisher)
     members = masks_of(plan.members(sends.groups), 8)
+    senders = plan.senders(sends.groups).tolist()
     parents = shortest_ways(graph, BROKERS[publisher]).parents
     for row in range(100):
         on_ways = set()
@@ -32,6 +33,8 @@ def test_an_event_goes_down_the_shortest_ways_and_nowhere_else(publisher: int) -
         mine = members[sends.starts[row] : sends.starts[row + 1]]
         got = [BROKERS[place] for send in mine for place in np.flatnonzero(send).tolist()]
         assert sorted(got) == sorted(on_ways), "somebody gets it twice, in vain or not at all"
+        for sender, send in zip(senders[sends.starts[row] :], mine, strict=False):
+            assert {parents[BROKERS[to]] for to in np.flatnonzero(send)} == {BROKERS[sender]}
 
 
 def test_a_broker_is_not_cut_off_and_has_not_too_many_neighbours() -> None:

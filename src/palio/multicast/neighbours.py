@@ -77,13 +77,23 @@ class NeighbourGroups:
     def members(self, groups: Longs) -> Words:
         """See `GroupPlan`."""
         masks = np.zeros((len(groups), len(self.brokers)), np.bool_)
-        homes = np.searchsorted(self._first, groups, side="right") - 1
+        homes = self.senders(groups)
         for home in np.unique(homes).tolist():
             rows = np.flatnonzero(homes == home)
             near = self._neighbours[home]
             bits = (groups[rows] - self._first[home] + 1)[:, None] >> np.arange(len(near)) & 1
             masks[np.ix_(rows, near)] = bits.astype(np.bool_)
         return words_of(masks)
+
+    def senders(self, groups: Longs) -> Longs:
+        """The broker that sends to each of some groups, by its place.
+
+        >>> line = {"b1": {"b2": 1}, "b2": {"b1": 1, "b3": 1}, "b3": {"b2": 1}}
+        >>> plan = NeighbourGroups(("b1", "b2", "b3"), line)
+        >>> plan.senders(np.arange(plan.group_count)).tolist()
+        [0, 1, 1, 1, 2]
+        """
+        return np.searchsorted(self._first, groups, side="right") - 1
 
     def document(self) -> dict[str, Any]:
         """See `GroupPlan`."""

@@ -1,0 +1,64 @@
+"""Every other claim can hold and can fail, on rows made up for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from palio.studies.multicast_claims import CLAIMS
+from palio.studies.multicast_link_claims import LINK_CLAIMS
+from palio.studies.results import Results
+from palio.studies.study import Claim, Value
+from tests.studies.multicast_rows import Tables, made_up
+
+OTHERS = CLAIMS[len(LINK_CLAIMS) :]
+
+
+def setting(experiment: str, column: str, value: float, **where: Value) -> Callable[[Tables], None]:
+    """Another number in those rows that have some values."""
+
+    def spoil(tables: Tables) -> None:
+        for row in tables[experiment]:
+            if all(row[name] == wanted for name, wanted in where.items()):
+                row[column] = value
+
+    return spoil
+
+
+SPOILED: dict[str, Callable[[Tables], None]] = {
+    "regional": setting("regionalism", "intermediate", 60.0, method="CGM", regionalism=1.0),
+    "regional-late": setting("regionalism", "intermediate", 60.0, method="CGM", regionalism=0.6),
+    "regional-clusters": setting(
+        "regionalism", "intermediate", 11.0, method="CGM", regionalism=1.0
+    ),
+    "regional-approximation": setting(
+        "regionalism", "intermediate", 11.0, method="approximated", regionalism=1.0
+    ),
+    "publisher-regional": setting(
+        "regionalism", "intermediate", 50.0, kind="publisher-regional", method="neighbours"
+    ),
+    "regions-found": setting("regionalism", "regionalism_found", 0.5, regionalism=1.0),
+    "latency-equal": setting("latency", "latency_ms", 43.0, method="threshold CGM"),
+    "latency-neighbours": setting("latency", "latency_ms", 41.0, method="neighbours", rate=100.0),
+    "latency-rates": setting("latency", "latency_ms", 41.0, method="CGM"),
+    "groups": setting("groups", "needed", 9e4, method="CGM"),
+    "prices": setting("prices", "price", 1.5, planner="CGM", prices="backbone dear"),
+    "prices-planned": setting("prices", "price", 3.1, planner="hybrid", by_price="yes"),
+    "prices-optimum": setting("prices", "price", 0.9, planner="hybrid", by_price="yes"),
+}
+
+
+@pytest.mark.parametrize("claim", OTHERS, ids=lambda claim: claim.name)
+def test_a_claim_holds_where_all_is_as_the_paper_says_and_fails_where_it_is_not(
+    claim: Claim,
+) -> None:
+    good = claim.check(Results(made_up()))
+    assert good.holds, good.numbers
+    tables = made_up()
+    SPOILED[claim.name](tables)
+    assert claim.check(Results(tables)).holds is False
+
+
+def test_claims_have_names_of_their_own() -> None:
+    assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)

@@ -1,0 +1,112 @@
+"""The runs of the multicast study, at a size that takes no time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from palio.multicast.clustered import ClusteredGroups
+from palio.studies.multicast_runs import (
+    NON_REGIONAL,
+    PUBLISHER_REGIONAL,
+    REGIONAL,
+    run_approximation,
+    run_groups,
+    run_latency,
+    run_links,
+    run_prices,
+)
+from palio.studies.multicast_ways import METHODS
+from palio.studies.study import Point, Row, Value
+
+Run = Callable[[Point], list[Row]]
+
+COMMON: dict[str, Value] = {
+    "kind": REGIONAL,
+    "match": 1.0,
+    "regionalism": 0.5,
+    "stubs": 1,
+    "events": 40,
+}
+QUEUED: dict[str, Value] = {**COMMON, "groups": 20, "rate": 500.0, "ambient": 0.3}
+PRICED: dict[str, Value] = {**COMMON, "events": 30, "groups": 600}
+RUNS: list[tuple[Run, dict[str, Value]]] = [
+    (run_links, {**COMMON, "groups": 20}),
+    (run_latency, QUEUED),
+    (run_approximation, {**COMMON, "groups": 20}),
+    (run_prices, PRICED),
+]
+
+
+@pytest.mark.parametrize(("run", "parameters"), RUNS)
+def test_a_run_depends_on_its_point_alone(run: Run, parameters: dict[str, Value]) -> None:
+    rows = run(Point("x", parameters, 1))
+    assert rows == run(Point("x", dict(reversed(parameters.items())), 1))
+    assert rows != run(Point("x", parameters, 2))
+    assert len({tuple(row) for row in rows}) == 1, "rows differ in their columns"
+    assert not {*rows[0]} & {*parameters, "seed"}, "a parameter is measured"
+
+
+@pytest.mark.parametrize("kind", [NON_REGIONAL, REGIONAL, PUBLISHER_REGIONAL])
+def test_all_methods_bring_events_to_all_who_want_them(kind: str) -> None:
+    rows = run_links(Point("x", {**COMMON, "kind": kind, "groups": 20}, 1))
+    assert [row["method"] for row in rows] == list(METHODS)
+    for row in rows:
+        assert row["missed"] == 0
+        assert float(row["links"]) >= float(rows[0]["links"])
+        assert float(row["precision"]) == pytest.approx(
+            float(row["wanted"]) / (float(row["wanted"]) + float(row["waste"]))
+        )
+
+
+def test_total_regionalism_is_found_and_stays_within_a_region() -> None:
+    everywhere, regional, local = (
+        run_links(Point("x", {**COMMON, "kind": kind, "regionalism": degree, "groups": 20}, 1))[0]
+        for kind, degree in ((REGIONAL, 0.0), (REGIONAL, 1.0), (PUBLISHER_REGIONAL, 1.0))
+    )
+    assert float(everywhere["regionalism_found"]) < 0.1
+    assert regional["regionalism_found"] == pytest.approx(1.0)
+    assert regional["regions_found"] == 1.0
+    assert local["backbone"] == 0.0 < float(regional["backbone"])
+
+
+def test_what_is_sent_at_once_is_matched_twice_and_hop_by_hop_more_often() -> None:
+    rows = {row["method"]: row for row in run_latency(Point("x", QUEUED, 1))}
+    assert {name for name, row in rows.items() if row["matched"] == 2.0} == {*rows} - {"neighbours"}
+    assert float(rows["neighbours"]["matched"]) > 2
+    assert all(row["deliveries"] == row["wanted"] for row in rows.values())
+
+
+def test_groups_are_as_many_as_plans_have() -> None:
+    rows = run_groups(Point("groups", {"brokers": 14, "clusters": 3}, 1))
+    brokers = tuple(f"b{place}" for place in range(14))
+    clusters = [each.tolist() for each in np.array_split(np.arange(14), 3)]
+    for row, threshold in zip(rows, (None, 1, 2, 3, 4), strict=True):
+        assert row["needed"] == ClusteredGroups(brokers, clusters, threshold).group_count
+
+
+def test_more_groups_waste_less() -> None:
+    few, many = (
+        {
+            row["method"]: row
+            for row in run_approximation(Point("x", {**COMMON, "groups": groups}, 1))
+        }
+        for groups in (2, 30)
+    )
+    for name in ("approximated", "approximated, sets known"):
+        assert float(many[name]["waste"]) < float(few[name]["waste"])
+    assert few["flooding"] == many["flooding"]
+    assert float(many["approximated, sets known"]["waste"]) < float(many["approximated"]["waste"])
+
+
+def test_nothing_is_cheaper_than_the_optimum_and_the_ideal_comes_near() -> None:
+    rows = run_prices(Point("x", PRICED, 1))
+    assert min(float(row["of_optimum"]) for row in rows) == 1.0
+    for row in rows:
+        if row["planner"] == "ideal":
+            assert 1 <= float(row["of_optimum"]) < 1.5
+    told = {(row["planner"], row["by_price"]) for row in rows}
+    for planner in ("approximated", "hybrid", "best", "neighbours"):
+        assert {(planner, "yes"), (planner, "no")} <= told
