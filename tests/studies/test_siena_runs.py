@@ -78,8 +78,7 @@ def test_the_breakdown_is_that_of_the_costs() -> None:
     assert parts.pop("plain siena") == whole["plain_messages"]
     assert parts.pop("Palio") == whole["messages"]
     assert parts == {
-        each: whole[f"{each}_cost"]
-        for each in ("subscription", "advertisement", "notification", "upkeep")
+        each: whole[f"{each}_cost"] for each in ("subscription", "advertisement", "notification")
     }
 
 

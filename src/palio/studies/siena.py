@@ -28,6 +28,7 @@ simulator, and what crosses a link is counted there, by class of message.
 | aa | acyclic peers, advertisement forwarding; the same tree |
 | ge | general: all site links, of which the servers choose a tree |
 | st | general: all site links, a tree of shortest ways for each publishing server |
+| fs | acyclic, without covering: each server is told each subscription |
 | hy | hybrid: a hierarchy in each stub, the transit sites are acyclic peers |
 
 **Messages.** The paper counts a message for each request and each notification. So do all costs

@@ -21,6 +21,12 @@ _NAMES: Final = {
     "fs": "fs, acyclic without covering",
 }
 
+_CLASSES: Final = {
+    "subscription": "subscriptions",
+    "advertisement": "advertisements",
+    "notification": "notifications",
+}
+
 _NUMBERS: Final = {
     "1": "1 object",
     "10": "10 objects",
@@ -172,12 +178,12 @@ FIGURES: Final = (
         "Cost by class",
         "breakdown",
         _PARTIES,
-        Axis("amount", "cost"),
+        Axis("amount", "cost", log=True),
         lines=("architecture",),
         panels="what",
         where={"of": "cost"},
-        caption="Upkeep is news of links, which only the general architectures have.",
-        names=_NAMES,
+        caption="Only ce and aa pay for advertisements: where they mean nothing none is passed on.",
+        names=_NAMES | _CLASSES,
     ),
     Figure(
         "messages",
@@ -188,19 +194,20 @@ FIGURES: Final = (
         lines=("architecture",),
         panels="what",
         where={"of": "messages"},
-        caption="They are the same where no two requests go one way at one time.",
-        names=_NAMES,
+        caption="They are nearly the same: with one kind of event hardly ever two requests go one "
+        "way at one time.",
+        names=_NAMES | {"Palio": "messages of Palio", "plain siena": "messages of plain siena"},
     ),
     Figure(
         "graphs",
-        "General graphs beside the acyclic architecture",
+        "Other architectures beside the acyclic one",
         "graphs",
         _PARTIES,
         Axis("total", "total cost", log=True),
         lines=("architecture",),
         panels="objects",
-        caption="ge chooses nearly the tree of as. In st events take the shortest ways, and every "
-        "server is told every subscription.",
+        caption="ge chooses nearly the tree of as. In st notifications take the shortest ways, and "
+        "every server is told every subscription, as in fs.",
         names=_NAMES | _NUMBERS,
     ),
 )

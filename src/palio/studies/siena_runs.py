@@ -100,7 +100,9 @@ def run_breakdown(point: Point) -> list[Row]:
     tally = play(plan_of(point), point.seed).tally
     plain, ours = tally.messages()
     rows: list[Row] = [
-        {"of": "cost", "what": each.name.lower(), "amount": tally.cost(each)} for each in CostClass
+        {"of": "cost", "what": each.name.lower(), "amount": tally.cost(each)}
+        for each in CostClass
+        if each is not CostClass.UPKEEP  # none of the paper's architectures has any
     ]
     for what, amount in (("plain siena", plain), ("Palio", ours)):
         rows.append({"of": "messages", "what": what, "amount": amount})
@@ -257,13 +259,14 @@ def _growth_points(scale: Scale) -> Iterable[Point]:
 
 
 def _graphs_points(scale: Scale) -> Iterable[Point]:
+    """General graphs; beyond the paper a hybrid, and peers without covering."""
     match scale:
         case Scale.SMALL:
             sets = _sets(("as", "ge", "st"), (1,), (10,))
         case Scale.PAPER:
             sets = _sets(("as", "ge", "st"), (1, 100), (10, 100))
         case _:
-            return ()
+            sets = _sets(("hs", "as", "hy", "fs"), (1, 100), (1, 10, 100, 1_000))
     return with_seeds("graphs", sets, SEEDS[scale])
 
 

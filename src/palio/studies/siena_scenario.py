@@ -71,8 +71,6 @@ class SitePlan(msgspec.Struct, frozen=True, kw_only=True):
     parties: int
     behaviour: Behaviour
     sites: int = 100
-    bytes_per_ms: float | None = None
-    """What a link carries; None if there is no limit."""
 
 
 class Played(msgspec.Struct, frozen=True):
@@ -115,7 +113,7 @@ def play(plan: SitePlan, seed: int, interests: Interests | None = None) -> Playe
     random = Randomness(seed)
     sites = sites_of(plan.sites, random.branch())
     places, moods, tastes = random.branch(), random.branch(), random.branch()
-    network = lay(plan.architecture, sites, seed=seed, bytes_per_ms=plan.bytes_per_ms)
+    network = lay(plan.architecture, sites, seed=seed)
     tally = CostTally(sites)
     network.on_crossing = tally.crossed
     what = interests or OneKind()

@@ -76,9 +76,7 @@ class Sites:
         return found
 
 
-def lay(
-    architecture: Architecture, sites: Sites, *, seed: int, bytes_per_ms: float | None = None
-) -> Network:
+def lay(architecture: Architecture, sites: Sites, *, seed: int) -> Network:
     """A network of servers, at rest. Where there is one server only it is at the centre."""
     network = Network(seed)
     make = _routers(architecture, sites)
@@ -90,7 +88,7 @@ def lay(
     meshed = architecture in (Architecture.GENERAL, Architecture.SOURCES)
     for one, other in list(sites.prices) if meshed else sites.tree:
         price = sites.prices[edge_of(one, other)]
-        link = Link(latency_ms=LATENCY_MS, price=price, bytes_per_ms=bytes_per_ms)
+        link = Link(latency_ms=LATENCY_MS, price=price)
         network.connect(one, other, link)
     network.run()
     return network
