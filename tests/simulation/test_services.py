@@ -3,8 +3,10 @@ from __future__ import annotations
 from palio.language.parsing import parse_filter
 from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
-from palio.routing.messages import Batch, Control, Subscribe
+from palio.routing.messages import Batch, Subscribe
+from palio.routing.protocol import Peer
 from palio.simulation import Network, line
+from palio.simulation.inbox import Letter
 from palio.simulation.services import Service, SteadyService
 
 EVENT_US = 1_000
@@ -17,12 +19,12 @@ class Divided:
     def __init__(self, *, lines: int) -> None:
         self.lines = lines
 
-    def line(self, message: Control | RowParcel) -> int:
-        return int(isinstance(message, RowParcel)) % self.lines
+    def line(self, letter: Letter) -> int:
+        return int(isinstance(letter.message, RowParcel)) % self.lines
 
-    def time_us(self, broker: str, message: Control | RowParcel) -> int:
+    def time_us(self, broker: str, letter: Letter) -> int:
         assert broker == "b1"
-        return EVENT_US if isinstance(message, RowParcel) else REQUEST_US
+        return EVENT_US if isinstance(letter.message, RowParcel) else REQUEST_US
 
 
 def heard_ms(service: Service) -> float:
@@ -63,5 +65,8 @@ def test_a_broker_that_crashes_loses_what_waits_in_all_of_its_lines() -> None:
 def test_a_steady_service_takes_as_long_for_each_request() -> None:
     requests = tuple(Subscribe(key, parse_filter(f"x = {key}")) for key in range(3))
     service = SteadyService(100)
-    assert service.time_us("b1", Batch(requests)) == 300
-    assert service.line(Batch(requests)) == service.line(RowParcel("p", [{"x": 1}]))
+    alice = Peer.client("alice")
+    asked = Letter("alice", alice, 0, Batch(requests))
+    said = Letter("alice", alice, 0, RowParcel("alice", [{"x": 1}]))
+    assert service.time_us("b1", asked) == 300
+    assert service.line(asked) == service.line(said)

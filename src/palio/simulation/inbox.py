@@ -6,7 +6,7 @@ from collections import deque
 
 from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Batch, Control, Flood
-from palio.routing.parameters import coalesce
+from palio.routing.parameters import WaitingBatch
 from palio.routing.protocol import Peer
 
 __all__ = ["Inbox", "Letter", "work_of"]
@@ -43,34 +43,41 @@ class Inbox:
         self._joining = joining
         self._waiting: deque[Letter] = deque()
         self._last: dict[Peer, Letter] = {}
+        self._joined: dict[Letter, WaitingBatch] = {}
+        """What has become of letters that others were joined with."""
 
     def put(self, letter: Letter) -> None:
         """Add a letter, behind all others of its sender."""
         if self._joining:
             last = self._last.get(letter.sender)
-            if last is not None and last.epoch == letter.epoch:
-                joined = _joined(last.message, letter.message)
-                if joined is not None:
-                    last.message = joined
-                    return
+            if last is not None and last.epoch == letter.epoch and self._join(last, letter.message):
+                return
             self._last[letter.sender] = letter
         self._waiting.append(letter)
+
+    def _join(self, last: Letter, message: Control | RowParcel) -> bool:
+        if not isinstance(last.message, Batch) or not isinstance(message, Batch):
+            return False
+        joined = self._joined.get(last)
+        if joined is None:
+            joined = WaitingBatch()
+            if not joined.add(last.message):
+                return False
+            self._joined[last] = joined
+        return joined.add(message)
 
     def take(self) -> Letter:
         """The next letter."""
         letter = self._waiting.popleft()
         if self._last.get(letter.sender) is letter:
             del self._last[letter.sender]
+        joined = self._joined.pop(letter, None)
+        if joined is not None:
+            letter.message = joined.batch
         return letter
 
     def __len__(self) -> int:
         return len(self._waiting)
-
-
-def _joined(first: Control | RowParcel, second: Control | RowParcel) -> Batch | None:
-    if isinstance(first, Batch) and isinstance(second, Batch):
-        return coalesce(first, second)
-    return None
 
 
 def work_of(message: Control | RowParcel) -> int:

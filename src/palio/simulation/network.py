@@ -483,7 +483,7 @@ class Network:
         if service is None:
             self._work(broker, letter)
             return
-        line = service.line(letter.message)
+        line = service.line(letter)
         lines = self._inboxes.setdefault(broker, {})
         inbox = lines.get(line)
         if inbox is None:
@@ -497,7 +497,7 @@ class Network:
     ) -> None:
         letter = inbox.take()
         inbox.is_busy = True
-        ready_us = self.agenda.now_us + service.time_us(broker, letter.message)
+        ready_us = self.agenda.now_us + service.time_us(broker, letter)
 
         def served() -> None:
             if self._inboxes.get(broker) is not lines or not self._is_connected(broker, letter):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from palio.model.row_parcels import RowParcel
-from palio.routing.messages import Control
-from palio.simulation.inbox import work_of
+from palio.simulation.inbox import Letter, work_of
 
 __all__ = ["Service", "SteadyService"]
 
@@ -14,31 +12,34 @@ __all__ = ["Service", "SteadyService"]
 class Service(Protocol):
     """What a network asks when a message comes to a broker."""
 
-    def line(self, message: Control | RowParcel) -> int:
+    def line(self, letter: Letter) -> int:
         """The line in which it waits. A broker works on one message of each line at a time, so two
         lines are two processors.
         """
 
-    def time_us(self, broker: str, message: Control | RowParcel) -> int:
-        """How long the broker works on it, asked when that begins."""
+    def time_us(self, broker: str, letter: Letter) -> int:
+        """How long the broker works on it, asked once, when that begins."""
 
 
 class SteadyService:
     """One line, and the same time for each request and event.
 
-    >>> SteadyService(500).time_us("b1", RowParcel("p", [{"x": 1}, {"x": 2}]))
+    >>> from palio.model.row_parcels import RowParcel
+    >>> from palio.routing.protocol import Peer
+    >>> events = RowParcel("p", [{"x": 1}, {"x": 2}])
+    >>> SteadyService(500).time_us("b1", Letter("p", Peer.client("p"), 0, events))
     1000
     """
 
     def __init__(self, service_us: int) -> None:
         self._service_us = service_us
 
-    def line(self, message: Control | RowParcel) -> int:
+    def line(self, letter: Letter) -> int:
         """See `Service`."""
-        del message
+        del letter
         return 0
 
-    def time_us(self, broker: str, message: Control | RowParcel) -> int:
+    def time_us(self, broker: str, letter: Letter) -> int:
         """See `Service`."""
         del broker
-        return self._service_us * work_of(message)
+        return self._service_us * work_of(letter.message)
