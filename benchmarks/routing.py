@@ -1,14 +1,12 @@
 """What routing costs: every algorithm and every matching (`routing_algorithms`), and with `--full`
-covering, overlap, simulator steps, many subscriptions, updates and re-subscription.
+covering, overlap, simulator steps and many subscriptions.
 
     palio bench routing                           or python -m benchmarks.routing: two minutes
     python -m benchmarks.routing --docs docs/measured    and renew the page routing.md with it
     python -m benchmarks.routing --only index,overlap [--size 100000]
-    python -m benchmarks.routing --only parameters [--quick] [--docs docs/measured]
 
 Fixed seeds; CPU seconds of this process, because other work on the machine should not count. With
-`--docs` the parts that ran replace their like in routing.json; `--quick` is for the sweep of
-`parameters`, which takes some ten minutes in full.
+`--docs` the parts that ran replace their like in routing.json.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import sys
 from functools import partial
 from pathlib import Path
 from time import process_time
@@ -26,7 +23,6 @@ import numpy as np
 
 from benchmarks.matching_results import replace
 from benchmarks.routing_algorithms import Workload, algorithms, as_markdown, matchings, thresholds
-from benchmarks.routing_parameters import US_PER_MS, USUAL_SERVICE_US, factors, points, run
 from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Conjunction, Constraint, Filter
@@ -299,24 +295,6 @@ def _single(most: int, rng: np.random.Generator) -> dict[str, Any]:
     return {"a": int(rng.integers(most))}
 
 
-def parameters(*, quick: bool) -> dict[str, list[Row]]:
-    """Parametric updates against both orders of re-subscription (see `routing_parameters`)."""
-    rows = []
-    for point in points(quick=quick):
-        rows.append(run(point))
-        print(" ".join(map(str, rows[-1].values())), file=sys.stderr, flush=True)
-    return {"parameters": rows, "factors": factors(rows)}
-
-
-def draw(results: dict[str, list[Row]], folder: Path) -> None:
-    """The figures of a sweep."""
-    from benchmarks.routing_figures import draw_factors, draw_measures
-
-    usual_ms = USUAL_SERVICE_US / US_PER_MS
-    draw_measures(results["parameters"], usual_ms, folder / "routing-parameters.png")
-    draw_factors(results["factors"], folder / "routing-factors.png")
-
-
 PARTS: Final = {
     "algorithms": every_algorithm,
     "matchings": every_matching,
@@ -335,33 +313,27 @@ def show(name: str, rows: list[Row]) -> None:
 
 
 def renew(results: dict[str, list[Row]], folder: Path) -> None:
-    """Put what ran in place of its like in routing.json, in the tables and in the figures."""
+    """Put what ran in place of its like in routing.json and in the tables."""
     page = folder / "routing.json"
     known = (json.loads(page.read_text()) if page.exists() else {}) | results
     page.write_text(json.dumps(known, indent=1) + "\n")
     if known.keys() >= set(SHORT):
         tables = "\n\n".join(as_markdown(known[name]) for name in SHORT)
         replace(tables, folder / "routing.md", BEGIN)
-    if "parameters" in results:
-        draw(results, folder / "images")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", type=int, default=100_000)
-    parser.add_argument("--only", help=f"of {', '.join(PARTS)}, parameters")
+    parser.add_argument("--only", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--full", action="store_true", help="all parts")
-    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--docs", type=Path, help="renew what was measured in a folder")
     options = parser.parse_args()
-    usual = (*PARTS, "parameters") if options.full else SHORT
+    usual = PARTS if options.full else SHORT
     results: dict[str, list[Row]] = {}
     for name in options.only.split(",") if options.only else usual:
-        if name == "parameters":
-            found = parameters(quick=options.quick)
-        else:
-            found = {name: PARTS[name](options.size)}
+        found = {name: PARTS[name](options.size)}
         results |= found
         if not options.json:
             for part, rows in found.items():

@@ -46,6 +46,8 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "cli/spark_session.py": "cli/test_match.py",
     "cli/config.py": "cli/test_serve.py",
     "studies/fleet.py": "server/test_kills.py",
+    "studies/far_fleet.py": "studies/test_parametric_brokers.py",
+    "studies/parametric_choices.py": "studies/test_parametric.py",
     "studies/namespaces.py": "studies/test_relay.py",
     # compiled code: by the engines that run it, compiled and not
     "matching/kernels/": "matching/kernels/test_kernels.py",
