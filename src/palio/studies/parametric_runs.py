@@ -1,4 +1,4 @@
-"""One run of the study of parametric subscriptions on the virtual network (parametric 5.2).
+"""One run of the study of parametric subscriptions on the virtual network (parametric 5).
 
 Every subscriber swings one bound between a narrow and a wide region, and trembles a little within
 it with every update. Some are *watched*: each of these has a type of events of its own, with a
