@@ -7,7 +7,7 @@ import pytest
 
 from palio import connect
 from palio.studies.namespaces import why_not
-from palio.studies.parametric_brokers import TIMED, Listener, run_brokers
+from palio.studies.parametric_brokers import TIMED, AdaptingListener, run_brokers
 from palio.studies.parametric_workloads import UPD, WAYS
 from palio.studies.study import Point, Row
 from tests.server.helpers import PATIENCE_S
@@ -28,7 +28,7 @@ def test_a_line_of_real_brokers_has_a_row_for_each_way_and_rate() -> None:
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_listener_takes_what_its_newest_value_lets_through(way: str) -> None:
     async with broker() as (_, (host, port)), connect(f"palio://{host}:{port}") as client:
-        listener = Listener(client, 0, way, random.Random(1))
+        listener = AdaptingListener(client, 0, way, random.Random(1))
         await listener.begin()
         await client.publish({"type": 0, "value": 500, "number": 1})
         listener.change(swing=True)
@@ -45,7 +45,7 @@ async def test_a_listener_takes_what_its_newest_value_lets_through(way: str) -> 
 
 async def test_what_a_listener_heard_is_counted_by_its_newest_value() -> None:
     async with broker() as (_, (host, port)), connect(f"palio://{host}:{port}") as client:
-        listener = Listener(client, 0, UPD, random.Random(1))
+        listener = AdaptingListener(client, 0, UPD, random.Random(1))
         await listener.begin()
         now = asyncio.get_running_loop().time()
         listener.hear(1, 100, now)

@@ -6,7 +6,7 @@ import pytest
 
 from palio.routing.acyclic import Acyclic
 from palio.simulation import Network, line
-from palio.studies.parametric_runs import Stage, Swinger, run
+from palio.studies.parametric_runs import AdaptationStage, Swinger, run
 from palio.studies.parametric_workloads import RESUBSCRIPTIONS, UPD, WAYS
 from palio.studies.study import Point, Row, Value
 
@@ -112,7 +112,7 @@ def test_a_swing_that_is_not_answered_counts_until_the_end_and_a_late_one_not_at
 
 
 def test_what_is_published_goes_by_the_rate_and_in_bundles() -> None:
-    stage = Stage(point())
+    stage = AdaptationStage(point())
     stage.plan(10, 600, 10)
     start_ms = stage.network.now_ms
     stage.network.run(start_ms + 2000)
@@ -122,7 +122,7 @@ def test_what_is_published_goes_by_the_rate_and_in_bundles() -> None:
 
 
 def test_every_watched_subscriber_has_a_type_of_its_own_and_a_range() -> None:
-    stage = Stage(point(subscribers=60))
+    stage = AdaptationStage(point(subscribers=60))
     assert [each.topic for each in stage.watched] == list(range(12))
     assert {each.operator for each in stage.watched} == {"<=", ">="}
     assert min(each.topic for each in stage.swingers[12:]) >= 12

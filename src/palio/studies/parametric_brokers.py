@@ -23,7 +23,7 @@ from palio.studies.far_fleet import LINK_S, FarFleet
 from palio.studies.parametric_workloads import RESUBSCRIPTIONS, UPD, WAYS
 from palio.studies.study import Point, Row
 
-__all__ = ["EVENTS_PER_S", "LISTENERS", "TIMED", "Listener", "run_brokers"]
+__all__ = ["EVENTS_PER_S", "LISTENERS", "TIMED", "AdaptingListener", "run_brokers"]
 
 LISTENERS: Final = 6
 """All at the last broker; who publishes is at the first."""
@@ -61,7 +61,7 @@ class Phase(NamedTuple):
         return range(self.number * LISTENERS, (self.number + 1) * LISTENERS)
 
 
-class Listener:
+class AdaptingListener:
     """A client with one subscription that it keeps changing, and what it heard.
 
     It takes an event that its newest value lets through. `spurious` are those that it got and did
@@ -208,7 +208,9 @@ async def _measured(fleet: FarFleet, phase: Phase) -> Row:
         listeners = []
         for topic in phase.topics:
             client = await stack.enter_async_context(connect(fleet.url(fleet.names[-1])))
-            listener = Listener(client, topic, phase.way, random.Random(draws.randrange(1 << 30)))
+            listener = AdaptingListener(
+                client, topic, phase.way, random.Random(draws.randrange(1 << 30))
+            )
             stack.push_async_callback(listener.stop)
             listeners.append(listener)
         await asyncio.gather(*(listener.begin() for listener in listeners))
@@ -231,7 +233,11 @@ async def _measured(fleet: FarFleet, phase: Phase) -> Row:
 
 
 async def _play(
-    publisher: Client, listeners: list[Listener], phase: Phase, until: float, draws: random.Random
+    publisher: Client,
+    listeners: list[AdaptingListener],
+    phase: Phase,
+    until: float,
+    draws: random.Random,
 ) -> None:
     """Publish, tremble and swing until a moment."""
     start = _now()

@@ -9,7 +9,7 @@ from palio.studies.parametric_workloads import RESUBSCRIPTIONS, UPD
 from palio.studies.results import Results
 from palio.studies.study import Claim, Evidence, Value
 
-__all__ = ["CLAIMS", "Factor", "factors"]
+__all__ = ["CLAIMS", "TimesWorse", "factors"]
 
 PLACE: Final = ("workload", "engine", "joined", "service_ms", "updates_per_s", "events_per_s")
 """What two runs that are compared have in common."""
@@ -32,7 +32,7 @@ RETAINED: Final = 0.9
 """Well above 9,000 of what the paper draws as some 10,000."""
 
 
-class Factor(NamedTuple):
+class TimesWorse(NamedTuple):
     """How many times worse a re-subscription was than UPD in one place."""
 
     times: float
@@ -49,7 +49,7 @@ class Factor(NamedTuple):
 
 def factors(
     results: Results, experiment: str, column: str, *, more_is_better: bool = False
-) -> list[Factor]:
+) -> list[TimesWorse]:
     """Each way of re-subscribing beside UPD, wherever both were run; the greatest factor first."""
     place = PLACE if experiment in SIMULATED else ("updates_per_s",)
     means = results.mean(experiment, column, by=(*place, "way"))
@@ -65,7 +65,7 @@ def factors(
         silent = max(unheard[(*where, each)].value for each in (way, UPD))
         words = f"{_words(experiment, dict(zip(place, where, strict=True)))}, {way}"
         silent = silent if column == "delay_ms" else 0.0
-        found.append(Factor(above.value / below.value, ours.value, theirs.value, words, silent))
+        found.append(TimesWorse(above.value / below.value, ours.value, theirs.value, words, silent))
     return sorted(found, key=lambda factor: -factor.times)
 
 

@@ -25,7 +25,7 @@ __all__ = [
     "SWING_MS",
     "WATCHED",
     "WINDOW_S",
-    "Heard",
+    "AdaptationHeard",
     "Swinger",
     "run",
 ]
@@ -53,7 +53,7 @@ CROWD_SWINGS: Final = 1_000
 """With more subscribers than this only the watched ones swing: the others drive on."""
 
 
-class Heard(NamedTuple):
+class AdaptationHeard(NamedTuple):
     """What a watched subscriber heard."""
 
     delays_ms: list[float]
@@ -113,7 +113,9 @@ class Swinger:
             self.swings_us.append(now_us)
         self.update()
 
-    def heard(self, published: Mapping[tuple[str, int], Mapping[str, Any]], end_us: int) -> Heard:
+    def heard(
+        self, published: Mapping[tuple[str, int], Mapping[str, Any]], end_us: int
+    ) -> AdaptationHeard:
         """What came of its swings, and of the events that were published in the first half."""
         news = [each.time_us for each in self.client.received if self.is_new(each.event)]
         delays, unheard = [], 0
@@ -131,10 +133,10 @@ class Swinger:
         ]
         known = set(got)
         missed = sum(each not in known for each in steady)
-        return Heard(delays, unheard, len(got) - len(known), missed, len(steady))
+        return AdaptationHeard(delays, unheard, len(got) - len(known), missed, len(steady))
 
 
-class Stage:
+class AdaptationStage:
     """A network with its clients, and what is published."""
 
     def __init__(self, point: Point) -> None:
@@ -230,7 +232,7 @@ class Stage:
 def run(point: Point) -> list[Row]:
     """What a way of changing values costs under one rate."""
     of = point.parameters
-    stage = Stage(point)
+    stage = AdaptationStage(point)
     network = stage.network
     window_s = float(of["window_s"])
     stage.plan(float(of["updates_per_s"]), float(of["events_per_s"]), int(of["bundle"]))
