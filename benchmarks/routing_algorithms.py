@@ -121,7 +121,7 @@ def _matching(workload: Workload, name: str) -> Row:
     changes = list(_changes(workload, rng))
     start = process_time()
     for (key, values), event in zip(changes, events[CHANGES:], strict=True):
-        selector.bind(key, values)
+        selector.bind(key, values, lifted[key].filled(values))
         selector.match_event(event)
     changed = process_time() - start
     return {

@@ -13,7 +13,7 @@ def test_every_matching_can_be_had(name: str) -> None:
     new = selectors_of(name)
     selector, other = new(), new()
     selector.add(4, parse("a > :low"), {"low": 1}, 7)
-    selector.bind(4, {"low": 3})
+    selector.bind(4, {"low": 3}, parse("a > 3"))
     assert selector.match_event({"a": 4}) == [4]
     assert selector.match_event({"a": 2}) == other.match_event({"a": 4}) == []
     assert (len(selector), len(other)) == (1, 0)

@@ -118,7 +118,7 @@ def test_with_more_filters_the_engine_is_asked_until_all_are_gone() -> None:
     asked = engine.asked
     selector.add(1, parse_filter("x > :low"), {"low": 0}, destination=1)
     assert selector.match_event({"x": 1}) == [1]
-    selector.bind(1, {"low": 1})
+    selector.bind(1, {"low": 1}, parse_filter("x > 1"))
     assert selector.match_event({"x": 1}) == []
     assert engine.asked == asked == FEW_FILTERS + 1
 

@@ -106,9 +106,9 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
         """See `Router`."""
         if sender not in self._started:
             raise IllegalMessage(sender, "it is not attached")
-        if isinstance(message, Settled):
-            return self._waves.echo(sender, message)
         if not isinstance(message, Batch):
+            if isinstance(message, Settled):
+                return self._waves.echo(sender, message)
             raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
         if not (self._started[sender] or message.fresh or sender.is_client):
             raise IllegalMessage(sender, "a broker's first batch must be fresh")
@@ -150,17 +150,10 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
     # --- what follows from a change ---
 
     def _plan(self, sender: Peer, batch: Batch) -> list[tuple[Ledger, list[Step]]]:
-        if len(self._ledgers) == 1:
-            (ledger,) = self._ledgers
-            mine = [each for each in batch.requests if ledger.handles(each)]
-            return [(ledger, ledger.plan(sender, mine, fresh=batch.fresh))]
-        plans = []
-        rest: tuple[Request, ...] = batch.requests
-        for ledger in self._ledgers:
-            mine = [each for each in rest if ledger.handles(each)]
-            rest = tuple(each for each in rest if not ledger.handles(each))
-            plans.append((ledger, ledger.plan(sender, mine, fresh=batch.fresh)))
-        return plans
+        requests, fresh = batch.requests, batch.fresh
+        return [
+            (each, each.plan(sender, each.mine(requests), fresh=fresh)) for each in self._ledgers
+        ]
 
     def _applied(self, sender: Peer) -> None:
         """A batch was applied; what follows from it is told next."""

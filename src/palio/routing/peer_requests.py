@@ -208,6 +208,11 @@ class Ledger:
         """Whether a request is for this ledger rather than for the other one."""
         return type(request) in self._kinds
 
+    def mine(self, requests: Iterable[Request]) -> list[Request]:
+        """Those of some requests that are for this ledger rather than for the other one."""
+        kinds = self._kinds
+        return [each for each in requests if type(each) in kinds]
+
     def follow(self, peer: Peer, requests: Iterable[Request], *, fresh: bool) -> None:
         """Do what requests say; `fresh` ones stand for all that the peer asks for. An illegal one
         raises `IllegalMessage`, and nothing changes.
@@ -336,12 +341,12 @@ class Ledger:
         if self._selector is not None:
             if not entry.filter.variables and not entry.is_lifted:
                 self._lift(peer, entry)
-            self._selector.bind(entry.handle, step.values)
+            self._selector.bind(entry.handle, step.values, step.bound)
         if entry.filter.variables:
             entry.values.update(step.values)
         else:
             entry.filter = step.bound
-        if step.bound != entry.bound:
+        if step.bound is not entry.bound and step.bound != entry.bound:
             self.table.add(peer, step.bound)
             self.table.remove(peer, entry.bound)
             entry.bound = step.bound

@@ -307,8 +307,8 @@ class Selector(Protocol):
     def remove(self, key: int) -> None:
         """Forget a filter."""
 
-    def bind(self, key: int, values: Bindings) -> None:
-        """Change values of a filter's variables."""
+    def bind(self, key: int, values: Bindings, filled: Filter) -> None:
+        """Change values of a filter's variables; `filled` is the filter with all its values."""
 
     def route(self, parcel: Parcel) -> dict[int, RowMask]:
         """For each destination with any match, which rows go there."""
@@ -354,11 +354,11 @@ class Matching:
         elif not len(self._matcher):
             self._few = ReferenceSelector()
 
-    def bind(self, key: int, values: Bindings) -> None:
+    def bind(self, key: int, values: Bindings, filled: Filter) -> None:
         """See `Selector`."""
         self._matcher.bind(key, values)
         if self._few is not None:
-            self._few.bind(key, values)
+            self._few.bind(key, values, filled)
 
     def route(self, parcel: Parcel) -> dict[int, RowMask]:
         """See `Selector`."""

@@ -36,13 +36,14 @@ class RowSelector(ABC):
     """
 
     def __init__(self) -> None:
-        self._asked: dict[int, tuple[Filter, dict[str, Any], int]] = {}
-        self._stale: dict[int, None] = {}
+        self._asked: dict[int, int] = {}
+        """Destinations by key."""
+        self._stale: dict[int, Filter] = {}
 
     def add(self, key: int, filter: Filter, values: Bindings, destination: int) -> None:
         """See `Selector`."""
-        self._asked[key] = (filter, dict(values), destination)
-        self._stale[key] = None
+        self._asked[key] = destination
+        self._stale[key] = bound(filter, values)
 
     def remove(self, key: int) -> None:
         """See `Selector`."""
@@ -50,10 +51,9 @@ class RowSelector(ABC):
         self._stale.pop(key, None)
         self._take_out(key)
 
-    def bind(self, key: int, values: Bindings) -> None:
+    def bind(self, key: int, values: Bindings, filled: Filter) -> None:  # noqa: ARG002  # all are in it
         """See `Selector`."""
-        self._asked[key][1].update(values)
-        self._stale[key] = None
+        self._stale[key] = filled
 
     def __len__(self) -> int:
         return len(self._asked)
@@ -80,10 +80,9 @@ class RowSelector(ABC):
         """File what changed since events last came."""
         if not self._stale:
             return
-        for key in self._stale:
-            filter, values, destination = self._asked[key]
+        for key, filled in self._stale.items():
             self._take_out(key)
-            self._file(key, form_of(bound(filter, values)), destination)
+            self._file(key, form_of(filled), self._asked[key])
         self._stale.clear()
 
     @abstractmethod

@@ -474,8 +474,10 @@ class Network:
     def _arrive(self, way: _Way, letter: Letter) -> None:
         if way.wire.epoch != letter.epoch:
             self.costs.lost += 1
-            return
-        self._receive(way.target, letter)
+        elif self._service is None:
+            self._work(way.target, letter)
+        else:
+            self._receive(way.target, letter)
 
     def _receive(self, broker: str, letter: Letter) -> None:
         """Work on a message, or let it wait until the broker has time."""
@@ -522,10 +524,10 @@ class Network:
             if broker in self._held and self.routers[broker].holds(letter.sender):
                 self._held[broker].append(letter)
                 return
-            self._note(letter.source, broker, message)
+            self.trace.note(self.agenda.now_us, letter.source, broker, message)
             self._route(broker, letter.sender, message)
             return
-        self._note(letter.source, broker, message)
+        self.trace.note(self.agenda.now_us, letter.source, broker, message)
         self.costs.steps += 1
         router = self.routers[broker]
         if type(message) in _ABOUT_PATTERNS and not isinstance(router, Patterned):
