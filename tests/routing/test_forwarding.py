@@ -123,3 +123,21 @@ def test_filters_go_where_they_may_and_are_forgotten_with_the_last_who_asks() ->
     table.remove(ALICE, wide)
     assert table.changes()[ONE].dropped == [wide]
     assert aim.known == set()
+
+
+def test_a_filter_counts_who_asks_for_it_and_how_often() -> None:
+    table, shared, other = Forwarding(), parse("a > 1"), parse("a > 2")
+    for each in (shared, other):
+        table.add(ALICE, each)
+    assert table.nodes[shared].subscribers is table.nodes[other].subscribers  # nothing twice
+    for peer in (ALICE, ONE, ONE):
+        table.add(peer, shared)
+    assert table.nodes[shared].subscribers == {ALICE: 2, ONE: 2}
+    assert table.nodes[other].subscribers == {ALICE: 1}
+    for peer in (ALICE, ONE, ALICE):
+        table.remove(peer, shared)
+    assert table.nodes[shared].subscribers == {ONE: 1}
+    table.remove(ONE, shared)
+    assert not table.nodes[shared].subscribers
+    table.changes()
+    assert list(table.nodes) == [other]

@@ -29,6 +29,15 @@ def test_answers_are_those_of_the_relation(size: int) -> None:
         assert list(poset.covered(asked)) == [f for f in members if f != asked and covers(asked, f)]
 
 
+def test_more_members_than_are_asked_one_by_one_have_an_index() -> None:
+    poset = Poset()
+    for number in range(1100):
+        poset.add(parse(f"a = {number} AND b < {number % 7}"))
+    assert list(poset.coverers(parse("a = 5 AND b < 2"))) == [parse("a = 5 AND b < 5")]
+    wide = list(poset.covered(parse("b < 1")))
+    assert wide == [parse(f"a = {each} AND b < {each % 7}") for each in range(1100) if each % 7 < 2]
+
+
 def test_advertisements_have_their_own_order() -> None:
     random = Randomness(5)
     poset = Poset(ADVERTISEMENTS)

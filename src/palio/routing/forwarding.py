@@ -23,6 +23,7 @@ node s:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from palio.routing.normalized import Stated, form_of
@@ -42,8 +43,19 @@ class Aim(Protocol):
         """Nobody asks for a filter any more, about which `towards` may have been asked."""
 
 
+_REMEMBERED: Final = 1 << 12
+"""Peers of whose lone wishes one dictionary tells."""
+
 _NOBODY: Final[dict[Any, Any]] = {}
 """Of whom most nodes rely on none, and have none: not to be changed."""
+
+
+@lru_cache(_REMEMBERED)
+def _alone(peer: Peer) -> dict[Peer, int]:
+    """One that asks once, and nobody besides; not to be changed. Most filters have one subscriber,
+    and a dictionary takes more than all else of a node.
+    """
+    return {peer: 1}
 
 
 class FilterNode:
@@ -53,7 +65,8 @@ class FilterNode:
 
     def __init__(self, filter: Stated) -> None:
         self.filter = filter
-        self.subscribers: dict[Peer, int] = {}
+        self.subscribers: dict[Peer, int] = _NOBODY
+        """Not to be changed where there is only one, which other nodes may share."""
         self.eligible = 0
         self.forwards = 0
         self.told = 0
@@ -141,17 +154,26 @@ class Forwarding:
         node = self.nodes.get(filter)
         if node is None:
             node = self.nodes[filter] = FilterNode(filter)
-        node.subscribers[peer] = node.subscribers.get(peer, 0) + 1
+        subscribers = node.subscribers
+        if not subscribers:
+            node.subscribers = _alone(peer)
+        elif len(subscribers) == 1:
+            node.subscribers = {**subscribers, peer: subscribers.get(peer, 0) + 1}
+        else:
+            subscribers[peer] = subscribers.get(peer, 0) + 1
         self._touched[node] = None
 
     def remove(self, peer: Peer, filter: Stated) -> None:
         """Undo one `add`."""
         node = self.nodes[filter]
-        count = node.subscribers[peer] - 1
-        if count:
-            node.subscribers[peer] = count
+        subscribers = node.subscribers
+        count = subscribers[peer] - 1
+        if len(subscribers) == 1:
+            node.subscribers = {peer: count} if count else _NOBODY
+        elif count:
+            subscribers[peer] = count
         else:
-            del node.subscribers[peer]
+            del subscribers[peer]
         self._touched[node] = None
 
     def retouch(self, filters: Iterable[Stated]) -> None:

@@ -12,7 +12,8 @@ All answers are in the order of insertion, so two runs agree whatever the hash s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -80,11 +81,11 @@ class Poset:
         self._holds = _on_forms(relation)
         self._numbers: dict[Stated, int] = {}
         self._forms: dict[int, NormalizedFilter] = {}
-        self._by_point: dict[Point, dict[int, NormalizedFilter]] = {}
-        """Members that hold attributes to one value, under each of these."""
-        self._open: dict[int, NormalizedFilter] = {}
+        self._by_point: dict[Point, list[int]] = {}
+        """Members that hold attributes to one value, under each of these, ascending."""
+        self._open: dict[int, None] = {}
         """Members of intervals of which none is a single value..."""
-        self._odd: dict[int, NormalizedFilter] = {}
+        self._odd: dict[int, None] = {}
         """...and those of which intervals do not tell all: they may cover anything."""
         self._next = 0
         self._index: Boxes | None = None
@@ -101,19 +102,25 @@ class Poset:
             for point in form.points:
                 known = self._by_point.get(point)
                 if known is None:
-                    known = self._by_point[point] = {}
-                known[number] = form
+                    self._by_point[point] = [number]
+                else:
+                    known.append(number)
         elif form.plain is not None:
-            self._open[number] = form
+            self._open[number] = None
         else:
-            self._odd[number] = form
+            self._odd[number] = None
         if self._index is not None:
             self._index.add(number, form)
-        elif len(self._forms) > _UNINDEXED and self.relation is not ADVERTISEMENTS:
-            self._index = Boxes()
-            for each, member in self._forms.items():
-                self._index.add(each, member)
+        elif len(self._forms) > _MOST_UNINDEXED:
+            self._begin_index()
         return True
+
+    def _begin_index(self) -> Boxes | None:
+        if self.relation is not ADVERTISEMENTS:
+            self._index = Boxes()
+            for number, form in self._forms.items():
+                self._index.add(number, form)
+        return self._index
 
     def discard(self, filter: Stated) -> bool:
         """Remove a filter; False if it was not there."""
@@ -124,9 +131,10 @@ class Poset:
         if form.points:
             for point in form.points:
                 known = self._by_point[point]
-                del known[number]
-                if not known:
+                if len(known) == 1:
                     del self._by_point[point]
+                else:
+                    del known[bisect_left(known, number)]
         elif form.plain is not None:
             del self._open[number]
         else:
@@ -159,28 +167,39 @@ class Poset:
                 elif (vain := vain - 1) <= 0:
                     return
 
-    def _above(self, form: NormalizedFilter) -> Iterable[int]:
+    def _above(self, form: NormalizedFilter) -> Collection[int]:
         """Numbers, ascending, among which are all members that cover a filter: what holds an
         attribute to one value covers only what does so too.
         """
         if form.plain is not None:
-            parts = [self._by_point[each] for each in form.points if each in self._by_point]
+            parts: list[Collection[int]] = []
+            parts += [self._by_point[each] for each in form.points if each in self._by_point]
             parts += [each for each in (self._open, self._odd) if each]
-            if self._index is None or sum(map(len, parts)) <= _SCANNED:
+            if self._are_few(sum(map(len, parts))):
                 return _united(parts)
-        return self._forms if self._index is None else self._index.above(form)
+        elif self._are_few(len(self._forms)):
+            return self._forms
+        index = self._index or self._begin_index()
+        return self._forms if index is None else index.above(form)
 
-    def _below(self, form: NormalizedFilter) -> Iterable[int]:
+    def _below(self, form: NormalizedFilter) -> Collection[int]:
         """Numbers, ascending, among which are all members that a filter covers."""
         if form.points:
-            parts = [self._odd] if self._odd else []
-            kept = [self._by_point.get(each, _NOTHING) for each in form.points]
+            parts: list[Collection[int]] = [self._odd] if self._odd else []
+            kept = [self._by_point.get(each, ()) for each in form.points]
             fewest = kept[0] if len(kept) == 1 else min(kept, key=len)
             if fewest:
                 parts.append(fewest)
-            if self._index is None or sum(map(len, parts)) <= _SCANNED:
+            if self._are_few(sum(map(len, parts))):
                 return _united(parts)
-        return self._forms if self._index is None else self._index.below(form)
+        elif self._are_few(len(self._forms)):
+            return self._forms
+        index = self._index or self._begin_index()
+        return self._forms if index is None else index.below(form)
+
+    def _are_few(self, candidates: int) -> bool:
+        """Whether to ask them one by one, rather than the index."""
+        return candidates <= (_UNINDEXED if self._index is None else _SCANNED)
 
     def roots(self) -> list[Stated]:
         """The members that no other one is above."""
@@ -234,15 +253,16 @@ _SCANNED: Final = 8
 """Candidates that are asked one by one where there is an index."""
 
 _UNINDEXED: Final = 64
-"""Members of which no index is kept: to keep it costs more than to ask them. (Advertisements are
-always asked: a broker has few, and `covers_advertisement` runs the other way through the
-attributes.)"""
+"""Candidates that are asked one by one where there is none yet: to keep it costs more.
+(Advertisements are always asked: a broker has few, and `covers_advertisement` runs the other way
+through the attributes.)"""
 
-_NOTHING: Final[dict[int, NormalizedFilter]] = {}
+_MOST_UNINDEXED: Final = 1024
+"""Of more members there is an index, wanted or not: to begin one of these takes 30 ms."""
 
 
-def _united(parts: list[dict[int, NormalizedFilter]]) -> Iterable[int]:
-    """The numbers in some dictionaries, each of which has its own in ascending order."""
+def _united(parts: list[Collection[int]]) -> Collection[int]:
+    """The numbers in some collections, each of which has its own in ascending order."""
     if not parts:
         return ()
     if len(parts) == 1:

@@ -92,12 +92,12 @@ class PosetSelector(RowSelector):
         levels = [self._top, *(each.below for each in self._walk(event))]
         return sum(len(level.nodes) for level in levels if level is not None)
 
-    def _file(self, key: int, form: NormalizedFilter, destination: int) -> None:
+    def _file(self, key: int, form: NormalizedFilter) -> None:
         node = self._nodes.get(form.filter)
         if node is None:
             node = self._nodes[form.filter] = _Node(form)
             self._place(node)
-        node.asked[key] = destination
+        node.asked[key] = self.destinations[key]
         self._by_key[key] = node
 
     def _take_out(self, key: int) -> None:

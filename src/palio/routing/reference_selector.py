@@ -10,23 +10,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from palio.matching.protocol import RowMask
 from palio.model.filters import Filter
 from palio.model.parcels import ONE_ROW, Parcel
-from palio.model.values import Bindings, Kind, coordinate, kind_of
-from palio.routing.normalized import NormalizedFilter, Test, form_of
+from palio.model.values import Bindings, coordinate, kind_of
+from palio.routing.normalized import NormalizedFilter, Point, Test, form_of
 from palio.routing.parameters import bound
 
 __all__ = ["ReferenceSelector", "RowSelector"]
 
-_Bucket: TypeAlias = dict[int, tuple[int, Test]]
-"""By key, a destination and its test."""
-
-_NOTHING: Final[_Bucket] = {}
+_Bucket: TypeAlias = dict[int, Test]
+"""Tests by key."""
 
 
 class RowSelector(ABC):
@@ -36,18 +34,18 @@ class RowSelector(ABC):
     """
 
     def __init__(self) -> None:
-        self._asked: dict[int, int] = {}
-        """Destinations by key."""
+        self.destinations: dict[int, int] = {}
+        """Those of all filters, by key."""
         self._stale: dict[int, Filter] = {}
 
     def add(self, key: int, filter: Filter, values: Bindings, destination: int) -> None:
         """See `Selector`."""
-        self._asked[key] = destination
+        self.destinations[key] = destination
         self._stale[key] = bound(filter, values)
 
     def remove(self, key: int) -> None:
         """See `Selector`."""
-        del self._asked[key]
+        del self.destinations[key]
         self._stale.pop(key, None)
         self._take_out(key)
 
@@ -56,7 +54,7 @@ class RowSelector(ABC):
         self._stale[key] = filled
 
     def __len__(self) -> int:
-        return len(self._asked)
+        return len(self.destinations)
 
     def route(self, parcel: Parcel) -> dict[int, RowMask]:
         """See `Selector`."""
@@ -82,11 +80,11 @@ class RowSelector(ABC):
             return
         for key, filled in self._stale.items():
             self._take_out(key)
-            self._file(key, form_of(filled), self._asked[key])
+            self._file(key, form_of(filled))
         self._stale.clear()
 
     @abstractmethod
-    def _file(self, key: int, form: NormalizedFilter, destination: int) -> None:
+    def _file(self, key: int, form: NormalizedFilter) -> None:
         """From now on try a filter, whose key is not filed."""
 
     @abstractmethod
@@ -115,42 +113,57 @@ class ReferenceSelector(RowSelector):
 
     def __init__(self) -> None:
         super().__init__()
-        self._buckets: dict[int, _Bucket] = {}
-        self._by_point: dict[str, dict[tuple[Kind, Any], _Bucket]] = {}
+        self._points: dict[int, Point] = {}
+        """Where those filters are filed that are not among the others."""
+        self._by_point: dict[Point, _Bucket] = {}
+        self._names: dict[str, None] = {}
+        """Attributes by which filters are or were filed."""
         self._others: _Bucket = {}
 
-    def _file(self, key: int, form: NormalizedFilter, destination: int) -> None:
-        if form.points:
-            name, kind, place = form.points[0]
-            bucket = self._by_point.setdefault(name, {}).setdefault((kind, place), {})
-            bucket[key] = (destination, form.rest)
-        else:
-            bucket = self._others
-            bucket[key] = (destination, form.test)
-        self._buckets[key] = bucket
+    def _file(self, key: int, form: NormalizedFilter) -> None:
+        if not form.points:
+            self._others[key] = form.test
+            return
+        point = self._points[key] = form.points[0]
+        bucket = self._by_point.get(point)
+        if bucket is None:
+            bucket = self._by_point[point] = {}
+            self._names[point[0]] = None
+        bucket[key] = form.rest
 
     def _take_out(self, key: int) -> None:
-        bucket = self._buckets.pop(key, None)
-        if bucket is not None:
-            del bucket[key]
+        point = self._points.pop(key, None)
+        if point is None:
+            self._others.pop(key, None)
+            return
+        bucket = self._by_point[point]
+        del bucket[key]
+        if not bucket:
+            del self._by_point[point]
+            if not self._by_point:
+                self._names.clear()
 
     def _matching(self, row: Mapping[str, Any]) -> list[int]:
         buckets = self._tried(row)
-        return [key for each in buckets for key, (_, test) in each.items() if test(row)]
+        return [key for each in buckets for key, test in each.items() if test(row)]
 
     def _destinations(self, row: Mapping[str, Any]) -> dict[int, None]:
         hit: dict[int, None] = {}
+        destinations = self.destinations
         for bucket in self._tried(row):
-            for destination, test in bucket.values():
+            for key, test in bucket.items():
+                destination = destinations[key]
                 if destination not in hit and test(row):
                     hit[destination] = None
         return hit
 
     def _tried(self, row: Mapping[str, Any]) -> list[_Bucket]:
         """The filters that an event may match."""
-        buckets = [self._others]
-        for name, by_value in self._by_point.items():
+        buckets = [self._others] if self._others else []
+        for name in self._names:
             value = row.get(name)
             if value is not None:
-                buckets.append(by_value.get((kind_of(value), coordinate(value)), _NOTHING))
+                bucket = self._by_point.get((name, kind_of(value), coordinate(value)))
+                if bucket is not None:
+                    buckets.append(bucket)
         return buckets
