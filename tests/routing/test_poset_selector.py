@@ -46,7 +46,7 @@ def test_equals_the_filters_as_they_are_written(seed: int, round_: int) -> None:
             walk.add(key, filters[key], values, key % 7)
         elif key in known and values and rng.random() < 0.5:
             known[key] = values
-            walk.bind(key, values)
+            walk.bind(key, values, filters[key].bind(values))
         elif key in known:
             del known[key]
             walk.remove(key)
@@ -131,7 +131,7 @@ def test_a_parameter_moves_a_filter() -> None:
     walk.add(1, parse("a > 5"), {}, 1)
     walk.add(2, parse("a > :low"), {"low": 7}, 2)
     assert walk.tried({"a": 0}) == 1
-    walk.bind(2, {"low": 3})
+    walk.bind(2, {"low": 3}, parse("a > 3"))
     assert walk.match_event({"a": 4}) == [2]
     assert walk.tried({"a": 0}) == 1
 

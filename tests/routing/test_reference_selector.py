@@ -39,7 +39,7 @@ def test_rows_selects_what_the_filters_match(seed: int) -> None:
         del known[key]
     for key in random.sample(sorted(known), 5):
         known[key][1].update(dict.fromkeys(known[key][1], 3))
-        rows.bind(key, known[key][1])
+        rows.bind(key, known[key][1], known[key][0].bind(known[key][1]))
     events = RowParcel("p", [random_event(random) for _ in range(random.between(1, 20))])
     expected: dict[int, list[bool]] = {}
     for key, (filter, values) in known.items():
@@ -81,9 +81,10 @@ def test_the_index_and_rows_select_the_same_through_any_changes(seed: int) -> No
     random = Randomness(seed)
     selectors: list[Selector] = [ReferenceSelector(), Matching(Index())]
     known: dict[int, dict[str, Value]] = {}
+    filters: dict[int, Filter] = {}
     for key in range(60):
         values: dict[str, Value] = {}
-        filter = random_filter(random, values)
+        filter = filters[key] = random_filter(random, values)
         known[key] = values
         for each in selectors:
             each.add(key, filter, values, key % 5)
@@ -95,7 +96,7 @@ def test_the_index_and_rows_select_the_same_through_any_changes(seed: int) -> No
         changed = random.choice(sorted(known))
         known[changed].update(dict.fromkeys(known[changed], random.below(8)))
         for each in selectors:
-            each.bind(changed, known[changed])
+            each.bind(changed, known[changed], filters[changed].bind(known[changed]))
         if key % 6 == 0:
             events = RowParcel("p", [random_event(random) for _ in range(random.between(1, 9))])
             rows, index = (
