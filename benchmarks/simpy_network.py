@@ -27,7 +27,7 @@ from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, Control
 from palio.routing.patterns.messages import PatternControl
-from palio.routing.protocol import Peer, Router
+from palio.routing.protocol import Peer, Router, Send
 from palio.simulation import Network, Randomness, Topology, random_tree
 from palio.simulation.agenda import US_PER_MS
 from palio.simulation.clients import Client
@@ -46,12 +46,17 @@ each simulator's own."""
 
 
 class Relay(Acyclic):
-    """Passes every event on to everybody else; takes no part in anything besides."""
+    """Passes every event on to all other brokers, and does nothing else."""
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`."""
         del parcel
-        return {peer: ONE_ROW for peer in self.peers if peer != sender}
+        return {peer: ONE_ROW for peer in self.peers if peer != sender and not peer.is_client}
+
+    def receive(self, sender: Peer, message: Control) -> list[Send]:
+        """See `Router`."""
+        del sender, message
+        return []
 
 
 class Clock(Protocol):

@@ -188,15 +188,18 @@ class Client:
             for key, (filter, values) in self._filters.items():
                 if key not in self._tests:
                     self._tests[key] = form_of(bound(filter, values)).test
-        return any(test(event) for test in self._tests.values())
+        for test in self._tests.values():  # noqa: SIM110  # a generator takes longer than a test
+            if test(event):
+                return True
+        return False
 
     def take(self, message: Control | RowParcel, now_us: int) -> int:
         """What the broker delivers; how many notifications of it were wanted."""
-        if isinstance(message, Composite):
-            return self._take_composite(message, now_us)
-        if isinstance(message, Settled):
-            self.settled[message.wave] = message.unreached
         if not isinstance(message, RowParcel):
+            if isinstance(message, Composite):
+                return self._take_composite(message, now_us)
+            if isinstance(message, Settled):
+                self.settled[message.wave] = message.unreached
             return 0
         taken = 0
         for seq, row in zip(message.seqs, message.rows, strict=True):

@@ -552,11 +552,14 @@ class Network:
         self.agenda.at(self.agenda.now_us + delay_us, MESSAGE, arrive)
 
     def _give(self, broker: str, client: Client, message: Message) -> None:
-        self._note(broker, client.name, message)
-        taken = client.take(message, self.agenda.now_us)
+        now_us = self.agenda.now_us
+        self.trace.note(now_us, broker, client.name, message)
+        taken = client.take(message, now_us)
         self.costs.delivered += taken
-        if isinstance(message, RowParcel | Composite):
-            self.costs.spurious += (len(message) if isinstance(message, RowParcel) else 1) - taken
+        if isinstance(message, RowParcel):
+            self.costs.spurious += len(message) - taken
+        elif isinstance(message, Composite):
+            self.costs.spurious += 1 - taken
 
     def _note(self, source: str, target: str, what: str | Message) -> None:
         self.trace.note(self.agenda.now_us, source, target, what)

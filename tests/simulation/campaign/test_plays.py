@@ -57,6 +57,27 @@ def test_two_networks_hear_each_other_through_a_gateway() -> None:
             assert (outcome.breaches, outcome.heard) == ((), 1 + PROBES), (inside, outside)
 
 
+@pytest.mark.parametrize("told", [("b1", "b2"), ("b2", "b1")])
+def test_the_calm_does_not_begin_before_both_ends_know_that_their_link_broke(
+    told: tuple[str, str],
+) -> None:
+    """A broker that has not found out answers as if all were in force, and what the other one
+    publishes is lost then. (Shrunk from seed 886.)
+    """
+    steps = (
+        Step(0.0, "join", ("alice", "b1")),
+        Step(0.0, "join", ("bob", "b2")),
+        Step(0.2, "offer", ("bob", "EXISTS kind AND EXISTS x")),
+        Step(0.5, "hear", ("alice", "all", "EXISTS x", {}, False)),
+        Step(5.2, "half-open", told),
+    )
+    found = Play(Script(886, "advertised", ("b1", "b2"), (("b1", "b2"),), steps))
+    found.run()
+    assert found.unlinked == []
+    assert found.converged_s is not None
+    assert list(verdicts(found)) == []
+
+
 def test_an_error_of_a_broker_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def settle(*_: object) -> None:
         raise KeyError("planted")

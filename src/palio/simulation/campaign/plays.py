@@ -28,8 +28,9 @@ __all__ = ["CONVERGES_S", "Play", "PublishedEvent"]
 
 CONVERGES_S: Final = 60.0
 """So long after the last fault all is as if nothing had happened: clients are connected, what they
-want is in force everywhere, and nothing durable waits. The longest of it is a client that comes
-back: it waits up to 5 s between two tries, and then for its heartbeat and its grace."""
+want is in force everywhere, brokers are linked, and nothing durable waits. The longest of it is a
+client that comes back: it waits up to 5 s between two tries, and then for its heartbeat and its
+grace."""
 
 LOOK_S: Final = 2.0
 """How often that is looked at."""
@@ -258,7 +259,24 @@ class Play:
                 for each in actor.unsettled:
                     actor.ask_settled(each)
                 return False
-        return not (self.unanswered or self.unanswered_requests or self.waiting)
+        return not (self.unlinked or self.unanswered or self.unanswered_requests or self.waiting)
+
+    @property
+    def unlinked(self) -> list[tuple[str, str]]:
+        """Brokers of which not both hold their link for whole: one of them has not found out yet
+        that it broke, and what is asked meanwhile is answered without it.
+        """
+        up = {
+            (name, peer)
+            for name, node in self.world.nodes.items()
+            for peer, state in node.status()["peers"].items()
+            if state["up"]
+        }
+        return [
+            (one, other)
+            for one, other in self.script.edges
+            if not {(one, other), (other, one)} <= up
+        ]
 
     @property
     def unanswered(self) -> list[tuple[str, int, int]]:

@@ -119,7 +119,8 @@ class _Verdict:
         play = self.play
         away = [name for name, actor in play.actors.items() if not actor.is_connected]
         return (
-            f"not connected {away}; not settled {play.unsettled}; in custody {play.waiting}; "
+            f"not connected {away}; not linked {play.unlinked}; not settled {play.unsettled}; "
+            f"in custody {play.waiting}; "
             f"not answered {play.unanswered} {play.unanswered_requests}"
         )
 
