@@ -301,12 +301,18 @@ CLAIMS: Final = (
         "The approximation gains less, for it merges groups of separate regions.",
         "from 0.8 on more than 1.5 times the ideal's intermediate links",
         _approximation_mixes_regions,
+        "The planner merges the pair that wastes least, of all pairs; sets of two regions are such "
+        "only when nothing else is left. At total regionalism few sets remain, and each has a "
+        "group.",
     ),
     Claim(
         "publisher-regional",
         "It makes no difference whether events are of their publisher's region.",
         "intermediate links differ by less than a tenth at every degree",
         _publisher_is_no_matter,
+        "At total regionalism an event of its publisher's region never leaves it, and the way to "
+        "another region is spared. At lower degrees most interests are those of all regions, and "
+        "it makes little difference.",
     ),
     Claim(
         "regions-found",
@@ -350,6 +356,9 @@ CLAIMS: Final = (
         "Plans that know the prices of links cost no more than plans that do not.",
         "each planner, each set of unequal prices: at most 1.001 times the price",
         _priced_plans_pay,
+        "Hybrid plans gain most where the backbone is dear. Neighbours do not: ways that are cheap "
+        "to each broker alone take fewer hops and share fewer links. And the best of all is chosen "
+        "by what brokers and sends cost on average, which is not what the links of an event do.",
     ),
     Claim(
         "prices-optimum",
