@@ -11,6 +11,7 @@ from typing import Any, Final
 from palio.studies.multicast_claims import CLAIMS
 from palio.studies.multicast_interests import ATTRIBUTES, FIRST, VALUES
 from palio.studies.multicast_network import CLASSES, LATENCY_US
+from palio.studies.multicast_prices import PRICES
 from palio.studies.multicast_queues import EVENT_BYTES, MATCHING_S, MEGABITS
 from palio.studies.multicast_runs import (
     LEARNED,
@@ -24,7 +25,7 @@ from palio.studies.multicast_runs import (
     run_links,
     run_prices,
 )
-from palio.studies.multicast_ways import UP_TO
+from palio.studies.multicast_ways import LIKENESS, THRESHOLD, UP_TO
 from palio.studies.names import Scale
 from palio.studies.study import SEEDS, Axis, Choice, Experiment, Figure, Point, Study, with_seeds
 
@@ -279,6 +280,15 @@ CHOICES: Final = (
     ),
 )
 
+SHORT: Final = {
+    LIKENESS: "CGM, alike",
+    THRESHOLD: "threshold",
+    "approximated": "approx.",
+    **{f"{match}": f"match rate {match:g}%" for match in MATCHES[Scale.PAPER]},
+    **{prices: prices.removesuffix(" dear").removesuffix(" prices") for prices in PRICES},
+}
+"""What is long, in pictures."""
+
 METHOD_AXIS: Final = Axis("method", "method")
 MATCH_AXIS: Final = Axis("match", "match rate, % of subscriptions an event", log=True)
 DEGREE_AXIS: Final = Axis("regionalism", "degree of regionalism")
@@ -298,6 +308,7 @@ def _by_class() -> Iterable[Figure]:
             MATCH_AXIS,
             Axis(name, f"{name} links an event", log=True),
             lines=("method",),
+            names=SHORT,
             caption=note,
         )
 
@@ -320,6 +331,7 @@ FIGURES: Final = (
         METHOD_AXIS,
         Axis("plan_groups", "groups in all", log=True),
         where={"match": 1.0},
+        names=SHORT,
         bars=True,
         caption="At a match rate of 1%. The ideal plan has one for each set that occurred in the "
         "run. Groups of neighbours are known to neighbours only.",
@@ -331,6 +343,7 @@ FIGURES: Final = (
         METHOD_AXIS,
         Axis("joins", "groups a broker", log=True),
         where={"match": 1.0},
+        names=SHORT,
         bars=True,
     ),
     Figure(
@@ -340,6 +353,7 @@ FIGURES: Final = (
         MATCH_AXIS,
         Axis("sends", "sends an event", log=True),
         lines=("method",),
+        names=SHORT,
     ),
     Figure(
         "precision",
@@ -348,6 +362,7 @@ FIGURES: Final = (
         MATCH_AXIS,
         Axis("precision", "brokers that want it of those that get it"),
         lines=("method",),
+        names=SHORT,
     ),
     *_by_class(),
     Figure(
@@ -365,6 +380,7 @@ FIGURES: Final = (
         DEGREE_AXIS,
         Axis("intermediate", "intermediate links an event", log=True),
         lines=("method",),
+        names=SHORT,
         panels="match",
         where={"kind": REGIONAL},
         caption="A panel for each match rate, in %, which stays the same as regionalism rises.",
@@ -376,6 +392,7 @@ FIGURES: Final = (
         DEGREE_AXIS,
         Axis("of_ideal", "intermediate links, times the ideal's", log=True),
         lines=("method",),
+        names=SHORT,
         panels="match",
         where={"kind": REGIONAL},
     ),
@@ -386,6 +403,7 @@ FIGURES: Final = (
         DEGREE_AXIS,
         Axis("intermediate", "intermediate links an event", log=True),
         lines=("method",),
+        names=SHORT,
         panels="match",
         where={"kind": PUBLISHER_REGIONAL},
     ),
@@ -396,6 +414,7 @@ FIGURES: Final = (
         DEGREE_AXIS,
         Axis("regionalism_found", "regionalism found"),
         lines=("match",),
+        names=SHORT,
         where={"kind": REGIONAL, "method": "ideal"},
         caption="Of what is wanted together, the share that stays in a region, beyond chance. A "
         "line for each match rate, in %.",
@@ -407,6 +426,7 @@ FIGURES: Final = (
         Axis("groups", "groups allowed", log=True),
         Axis("intermediate", "intermediate links an event"),
         lines=("method",),
+        names=SHORT,
         panels="match",
         caption="A panel for each match rate, in %. 'Sets known': made of the very events that are "
         "counted, as if every set of brokers had been foreseen.",
@@ -418,6 +438,7 @@ FIGURES: Final = (
         Axis("rate", "events a second in all", log=True),
         Axis("latency_ms", "from publishing to a broker, ms"),
         lines=("method",),
+        names=SHORT,
         panels="match",
         where={"ambient": AMBIENT, "regionalism": 0.0},
         caption="A panel for each match rate, in %. Means; 30% ambient load.",
@@ -429,6 +450,7 @@ FIGURES: Final = (
         Axis("ambient", "share of links that other traffic takes"),
         Axis("latency_ms", "from publishing to a broker, ms"),
         lines=("method",),
+        names=SHORT,
         panels="match",
         where={"rate": 1_000.0, "regionalism": 0.0},
         caption="A panel for each match rate, in %, at 1,000 events a second.",
@@ -440,6 +462,7 @@ FIGURES: Final = (
         Axis("planner", "method"),
         Axis("of_optimum", "price, times the optimum"),
         lines=("prices",),
+        names={**SHORT, **{each: each for each in PRICES}},
         panels="match",
         where={"by_price": "no", "regionalism": 0.0},
         bars=True,
@@ -457,7 +480,7 @@ FIGURES: Final = (
             panels="match",
             where={"planner": planner, "regionalism": 0.0},
             bars=True,
-            names={"yes": "knows the prices", "no": "does not"},
+            names={**SHORT, "yes": "knows the prices", "no": "does not"},
         )
         for planner in ("hybrid", "neighbours")
     ),
