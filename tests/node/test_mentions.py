@@ -25,7 +25,7 @@ from palio.protocol.messages import (
     Route,
     Welcome,
 )
-from palio.routing.messages import Batch, Flood, LinkState, Reached, Settled
+from palio.routing.messages import Batch, Flood, LinkState, LinkTable, Reached, Settled
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 
@@ -54,6 +54,8 @@ def told(name: str) -> list[Message]:
         Route(Settled(1, (name,))),
         Route(LinkState(name, 1, ("b1",))),
         Route(LinkState("b2", 1, (name,))),
+        Route(LinkTable((LinkState("b2", 1, ()), LinkState(name, 1, ())))),
+        Route(LinkTable((LinkState("b2", 1, ("b1", name)),))),
         Route(Flood(name, ())),
     ]
 

@@ -157,6 +157,7 @@ MESSAGES: list[Message] = [
     ),
     Route(routing.LinkState("b1", 3, ("b2",))),
     Route(routing.LinkState("b1", 3, ("b2",), has_parent=True)),
+    Route(routing.LinkTable((routing.LinkState("b1", 3, ("b2",)), routing.LinkState("b2", 1, ())))),
     Route(patterns.SubscribePattern(7, parse_pattern("x = 1 THEN s LIKE 'a%' WITHIN 1500ms"))),
     Route(patterns.UnsubscribePattern(7)),
     Route(patterns.Ready(7)),
@@ -340,6 +341,24 @@ def test_a_link_state_or_a_plan_names_so_many_links_and_no_more(over: int) -> No
                 list(Decoder("peer").feed(data))
         else:
             assert list(Decoder("peer").feed(data)) == [Route(control)]
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1])
+def test_several_link_states_have_so_many_links_together_and_no_more(over: int) -> None:
+    def state(count: int) -> dict[str, object]:
+        return {"type": "LinkState", "origin": "b", "version": 1, "neighbours": ["n"] * count}
+
+    for states, most in (
+        ([state(0)] * (routing.MOST_STATES + over), routing.MOST_STATES),
+        ([state(routing.MOST_LINKS + over), state(0)], routing.MOST_LINKS),
+        ([state(1), state(routing.MOST_LINKS - 1 + over)], routing.MOST_LINKS),
+    ):
+        if over > 0:
+            with pytest.raises(msgspec.ValidationError, match=str(most)):
+                msgspec.convert({"states": states}, routing.LinkTable)
+        else:
+            table = msgspec.convert({"states": states}, routing.LinkTable)
+            assert len(table.states) == len(states)
 
 
 def shape(schema: pa.Schema, number: int = 0) -> bytes:

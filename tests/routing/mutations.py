@@ -20,7 +20,7 @@ from palio.routing.forwarding import Forwarding
 from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
-from palio.routing.messages import Batch, Flood, LinkState, Subscribe
+from palio.routing.messages import Batch, Flood, LinkState, LinkTable, Subscribe
 from palio.routing.peer_requests import Ledger
 from palio.routing.poset import SUBSCRIPTIONS
 from palio.routing.protocol import Peer
@@ -223,18 +223,20 @@ def _no_seen_window(_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _older_link_states_win(right: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(self: General, sender: Any, state: LinkState) -> Any:
-        known = self._states.known.get(state.origin)
-        if known is not None and known.version >= 2:
-            return []
-        return right(self, sender, state)
+    def wrong(self: General, sender: Any, states: tuple[LinkState, ...]) -> Any:
+        known = self._states.known
+        fresh = [
+            each for each in states if each.origin not in known or known[each.origin].version < 2
+        ]
+        return right(self, sender, fresh) if fresh else []
 
     return wrong
 
 
 def _link_states_not_flooded(right: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(self: General, sender: Any, state: LinkState) -> Any:
-        return [each for each in right(self, sender, state) if each.message is not state]
+    def wrong(self: General, sender: Any, states: tuple[LinkState, ...]) -> Any:
+        sends = right(self, sender, states)
+        return [each for each in sends if not isinstance(each.message, LinkState | LinkTable)]
 
     return wrong
 
@@ -256,9 +258,9 @@ def _to_the_first_neighbour_only(right: Callable[..., Any]) -> Callable[..., Any
 def _old_trees(right: Callable[..., Any]) -> Callable[..., Any]:
     """Trees are not worked out anew when links change elsewhere."""
 
-    def wrong(self: SourceTrees, sender: Any, state: LinkState) -> Any:
+    def wrong(self: SourceTrees, sender: Any, states: tuple[LinkState, ...]) -> Any:
         trees = dict(self._trees)
-        sends = right(self, sender, state)
+        sends = right(self, sender, states)
         self._trees.update(trees)
         return sends
 

@@ -117,6 +117,14 @@ MAX_OWN_BOOKMARKS_BYTES: Final = 4 << 20
 MAX_BOOKMARKS_BYTES: Final = 256 << 20
 """Bookmarks of all: a broker holds them in memory."""
 
+NEWS_AT_ONCE: Final = 8
+"""Lists of links that a broker tells at once. More come together only where one has many
+neighbours."""
+
+NEWS_S: Final = 0.05
+"""Seconds between them after that: less than it takes to find out that a link is gone, more than it
+takes 500 neighbours to greet a broker that starts."""
+
 MAX_BROKERS: Final = 10_000
 """Brokers of one network: who names more of them has made some up."""
 

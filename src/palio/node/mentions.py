@@ -25,7 +25,7 @@ from palio.protocol.messages import (
     Route,
 )
 from palio.protocol.names import check_name
-from palio.routing.messages import Control, Flood, LinkState, Reached, Settled, TreePlan
+from palio.routing.messages import Control, Flood, LinkState, LinkTable, Reached, Settled, TreePlan
 
 __all__ = ["check_names"]
 
@@ -82,6 +82,8 @@ def _in_control(control: Control) -> Iterable[str]:
             return unreached
         case LinkState(origin, _, neighbours):
             return (origin, *neighbours)
+        case LinkTable(states):
+            return (name for each in states for name in (each.origin, *each.neighbours))
         case TreePlan(origin, _, links):
             return (origin, *(end for link in links for end in link))
         case Flood(origin) | Reached(origin):

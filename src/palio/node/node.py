@@ -24,6 +24,7 @@ from palio.node.host import numbered_ids
 from palio.node.identity import NOBODY, Identity
 from palio.node.leaving import Leaving
 from palio.node.limits import SESSION_TRIES, UNSEEN_BYTES
+from palio.node.link_reports import LinkReports
 from palio.node.links import Link, Links
 from palio.node.membership import Membership
 from palio.node.mentions import check_names
@@ -141,6 +142,7 @@ class Node:
             self._publishing.detours.waiting,
         )
         """That of which every `tick` does a piece."""
+        self._link_reports = LinkReports(self._core)
         self._is_draining = False
         self._round: Iterator[int] | None = None
         """What a look round that has begun has yet to do."""
@@ -504,6 +506,7 @@ class Node:
             core.lapses.ways_changed()
 
     def _effects(self) -> list[Effect]:
+        self._link_reports.look()
         self._core.settle_up()
         if self._has_unfinished:
             self.wake_at = self._core.at.now
@@ -515,6 +518,7 @@ class Node:
             self._publishing.multicasting.wake_at,
             self._watch.wake_at,
             self._finding.wake_at,
+            self._link_reports.wake_at,
         )
         out, self._core.out = self._core.out, []
         return out

@@ -133,6 +133,9 @@ class Registry:
         for fact in sorted(known, key=lambda each: each.subject.startswith(RETIRED)):
             self._keep(fact)
         self._is_new = name not in self._versions
+        self.is_behind = False
+        """Whether its links are others than it has told."""
+        self._bides = False
         self._asked: dict[str, None] = {}
         """Neighbours that were asked what an earlier life of this broker had said."""
 
@@ -247,6 +250,7 @@ class Registry:
 
     def settle(self, ticket: int) -> None:
         """Put the ticket into `settled` once all brokers know what was announced until now."""
+        self.catch_up()
         self._repeat(len(self._repeating))
         if self._named_at not in (None, self.ways):
             # Who was named may be back, and has perhaps not heard what was answered without it.
@@ -372,7 +376,19 @@ class Registry:
 
     def _links_changed(self) -> None:
         self._change_ways()
-        self.say_links(LINKS, tuple(sorted(self._neighbours)))
+        self.is_behind = self._neighbours.keys() != set(self.links(self.name))
+        if not self._bides:
+            self.catch_up()
+
+    def bide(self) -> None:
+        """From now on this broker tells of its links with `catch_up`, and not of each change."""
+        self._bides = True
+
+    def catch_up(self) -> None:
+        """Tell of its links, if they are others."""
+        if self.is_behind:
+            self.is_behind = False
+            self.say_links(LINKS, tuple(sorted(self._neighbours)))
 
     def _synchronize(self, neighbour: str, versions: dict[str, int], at: Moment) -> None:
         """Send what a neighbour lacks; from now on it is sent what comes."""

@@ -100,6 +100,21 @@ class Gateway:
         """See `Router`."""
         return self.inside.goes_round or self.outside.goes_round
 
+    def bide(self) -> None:
+        """See `Router`."""
+        self.inside.bide()
+        self.outside.bide()
+
+    @property
+    def is_behind(self) -> bool:
+        """See `Router`."""
+        return self.inside.is_behind or self.outside.is_behind
+
+    def catch_up(self) -> list[Send]:
+        """See `Router`."""
+        sides = (self.inside, self.outside)
+        return self._settle(deque((side, send) for side in sides for send in side.catch_up()))
+
     def holds(self, sender: Peer) -> bool:
         """See `Router`. What one side hears enters the other."""
         side = self._side(sender)

@@ -19,7 +19,7 @@ nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from palio.matching.protocol import RowMask
 from palio.model.filters import Filter
@@ -35,6 +35,7 @@ from palio.routing.messages import (
     Join,
     Leave,
     LinkState,
+    LinkTable,
     Reached,
     Settled,
     TreePlan,
@@ -109,6 +110,7 @@ class General:
         self._is_wanted: bool | None = None
         """Whether that is the plan that this broker would make; None likewise."""
         self._numbers = LastNumbers()
+        self._bides = False
 
     @property
     def is_advertised(self) -> bool:
@@ -172,6 +174,19 @@ class General:
             self._is_wanted = self._plans.is_as_wanted(self._states.graph, self._states.below)
         return self._is_wanted
 
+    def bide(self) -> None:
+        """See `Router`."""
+        self._bides = True
+
+    @property
+    def is_behind(self) -> bool:
+        """See `Router`."""
+        return self._states.has_news
+
+    def catch_up(self) -> list[Send]:
+        """See `Router`. Until then no wave goes on."""
+        return self._states.news(self._links) + self._look_again()
+
     def holds(self, sender: Peer) -> bool:
         """See `Router`."""
         return self._change is not None and sender in self._local
@@ -208,13 +223,13 @@ class General:
         link = self._links.pop(peer)
         if self._change is not None:
             self._change.lose(peer)
-        state = self._renewed()
+        self._renew()
         sends: list[Send] = []
         if link.up and peer.name in shortest_ways(self._states.graph, self.name).parents:
             self._parted[peer] = None
         elif link.up:
             sends = self._down(peer)
-        return sends + state + self._look_again()
+        return sends + self._told()
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """See `Router`."""
@@ -225,7 +240,9 @@ class General:
             raise IllegalMessage(sender, "it is not attached")
         match message:
             case LinkState():
-                return self._learn(sender, message)
+                return self._learn(sender, (message,))
+            case LinkTable(states):
+                return self._learn(sender, states)
             case TreePlan():
                 return self._heed(sender, message)
             case Join():
@@ -254,6 +271,8 @@ class General:
 
     def _is_whole(self) -> bool:
         graph = self._states.graph
+        if self.is_behind:
+            return False
         if self._is_agreed is None:
             self._is_agreed = self._plans.is_whole(graph)
         return (
@@ -302,22 +321,23 @@ class General:
         return self._links_changed() if peer in self._links else []
 
     def _links_changed(self) -> list[Send]:
-        """Flood our own list of links, and look at the tree again."""
-        return self._renewed() + self._look_again()
+        """Our own list of links is another."""
+        self._renew()
+        return self._told()
 
-    def _renewed(self) -> list[Send]:
+    def _renew(self) -> None:
         weights = {peer.name: self._weights.get(peer, 1) for peer in self._links}
-        state = self._states.renew(weights, has_parent=self.has_parent)
-        return [Send(peer, state) for peer in self._links]
+        self._states.renew(weights, has_parent=self.has_parent)
 
-    def _learn(self, sender: Peer, state: LinkState) -> list[Send]:
-        match self._states.learn(state):
-            case LinkNews.OLD:
-                return []
-            case LinkNews.MINE:
-                return self._links_changed()
-        flood = [Send(peer, state) for peer in self._links if peer != sender]
-        return flood + self._look_again()
+    def _learn(self, sender: Peer, states: Iterable[LinkState]) -> list[Send]:
+        found = {self._states.learn(each, sender) for each in states}
+        if LinkNews.MINE in found:
+            self._renew()
+        return self._told() if found != {LinkNews.OLD} else []
+
+    def _told(self) -> list[Send]:
+        """Flood what is new, and look at the tree again: now, unless that is to wait."""
+        return [] if self._bides else self.catch_up()
 
     def _look_again(self) -> list[Send]:
         """Decide on a tree, if that is for us; join what came into it, leave what fell out.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
-from palio.routing.messages import LinkState
+from palio.routing.messages import MOST_LINKS, MOST_STATES, LinkState, LinkTable
+from palio.routing.protocol import Peer, Send
 from palio.routing.trees import MAX_WEIGHT
 
 __all__ = ["LastNumbers", "LinkNews", "LinkStates"]
@@ -38,7 +39,7 @@ class LinkNews(Enum):
 
 
 class LinkStates:
-    """The newest list of links of every broker that was heard of.
+    """The newest list of links of every broker that was heard of, and what of it is to be told on.
 
     >>> states = LinkStates("b1")
     >>> states.learn(LinkState("b2", 1, ("b1",))), states.learn(LinkState("b2", 1, ("b1",)))
@@ -54,18 +55,36 @@ class LinkStates:
         """The links that both ends list, and what each weighs: as much as the heavier end says."""
         self.below: set[str] = set()
         """The brokers that have a parent, by what they say."""
+        self._news: dict[str, tuple[LinkState, Peer | None]] = {}
+        """What is yet to be passed on, and who has said it."""
 
-    def others(self) -> list[LinkState]:
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something in `news`."""
+        return bool(self._news)
+
+    def others(self) -> list[LinkState | LinkTable]:
         """The states, by name, that a new neighbour is sent besides our own."""
-        return [state for origin, state in sorted(self.known.items()) if origin != self.name]
+        known = sorted(self.known.items())
+        return [*_together([state for origin, state in known if origin != self.name])]
+
+    def news(self, peers: Iterable[Peer]) -> list[Send]:
+        """What neighbours have to be told of what was renewed or learned since this was asked. Who
+        has said all of it is not told.
+        """
+        news, self._news = self._news, {}
+        messages = list(_together([state for state, _ in news.values()]))
+        sources = {source for _, source in news.values()}
+        return [Send(peer, message) for peer in peers if sources != {peer} for message in messages]
 
     def renew(self, weights: Mapping[str, int], *, has_parent: bool = False) -> LinkState:
-        """Our own links, or what they weigh, have changed: the state to flood."""
+        """Our own links, or what they weigh, have changed: the state as it is now."""
         names = tuple(sorted(weights))
         version = self.known[self.name].version + 1
         heavy = tuple(weights[name] for name in names)
         state = LinkState(self.name, version, names, heavy, has_parent)
         self._keep(state)
+        self._news[self.name] = state, None
         return state
 
     def _keep(self, state: LinkState) -> None:
@@ -81,7 +100,7 @@ class LinkStates:
             if theirs is not None and neighbour != origin:
                 graph[origin][neighbour] = graph[neighbour][origin] = max(weight, theirs)
 
-    def learn(self, state: LinkState) -> LinkNews:
+    def learn(self, state: LinkState, source: Peer | None = None) -> LinkNews:
         """Keep a state if it is news. After `MINE`, `renew` outdoes it."""
         known = self.known.get(state.origin)
         if state.version >= MAX_VERSION or (known is None and len(self.known) >= MAX_ORIGINS):
@@ -95,7 +114,22 @@ class LinkStates:
         if known is not None and state.version <= known.version:
             return LinkNews.OLD
         self._keep(state)
+        self._news[state.origin] = state, source
         return LinkNews.NEW
+
+
+def _together(states: list[LinkState]) -> Iterator[LinkState | LinkTable]:
+    """A few messages with all of these."""
+    part: list[LinkState] = []
+    links = 0
+    for state in states:
+        if part and (len(part) == MOST_STATES or links + len(state.neighbours) > MOST_LINKS):
+            yield LinkTable(tuple(part)) if len(part) > 1 else part[0]
+            part, links = [], 0
+        part.append(state)
+        links += len(state.neighbours)
+    if part:
+        yield LinkTable(tuple(part)) if len(part) > 1 else part[0]
 
 
 def _weights(state: LinkState) -> dict[str, int]:

@@ -19,6 +19,7 @@ on one link only, and `Update(17, {"1": 5.0})` sets the second constant of what 
 | `Settled`       | brokers  | for a wave that was sent to that very peer and is still open      |
 | `Flood`         | brokers  | flooded routing, from the direction of its origin; source trees   |
 | `LinkState`     | brokers  | general routing, source trees                                     |
+| `LinkTable`     | brokers  | likewise                                                          |
 | `TreePlan`      | brokers  | general routing                                                   |
 | `Join`, `Leave` | brokers  | general routing; `Join` once, until a `Leave`                     |
 | `Reached`       | brokers  | general routing, on links of the tree                             |
@@ -49,6 +50,7 @@ __all__ = [
     "Join",
     "Leave",
     "LinkState",
+    "LinkTable",
     "Reached",
     "Request",
     "Settled",
@@ -182,6 +184,20 @@ class LinkState(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """In a hierarchy, whether it is to be below others: it is the root only if all others are."""
 
 
+MOST_STATES: Final = 1_000
+"""Link states of one message, with `MOST_LINKS` links together."""
+
+
+class LinkTable(msgspec.Struct, frozen=True, tag=True):
+    """Several, of different brokers. Where many links come and go at once, so do these."""
+
+    states: Annotated[tuple[LinkState, ...], msgspec.Meta(max_length=MOST_STATES)]
+
+    def __post_init__(self) -> None:
+        if sum(len(each.neighbours) for each in self.states) > MOST_LINKS:
+            raise ValueError(f"more than {MOST_LINKS} links together")
+
+
 class TreePlan(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Which links are to be the tree of all brokers that occur in it, as `origin` says; flooded.
 
@@ -230,5 +246,14 @@ class Reached(msgspec.Struct, frozen=True, tag=True):
 
 
 Control: TypeAlias = (
-    Batch | Settled | Flood | LinkState | TreePlan | Join | Leave | Reached | PatternControl
+    Batch
+    | Settled
+    | Flood
+    | LinkState
+    | LinkTable
+    | TreePlan
+    | Join
+    | Leave
+    | Reached
+    | PatternControl
 )

@@ -185,6 +185,16 @@ class Router(Protocol):
     def give_up(self) -> list[Send]:
         """A change takes too long: go over to the other tree at once, whatever is lost."""
 
+    def bide(self) -> None:
+        """From now on what is to be told of links that come and go waits for `catch_up`."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something waits for that."""
+
+    def catch_up(self) -> list[Send]:
+        """Tell of all links that have come and gone, together, and go by them."""
+
     def attach(self, peer: Peer) -> list[Send]:
         """A connection to a peer is up: start from nothing, and tell it what it must know."""
 
@@ -267,6 +277,18 @@ class Steady:
     is_changing = False
     is_in_order = True
     goes_round = False
+
+    @property
+    def is_behind(self) -> bool:
+        """See `Router`."""
+        return False
+
+    def bide(self) -> None:
+        """See `Router`: it tells of no links."""
+
+    def catch_up(self) -> list[Send]:
+        """See `Router`."""
+        return []
 
     def holds(self, sender: Peer) -> bool:  # noqa: ARG002  # whoever it is
         """See `Router`."""

@@ -17,6 +17,7 @@ twice or out of order.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from palio.matching.protocol import RowMask
@@ -30,7 +31,7 @@ from palio.routing.graphs import (
     LinkNews,
     LinkStates,
 )
-from palio.routing.messages import Batch, Control, Flood, LinkState, Request, Settled
+from palio.routing.messages import Batch, Control, Flood, LinkState, LinkTable, Request, Settled
 from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import (
     Addressing,
@@ -66,6 +67,14 @@ class _Begun(NamedTuple):
     version: int
     fresh: bool
     requests: list[Request]
+
+
+class _Waiting(NamedTuple):
+    """A flood that has yet to be passed on; `sender` is who has asked, or nobody."""
+
+    flood: Flood
+    sender: Peer | None
+    wave: int | None
 
 
 class _Echo:
@@ -138,6 +147,11 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         """By neighbour and origin."""
         self.ways = 0
         """See `Router`."""
+        self._bides = False
+        self._waiting: list[_Waiting] = []
+        """Floods that are to go on after what is to be told of links."""
+        self._answers: list[Send] = []
+        """Answers to waves, likewise."""
 
     @property
     def peers(self) -> list[Peer]:
@@ -187,7 +201,9 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
                 self._local.follow(sender, mine, fresh=fresh)
                 return self._tell(sender, wave)
             case LinkState() if not sender.is_client:
-                return self._learn(sender, message)
+                return self._learn(sender, (message,))
+            case LinkTable(states) if not sender.is_client:
+                return self._learn(sender, states)
             case Flood() if not sender.is_client:
                 return self._hear(sender, message)
             case Settled() if not sender.is_client:
@@ -275,19 +291,38 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
             self.ways += 1
 
     def _links_changed(self) -> list[Send]:
-        """Flood our own list of links."""
-        state = self._states.renew({peer.name: self._weights.get(peer, 1) for peer in self._links})
-        self._replant()
-        return [Send(peer, state) for peer in self._links]
+        """Our own list of links is another."""
+        self._states.renew({peer.name: self._weights.get(peer, 1) for peer in self._links})
+        return self._told()
 
-    def _learn(self, sender: Peer, state: LinkState) -> list[Send]:
-        match self._states.learn(state):
-            case LinkNews.OLD:
-                return []
-            case LinkNews.MINE:
-                return self._links_changed()
+    def _learn(self, sender: Peer, states: Iterable[LinkState]) -> list[Send]:
+        found = {self._states.learn(each, sender) for each in states}
+        if LinkNews.MINE in found:
+            return self._links_changed()
+        return self._told() if found != {LinkNews.OLD} else []
+
+    def _told(self) -> list[Send]:
+        """Flood what is new: now, unless that is to wait."""
         self._replant()
-        return [Send(peer, state) for peer in self._links if peer != sender]
+        return [] if self._bides else self.catch_up()
+
+    # --- what is new ---
+
+    def bide(self) -> None:
+        """See `Router`."""
+        self._bides = True
+
+    @property
+    def is_behind(self) -> bool:
+        """See `Router`."""
+        return self._states.has_news
+
+    def catch_up(self) -> list[Send]:
+        """See `Router`. No wave goes on before, nor an answer: who has answered knows the ways."""
+        news = self._states.news(self._links)
+        waiting, self._waiting = self._waiting, []
+        answers, self._answers = self._answers, []
+        return news + answers + [send for each in waiting for send in self._spread(*each)]
 
     # --- summaries ---
 
@@ -373,7 +408,12 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         return Flood(flood.origin, requests, before.fresh, flood.wave, flood.version)
 
     def _spread(self, flood: Flood, sender: Peer | None, wave: int | None) -> list[Send]:
-        """Pass a flood to all neighbours but the one it came from."""
+        """Pass a flood to all neighbours but the one it came from: after news of links, if it is a
+        wave or follows one.
+        """
+        if self._waiting or (wave is not None and self.is_behind):
+            self._waiting.append(_Waiting(flood, sender, wave))
+            return []
         others = [each for each in self._links if each != sender]
         if wave is None or sender is None:
             number, answers = None, []
@@ -403,10 +443,18 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         if echo.waiting:
             return []
         del self._echoes[number]
+        if self.is_behind:
+            self._answers.append(echo.answer())
+            return []
         return [echo.answer()]
 
     def _forget_waves(self, peer: Peer) -> list[Send]:
         """A peer is gone: what it asked is moot, and what waits for it is unreached."""
+        self._answers = [each for each in self._answers if each.to != peer]
+        self._waiting = [
+            _Waiting(each.flood, None, None) if each.sender == peer else each
+            for each in self._waiting
+        ]
         answers: list[Send] = []
         for number, echo in list(self._echoes.items()):
             if echo.requester == peer:

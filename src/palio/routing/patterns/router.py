@@ -185,6 +185,19 @@ class Patterned:
         """See `Router`."""
         return self.inner.holds(sender)
 
+    def bide(self) -> None:
+        """See `Router`."""
+        self.inner.bide()
+
+    @property
+    def is_behind(self) -> bool:
+        """See `Router`."""
+        return self.inner.is_behind
+
+    def catch_up(self) -> list[Send]:
+        """See `Router`."""
+        return self._around(self._underlay.catch_up)
+
     def give_up(self) -> list[Send]:
         """See `Router`."""
         return self._around(self._underlay.give_up)

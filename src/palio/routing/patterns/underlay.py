@@ -104,6 +104,10 @@ class Underlay:
         """See `Router`."""
         return self._outward(self.router.weigh(peer, weight))
 
+    def catch_up(self) -> list[Send]:
+        """See `Router`."""
+        return self._outward(self.router.catch_up())
+
     def give_up(self) -> list[Send]:
         """See `Router`."""
         return self._outward(self.router.give_up())
