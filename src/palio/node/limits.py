@@ -122,8 +122,7 @@ NEWS_AT_ONCE: Final = 8
 neighbours."""
 
 NEWS_S: Final = 0.05
-"""Seconds between them after that: less than it takes to find out that a link is gone, more than it
-takes 500 neighbours to greet a broker that starts."""
+"""Seconds between them after that: far less than it takes to find out that a link is gone."""
 
 MAX_BROKERS: Final = 10_000
 """Brokers of one network: who names more of them has made some up."""
