@@ -230,7 +230,7 @@ _OTHERS: Final = (
             f"service-{name}",
             f"AT at 100 updates a second and broker: {name} over the work of a request or event",
             "service",
-            Axis("service_ms", "work on one request or event, ms", log=True),
+            Axis("service_ms", "work on one request or event, ms"),
             axis,
             lines=("way",),
             panels="joined",
