@@ -19,7 +19,7 @@ def test_a_line_of_real_brokers_has_a_row_for_each_way_and_rate() -> None:
         pytest.skip(reason)
     parameters: Row = {"brokers": 2, "rates": "5", "window_s": 1.0}
     rows = run_brokers(Point("brokers", parameters, 1))
-    assert [row["way"] for row in rows] == list(WAYS)
+    assert sorted(str(row["way"]) for row in rows) == sorted(WAYS)
     assert all(set(row) == {"way", "updates_per_s", *TIMED} for row in rows)
     assert all(float(row["delivered_per_s"]) > 0 for row in rows)
     assert all(float(row["delay_ms"]) > 40 for row in rows)  # four ways of 10 ms at the least

@@ -185,7 +185,9 @@ async def _measure(point: Point) -> list[Row]:
     with TemporaryDirectory() as folder:
         async with FarFleet(names, Path(folder), links=links, door_s=LINK_S) as fleet:
             await _until_linked(fleet)
-            phases = [(UPD, rates[0]), *product(WAYS, rates)]
+            phases = list(product(WAYS, rates))
+            random.Random(point.seed).shuffle(phases)  # so that no way is always the first
+            phases.insert(0, (UPD, rates[0]))
             for number, (way, rate) in enumerate(phases):
                 phase = Phase(number, way, rate, float(of["window_s"]), point.seed)
                 found = await _measured(fleet, phase)
