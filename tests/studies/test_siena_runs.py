@@ -23,6 +23,7 @@ def point(experiment: str, **parameters: Value) -> Point:
         "n": 2,
         "p": 1,
         "q": 1,
+        "skew": 0.0,
     }
     return Point(experiment, fixed | parameters, 1)
 
@@ -109,3 +110,11 @@ def test_networks_have_a_row_each() -> None:
 def test_parties_take_part_of_what_an_object_publishes() -> None:
     published = BEHAVIOUR.advertisements * BEHAVIOUR.publications
     assert BEHAVIOUR.subscriptions * BEHAVIOUR.receipts < published
+
+
+def test_covering_saves_subscriptions_where_interests_are_skewed() -> None:
+    skewed = {"parties": 60, "skew": 1.0}
+    (covered,) = rows_of("interests", **skewed)
+    (uncovered,) = rows_of("interests", architecture="fs", **skewed)
+    assert float(covered["subscription_cost"]) < 0.8 * float(uncovered["subscription_cost"])
+    assert covered["delivered"] == uncovered["delivered"]

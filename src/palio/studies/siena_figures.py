@@ -210,4 +210,16 @@ FIGURES: Final = (
         "every server is told every subscription, as in fs.",
         names=_NAMES | _NUMBERS,
     ),
+    Figure(
+        "interests",
+        "Subscriptions with ten kinds of events, with and without covering",
+        "interests",
+        _PARTIES,
+        Axis("subscription_cost", "cost of subscriptions", log=True),
+        lines=("architecture",),
+        panels="skew",
+        caption="Right, where the kind of rank r is wanted in proportion to 1/r, more filters are "
+        "covered. fs is as without covering.",
+        names=_NAMES | {"0.0": "all kinds alike", "1.0": "skewed"},
+    ),
 )

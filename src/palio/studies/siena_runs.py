@@ -12,6 +12,7 @@ import msgspec
 from palio.simulation.randomness import Randomness
 from palio.studies.names import Scale
 from palio.studies.siena_behaviour import Behaviour
+from palio.studies.siena_interests import ManyKinds
 from palio.studies.siena_scenario import Played, SitePlan, play, sites_of
 from palio.studies.siena_sites import Architecture, Sites
 from palio.studies.siena_tally import CostClass
@@ -93,6 +94,13 @@ def run_costs(point: Point) -> list[Row]:
     """One run, one row."""
     plan = plan_of(point)
     return [cost_row(play(plan, point.seed), plan.architecture)]
+
+
+def run_interests(point: Point) -> list[Row]:
+    """One run in which not all want the same."""
+    plan = plan_of(point)
+    interests = ManyKinds(float(point.parameters["skew"]))
+    return [cost_row(play(plan, point.seed, interests), plan.architecture)]
 
 
 def run_breakdown(point: Point) -> list[Row]:
@@ -270,6 +278,19 @@ def _graphs_points(scale: Scale) -> Iterable[Point]:
     return with_seeds("graphs", sets, SEEDS[scale])
 
 
+def _interests_points(scale: Scale) -> Iterable[Point]:
+    """Ten kinds of events: wanted alike, and some far more than others."""
+    match scale:
+        case Scale.BEYOND:
+            sets = _sets(("hs", "as", "aa", "fs"), (100,), (10, 100, 1_000))
+        case Scale.SMALL:
+            sets = _sets(("as", "fs"), (10,), (10,))
+        case _:
+            return ()
+    skewed = [each | {"skew": skew} for each in sets for skew in (0.0, 1.0)]
+    return with_seeds("interests", skewed, SEEDS[scale])
+
+
 def _networks_points(scale: Scale) -> Iterable[Point]:
     sizes = (100, 1_000) if scale is Scale.BEYOND else (100,)
     return with_seeds("networks", ({"sites": size} for size in sizes), 10)
@@ -295,4 +316,5 @@ EXPERIMENTS: Final = (
     Experiment("wanted", run_costs, _wanted_points, weight=_work),
     Experiment("growth", run_costs, _growth_points, weight=_work),
     Experiment("graphs", run_costs, _graphs_points, weight=_work),
+    Experiment("interests", run_interests, _interests_points, weight=_work),
 )
