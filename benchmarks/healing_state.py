@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any, Final, NamedTuple
@@ -22,13 +22,12 @@ from typing import Any, Final, NamedTuple
 from benchmarks.matching_results import replace
 from benchmarks.routing_algorithms import as_markdown
 from palio.routing.acyclic import Acyclic
-from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.general import General
-from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import Peer, Router
 from palio.routing.proxies import Proxies
 from palio.simulation import Network, Randomness
 from palio.simulation.topologies import Topology, tree
+from palio.studies.proxy_state import state_of
 
 __all__ = ["BrokerState", "Scenario", "rows_of", "scenario", "states"]
 
@@ -142,7 +141,7 @@ def states(given: Scenario, routing: str) -> dict[str, BrokerState]:
     return {
         name: BrokerState(
             depths[name],
-            *_counted(router),
+            *state_of(router),
             len(offered[name]),
             len(wanted[name] | unborn[name]),
             len(offered[name] | wanted[name] | unborn[name]),
@@ -150,24 +149,6 @@ def states(given: Scenario, routing: str) -> dict[str, BrokerState]:
         )
         for name, router in network.routers.items()
     }
-
-
-def _counted(router: Router) -> tuple[int, int, int]:
-    """Entries, lines, and links of the tree."""
-    links = len(router.tree) if isinstance(router, General) else 0
-    inner = router.inner if isinstance(router, General) else router
-    assert isinstance(inner, ForwardingRouter)
-    filters = {str(filter) for ledger in _ledgers(inner) for filter in ledger.table.nodes}
-    lines = sum(
-        len(node.subscribers) for ledger in _ledgers(inner) for node in ledger.table.nodes.values()
-    )
-    return len(filters), lines, links
-
-
-def _ledgers(router: ForwardingRouter) -> Iterator[Ledger]:
-    yield router.subscriptions
-    if isinstance(router, Proxies):
-        yield router.advertisements
 
 
 def rows_of(count: int, routing: str) -> list[Row]:

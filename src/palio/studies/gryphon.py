@@ -45,14 +45,14 @@ _SIZES: Final[Mapping[Scale, Sequence[int]]] = {
     Scale.PAPER: (500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000),
     Scale.BEYOND: (64_000, 128_000),
 }
-_SWEPT: Final[Mapping[Scale, int]] = {Scale.SMALL: 400, Scale.PAPER: 4_000, Scale.BEYOND: 32_000}
+_SWEPT: Final[Mapping[Scale, int]] = {Scale.SMALL: 400, Scale.PAPER: 1_000, Scale.BEYOND: 8_000}
 """How many subscriptions there are where something else is varied."""
 
 _SEEDS: Final[Mapping[Scale, int]] = {Scale.SMALL: 2, Scale.PAPER: 3, Scale.BEYOND: 2}
 _MAIN_SEEDS: Final[Mapping[Scale, int]] = {Scale.SMALL: 2, Scale.PAPER: 5, Scale.BEYOND: 2}
 """...of the growth that most claims rest on."""
 
-_SLOW: Final = 8_000
+_SLOW: Final = 4_000
 """The most subscriptions with ranges, and with a fixed popularity: they take the longest."""
 
 
@@ -277,7 +277,7 @@ _CHOICES: Final = (
     Choice("subscriptions without any test", "drawn again", "not said", "they match all events"),
     Choice(
         "subscriptions",
-        "500 to 32,000; ranges and fixed popularity to 8,000",
+        "500 to 32,000; ranges and fixed popularity to 4,000; 1,000 where something else is varied",
         "tens of thousands",
         "the tree is Python: larger ones are of the scale `beyond`",
     ),

@@ -7,7 +7,7 @@ from typing import Final
 
 __all__ = ["STUDIES", "Scale"]
 
-STUDIES: Final[tuple[str, ...]] = ("siena", "gryphon", "parametric", "multicast")
+STUDIES: Final[tuple[str, ...]] = ("siena", "gryphon", "parametric", "proxy", "multicast")
 """In the order of their papers; each is the constant `STUDY` of a module of this room."""
 
 
