@@ -32,7 +32,7 @@ NEAR: Final = 0.1
 FEWEST_NEAR: Final = 2
 
 
-class Published(NamedTuple):
+class SourceEvent(NamedTuple):
     """An event of a type, where it came from and when."""
 
     site: str
@@ -40,7 +40,7 @@ class Published(NamedTuple):
     at_ms: float
 
 
-class Heard(NamedTuple):
+class DeliveryDelay(NamedTuple):
     """How long a delivery took, and how long the shortest way takes."""
 
     took_ms: float
@@ -143,11 +143,11 @@ def _requests(network: Network) -> int:
     return costs.subscribes + costs.unsubscribes + costs.advertises + costs.unadvertises
 
 
-def _publish(network: Network, offered: Mapping[str, str]) -> list[Published]:
+def _publish(network: Network, offered: Mapping[str, str]) -> list[SourceEvent]:
     """One event from each source, each after the one before has arrived everywhere."""
     published = []
     for site, kind in offered.items():
-        published.append(Published(site, kind, network.now_ms))
+        published.append(SourceEvent(site, kind, network.now_ms))
         event = {"type": kind, "number": len(published) - 1}
         network.clients[f"s-{site}"].publish(event)
         network.run()
@@ -156,10 +156,10 @@ def _publish(network: Network, offered: Mapping[str, str]) -> list[Published]:
 
 def _heard(
     network: Network,
-    published: Sequence[Published],
+    published: Sequence[SourceEvent],
     wanted: Mapping[str, Sequence[str]],
     distances: Mapping[str, Mapping[str, int]],
-) -> list[Heard]:
+) -> list[DeliveryDelay]:
     """Every delivery; all that were due, each once, and no other."""
     found = []
     for site, kinds in wanted.items():
@@ -170,11 +170,11 @@ def _heard(
             raise AssertionError(f"{site} heard {sorted(took)}, and was to hear {sorted(due)}")
         for number in sorted(due):
             event = published[number]
-            found.append(Heard(took[number] - event.at_ms, distances[event.site][site]))
+            found.append(DeliveryDelay(took[number] - event.at_ms, distances[event.site][site]))
     return found
 
 
-def _latencies(heard: Sequence[Heard]) -> Row:
+def _latencies(heard: Sequence[DeliveryDelay]) -> Row:
     took = [each.took_ms for each in heard]
     return {
         "latency_ms": fmean(took),
@@ -319,7 +319,7 @@ def _design(
 
 def _told(
     design: Design, distances: Mapping[str, Mapping[str, int]], sent: Counter[str]
-) -> tuple[list[Heard], float]:
+) -> tuple[list[DeliveryDelay], float]:
     """Each source publishes an event, which each receiver must hear once. What each delivery took,
     and how often the busiest place sends an event, on average.
     """
@@ -339,5 +339,5 @@ def _told(
         for each in heard:
             number = int(each.event["number"])
             shortest = distances[design.sources[number][1]][site]
-            found.append(Heard(each.time_us / US_PER_MS - began[number], shortest))
+            found.append(DeliveryDelay(each.time_us / US_PER_MS - began[number], shortest))
     return found, fmean(most)
