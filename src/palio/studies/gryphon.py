@@ -149,6 +149,7 @@ _FIGURES: Final = (
         "growth",
         _N,
         Axis("matched", "matches an event"),
+        where={"engine": "none"},
         caption=f"Meant are {MATCHES:g}; the bars are what so few events leave to chance.",
     ),
     Figure(
@@ -157,6 +158,7 @@ _FIGURES: Final = (
         "growth",
         _N,
         Axis("decay_used", "decay of popularity"),
+        where={"engine": "none"},
     ),
     Figure(
         "time",
