@@ -57,7 +57,7 @@ BUDGETS: Final = {
     Scale.PAPER: (16, 64, 256, 1_024, 4_096),
     Scale.BEYOND: (16_384,),
 }
-QUEUED: Final = {Scale.SMALL: 100, Scale.PAPER: 300, Scale.BEYOND: 300}
+QUEUED: Final = {Scale.SMALL: 300, Scale.PAPER: 300, Scale.BEYOND: 300}
 """Events whose latency is measured."""
 RATES: Final = {
     Scale.SMALL: (100.0, 8_000.0),
