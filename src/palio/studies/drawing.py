@@ -34,6 +34,8 @@ PANEL_INCHES: Final = (4.6, 3.4)
 MOST_PANELS_ABREAST: Final = 3
 MOST_MARKS: Final = 7
 """So many marks of an axis stand side by side without touching."""
+ROOM: Final = 2.0
+"""How much further than the means a logarithmic axis goes."""
 DOTS_PER_INCH: Final = 110
 
 _STYLE: Final[dict[Any, Any]] = {
@@ -200,9 +202,12 @@ def _dress(axes: Axes, figure: Figure, panel: Value | None, series: Sequence[Ser
         if len(places) <= MOST_MARKS:
             axes.set_xticks(places, [f"{place:,g}" for place in places])
             axes.set_xticks([], minor=True)
+    means = [mean.value for each in series for _, mean in each.points]
     if figure.y.log:
         axes.set_yscale("log")
-    elif min(mean.value for each in series for _, mean in each.points) >= 0:
+        if min(means) > 0:  # the intervals of few runs may go down to nothing, which is far here
+            axes.set_ylim(min(means) / ROOM, max(means) * ROOM)
+    elif min(means) >= 0:
         axes.set_ylim(bottom=0)
     if panel is not None:
         shown = figure.names.get(str(panel))
