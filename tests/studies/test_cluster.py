@@ -1,0 +1,72 @@
+"""The same seeds give the same numbers here and on a standalone cluster with two workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from palio import files
+from palio.studies.catalogue import study_named
+from palio.studies.names import STUDIES, Scale
+from palio.studies.study import points_of
+from palio.studies.sweeping import put_together, write_run
+
+pytestmark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")
+
+QUICKEST = "gryphon"
+"""The one study that every test run sends to a cluster; the night sends all."""
+
+
+def run_on_cluster(name: str, home: Path) -> None:
+    """As a user does it, on two workers of one core each."""
+    from tests.spark.cluster import MEMORY, PATIENCE_S, cluster, environment
+
+    with cluster(home / "cluster") as running:
+        settings = environment() | {
+            "SPARK_EXECUTOR_MEMORY": MEMORY,
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        command = [sys.executable, "-m", "palio", "study", "run", name, "--out", str(home / "far")]
+        done = subprocess.run(
+            [*command, "--master", running.url],
+            env=settings,
+            capture_output=True,
+            text=True,
+            timeout=4 * PATIENCE_S,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+
+
+def run_here(name: str, home: Path) -> None:
+    """In this process, without Spark."""
+    study = study_named(name)
+    points = points_of(study, Scale.SMALL)
+    runs = files.make_directory(home / "near" / name / "runs")
+    for point in points:
+        write_run(runs, point, study.experiment(point.experiment).run(point))
+    put_together(study, points, runs.parent)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        each if each == QUICKEST else pytest.param(each, marks=pytest.mark.nightly)
+        for each in STUDIES
+    ],
+)
+def test_a_cluster_finds_the_same_numbers(name: str, tmp_path: Path) -> None:
+    run_on_cluster(name, tmp_path)
+    run_here(name, tmp_path)
+    for experiment in study_named(name).experiments:
+        near, far = (
+            pq.read_table(tmp_path / place / name / f"{experiment.name}.parquet")
+            for place in ("near", "far")
+        )
+        timed = [each for each in near.column_names if each in experiment.timed]
+        assert near.drop_columns(timed).equals(far.drop_columns(timed)), experiment.name
