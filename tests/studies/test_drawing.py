@@ -12,7 +12,7 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.studies.averages import mean_of
-from palio.studies.drawing import MOST_LINES, draw, drawn_numbers, series_of
+from palio.studies.drawing import MOST_LINES, Looks, draw, drawn_numbers, series_of
 from palio.studies.results import Results
 from palio.studies.study import Axis, Figure, Row
 from tests.studies.toy import study
@@ -94,3 +94,11 @@ def test_a_logarithmic_axis_is_marked_where_something_was_run(tmp_path: Path) ->
     # Text is drawn as paths, each after a comment that has it.
     marks = re.findall(r"<!-- ([\d,.]+) -->", svg.read_text())
     assert marks[:2] == ["1", "10"]
+
+
+def test_a_line_looks_the_same_in_all_figures() -> None:
+    looks = Looks()
+    both, slow = series_of(WAY, RESULTS), series_of(WAY, RESULTS)[1:]
+    assert looks.of(WAY, slow) == {("slow",): 0}
+    assert looks.of(WAY, both) == {("slow",): 0, ("fast",): 1}
+    assert Looks().of(WAY, both) == {("fast",): 0, ("slow",): 1}

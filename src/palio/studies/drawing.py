@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from math import ceil, isfinite
 from pathlib import Path
@@ -18,7 +18,7 @@ from palio.studies.study import Figure, Value
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Series", "draw", "drawn_numbers", "series_of"]
+__all__ = ["Looks", "Series", "draw", "drawn_numbers", "series_of"]
 
 COLOURS: Final = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
@@ -34,6 +34,9 @@ PANEL_INCHES: Final = (4.6, 3.4)
 MOST_PANELS_ABREAST: Final = 3
 MOST_MARKS: Final = 7
 """So many marks of an axis stand side by side without touching."""
+HANDLE_INCHES: Final = 0.6
+LETTER_INCHES: Final = 0.068
+"""What the mark of a line and a letter of its name take in a legend, with what is between them."""
 ROOM: Final = 2.0
 """How much further than the means a logarithmic axis goes."""
 DOTS_PER_INCH: Final = 110
@@ -93,7 +96,31 @@ def drawn_numbers(figure: Figure, series: Sequence[Series]) -> str:
     return text.getvalue()
 
 
-def draw(figure: Figure, results: Results, home: Path, name: str) -> list[Path]:
+class Looks:
+    """What lines look like: the same in all figures of a study that part their rows alike."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], dict[tuple[Value, ...], int]] = {}
+
+    def of(self, figure: Figure, series: Sequence[Series]) -> dict[tuple[Value, ...], int]:
+        """A number for each line of a figure, in their order."""
+        lines = sorted({each.line for each in series}, key=lambda line: [str(one) for one in line])
+        if len(lines) > MOST_LINES:
+            raise InvalidInput(
+                f"figure {figure.name!r} has {len(lines)} lines, more than the {MOST_LINES} that "
+                "look different; pick some with `where`, or make panels"
+            )
+        known = self._known.setdefault(figure.lines, {})
+        for line in lines:
+            known.setdefault(line, len(known))
+        if len(known) > MOST_LINES:
+            return {line: place for place, line in enumerate(lines)}
+        return {line: known[line] for line in sorted(lines, key=known.__getitem__)}
+
+
+def draw(
+    figure: Figure, results: Results, home: Path, name: str, looks: Looks | None = None
+) -> list[Path]:
     """Write `NAME.svg`, `NAME.png` and `NAME.csv`; nothing if there is nothing to draw."""
     series = series_of(figure, results)
     if not series:
@@ -102,7 +129,7 @@ def draw(figure: Figure, results: Results, home: Path, name: str) -> list[Path]:
     import matplotlib as mpl
 
     with mpl.rc_context(_STYLE):
-        picture = _picture(figure, series)
+        picture = _picture(figure, series, (looks or Looks()).of(figure, series))
         with files.replaced(paths[0]) as file:
             picture.savefig(file, format="svg", metadata={"Date": None})
         with files.replaced(paths[1]) as file:
@@ -112,15 +139,11 @@ def draw(figure: Figure, results: Results, home: Path, name: str) -> list[Path]:
     return paths
 
 
-def _picture(figure: Figure, series: Sequence[Series]) -> Any:
+def _picture(
+    figure: Figure, series: Sequence[Series], looks: Mapping[tuple[Value, ...], int]
+) -> Any:
     from matplotlib.figure import Figure as Picture
 
-    lines = sorted({each.line for each in series}, key=lambda line: [str(part) for part in line])
-    if len(lines) > MOST_LINES:
-        raise InvalidInput(
-            f"figure {figure.name!r} has {len(lines)} lines, more than the {MOST_LINES} that look "
-            "different; pick some with `where`, or make panels"
-        )
     panels = list(dict.fromkeys(each.panel for each in series))
     abreast = 2 if len(panels) == 4 else min(len(panels), MOST_PANELS_ABREAST)
     down = ceil(len(panels) / abreast)
@@ -131,30 +154,37 @@ def _picture(figure: Figure, series: Sequence[Series]) -> Any:
         axes.set_axis_off()
     for axes, panel in zip(grid, panels, strict=False):
         own = [each for each in series if each.panel == panel]
-        (_bars if figure.bars else _lines)(axes, figure, own, lines)
+        (_bars if figure.bars else _lines)(axes, figure, own, looks)
         _dress(axes, figure, panel, own)
-    if lines != [()]:
-        handles, labels = grid[0].get_legend_handles_labels()
-        for axes in grid[1 : len(panels)]:
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                if label not in labels:
-                    handles.append(handle)
-                    labels.append(label)
-        picture.legend(
-            handles,
-            labels,
-            loc="outside lower center",
-            ncols=min(4, len(labels)),
-            frameon=False,
-        )
+    if figure.lines:
+        _add_legend(picture, grid[: len(panels)], [_label(figure.names, line) for line in looks])
     return picture
 
 
+def _add_legend(picture: Any, panels: Iterable[Axes], labels: Sequence[str]) -> None:
+    """Below all panels, in as many columns as there is room for."""
+    handles: dict[str, Any] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    width = HANDLE_INCHES + LETTER_INCHES * max(map(len, labels))
+    picture.legend(
+        [handles[label] for label in labels],
+        labels,
+        loc="outside lower center",
+        ncols=max(1, min(len(labels), int(picture.get_figwidth() / width))),
+        frameon=False,
+    )
+
+
 def _lines(
-    axes: Axes, figure: Figure, series: Sequence[Series], lines: Sequence[tuple[Value, ...]]
+    axes: Axes,
+    figure: Figure,
+    series: Sequence[Series],
+    looks: Mapping[tuple[Value, ...], int],
 ) -> None:
     for each in series:
-        place = lines.index(each.line)
+        place = looks[each.line]
         axes.errorbar(
             [_number(x) for x, _ in each.points],
             [mean.value for _, mean in each.points],
@@ -170,8 +200,12 @@ def _lines(
 
 
 def _bars(
-    axes: Axes, figure: Figure, series: Sequence[Series], lines: Sequence[tuple[Value, ...]]
+    axes: Axes,
+    figure: Figure,
+    series: Sequence[Series],
+    looks: Mapping[tuple[Value, ...], int],
 ) -> None:
+    lines = list(looks)
     kinds = list(dict.fromkeys(x for each in series for x, _ in each.points))
     width = 0.8 / len(lines)
     for each in series:
@@ -182,7 +216,7 @@ def _bars(
             width,
             yerr=[_half(mean) for _, mean in each.points],
             label=_label(figure.names, each.line),
-            color=COLOURS[place % len(COLOURS)],
+            color=COLOURS[looks[each.line] % len(COLOURS)],
             capsize=2,
         )
     axes.set_xticks(range(len(kinds)), [str(figure.names.get(str(x), x)) for x in kinds])

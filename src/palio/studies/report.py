@@ -12,7 +12,7 @@ import msgspec
 from palio import files
 from palio.errors import InvalidInput
 from palio.studies.catalogue import study_named
-from palio.studies.drawing import draw
+from palio.studies.drawing import Looks, draw
 from palio.studies.names import STUDIES
 from palio.studies.results import Results, read_results
 from palio.studies.study import Claim, Evidence, Study
@@ -118,10 +118,11 @@ def _study(report: StudyReport, figures: Path) -> Iterator[str]:
         yield _row((claim.says, claim.expected, evidence.numbers, HELD[evidence.holds]))
     yield from _reasons(report.judged)
     yield from ("", f"### Figures of {study.name}")
+    looks = Looks()
     for figure in study.figures:
         yield from ("", f"#### {figure.title}", "")
         name = f"{study.name}-{figure.name}"
-        if draw(figure, report.results, figures, name):
+        if draw(figure, report.results, figures, name, looks):
             yield f"![{figure.title}]({FIGURES}/{name}.svg)"
             yield from ("", f"{figure.caption} [Numbers]({FIGURES}/{name}.csv).".strip())
         else:
