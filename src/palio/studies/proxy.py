@@ -97,6 +97,8 @@ _LOCALITY: Final = Axis("locality", "share of interest that is local")
 _PROXIES: Final = Axis("proxies", "proxies", log=True)
 _BROKERS: Final = Axis("brokers", "brokers of the group", log=True)
 
+_SPARE: Final = {"False": "a tree of links", "True": "with spare links"}
+
 _FIGURES: Final = (
     Figure(
         "sources-state",
@@ -246,6 +248,7 @@ _FIGURES: Final = (
         Axis("beats_per_s", "messages a second", log=True),
         ("spare",),
         where={"fault": "none"},
+        names=_SPARE,
         caption="Of all its brokers, answers and those to clients among them.",
     ),
     Figure(
@@ -256,6 +259,7 @@ _FIGURES: Final = (
         Axis("noticed_s", "time from the fault on, s"),
         ("fault",),
         panels="spare",
+        names=_SPARE,
         caption="Silence is noticed first, and a session is kept for a while in case the other "
         "comes back; with spare links that while is shorter, as there is another way.",
     ),
@@ -267,6 +271,7 @@ _FIGURES: Final = (
         Axis("mending_messages", "messages of brokers", log=True),
         ("fault",),
         panels="spare",
+        names=_SPARE,
         caption="All but heartbeats and events, from the fault until 20 s after its end.",
     ),
     Figure(
@@ -277,6 +282,7 @@ _FIGURES: Final = (
         Axis("others_missed_s", "time from the fault on, s"),
         ("fault",),
         panels="spare",
+        names=_SPARE,
         caption=f"The fault stays for {FAULT_S:g} s.",
     ),
     Figure(
@@ -287,6 +293,7 @@ _FIGURES: Final = (
         Axis("back_after_s", "time from the fault's end on, s"),
         ("fault",),
         panels="spare",
+        names=_SPARE,
     ),
 )
 
