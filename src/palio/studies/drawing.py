@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from math import ceil, isfinite
@@ -97,25 +98,37 @@ def drawn_numbers(figure: Figure, series: Sequence[Series]) -> str:
 
 
 class Looks:
-    """What lines look like: the same in all figures of a study that part their rows alike."""
+    """What lines look like: the same in all figures that part their rows alike. Those that most
+    figures have are given the looks that differ most.
+    """
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], dict[tuple[Value, ...], int]] = {}
+    def __init__(self, figures: Iterable[Figure], results: Results) -> None:
+        counts: dict[tuple[str, ...], Counter[tuple[Value, ...]]] = {}
+        for figure in figures:
+            lines = {each.line for each in series_of(figure, results)}
+            counts.setdefault(figure.lines, Counter()).update(lines)
+        self._known = {
+            columns: {
+                line: place
+                for place, (line, _) in enumerate(
+                    sorted(each.items(), key=lambda one: (-one[1], [str(part) for part in one[0]]))
+                )
+            }
+            for columns, each in counts.items()
+        }
 
     def of(self, figure: Figure, series: Sequence[Series]) -> dict[tuple[Value, ...], int]:
-        """A number for each line of a figure, in their order."""
-        lines = sorted({each.line for each in series}, key=lambda line: [str(one) for one in line])
+        """A number for each line of one of the figures, in their order."""
+        known = self._known[figure.lines]
+        lines = sorted({each.line for each in series}, key=known.__getitem__)
         if len(lines) > MOST_LINES:
             raise InvalidInput(
                 f"figure {figure.name!r} has {len(lines)} lines, more than the {MOST_LINES} that "
                 "look different; pick some with `where`, or make panels"
             )
-        known = self._known.setdefault(figure.lines, {})
-        for line in lines:
-            known.setdefault(line, len(known))
-        if len(known) > MOST_LINES:
+        if known[lines[-1]] >= MOST_LINES:
             return {line: place for place, line in enumerate(lines)}
-        return {line: known[line] for line in sorted(lines, key=known.__getitem__)}
+        return {line: known[line] for line in lines}
 
 
 def draw(
@@ -129,7 +142,7 @@ def draw(
     import matplotlib as mpl
 
     with mpl.rc_context(_STYLE):
-        picture = _picture(figure, series, (looks or Looks()).of(figure, series))
+        picture = _picture(figure, series, (looks or Looks([figure], results)).of(figure, series))
         with files.replaced(paths[0]) as file:
             picture.savefig(file, format="svg", metadata={"Date": None})
         with files.replaced(paths[1]) as file:

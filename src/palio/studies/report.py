@@ -118,7 +118,7 @@ def _study(report: StudyReport, figures: Path) -> Iterator[str]:
         yield _row((claim.says, claim.expected, evidence.numbers, HELD[evidence.holds]))
     yield from _reasons(report.judged)
     yield from ("", f"### Figures of {study.name}")
-    looks = Looks()
+    looks = Looks(study.figures, report.results)
     for figure in study.figures:
         yield from ("", f"#### {figure.title}", "")
         name = f"{study.name}-{figure.name}"

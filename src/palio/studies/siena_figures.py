@@ -56,7 +56,7 @@ def _of_one_object(name: str, title: str, column: str, label: str, caption: str)
         title,
         "costs",
         _PARTIES,
-        Axis(column, label),
+        Axis(column, label, log=True),
         lines=("architecture",),
         where={"objects": 1},
         caption=caption,
