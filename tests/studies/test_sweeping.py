@@ -69,6 +69,15 @@ def test_a_larger_scale_takes_what_is_there(spark: SparkSession, tmp_path: Path)
     assert (plan.scale, plan.points) == ("paper", 12)
 
 
+def test_no_numbers_of_another_scale_stay(spark: SparkSession, tmp_path: Path) -> None:
+    study = toy.study()
+    sweep(study, Scale.SMALL, tmp_path, spark)
+    assert len(read_results(tmp_path, study).rows("walk")) == 12
+    broken = toy.study(sizes=(1, 13))
+    assert sweep(broken, Scale.PAPER, tmp_path, spark).failures
+    assert not read_results(tmp_path, study)
+
+
 def test_a_run_that_raises_is_told_and_the_others_go_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -129,6 +138,32 @@ def test_experiments_are_equal_files_on_one_core_and_on_two(
     )
     assert one.equals(two)
     assert isinstance(one, pa.Table)
+
+
+def test_ctrl_c_ends_a_sweep_and_leaves_what_is_done(tmp_path: Path) -> None:
+    from tests.spark.cluster import PATIENCE_S, await_that, environment
+
+    driver = subprocess.Popen(
+        [sys.executable, toy.__file__, str(tmp_path)],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    runs = tmp_path / "out/toy/runs"
+    try:
+        await_that(
+            lambda: runs.exists() and len(list(runs.glob("*.parquet"))) == toy.HELD_AT,
+            "some runs are done",
+        )
+        driver.send_signal(signal.SIGINT)
+        _, told = driver.communicate(timeout=PATIENCE_S)
+    finally:
+        driver.kill()
+        driver.wait()
+    assert driver.returncode == -signal.SIGINT
+    assert told.strip().endswith("KeyboardInterrupt")
+    assert "Py4J" not in told
+    assert len(list(runs.glob("*.parquet"))) == toy.HELD_AT
 
 
 def test_nothing_is_run_twice_after_a_kill(spark: SparkSession, tmp_path: Path) -> None:

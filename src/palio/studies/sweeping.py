@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import msgspec
@@ -74,6 +73,22 @@ class Swept(msgspec.Struct, frozen=True):
     failures: tuple[FailedRun, ...] = ()
 
 
+class _Progress:
+    """How many runs are done, told again and again."""
+
+    def __init__(self, runs: Path, missing: Sequence[Point], kept: int, told: Told | None) -> None:
+        self._runs = runs
+        self._awaited = {f"{point.name}.parquet" for point in missing}
+        self._kept = kept
+        self._told = told
+
+    def tell(self) -> None:
+        """Tell it as it is now."""
+        if self._told is not None:
+            done = sum(path.name in self._awaited for path in self._runs.iterdir())
+            self._told(self._kept + done)
+
+
 class SweepPlan(msgspec.Struct, frozen=True):
     """What is to be in a directory: one scale of a study, run by one version of Palio."""
 
@@ -104,8 +119,10 @@ def sweep(
         there = {path.stem for path in runs.glob("*.parquet")}
         missing = [point for point in points if point.name not in there]
         kept = len(points) - len(missing)
-        with _watching(runs, missing, kept, told):
-            failures = _run_all(study, missing, runs, spark)
+        if missing:  # what was put together before is of another scale
+            for experiment in study.experiments:
+                (home / f"{experiment.name}.parquet").unlink(missing_ok=True)
+        failures = _run_all(study, missing, runs, spark, _Progress(runs, missing, kept, told))
         if not failures:
             put_together(study, points, home)
         return Swept(len(points), kept, failures)
@@ -126,15 +143,35 @@ def keep_plan(home: Path, plan: SweepPlan) -> None:
 
 
 def _run_all(
-    study: Study, points: Sequence[Point], runs: Path, spark: SparkSession
+    study: Study, points: Sequence[Point], runs: Path, spark: SparkSession, progress: _Progress
 ) -> tuple[FailedRun, ...]:
+    """Run points on Spark; Ctrl-C ends them, and leaves what is whole."""
     if not points:
         return ()
     tasks = min(len(points), TASKS_PER_CORE * _cores_of(spark))
     task = _Task({each.name: each for each in study.experiments}, points, str(runs), tasks)
     numbers = spark.range(0, tasks, 1, tasks)
-    reports = numbers.mapInArrow(task, "point long, problem string").collect()
-    return tuple(FailedRun(points[row.point], row.problem) for row in reports)
+    done = numbers.mapInArrow(task, "point long, problem string")
+    # Spark is asked in a thread: a signal that comes while it is must not be handled within.
+    with ThreadPoolExecutor(1) as thread:
+        reports = thread.submit(done.collect)
+        try:
+            while not wait([reports], WATCHED_S).done:
+                progress.tell()
+        except KeyboardInterrupt:
+            _cancel(spark)
+            wait([reports])
+            raise
+    progress.tell()
+    return tuple(FailedRun(points[row.point], row.problem) for row in reports.result())
+
+
+def _cancel(spark: SparkSession) -> None:
+    context = getattr(spark, "sparkContext", None)
+    if context is None:
+        spark.interruptAll()
+    else:
+        context.cancelAllJobs()
 
 
 def _cores_of(spark: SparkSession) -> int:
@@ -214,30 +251,3 @@ def _order(point: Point) -> tuple[object, ...]:
     """By parameters, then by seed; values of several types are kept apart."""
     parameters = sorted(point.parameters.items())
     return (*((name, type(value).__name__, value) for name, value in parameters), point.seed)
-
-
-@contextmanager
-def _watching(runs: Path, missing: Sequence[Point], kept: int, told: Told | None) -> Iterator[None]:
-    """Tell how many runs are done, every second while the block runs, and at its end."""
-    if told is None:
-        yield
-        return
-    ended = Event()
-    awaited = {f"{point.name}.parquet" for point in missing}
-
-    def tell_now() -> None:
-        done = sum(path.name in awaited for path in runs.iterdir())
-        told(kept + done)
-
-    def watch() -> None:
-        while not ended.wait(WATCHED_S):
-            tell_now()
-
-    thread = Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        tell_now()
