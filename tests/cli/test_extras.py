@@ -15,6 +15,9 @@ from palio.cli.extras import EXTRAS, missing_extra
 
 ROOT: Final = Path(__file__).parents[2]
 
+IMPORTED_AS: Final = {"markdown_it_py": "markdown_it"}
+"""Distributions whose modules have other names."""
+
 PLAN: Final = """name = "p"
 
 [source]
@@ -88,4 +91,5 @@ def test_the_extras_are_those_of_the_package() -> None:
         declared = tomllib.load(file)["project"]["optional-dependencies"]
     for extra, packages in EXTRAS.items():
         names = {re.split(r"[^\w-]", each)[0].replace("-", "_") for each in declared[extra]}
+        names = {IMPORTED_AS.get(each, each) for each in names}
         assert names == set(packages) - {"py4j"}  # which pyspark brings

@@ -18,7 +18,7 @@ from palio.studies.sweeping import put_together, write_run
 
 pytestmark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")
 
-QUICKEST = "gryphon"
+QUICKEST = "proxy"
 """The one study that every test run sends to a cluster; the night sends all."""
 
 

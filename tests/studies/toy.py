@@ -2,7 +2,8 @@
 
     python toy.py HOME        sweeps it on one core into HOME, to be killed meanwhile
 
-HOME/ledger gets a line as a run ends. Once it has `HELD_AT` lines, runs wait for HOME/go.
+HOME/ledger gets a line as a run ends. Once it has `HELD_AT` lines, runs wait for HOME/go, and
+HOME/held says which process waits.
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ def walk_held(point: Point) -> list[Row]:
         if os.getppid() != parent:
             os._exit(1)  # an orphan: its driver was killed
         lines = ledger.read_text().count("\n") if ledger.exists() else 0
-        return lines < HELD_AT or (home / "go").exists()
+        if lines < HELD_AT or (home / "go").exists():
+            return True
+        (home / "holding").write_text(str(os.getpid()))
+        (home / "holding").rename(home / "held")  # there with all that it says
+        return False
 
     await_that(may_go_on, "a run may go on")
     rows = walk(point)

@@ -1,11 +1,15 @@
-"""The names of studies and scales, for `palio --help`: nothing is loaded with them."""
+"""The names of studies and scales, and what a result is: for `palio --help`, nothing is loaded."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
-__all__ = ["STUDIES", "Scale"]
+__all__ = ["STUDIES", "Row", "Scale", "Value"]
+
+Value: TypeAlias = bool | int | float | str
+Row: TypeAlias = dict[str, Value]
+"""One line of results: its parameters, the seed, and what was measured."""
 
 STUDIES: Final[tuple[str, ...]] = ("siena", "gryphon", "parametric", "proxy", "multicast")
 """In the order of their papers; each is the constant `STUDY` of a module of this room."""

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from palio.errors import InvalidInput
 from palio.studies.averages import Mean, mean_of
-from palio.studies.study import Row, Study, Value
+from palio.studies.names import Row, Value
 
 __all__ = ["Results", "read_results", "table_of"]
 
@@ -56,14 +56,10 @@ class Results:
         return {key: mean_of(groups[key]) for key in sorted(groups)}
 
 
-def read_results(directory: Path, study: Study) -> Results:
-    """What `DIR/STUDY` has: the files of its experiments, written when a sweep ended."""
-    tables = {}
-    for experiment in study.experiments:
-        path = directory / study.name / f"{experiment.name}.parquet"
-        if path.exists():
-            tables[experiment.name] = pq.read_table(path).to_pylist()
-    return Results(tables)
+def read_results(home: Path) -> Results:
+    """What `DIR/STUDY` has: the files of experiments, written when a sweep ended."""
+    files = sorted(home.glob("*.parquet"))
+    return Results({path.stem: pq.read_table(path).to_pylist() for path in files})
 
 
 def table_of(rows: Iterable[Row]) -> pa.Table:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from palio.studies.names import Scale
+from palio.studies.names import Row, Scale, Value
 
 if TYPE_CHECKING:
     from palio.studies.results import Results
@@ -33,10 +33,6 @@ __all__ = [
     "points_of",
     "with_seeds",
 ]
-
-Value: TypeAlias = bool | int | float | str
-Row: TypeAlias = dict[str, Value]
-"""One line of results: its parameters, the seed, and what was measured."""
 
 
 class Point(msgspec.Struct, frozen=True):
