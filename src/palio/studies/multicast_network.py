@@ -78,7 +78,7 @@ class Wan:
     >>> wan.brokers
     ('s1', 's2', 's3', 's4', 's5', 's6', 'p1')
     >>> [int((wan.classes == each).sum()) for each in (BACKBONE, INTERMEDIATE, FRINGE)]
-    [3, 6, 7]
+    [2, 6, 7]
     """
 
     def __init__(
