@@ -17,24 +17,27 @@ __all__ = ["report", "run", "show_studies"]
 def show_studies(*, as_json: bool) -> int:
     """The studies, with the runs of each scale."""
     studies = [study_named(name) for name in STUDIES]
+    runs_by_scale = [
+        {scale.value: len(points_of(each, scale)) for scale in Scale} for each in studies
+    ]
     documents = [
         {
             "name": each.name,
             "title": each.title,
             "paper": each.paper,
-            "runs": {scale.value: len(points_of(each, scale)) for scale in Scale},
+            "runs": counts,
             "figures": [figure.name for figure in each.figures],
             "claims": [claim.name for claim in each.claims],
         }
-        for each in studies
+        for each, counts in zip(studies, runs_by_scale, strict=True)
     ]
     if as_json:
         show({"studies": documents})
         return 0
-    for study, document in zip(studies, documents, strict=True):
-        runs = ", ".join(f"{len(points_of(study, scale)):,} runs {scale.value}" for scale in Scale)
+    for study, counts in zip(studies, runs_by_scale, strict=True):
+        runs = ", ".join(f"{count:,} runs {scale}" for scale, count in counts.items())
         figures, claims = len(study.figures), len(study.claims)
-        show(f"{document['name']}: {study.title}\n  {runs}; {figures} figures, {claims} claims")
+        show(f"{study.name}: {study.title}\n  {runs}; {figures} figures, {claims} claims")
     return 0
 
 

@@ -73,7 +73,7 @@ def write_report(directory: Path) -> list[StudyReport]:
             f"not all runs of {', '.join(unfinished)} are there; go on with the same command "
             "that began them"
         )
-    figures = files.make_directory(directory / FIGURES)
+    figures = files.make_inside(directory, FIGURES)
     text = "\n".join(_lines(reports, figures)) + "\n"
     with files.replaced(directory / "report.md") as file:
         file.write(text.encode())

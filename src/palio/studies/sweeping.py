@@ -105,13 +105,14 @@ def sweep(
 
     Runs that raise are told at the end; the others go on, and a later sweep tries them again.
     """
-    home = files.make_directory(directory / study.name)
+    # Workers on other machines have other working directories.
+    home = files.make_inside(files.make_directory(directory).absolute(), study.name)
     with files.held(home / LOCK, wait=False) as is_ours:
         if not is_ours:
             raise InvalidInput(
                 f"another sweep runs in {str(home)!r}; let it end, or choose another directory"
             )
-        runs = files.make_directory(home / RUNS)
+        runs = files.make_inside(home, RUNS)
         points = points_of(study, scale)
         keep_plan(home, SweepPlan(study.name, scale, __version__, len(points)))
         for leftover in runs.glob(".*.unfinished"):
@@ -119,9 +120,8 @@ def sweep(
         there = {path.stem for path in runs.glob("*.parquet")}
         missing = [point for point in points if point.name not in there]
         kept = len(points) - len(missing)
-        if missing:  # what was put together before is of another scale
-            for experiment in study.experiments:
-                (home / f"{experiment.name}.parquet").unlink(missing_ok=True)
+        for experiment in study.experiments:  # what was put together may be of another scale
+            (home / f"{experiment.name}.parquet").unlink(missing_ok=True)
         failures = _run_all(study, missing, runs, spark, _Progress(runs, missing, kept, told))
         if not failures:
             put_together(study, points, home)
