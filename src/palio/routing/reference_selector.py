@@ -116,8 +116,8 @@ class ReferenceSelector(RowSelector):
         self._points: dict[int, Point] = {}
         """Where those filters are filed that are not among the others."""
         self._by_point: dict[Point, _Bucket] = {}
-        self._names: dict[str, None] = {}
-        """Attributes by which filters are or were filed."""
+        self._names: dict[str, int] = {}
+        """Attributes by which filters are filed, with the number of their buckets."""
         self._others: _Bucket = {}
 
     def _file(self, key: int, form: NormalizedFilter) -> None:
@@ -128,7 +128,7 @@ class ReferenceSelector(RowSelector):
         bucket = self._by_point.get(point)
         if bucket is None:
             bucket = self._by_point[point] = {}
-            self._names[point[0]] = None
+            self._names[point[0]] = self._names.get(point[0], 0) + 1
         bucket[key] = form.rest
 
     def _take_out(self, key: int) -> None:
@@ -140,8 +140,10 @@ class ReferenceSelector(RowSelector):
         del bucket[key]
         if not bucket:
             del self._by_point[point]
-            if not self._by_point:
-                self._names.clear()
+            name = point[0]
+            self._names[name] -= 1
+            if not self._names[name]:
+                del self._names[name]
 
     def _matching(self, row: Mapping[str, Any]) -> list[int]:
         buckets = self._tried(row)
