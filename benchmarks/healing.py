@@ -2,14 +2,15 @@
 
     python -m benchmarks.healing [--brokers 100] [--routing general] [--docs docs]
     python -m benchmarks.healing --brokers 7 --faults "an inner broker is killed"
+    python -m benchmarks.healing --brokers 100 --publishers 2 --listeners 6 --rate 1
 
 Brokers are `palio serve` processes with all settings at their defaults, each in a network
 namespace, and links take 10 ms each way (`healing_network`); it takes Linux and the permission to
-make namespaces. Live and durable publishers send 5 events a second each; listeners in all branches
-hear all of them. Of each fault the table tells pairs of a publisher and a listener between which
-links are left, those that have to find a way, and all of them after the fault has ended: how many
-were interrupted, when the last of them heard events in time again, and what was lost. What comes
-late while nothing happens is the machine's doing: it needs time for a hundred processes.
+make namespaces. Live and durable publishers send a few events a second each; listeners in all
+branches hear all of them. Of each fault the table tells pairs of a publisher and a listener between
+which links are left, those that have to find a way, and all of them after the fault has ended: how
+many were interrupted, when the last of them heard events in time again, and what was lost. What
+comes late while nothing happens is the machine's doing: it needs time for a hundred processes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from benchmarks.healing_load import Listener, Load, Outage, Publisher
+from benchmarks.healing_load import RATE, Listener, Load, Outage, Publisher
 from benchmarks.healing_network import (
     FANOUT,
     Hierarchy,
@@ -53,7 +54,6 @@ START_S: Final = 600.0
 """How long all brokers may take to know of each other, on a machine that has other work."""
 REST_S: Final = 60.0
 """How long durable events may take to arrive in the end."""
-MOST_CLIENTS: Final = 12
 BEGIN: Final = "<!-- measured: python -m benchmarks.healing --docs docs -->"
 
 LINKED: Final = "links are left"
@@ -63,6 +63,20 @@ AFTER: Final = "after its end"
 """Of which pairs a row tells, in which time."""
 
 DEFAULTS: Final[Mapping[str, float]] = MappingProxyType({})
+
+
+class Crowd(NamedTuple):
+    """Who publishes and listens, and how much: 100 brokers on 2 cores bear less than 13 do."""
+
+    publishers: int = 4
+    """Live ones, and as many durable ones."""
+    listeners: int = 12
+    """The most that hear live events."""
+    rate: float = RATE
+    """Events a second of each publisher."""
+
+
+CROWD: Final = Crowd()
 
 
 class Fault(NamedTuple):
@@ -137,16 +151,16 @@ FAULTS: Final = (
 )
 
 
-def load_of(shape: Hierarchy) -> Load:
+def load_of(shape: Hierarchy, crowd: Crowd = CROWD) -> Load:
     """Clients at leaves in all branches, which no fault strikes; and one who hears durable events
     at a broker that is killed.
     """
     leaves = [name for name in shape.names if name not in shape.parents.values()]
-    places = leaves[:: max(1, len(leaves) // MOST_CLIENTS)][:MOST_CLIENTS]
+    places = leaves[:: max(1, len(leaves) // crowd.listeners)][: crowd.listeners]
     publishers = [
-        Publisher(f"{kind} {place}", place, durable=kind == "durable")
+        Publisher(f"{kind} {place}", place, durable=kind == "durable", rate=crowd.rate)
         for kind in ("live", "durable")
-        for place in places[:: max(1, len(places) // 4)]
+        for place in places[:: max(1, len(places) // crowd.publishers)]
     ]
     listeners = [Listener(f"hears {place}", place, durable=False) for place in places]
     struck = _child(1)(shape)[0]
@@ -233,12 +247,13 @@ async def run(
     routing: str,
     faults: tuple[Fault, ...],
     limits: Mapping[str, float] = DEFAULTS,
+    crowd: Crowd = CROWD,
 ) -> Row:
     """One network, from its start to its end. `limits` are settings of `[limits]`."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         fleet = HierarchyFleet(shape, Path(folder), routing, limits)
-        async with fleet, load_of(shape) as load:
+        async with fleet, load_of(shape, crowd) as load:
             await _until_linked(fleet)
             started_s = time.monotonic() - began
             idle = await _idle(fleet)
@@ -256,6 +271,7 @@ async def run(
                 "brokers": len(shape.names),
                 "links": len(shape.links),
                 "routing": routing,
+                "crowd": crowd._asdict(),
                 "started_s": started_s,
                 "idle": idle,
                 "faults": rows,
@@ -296,9 +312,11 @@ def _slowest(rows: list[Row], which: str) -> str:
 
 
 def _rest(found: Row) -> str:
-    idle = found["idle"]
+    idle, crowd = found["idle"], found["crowd"]
     return (
-        f"`{found['routing']}`, {found['brokers']} brokers, {found['links']} links: durable events "
+        f"`{found['routing']}`, {found['brokers']} brokers, {found['links']} links, "
+        f"{crowd['publishers']} publishers of each kind with {crowd['rate']:g} events a second: "
+        "durable events "
         f"lost {found['durable_lost']}; live events doubled {found['twice']}, out of order "
         f"{found['disordered']}; durable ones doubled {found['durable_twice']}, out of order "
         f"{found['durable_disordered']}; brokers that the root does not reach in the end "
@@ -324,6 +342,9 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, default=100)
     parser.add_argument("--fanout", type=int, default=FANOUT)
     parser.add_argument("--routing", default="general")
+    parser.add_argument("--publishers", type=int, default=CROWD.publishers, help="of each kind")
+    parser.add_argument("--listeners", type=int, default=CROWD.listeners)
+    parser.add_argument("--rate", type=float, default=RATE, help="events a second of a publisher")
     parser.add_argument("--faults", nargs="*", default=[fault.name for fault in FAULTS])
     parser.add_argument("--json", type=Path, help="a file for all that was counted")
     parser.add_argument("--docs", type=Path, help="the folder of the documentation, to be renewed")
@@ -332,7 +353,9 @@ def main() -> None:
     if reason:
         raise SystemExit(f"no network namespaces: {reason}")
     chosen = tuple(fault for fault in FAULTS if fault.name in given.faults)
-    found = asyncio.run(run(hierarchy(given.brokers, given.fanout), given.routing, chosen))
+    shape = hierarchy(given.brokers, given.fanout)
+    crowd = Crowd(given.publishers, given.listeners, given.rate)
+    found = asyncio.run(run(shape, given.routing, chosen, crowd=crowd))
     print(as_markdown([found]))
     if given.json is not None:
         given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

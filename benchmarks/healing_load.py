@@ -21,8 +21,8 @@ __all__ = ["LATE_S", "Listener", "Load", "Outage", "Pair", "Publisher"]
 LATE_S: Final = 1.0
 """An event that takes longer was held up: ways of ten links take 0.1 s, and machines are busy."""
 
-PERIOD_S: Final = 0.2
-"""Between two events of a publisher."""
+RATE: Final = 5.0
+"""Events a second of each publisher."""
 
 SETTLE_S: Final = 60.0
 
@@ -30,10 +30,11 @@ SETTLE_S: Final = 60.0
 class Publisher:
     """One who publishes numbers, live or durable."""
 
-    def __init__(self, name: str, broker: str, *, durable: bool) -> None:
+    def __init__(self, name: str, broker: str, *, durable: bool, rate: float = RATE) -> None:
         self.name = name
         self.broker = broker
         self.durable = durable
+        self._period_s = 1 / rate
         self.published: list[float] = []
         """When each number was."""
         self.acknowledged: set[int] = set()
@@ -46,7 +47,7 @@ class Publisher:
             event = {"who": self.name, "n": number}
             receipt = client.publish_nowait(event, durable=self.durable)
             receipt.add_done_callback(partial(self._taken, number))
-            await asyncio.sleep(PERIOD_S)
+            await asyncio.sleep(self._period_s)
 
     def _taken(self, number: int, receipt: asyncio.Future[object]) -> None:
         if not receipt.cancelled() and receipt.exception() is None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from palio.server.limits import HELD_S, PULSE_S
+from palio.server.limits import HELD_S, PULSE_S, RESTING_PULSE_S
 from palio.server.pulse import BOUNDS_S, Pulse, Worst
 from tests.server.helpers import until
 
@@ -60,7 +60,7 @@ async def test_a_loop_that_is_held_is_late() -> None:
     beats = pulse.delays.counts[-1]
     await until(lambda: pulse.delays.counts[-1] > beats)
     pulse.take_worst()
-    held = 10 * PULSE_S
+    held = RESTING_PULSE_S + 10 * PULSE_S
     started = time.thread_time()
     while time.thread_time() < started + held:
         pass
@@ -68,5 +68,24 @@ async def test_a_loop_that_is_held_is_late() -> None:
     await until(lambda: pulse.delays.counts[-1] > before)
     pulse.stop()
     worst = pulse.take_worst()
-    assert worst.late_s >= worst.computed_s >= held - 2 * PULSE_S
+    assert worst.late_s >= worst.computed_s >= held - RESTING_PULSE_S - 2 * PULSE_S
     await asyncio.sleep(0)
+
+
+async def test_an_idle_loop_is_looked_at_less_often_and_a_long_message_is_seen() -> None:
+    pulse = Pulse()
+    pulse.start()
+    await until(lambda: pulse.delays.counts[-1] > 0)  # from now on nothing is there to be late
+    assert await _seconds_to_next_beat(pulse) > 5 * PULSE_S
+    pulse.take_worst()
+    pulse.held_by("Subscribe", 3 * HELD_S)  # over before the next look was due
+    await _seconds_to_next_beat(pulse)
+    assert pulse.take_worst().late_s >= 3 * HELD_S
+    assert await _seconds_to_next_beat(pulse) < RESTING_PULSE_S  # at work
+    pulse.stop()
+
+
+async def _seconds_to_next_beat(pulse: Pulse) -> float:
+    before, began = pulse.delays.counts[-1], time.perf_counter()
+    await until(lambda: pulse.delays.counts[-1] > before)
+    return time.perf_counter() - began

@@ -136,7 +136,7 @@ class Finder:
     @property
     def wake_at(self) -> float:
         """When `tick` is next to be called."""
-        is_at_work = self._partings or (self._is_on and len(self._registry.brokers) > 1)
+        is_at_work = self._partings or (self._is_on and not self._registry.is_alone)
         return self._look_at if is_at_work else inf
 
     @property

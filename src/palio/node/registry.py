@@ -178,6 +178,14 @@ class Registry:
         return sorted({self.name, *self._versions} - self.retired)
 
     @property
+    def is_alone(self) -> bool:
+        """Whether `brokers` has no other; asked for each message, so nothing is put in order."""
+        if not self._retired:
+            return self._versions.keys() <= {self.name}
+        retired = self.retired
+        return all(name == self.name or name in retired for name in self._versions)
+
+    @property
     def retired(self) -> set[str]:
         """The brokers that are gone for good, and were not heard of since that was said."""
         return {name for name, until in self._retired.items() if self._version(name) <= until}

@@ -63,8 +63,11 @@ LOOK_S: Final = 0.01
 look costs as much as to write an event."""
 
 PULSE_S: Final = 0.02
-"""How often it is measured whether the loop is on time: 50 short looks a second cost a two
-thousandth of a processor."""
+"""How often it is measured whether a loop at work is on time."""
+
+RESTING_PULSE_S: Final = 0.25
+"""How often while no message comes: 50 looks a second would be over half of what an idle broker
+takes of a processor."""
 
 HELD_S: Final = 0.05
 """A loop that was held for longer is told of in the log..."""

@@ -1,10 +1,10 @@
 """`Pulse`: how late the loop is, and what held it.
 
 A broker's loop serves everybody, so whatever holds it holds everybody up. A timer that should fire
-every `PULSE_S` measures by how much it is late. That includes what no counter of messages sees:
-fronts, garbage collection, other threads of the process, other processes of a busy machine. Beside
-it is noted how much of the time the loop's own thread was computing, which tells the last two from
-the others.
+every `PULSE_S`, or `RESTING_PULSE_S` while no message comes, measures by how much it is late. That
+includes what no counter of messages sees: fronts, garbage collection, other threads of the process,
+other processes of a busy machine. Beside it is noted how much of the time the loop's own thread was
+computing, which tells the last two from the others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from bisect import bisect_left
 from typing import Final, NamedTuple
 
-from palio.server.limits import HELD_EVERY_S, HELD_S, PULSE_S
+from palio.server.limits import HELD_EVERY_S, HELD_S, PULSE_S, RESTING_PULSE_S
 
 __all__ = ["BOUNDS_S", "Delays", "Pulse", "Worst"]
 
@@ -58,7 +58,7 @@ class Pulse:
         self._worst = Worst()
         self._told_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
-        self._due = self._computed = 0.0
+        self._due = self._pause_s = self._computed = 0.0
 
     @property
     def delays(self) -> Delays:
@@ -80,9 +80,8 @@ class Pulse:
 
     def start(self) -> None:
         """Begin, on the loop that is running."""
-        self._due = time.perf_counter() + PULSE_S
         self._computed = time.thread_time()
-        self._timer = asyncio.get_running_loop().call_later(PULSE_S, self._fire)
+        self._wait(PULSE_S)
 
     def stop(self) -> None:
         """Look no more."""
@@ -114,7 +113,15 @@ class Pulse:
         logger.warning("loop held", extra={"details": details})
 
     def _fire(self) -> None:
-        now, computed = time.perf_counter(), time.thread_time()
-        self.beat(max(0.0, now - self._due), computed - self._computed)
-        self._due, self._computed = now + PULSE_S, computed
-        self._timer = asyncio.get_running_loop().call_later(PULSE_S, self._fire)
+        computed, longest_s = time.thread_time(), self.longest_s
+        late_s = max(0.0, time.perf_counter() - self._due)
+        if self._pause_s > PULSE_S:  # a message that woke the loop ended before this was due
+            late_s = max(late_s, longest_s)
+        self.beat(late_s, computed - self._computed)
+        self._computed = computed
+        self._wait(PULSE_S if longest_s else RESTING_PULSE_S)
+
+    def _wait(self, pause_s: float) -> None:
+        self._pause_s = pause_s
+        self._due = time.perf_counter() + pause_s
+        self._timer = asyncio.get_running_loop().call_later(pause_s, self._fire)
