@@ -50,6 +50,7 @@ def test_a_plan_is_made_from_events_and_subscriptions(palio: Palio, home: Path, 
     )  # fmt: skip
     assert made.status == 0, made.err
     assert "100 events, of which nobody wants 10" in made.err
+    assert "costs: 45 of 90 events, held out" in made.err
     report = json.loads(made.out)
     assert (report["method"], report["groups"], report["waste"]) == ("ideal", 3, 0.0)
     plan, kept = decode(out.read_bytes())
@@ -60,6 +61,7 @@ def test_a_plan_is_made_from_events_and_subscriptions(palio: Palio, home: Path, 
     shown = palio("plan", "show", str(out))
     assert "ideal: 3 groups for 4 brokers" in shown.out
     assert "precision: 1.000" in shown.out
+    assert "found by 45 events, held out" in shown.out
 
 
 def test_methods_are_compared_the_cheapest_first(palio: Palio, home: Path) -> None:
@@ -190,6 +192,14 @@ def test_a_plan_is_changed_by_a_few_groups(palio: Palio, home: Path) -> None:
     palio(*now, "--method", "flooding", "--out", old)
     refused = palio(*now, "--out", new, "--change", old)
     assert (refused.status, "only an approximated plan" in refused.err) == (2, True)
+
+
+def test_of_a_few_events_none_are_held_out(palio: Palio, home: Path) -> None:
+    (home / "went.jsonl").write_text('{"brokers": ["b1"], "count": 19}\n')
+    arguments = ("plan", "compare", "--destinations", str(home / "went.jsonl"))
+    assert "of 20 events on half are held out" in palio(*arguments).err
+    (home / "went.jsonl").write_text('{"brokers": ["b1"], "count": 20}\n')
+    assert "costs: 10 of 20 events, held out" in palio(*arguments).err
 
 
 def test_a_plan_for_nobody_is_none(palio: Palio, home: Path) -> None:

@@ -38,7 +38,7 @@ def ring_of(brokers: int) -> Mapping[str, Mapping[str, int]]:
 def every_plan(traffic: GroupTraffic, groups: int = 40) -> list[GroupPlan]:
     """A plan of each method that has one."""
     limits = PlanLimits(groups=groups, graph=ring_of(len(traffic.brokers)))
-    return [made for _, made, _ in compare(traffic, limits) if made is not None]
+    return [made for made, _ in compare(traffic, limits).plans]
 
 
 Group = tuple[float, frozenset[int]]

@@ -54,13 +54,15 @@ def make(
 ) -> int:
     """Make a plan, write it, and say what it costs."""
     from palio.multicast.documents import encode
-    from palio.multicast.planners import plan
-    from palio.multicast.plans import measure
+    from palio.multicast.planners import planned
 
     before = None if change.of is None else _old(change.of)
     traffic, limits = _read(given, limits)
-    made = plan(traffic, method, limits) if before is None else _changed(before, traffic, change)
-    report = measure(made, traffic, limits.prices_of(traffic))
+    if before is None:
+        made, report = planned(traffic, method, limits)
+    else:
+        made, report = _changed(before, traffic, change, limits)
+    _tell_judged(report, traffic)
     with files.replaced(out, shared=True) as file:
         file.write(encode(made, report.row()))
     if as_json:
@@ -83,10 +85,30 @@ def _old(path: Path) -> ListedGroups:
     return made
 
 
-def _changed(before: ListedGroups, traffic: GroupTraffic, change: PlanChange) -> ListedGroups:
+def _changed(
+    before: ListedGroups, traffic: GroupTraffic, change: PlanChange, limits: PlanLimits
+) -> tuple[GroupPlan, PlanReport]:
+    from palio.multicast.judging import judged
     from palio.multicast.merging import replanned
 
-    return replanned(before, traffic, change.groups)
+    prices = limits.prices_of(traffic)
+    return judged(lambda some: replanned(before, some, change.groups), traffic, prices)
+
+
+def _tell_judged(report: PlanReport, traffic: GroupTraffic) -> None:
+    """By which events costs were found: by those that it is made of a plan looks too good."""
+    from palio.multicast.judging import LEAST_HELD_OUT
+
+    if report.held_out:
+        tell(
+            f"costs: {report.held_out:,.0f} of {traffic.events:,.0f} events, held out of plans "
+            "made of the others; the plan itself is made of all"
+        )
+    else:
+        tell(
+            f"costs: the events that plans are made of, so events to come cost more; of "
+            f"{2 * LEAST_HELD_OUT} events on half are held out"
+        )
 
 
 def _plan_in(path: Path) -> tuple[GroupPlan, dict[str, Any]]:
@@ -102,14 +124,13 @@ def compare(given: Inputs, limits: PlanLimits, *, as_json: bool) -> int:
     from palio.multicast.planners import compare
 
     traffic, limits = _read(given, limits)
-    found = compare(traffic, limits)
-    for _, made, _ in found:
-        if isinstance(made, ClusteredGroups):
-            share = regionalism(traffic, made.clusters)
-            tell(f"{share:.0%} of what is wanted together stays in a cluster, beyond chance")
-            break
-    reports = [report for _, _, report in found if not isinstance(report, str)]
-    cannot = {name: reason for name, _, reason in found if isinstance(reason, str)}
+    plans, cannot = compare(traffic, limits)
+    clustered = [made for made, _ in plans if isinstance(made, ClusteredGroups)]
+    if clustered:
+        share = regionalism(traffic, clustered[0].clusters)
+        tell(f"{share:.0%} of what is wanted together stays in a cluster, beyond chance")
+    reports = [report for _, report in plans]
+    _tell_judged(reports[0], traffic)
     if as_json:
         show({"plans": [each.row() for each in reports], "impossible": cannot})
         return 0
@@ -144,6 +165,8 @@ def show_plan(
     for name, value in report.items():
         if name in {"sends", "links", "precision", "waste", "price"}:
             show(f"{name}: {value:.3f}")
+    if report.get("held_out"):
+        show(f"found by {report['held_out']:,.0f} events, held out of a plan made of the others")
     return 0
 
 

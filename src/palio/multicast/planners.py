@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from palio.errors import InvalidInput, LimitExceeded
 from palio.multicast.clustered import MAX_CLUSTER, ClusteredGroups, groups_needed
 from palio.multicast.clusters import clusters_of, likeness_by_interest, likeness_by_location
 from palio.multicast.hybrid import HybridGroups
+from palio.multicast.judging import judged
 from palio.multicast.listed import flooding, ideal
 from palio.multicast.merging import approximated
 from palio.multicast.neighbours import NeighbourGroups
@@ -21,7 +22,16 @@ from palio.multicast.plans import GroupPlan, PlanReport, measure
 from palio.multicast.traffic import GroupTraffic
 from palio.routing.trees import Graph
 
-__all__ = ["BEST", "METHODS", "PlanLimits", "compare", "plan"]
+__all__ = [
+    "BEST",
+    "METHODS",
+    "PlanLimits",
+    "Planned",
+    "PlansCompared",
+    "compare",
+    "plan",
+    "planned",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -147,6 +157,22 @@ def _cost(report: PlanReport, limits: PlanLimits) -> float:
     return report.price + limits.send_price * (report.sends + report.links)
 
 
+class Planned(NamedTuple):
+    """A plan, and what plans so made cost for events that they were not made of (`judging`)."""
+
+    plan: GroupPlan
+    report: PlanReport
+
+
+class PlansCompared(NamedTuple):
+    """What came of all methods."""
+
+    plans: tuple[Planned, ...]
+    """The cheapest first. Flooding is always among them."""
+    impossible: dict[str, str]
+    """By method why it has no plan."""
+
+
 def plan(traffic: GroupTraffic, method: str = BEST, limits: PlanLimits = PlanLimits()) -> GroupPlan:
     """The plan of a method, or the one that costs least.
 
@@ -155,34 +181,39 @@ def plan(traffic: GroupTraffic, method: str = BEST, limits: PlanLimits = PlanLim
     'ideal'
     """
     if method == BEST:
-        found = [made for _, made, _ in compare(traffic, limits) if made is not None]
-        return found[0]
+        return compare(traffic, limits).plans[0].plan
+    return _maker(method, limits)(traffic)
+
+
+def planned(
+    traffic: GroupTraffic, method: str = BEST, limits: PlanLimits = PlanLimits()
+) -> Planned:
+    """The same, with what it costs; to find that out, a plan of half of the events is made, too."""
+    if method == BEST:
+        return compare(traffic, limits).plans[0]
+    return Planned(*judged(_maker(method, limits), traffic, limits.prices_of(traffic)))
+
+
+def compare(traffic: GroupTraffic, limits: PlanLimits = PlanLimits()) -> PlansCompared:
+    """A plan of every method that has one."""
+    found: list[Planned] = []
+    cannot = {}
+    for name in METHODS:
+        try:
+            found.append(planned(traffic, name, limits))
+        except (InvalidInput, LimitExceeded) as error:
+            cannot[name] = str(error)
+    found.sort(key=lambda each: _cost(each.report, limits))
+    return PlansCompared(tuple(found), cannot)
+
+
+def _maker(method: str, limits: PlanLimits) -> Callable[[GroupTraffic], GroupPlan]:
     make = METHODS.get(method)
     if make is None:
         raise InvalidInput(f"{method!r:.80} is no method; choose {BEST}, {', '.join(METHODS)}")
-    limits.prices_of(traffic)
-    return make(traffic, limits)
 
+    def made(traffic: GroupTraffic) -> GroupPlan:
+        limits.prices_of(traffic)
+        return make(traffic, limits)
 
-def compare(
-    traffic: GroupTraffic,
-    limits: PlanLimits = PlanLimits(),
-) -> list[tuple[str, GroupPlan | None, PlanReport | str]]:
-    """Every method, the cheapest first: its plan and what that costs, or why it has none."""
-    found: list[tuple[str, GroupPlan, PlanReport]] = []
-    cannot: list[tuple[str, None, str]] = []
-    for name, made in _made(traffic, limits):
-        if isinstance(made, str):
-            cannot.append((name, None, made))
-        else:
-            found.append((name, made, measure(made, traffic, limits.prices_of(traffic))))
-    found.sort(key=lambda each: _cost(each[2], limits))
-    return [*found, *cannot]
-
-
-def _made(traffic: GroupTraffic, limits: PlanLimits) -> Iterator[tuple[str, GroupPlan | str]]:
-    for name, make in METHODS.items():
-        try:
-            yield name, make(traffic, limits)
-        except (InvalidInput, LimitExceeded) as error:
-            yield name, str(error)
+    return made

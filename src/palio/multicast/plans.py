@@ -120,6 +120,9 @@ class PlanReport:
     """Brokers that got an event in vain."""
     price: float
     """The prices of all that get an event: 1 each unless prices were given."""
+    held_out: float = 0.0
+    """Events by which it was judged and of which it was not made (`judging`); 0 if it was judged by
+    those that it was made of."""
 
     def row(self) -> dict[str, Any]:
         """The figures by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -17,9 +18,9 @@ __all__ = ["GroupTraffic"]
 
 @dataclass(frozen=True, eq=False)
 class GroupTraffic:
-    """Each distinct set of destinations, and the share of events that it had.
+    """Each distinct set of destinations, and how many events it had.
 
-    Events that nobody wanted are left out: they are not sent. Shares sum up to 1.
+    Events that nobody wanted are left out: they are not sent.
 
     >>> traffic = GroupTraffic.of(["b1", "b2", "b3"], [(["b1", "b2"], 3), (["b3"], 1), ([], 9)])
     >>> sorted(traffic.shares.tolist())
@@ -28,7 +29,7 @@ class GroupTraffic:
 
     brokers: tuple[str, ...]
     sets: Words
-    shares: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.float64]
 
     @classmethod
     def of(cls, brokers: Iterable[str], counted: Iterable[tuple[Iterable[str], float]]) -> Self:
@@ -57,12 +58,21 @@ class GroupTraffic:
             raise InvalidInput("a set names a broker that there is not")
         kept = (sizes_of(sets) > 0) & (counts > 0)
         rows, weights = distinct(sets[kept], counts[kept])
-        total = weights.sum()
-        return cls(names, rows, weights / total if total else weights)
+        return cls(names, rows, weights)
 
     def __len__(self) -> int:
         """How many distinct sets there are."""
         return len(self.sets)
+
+    @property
+    def events(self) -> float:
+        """How many events there were."""
+        return float(self.counts.sum())
+
+    @cached_property
+    def shares(self) -> npt.NDArray[np.float64]:
+        """By set its share of the events: they sum up to 1."""
+        return self.counts / self.events if len(self) else self.counts
 
     @property
     def destinations(self) -> float:

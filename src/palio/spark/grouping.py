@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from palio.errors import InvalidInput
 from palio.multicast.broker_sets import numbered, words_in, words_of
-from palio.multicast.planners import BEST, PlanLimits, plan
-from palio.multicast.plans import GroupPlan, PlanReport, measure
+from palio.multicast.planners import BEST, PlanLimits, planned
+from palio.multicast.plans import GroupPlan, PlanReport
 from palio.multicast.traffic import GroupTraffic
 from palio.spark.matches import EventSource, match
 from palio.spark.reading import Source
@@ -28,7 +28,9 @@ AT_ONCE: Final = 65_536
 
 
 class PlannedGroups(NamedTuple):
-    """A plan, what it costs, and the traffic that it was made for."""
+    """A plan, what such plans cost for events that they were not made of, and the traffic that it
+    was made for.
+    """
 
     plan: GroupPlan
     report: PlanReport
@@ -56,8 +58,7 @@ def plan_groups(
     traffic = group_traffic(events, subscriptions, brokers, time=time)
     if not len(traffic):
         raise InvalidInput("no event goes to any broker; there is nothing to plan for")
-    made = plan(traffic, method, limits)
-    return PlannedGroups(made, measure(made, traffic, limits.prices_of(traffic)), traffic)
+    return PlannedGroups(*planned(traffic, method, limits), traffic)
 
 
 def group_traffic(

@@ -279,9 +279,9 @@ def _planned(
         distances = np.stack([wan.tree(root).paths @ by_link for root in range(len(wan.brokers))])
         distances = np.minimum(distances, distances.T)
     most = len(wan.clusters) << len(wan.clusters[0])
-    made = [(name, each) for name, each, _ in compare(scene.learned, limits) if each is not None]
-    plans = {name: each for name, each in made if name in PLANNERS}
-    plans["best"] = made[0][1]
+    found = [each.plan for each in compare(scene.learned, limits).plans]
+    plans = {each.method: each for each in found if each.method in PLANNERS}
+    plans["best"] = found[0]
     plans["neighbours"] = NeighbourGroups(
         wan.brokers, neighbour_graph(wan.brokers, distances, most)
     )
