@@ -228,14 +228,15 @@ def test_links_that_weigh_less_are_taken_and_a_new_one_only_if_it_is_much_lighte
     survivors_are_served(network)
 
 
-def test_prices_count_for_more_than_round_trips() -> None:
+@pytest.mark.parametrize("price", [1, 2])
+def test_prices_count_for_more_than_round_trips(price: float) -> None:
     topology = Topology(("b1", "b2", "b3"), (("b1", "b2"), ("b1", "b3"), ("b2", "b3")))
     network = Network(seed=1)
     for broker in topology.brokers:
         network.add_broker(broker, General)
     network.connect("b1", "b2", Link(price=100))
-    network.connect("b1", "b3", Link(price=2, latency_ms=90))
-    network.connect("b3", "b2", Link(price=2, latency_ms=90))
+    network.connect("b1", "b3", Link(price=price, latency_ms=90))
+    network.connect("b3", "b2", Link(price=price, latency_ms=90))
     network.run()
     assert tree_at(network, "b2") == {("b1", "b3"), ("b2", "b3")}
 

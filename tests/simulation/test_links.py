@@ -42,3 +42,12 @@ def test_bandwidth_takes_time_for_each_byte() -> None:
     direction = Direction(Link(latency_ms=5, bytes_per_ms=50), Randomness(3))
     assert direction.arrivals(0, 100) == [7000]
     assert direction.free_us == 2000
+
+
+@pytest.mark.parametrize(
+    ("price", "weight"), [(None, 80), (0.2, 1), (1.0, 1), (1, 1), (2.6, 3), (90.0, 90)]
+)
+def test_a_link_weighs_its_price_also_if_that_is_1_and_else_its_round_trip(
+    price: float | None, weight: int
+) -> None:
+    assert Link(latency_ms=40, price=price).weight == weight

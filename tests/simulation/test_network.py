@@ -51,6 +51,17 @@ def test_messages_take_the_time_of_their_links() -> None:
     assert [each.time_us for each in alice.received] == [round((start + 10) * 1000)]
 
 
+def test_a_message_costs_the_price_of_each_link_or_1_if_it_has_none() -> None:
+    network = Network.of(line(1), Acyclic)
+    ways = [Link(price=2.5), Link(price=1.0), Link(), Link(price=0.0)]
+    alice = network.client("alice", "b1", ways)
+    network.run()
+    before = network.costs.priced
+    alice.publish({"n": 1})
+    network.run()
+    assert network.costs.priced - before == 4.5
+
+
 def test_clients_may_be_away_from_their_brokers() -> None:
     network = Network.of(line(3), seed=1, link=Link(latency_ms=5), client_ms=7)
     alice, bob = network.client("alice", "b1"), network.client("bob", "b3")

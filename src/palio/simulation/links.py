@@ -33,14 +33,19 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     """The chance that a datagram is overtaken: it takes up to twice as long."""
     bytes_per_ms: float | None = None
     """Bandwidth; None for no limit. What waits for it waits in order, control batches coalesced."""
-    price: float = 1.0
-    """What a message costs (site-to-site links of siena 6)."""
+    price: float | None = None
+    """What a message costs (site-to-site links of siena 6). None for no price: it counts as 1, and
+    ways are chosen by time."""
     reliable: bool = True
 
     @property
     def weight(self) -> int:
-        """What it weighs where ways can be chosen: its price, or else its round trip in ms."""
-        return max(1, round(self.price if self.price != 1.0 else 2 * self.latency_ms))
+        """What it weighs where ways can be chosen: its price, or else its round trip in ms.
+
+        >>> Link(price=1).weight, Link().weight
+        (1, 20)
+        """
+        return max(1, round(2 * self.latency_ms if self.price is None else self.price))
 
 
 class Direction:

@@ -564,9 +564,9 @@ class Network:
     def _note(self, source: str, target: str, what: str | Message) -> None:
         self.trace.note(self.agenda.now_us, source, target, what)
 
-    def _count(self, message: Message, price: float) -> None:
+    def _count(self, message: Message, price: float | None) -> None:
         costs = self.costs
-        costs.priced += price
+        costs.priced += 1.0 if price is None else price
         if isinstance(message, RowParcel):
             costs.notifications += len(message)
             return

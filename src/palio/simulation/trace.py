@@ -125,4 +125,4 @@ class Costs(msgspec.Struct):
     steps: int = 0
     """Messages that brokers worked on."""
     priced: float = 0.0
-    """Link prices paid, each message times the price of its link."""
+    """Link prices paid, each message times the price of its link, or 1 if that has none."""
