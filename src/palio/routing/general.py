@@ -9,10 +9,8 @@ Why this one and not a tree for every source: routing state stays that of a tree
 origins there are, covering prunes across origins, and advertisements, parameters, patterns and
 waves work unchanged, with one proof for all. The price is a longer way for some events.
 
-A link of the tree is in use from when both ends said `Join`, and agreed on which is above, until
-one says `Leave`; a `Leave` is answered by `Leave`, and only then may the link be joined again, so
-what is said within one use never meets the next. A link that turns is left and joined anew. Where a
-link makes way for another, or turns, no event is under way (`changes`). While trees change
+A link of the tree is in use from when both ends joined it until one leaves it (`tree_links`). Where
+a link makes way for another, or turns, no event is under way (`changes`). While trees change
 otherwise, a publisher's numbers must grow: what does not is a duplicate or out of order, and goes
 nowhere.
 """
@@ -42,33 +40,10 @@ from palio.routing.messages import (
 )
 from palio.routing.plans import Plans, brokers_in
 from palio.routing.protocol import IllegalMessage, Peer, Ranked, Role, Router, Send, narrowed
+from palio.routing.tree_links import TreeLink
 from palio.routing.trees import edge_of, is_other_weight, parents_below, shortest_ways
 
 __all__ = ["General"]
-
-
-class _Link:
-    """A link to a neighbour, and its use by the tree."""
-
-    __slots__ = ("answered", "closing", "heard", "mine", "theirs", "up", "upward", "wanted")
-
-    def __init__(self) -> None:
-        self.wanted = False  # our tree holds it
-        self.upward: bool | None = None  # the way up that it has there
-        self.mine: Join | None = None  # we said this
-        self.theirs: Join | None = None  # they said this
-        self.closing = False  # we said Leave and were not yet answered
-        self.up = False  # both joined, and the inner router knows
-        self.heard: Reached | None = None  # what they said last in this use...
-        self.answered = ("", 0)  # ...and of which plan it was answered from outside its change
-
-    @property
-    def is_joined(self) -> bool:
-        """Whether both ends joined, and agree on which is above."""
-        mine, theirs = self.mine, self.theirs
-        if mine is None or theirs is None:
-            return False
-        return mine.upward is None or mine.upward != theirs.upward
 
 
 class General:
@@ -90,7 +65,7 @@ class General:
         self._ranked = self.inner if isinstance(self.inner, Ranked) else None
         self.has_parent = False
         """In a hierarchy, whether this broker is to be below others. Set before any is attached."""
-        self._links: dict[Peer, _Link] = {}
+        self._links: dict[Peer, TreeLink] = {}
         self._local: dict[Peer, None] = {}  # clients, and the other half of a gateway
         self._weights: dict[Peer, int] = {}
         """What links weigh, also those that are down: they come back as they were."""
@@ -206,7 +181,7 @@ class General:
         if peer.is_client or peer.role is Role.SIDE:
             self._local[peer] = None
             return self.inner.attach(peer)
-        self._links[peer] = _Link()
+        self._links[peer] = TreeLink()
         sends = self._let_go(peer) if peer in self._parted else []
         plans = [Send(peer, plan) for plan in self._plans.all()]
         known = [Send(peer, state) for state in self._states.others()]
@@ -419,7 +394,7 @@ class General:
             )
         }
 
-    def _heard(self, sender: Peer, link: _Link, message: Reached) -> list[Send]:
+    def _heard(self, sender: Peer, link: TreeLink, message: Reached) -> list[Send]:
         if link.heard is None or message.version >= link.heard.version:
             link.heard = message
         plan = message.origin, message.version
@@ -438,27 +413,21 @@ class General:
         flood = [Send(peer, plan) for peer in self._links if peer != sender]
         return flood + self._look_again()
 
-    def _settle(self, peer: Peer, link: _Link) -> list[Send]:
+    def _settle(self, peer: Peer, link: TreeLink) -> list[Send]:
         """Make one link what the tree wants it to be, as far as the other end allows."""
-        sends: list[Send] = []
-        if link.wanted and link.mine is None and not link.closing:
-            link.mine = Join(self.is_changing, link.upward)
-            sends.append(Send(peer, link.mine))
-        if link.mine is not None and not (link.wanted and link.mine.upward == link.upward):
-            link.mine, link.theirs, link.closing = None, None, True
-            sends.append(Send(peer, Leave(self.is_changing)))
+        sends = [Send(peer, each) for each in link.to_say(calm=self.is_changing)]
         if link.is_joined != link.up:
             link.up = not link.up
             sends += self._up(peer, link) if link.up else self._down(peer)
         return sends
 
-    def _up(self, peer: Peer, link: _Link) -> list[Send]:
+    def _up(self, peer: Peer, link: TreeLink) -> list[Send]:
         """The tree has a link more."""
         if self._ranked is not None and link.upward:
             self._ranked.above = peer
         return self.inner.attach(peer)
 
-    def _joined(self, sender: Peer, link: _Link, message: Join) -> list[Send]:
+    def _joined(self, sender: Peer, link: TreeLink, message: Join) -> list[Send]:
         if link.closing:
             return []  # said before they knew that we left; their Leave follows
         if link.theirs is not None:
@@ -468,7 +437,7 @@ class General:
         link.theirs = message
         return self._settle(sender, link) + self._step() + self._go_on()
 
-    def _left(self, sender: Peer, link: _Link, message: Leave) -> list[Send]:
+    def _left(self, sender: Peer, link: TreeLink, message: Leave) -> list[Send]:
         link.theirs = None
         if link.closing:
             link.closing = False
@@ -492,7 +461,7 @@ class General:
         self._waves.pop(peer, None)
         link = self._links.get(peer)
         if link is not None:
-            link.heard, link.answered = None, ("", 0)
+            link.forget()
         if self._change is not None:
             self._change.forget(peer)
         return self.inner.detach(peer)
