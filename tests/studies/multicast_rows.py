@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from palio.studies.multicast_runs import PUBLISHER_REGIONAL, REGIONAL
 from palio.studies.results import Results
-from palio.studies.study import Evidence, Row
+from palio.studies.study import Claim, Evidence, Row
 
-__all__ = ["Tables", "judged", "made_up"]
+__all__ = ["Tables", "holds_and_fails", "judged", "made_up"]
 
 Tables = dict[str, list[Row]]
 
@@ -74,6 +75,15 @@ def made_up() -> Tables:
             for row in _prices()
         ],
     }
+
+
+def holds_and_fails(claim: Claim, spoil: Callable[[Tables], None]) -> None:
+    """A claim holds where all is as the paper says, and fails where something is not."""
+    good = claim.check(Results(made_up()))
+    assert good.holds, good.numbers
+    tables = made_up()
+    spoil(tables)
+    assert claim.check(Results(tables)).holds is False
 
 
 def judged(check: str, tables: Tables) -> Evidence:

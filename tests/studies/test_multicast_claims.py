@@ -8,9 +8,8 @@ import pytest
 
 from palio.studies.multicast_claims import CLAIMS
 from palio.studies.multicast_link_claims import LINK_CLAIMS
-from palio.studies.results import Results
 from palio.studies.study import Claim, Value
-from tests.studies.multicast_rows import Tables, made_up
+from tests.studies.multicast_rows import Tables, holds_and_fails
 
 OTHERS = CLAIMS[len(LINK_CLAIMS) :]
 
@@ -53,11 +52,7 @@ SPOILED: dict[str, Callable[[Tables], None]] = {
 def test_a_claim_holds_where_all_is_as_the_paper_says_and_fails_where_it_is_not(
     claim: Claim,
 ) -> None:
-    good = claim.check(Results(made_up()))
-    assert good.holds, good.numbers
-    tables = made_up()
-    SPOILED[claim.name](tables)
-    assert claim.check(Results(tables)).holds is False
+    holds_and_fails(claim, SPOILED[claim.name])
 
 
 def test_claims_have_names_of_their_own() -> None:

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from palio.studies.multicast_link_claims import LINK_CLAIMS
-from palio.studies.results import Results
 from palio.studies.study import Claim, Row
-from tests.studies.multicast_rows import Tables, judged, made_up
+from tests.studies.multicast_rows import Tables, holds_and_fails, judged, made_up
 
 
 def setting(method: str, column: str, value: float) -> Callable[[Tables], None]:
@@ -64,11 +63,7 @@ SPOILED: dict[str, Callable[[Tables], None]] = {
 def test_a_claim_holds_where_all_is_as_the_paper_says_and_fails_where_it_is_not(
     claim: Claim,
 ) -> None:
-    good = claim.check(Results(made_up()))
-    assert good.holds, good.numbers
-    tables = made_up()
-    SPOILED[claim.name](tables)
-    assert claim.check(Results(tables)).holds is False
+    holds_and_fails(claim, SPOILED[claim.name])
 
 
 def test_waste_of_an_exact_method_is_noticed() -> None:
