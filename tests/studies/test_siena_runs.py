@@ -55,6 +55,23 @@ def test_the_paper_scale_has_the_sizes_of_the_paper() -> None:
     assert max(each.seed for each in BY_NAME["costs"].points(Scale.PAPER)) == 10
 
 
+def test_sizes_have_the_same_parties_for_each_site() -> None:
+    points = [each.parameters for each in BY_NAME["sizes"].points(Scale.BEYOND)]
+    assert {each["sites"] for each in points} == {100, 1_000, 10_000}
+    assert {each["architecture"] for each in points} == {"ce", "hs", "as", "aa"}
+    assert all(
+        each["parties"] == float(each["parties_per_site"]) * int(each["sites"]) for each in points
+    )
+
+
+def test_with_one_server_the_paper_scale_has_no_more_parties_than_are_affordable() -> None:
+    points = [each.parameters for each in BY_NAME["costs"].points(Scale.PAPER)]
+    most = {each["architecture"]: 0 for each in points}
+    for each in points:
+        most[each["architecture"]] = max(most[each["architecture"]], int(each["parties"]))
+    assert most == {"ce": 1_000, "hs": 10_000, "as": 10_000, "aa": 10_000}
+
+
 def test_a_row_of_costs_adds_up() -> None:
     (row,) = rows_of("costs", parties=5)
     classes = ("subscription", "advertisement", "notification", "upkeep")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from palio.language.parsing import parse_advertisement, parse_filter
+from palio.model.patterns import Occurrence
 from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Advertise, Batch, Subscribe, Unsubscribe, Update
+from palio.routing.patterns.messages import Composite
 from palio.simulation.clients import Delivery
 from palio.simulation.randomness import Randomness
 from palio.simulation.site_networks import SiteNetwork, draw_sites
@@ -75,6 +79,33 @@ def test_a_client_away_from_its_server_pays_for_its_way() -> None:
     assert tally.cost(CostClass.NOTIFICATION) == tally.cost(CostClass.ADVERTISEMENT) == 12
     assert tally.crossings(CostClass.NOTIFICATION) == 2
     assert tally.by_site() == {"b1": 10, "b2": 24, "b3": 14}
+
+
+def test_each_direction_of_a_link_has_its_own_count() -> None:
+    tally = CostTally(CHAIN)
+    tally.remote("alice", CHAIN.way("b3"))
+    for seq in range(2):
+        tally.published("o", seq)
+        tally.crossed("b2", "b1", RowParcel("o", [{"a": 1}], seq))
+    tally.crossed("b1", "alice", RowParcel("o", [{"a": 1}], 1))
+    tally.crossed("b1", "b2", Batch((Subscribe(0, parse_filter("a = 1")),)))
+    assert tally.by_direction(CostClass.NOTIFICATION) == {
+        ("b2", "b1"): 2,
+        ("b1", "b2"): 1,
+        ("b2", "b3"): 1,
+    }
+    assert tally.by_direction(CostClass.SUBSCRIPTION) == {("b1", "b2"): 1}
+
+
+def test_a_composite_is_one_notification_and_carries_several_events() -> None:
+    tally = CostTally(CHAIN)
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    parts = tuple(Occurrence(time, "o", seq, {"a": 1}) for seq in range(3))
+    tally.crossed("b2", "b3", Composite(0, parts))
+    tally.published("o", 3)
+    tally.crossed("b1", "b2", RowParcel("o", [{"a": 1}], 3))
+    assert tally.cost(CostClass.NOTIFICATION) == 7 + 5
+    assert tally.carried() == 3 * 7 + 5
 
 
 def test_what_nobody_takes_is_ignored_however_far_it_went() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from palio.studies.siena_beyond_claims import BEYOND_CLAIMS
+from palio.studies.siena_beyond_runs import BEYOND_EXPERIMENTS, CAPACITY
 from palio.studies.siena_claims import CLAIMS
 from palio.studies.siena_figures import FIGURES
 from palio.studies.siena_runs import EXPERIMENTS
@@ -30,12 +32,20 @@ simulator, and what crosses a link is counted there, by class of message.
 | st | general: all site links, a tree of shortest ways for each publishing server |
 | fs | acyclic, without covering: each server is told each subscription |
 | hy | hybrid: a hierarchy in each stub, the transit sites are acyclic peers |
+| pa | as aa; servers assemble patterns, each where the ways of its events meet |
 
 **Messages.** The paper counts a message for each request and each notification. So do all costs
 here. Palio sends several requests that go one way at one time as one message; how many messages
 that makes is shown beside. Where a wider filter takes the place of narrower ones, plain siena
 implies that these are cancelled and Palio says so; this is left out of the count of plain
 messages, not of costs.
+
+**Beyond the paper.** *Load*: links carry so many notifications a second and no more, and what comes
+too fast waits in order. *Patterns*: parties want sequences of events, and assemble them themselves
+(aa) or leave that to the servers (pa). For both, everybody advertises and subscribes, all comes to
+rest, and only then notifications are published, at a steady rate and by chance. *Sizes*: the
+paper's applications among 1,000 and 10,000 sites; ge is left out, whose servers would tell each
+other of links in 170 million messages.
 """
 
 CHOICES: Final = (
@@ -84,6 +94,32 @@ CHOICES: Final = (
         "the busiest of the means over runs",
         "each run has a network of its own here",
     ),
+    Choice(
+        "capacity of a link (load)",
+        f"{CAPACITY:g} notifications a second each way, the same for all links, of which none is "
+        "lost; servers take no time, and ce is left out",
+        "not limited",
+        "one notification takes 10 ms, as long as it is on its way",
+    ),
+    Choice(
+        "interests (load)",
+        "100 objects, of ten kinds, publish 5,000 values; a party wants one kind, from some value "
+        "on",
+        "one kind",
+        "with 10 parties most is ignored, with 100 most is wanted on most sides",
+    ),
+    Choice(
+        "patterns",
+        "3 steps, of one object's events or of two objects' in turn, each step from some value on; "
+        "no time limit; 10 objects publish 1,000 values",
+        "not simulated",
+        "",
+    ),
+    Choice(
+        "sites and parties (sizes)",
+        "100, 1,000 and 10,000 sites; for each 0.1, 1, 3 and 10 parties; 10 objects",
+        "100 sites",
+    ),
     Choice("runs of a point", "10 seeds; 2 at small scale, 3 beyond", "10"),
 )
 
@@ -94,7 +130,7 @@ STUDY: Final = Study(
     "Service, 2001",
     method=METHOD,
     choices=CHOICES,
-    experiments=EXPERIMENTS,
+    experiments=(*EXPERIMENTS, *BEYOND_EXPERIMENTS),
     figures=FIGURES,
-    claims=CLAIMS,
+    claims=(*CLAIMS, *BEYOND_CLAIMS),
 )

@@ -1,4 +1,4 @@
-"""The figures of siena's study, in the order of the paper's section 6."""
+"""The figures of siena's study, in the order of the paper's section 6, and those beyond it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _NAMES: Final = {
     "st": "st, a tree for each source",
     "hy": "hy, hierarchies below peers",
     "fs": "fs, acyclic without covering",
+    "pa": "pa, servers assemble patterns",
 }
 
 _CLASSES: Final = {
@@ -63,6 +64,119 @@ def _of_one_object(name: str, title: str, column: str, label: str, caption: str)
         names=_NAMES,
     )
 
+
+_CROWDS: Final = {"10": "10 parties", "100": "100 parties"}
+
+_ASSEMBLERS: Final = {
+    "aa": "aa, parties assemble",
+    "pa": "pa, servers assemble",
+    "1": "patterns over one object",
+    "2": "patterns over two objects",
+}
+
+_SIZES: Final = {"100": "100 sites", "1000": "1,000 sites", "10000": "10,000 sites"}
+
+
+def _of_patterns(name: str, title: str, column: str, label: str, caption: str) -> Figure:
+    """Who assembles, over parties, for patterns of three steps."""
+    return Figure(
+        name,
+        title,
+        "delegation",
+        _PARTIES,
+        Axis(column, label, log=True),
+        lines=("architecture",),
+        panels="sources",
+        where={"steps": 3},
+        caption=caption,
+        names=_ASSEMBLERS,
+    )
+
+
+def _of_sizes(name: str, title: str, column: str, label: str, caption: str) -> Figure:
+    """The paper's architectures over parties a site, a panel for each number of sites."""
+    return Figure(
+        name,
+        title,
+        "sizes",
+        Axis("parties_per_site", "interested parties a site", log=True),
+        Axis(column, label, log=True),
+        lines=("architecture",),
+        panels="sites",
+        caption=caption,
+        names=_NAMES | _SIZES,
+    )
+
+
+_BEYOND: Final = (
+    Figure(
+        "load",
+        "Links with a capacity: latency over load",
+        "load",
+        Axis("load", "notifications published, of what a link carries", log=True),
+        Axis("latency_ms", "latency, mean, ms", log=True),
+        lines=("architecture",),
+        panels="parties",
+        caption="At a load of 1 as much is published in the whole network as one direction of a "
+        "link can carry. Past what a line's busiest link bears, notifications wait the longer the "
+        "more were published. With few parties the root's links are full first.",
+        names=_NAMES | _CROWDS,
+    ),
+    Figure(
+        "busiest",
+        "Links with a capacity: the busiest direction of a link",
+        "load",
+        Axis("load", "notifications published, of what a link carries", log=True),
+        Axis("busiest", "what comes for it, of what it carries", log=True),
+        lines=("architecture",),
+        panels="parties",
+        caption="Above 1 a queue grows there. With a party a site most is wanted on most sides, "
+        "and the lines fall together.",
+        names=_NAMES | _CROWDS,
+    ),
+    _of_patterns(
+        "delegation",
+        "Patterns: notifications with delegation and without",
+        "notification_cost",
+        "cost of notifications",
+        "Each composite notification counts once. Events that parties assemble are shared on "
+        "their way, occurrences are not: so pa grows with the parties, and aa flattens.",
+    ),
+    _of_patterns(
+        "delegation-events",
+        "Patterns: the same by events",
+        "carried_cost",
+        "cost of events in notifications",
+        "A composite notification counts for each of its three events: about what bytes cost.",
+    ),
+    Figure(
+        "delegation-steps",
+        "Patterns: longer and shorter ones, 10 parties",
+        "delegation",
+        Axis("steps", "steps of a pattern"),
+        Axis("notification_cost", "cost of notifications"),
+        lines=("architecture",),
+        panels="sources",
+        where={"parties": 10},
+        caption="The longer a pattern, the more events it wants and the more seldom it occurs.",
+        names=_ASSEMBLERS,
+    ),
+    _of_sizes(
+        "sizes",
+        "Total cost among more sites",
+        "total",
+        "total cost",
+        "Ten objects. Lines flatten at about as many parties a site whatever the size. What hs "
+        "pays for nothing matters less among many sites.",
+    ),
+    _of_sizes(
+        "sizes-worst",
+        "The busiest site among more sites",
+        "worst_site",
+        "cost of the busiest site",
+        "Ten objects. The root of hs hears all that is published.",
+    ),
+)
 
 FIGURES: Final = (
     Figure(
@@ -222,4 +336,5 @@ FIGURES: Final = (
         "covered. fs is as without covering.",
         names=_NAMES | {"0.0": "all kinds alike", "1.0": "skewed"},
     ),
+    *_BEYOND,
 )

@@ -18,7 +18,7 @@ from palio.studies.siena_sites import Architecture, Sites
 from palio.studies.siena_tally import CostClass
 from palio.studies.study import SEEDS, Experiment, Point, Row, Value, with_seeds
 
-__all__ = ["BEHAVIOUR", "EXPERIMENTS", "MODEL_DEGREE"]
+__all__ = ["BEHAVIOUR", "BEYOND_OBJECTS", "EXPERIMENTS", "MODEL_DEGREE"]
 
 BEHAVIOUR: Final = Behaviour(advertisements=4, publications=5, subscriptions=2, receipts=5)
 """Of all runs but those that say otherwise: an object publishes 20, a party takes 10 of them."""
@@ -29,6 +29,9 @@ of `simulation.site_networks` computes it."""
 
 FOUR: Final = ("ce", "hs", "as", "aa")
 """The architectures of the paper."""
+
+BEYOND_OBJECTS: Final = 10
+"""Objects of interest where not these are what is studied."""
 
 ONCE: Final = 10
 """Parties of the degenerate case in which each takes one notification."""
@@ -173,8 +176,6 @@ def _sets(
 ) -> Iterator[dict[str, Any]]:
     """Parameters of all combinations."""
     for architecture, thing, party in product(architectures, objects, parties):
-        if architecture == Architecture.CENTRALIZED and party > CENTRALIZED_PARTIES:
-            continue
         yield {
             "architecture": architecture,
             "objects": thing,
@@ -196,7 +197,12 @@ def _costs_points(scale: Scale) -> Iterable[Point]:
             sets = _sets(FOUR, (1, 10, 100, 1_000), parties)
         case _:
             return ()
-    return with_seeds("costs", sets, SEEDS[scale])
+    return with_seeds("costs", filter(_is_affordable, sets), SEEDS[scale])
+
+
+def _is_affordable(parameters: Mapping[str, Any]) -> bool:
+    is_centralized = parameters["architecture"] == Architecture.CENTRALIZED
+    return not is_centralized or parameters["parties"] <= CENTRALIZED_PARTIES
 
 
 def _breakdown_points(scale: Scale) -> Iterable[Point]:
@@ -266,6 +272,25 @@ def _growth_points(scale: Scale) -> Iterable[Point]:
     return with_seeds("growth", sets, SEEDS[scale])
 
 
+def _sizes_points(scale: Scale) -> Iterable[Point]:
+    """The paper's applications among more sites, with so many parties for each site."""
+    match scale:
+        case Scale.SMALL:
+            sizes: tuple[int, ...] = (100, 1_000)
+            crowds: tuple[float, ...] = (1.0,)
+            shown: tuple[str, ...] = ("hs", "as")
+        case Scale.BEYOND:
+            sizes, crowds, shown = (100, 1_000, 10_000), (0.1, 1.0, 3.0, 10.0), FOUR
+        case _:
+            return ()
+    sets = [
+        each | {"parties_per_site": crowd}
+        for size, crowd in product(sizes, crowds)
+        for each in _sets(shown, (BEYOND_OBJECTS,), (round(crowd * size),), sites=size)
+    ]
+    return with_seeds("sizes", sets, 1 if scale is Scale.SMALL else SEEDS[scale])
+
+
 def _graphs_points(scale: Scale) -> Iterable[Point]:
     """General graphs; beyond the paper a hybrid, and peers without covering."""
     match scale:
@@ -315,6 +340,7 @@ EXPERIMENTS: Final = (
     Experiment("vain", run_costs, _vain_points, weight=_work),
     Experiment("wanted", run_costs, _wanted_points, weight=_work),
     Experiment("growth", run_costs, _growth_points, weight=_work),
+    Experiment("sizes", run_costs, _sizes_points, weight=_work),
     Experiment("graphs", run_costs, _graphs_points, weight=_work),
     Experiment("interests", run_interests, _interests_points, weight=_work),
 )

@@ -20,7 +20,7 @@ from palio.studies.siena_behaviour import Behaviour, InterestedParty, ObjectOfIn
 from palio.studies.siena_sites import LATENCY_MS, Architecture, Sites, lay
 from palio.studies.siena_tally import CostTally
 
-__all__ = ["SIZES", "Interests", "OneKind", "Played", "SitePlan", "play", "sites_of"]
+__all__ = ["SIZES", "Crowd", "Interests", "OneKind", "Played", "SitePlan", "play", "sites_of"]
 
 SIZES: Final[Mapping[int, tuple[int, int]]] = {100: (1, 4), 1_000: (4, 10), 10_000: (20, 20)}
 """By the number of sites, the transit domains and the sites of each; a transit site has three stubs
@@ -117,7 +117,7 @@ def play(plan: SitePlan, seed: int, interests: Interests | None = None) -> Playe
     tally = CostTally(sites)
     network.on_crossing = tally.crossed
     what = interests or OneKind()
-    crowd = _Crowd(network, sites, tally, places)
+    crowd = Crowd(network, sites, tally, places)
     objects = [
         ObjectOfInterest(
             network,
@@ -159,7 +159,7 @@ class _Events:
         return self._interests.event(self._thing, number, self._random)
 
 
-class _Crowd:
+class Crowd:
     """Clients at random sites, each with the server of its site; or with the only one."""
 
     def __init__(

@@ -13,6 +13,7 @@ from palio.routing.flooded import Flooded
 from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.gateway import Gateway
 from palio.routing.hierarchical import Hierarchical
+from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Peer, Router
 from palio.routing.trees import Edge, edge_of, middle, shortest_ways
 from palio.simulation.links import Link
@@ -41,6 +42,8 @@ class Architecture(StrEnum):
     """A hierarchy in each stub; the transit sites are peers."""
     FLOODED = "fs"
     """As `as` without covering: each server is told each subscription."""
+    PATTERNS = "pa"
+    """As `aa`; servers assemble patterns, each where the ways of its events meet."""
 
 
 class Sites:
@@ -76,8 +79,13 @@ class Sites:
         return found
 
 
-def lay(architecture: Architecture, sites: Sites, *, seed: int) -> Network:
-    """A network of servers, at rest. Where there is one server only it is at the centre."""
+def lay(
+    architecture: Architecture, sites: Sites, *, seed: int, bytes_per_ms: float | None = None
+) -> Network:
+    """A network of servers, at rest. Where there is one server only it is at the centre.
+
+    `bytes_per_ms` is what each direction of a link carries; None for no limit.
+    """
     network = Network(seed)
     make = _routers(architecture, sites)
     if architecture is Architecture.CENTRALIZED:
@@ -88,7 +96,7 @@ def lay(architecture: Architecture, sites: Sites, *, seed: int) -> Network:
     meshed = architecture in (Architecture.GENERAL, Architecture.SOURCES)
     for one, other in list(sites.prices) if meshed else sites.tree:
         price = sites.prices[edge_of(one, other)]
-        link = Link(latency_ms=LATENCY_MS, price=price)
+        link = Link(latency_ms=LATENCY_MS, price=price, bytes_per_ms=bytes_per_ms)
         network.connect(one, other, link)
     network.run()
     return network
@@ -107,6 +115,8 @@ def _routers(architecture: Architecture, sites: Sites) -> RouterFactory:
             return Advertised
         case Architecture.FLOODED:
             return Flooded
+        case Architecture.PATTERNS:
+            return Patterned
     make = _PLAIN[architecture]
     return lambda name: make(name, parametric=False)
 

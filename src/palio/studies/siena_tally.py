@@ -44,6 +44,9 @@ _MESSAGES: Final = 4
 _IMPLIED: Final = 5
 """Unsubscriptions that plain siena leaves out, because what covers them comes with them."""
 
+_FURTHER: Final = 6
+"""Events of composite notifications, but for the first of each."""
+
 _CLASS_OF: Final[dict[type, CostClass]] = {
     Subscribe: CostClass.SUBSCRIPTION,
     Unsubscribe: CostClass.SUBSCRIPTION,
@@ -97,7 +100,7 @@ class CostTally:
         """A message goes from one site to another."""
         counts = self._counts.get((source, target))
         if counts is None:
-            counts = self._counts[source, target] = [0] * (_IMPLIED + 1)
+            counts = self._counts[source, target] = [0] * (_FURTHER + 1)
         counts[_MESSAGES] += 1
         if isinstance(message, RowParcel):
             counts[CostClass.NOTIFICATION] += len(message)
@@ -110,6 +113,7 @@ class CostTally:
             self._count_requests(source, target, message.requests, counts)
         elif isinstance(message, Composite):
             counts[CostClass.NOTIFICATION] += 1
+            counts[_FURTHER] += len(message.parts) - 1
         else:
             counts[_CLASS_OF.get(type(message), CostClass.UPKEEP)] += 1
 
@@ -118,6 +122,12 @@ class CostTally:
     def cost(self, of: CostClass) -> int:
         """The price of all messages of a class."""
         return sum(counts[of] * self._length(*ends)[1] for ends, counts in self._counts.items())
+
+    def carried(self) -> int:
+        """The price of all notifications, if each event of a composite one is paid for."""
+        return self.cost(CostClass.NOTIFICATION) + sum(
+            counts[_FURTHER] * self._length(*ends)[1] for ends, counts in self._counts.items()
+        )
 
     def crossings(self, of: CostClass) -> int:
         """How many links all messages of a class crossed."""
@@ -133,6 +143,15 @@ class CostTally:
             plain += links * (sum(counts[:_MESSAGES]) - counts[_IMPLIED])
             ours += links * counts[_MESSAGES]
         return plain, ours
+
+    def by_direction(self, of: CostClass) -> dict[tuple[str, str], int]:
+        """How many messages of a class went from one site to another, where any did."""
+        found: dict[tuple[str, str], int] = {}
+        for (source, target), counts in self._counts.items():
+            if counts[of]:
+                for link in self._way(source, target):
+                    found[link] = found.get(link, 0) + counts[of]
+        return found
 
     def by_link(self) -> dict[tuple[str, str], int]:
         """What was paid at each link, both ways; 0 at those that were not used."""
@@ -162,7 +181,10 @@ class CostTally:
     # --- how it counts ---
 
     def _way(self, source: str, target: str) -> list[tuple[str, str]]:
-        return self._ways.get(source) or self._ways.get(target) or [(source, target)]
+        back = self._ways.get(target)
+        if back:
+            return [(near, far) for far, near in reversed(back)]
+        return self._ways.get(source) or [(source, target)]
 
     def _length(self, source: str, target: str) -> tuple[int, int]:
         known = self._lengths.get((source, target))
