@@ -49,7 +49,7 @@ def run_here(name: str, home: Path) -> None:
     points = points_of(study, Scale.SMALL)
     runs = files.make_directory(home / "near" / name / "runs")
     for point in points:
-        write_run(runs, point, study.experiment(point.experiment).run(point))
+        write_run(runs, point, study.experiment(point.experiment).run(point), 0.0)
     put_together(study, points, runs.parent)
 
 

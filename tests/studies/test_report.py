@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     runs.mkdir(parents=True)
     keep_plan(runs.parent, SweepPlan("toy", "small", __version__, len(points)))
     for point in points:
-        write_run(runs, point, toy.walk(point))
+        write_run(runs, point, toy.walk(point), 0.5)
     put_together(study, points, runs.parent)
     return tmp_path
 
@@ -41,7 +41,7 @@ def test_a_report_reads_like_an_evaluation(home: Path) -> None:
     (found,) = report.write_report(home)
     assert [one.evidence.holds for one in found.judged] == [True, False, None]
     text = (home / "report.md").read_text()
-    assert "| [toy](#toy) | small | 6 | 1 | 1 | 1 |" in text
+    assert "| [toy](#toy) | small | 6 | 0.0 | 1 | 1 | 1 |" in text
     assert "| steps | lost or not given | 1 to 100 | none was given |" in text
     assert "| Fast is faster \\| than slow. | more |" in text
     assert "- *slower*: It is not." in text

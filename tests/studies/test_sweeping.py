@@ -18,6 +18,7 @@ import pytest
 
 from palio import files
 from palio.errors import InvalidInput
+from palio.studies import sweeping
 from palio.studies.names import Scale
 from palio.studies.results import read_results
 from palio.studies.study import Point, points_of
@@ -108,6 +109,27 @@ def test_runs_of_another_version_are_not_mixed(spark: SparkSession, tmp_path: Pa
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(plan, version="0.0")))
     with pytest.raises(InvalidInput, match=r"has runs of Palio 0\.0"):
         sweep(toy.study(), Scale.SMALL, tmp_path, spark)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(plan, code="other")))
+    with pytest.raises(InvalidInput, match=r"has runs of other code .*digest other"):
+        sweep(toy.study(), Scale.SMALL, tmp_path, spark)
+
+
+def test_a_worker_with_other_code_runs_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "own_code", lambda: "other")  # in this process, not in workers
+    swept = sweep(toy.study(), Scale.SMALL, tmp_path, spark)
+    assert swept.failures
+    assert all("this worker has other code" in each.problem for each in swept.failures)
+    assert not list((tmp_path / "toy/runs").iterdir())
+
+
+def test_what_runs_take_is_kept_with_them(spark: SparkSession, tmp_path: Path) -> None:
+    swept = sweep(toy.study(), Scale.SMALL, tmp_path, spark)
+    assert swept.cpu_s > 0
+    plan = msgspec.json.decode((tmp_path / "toy" / PLAN).read_bytes(), type=SweepPlan)
+    assert plan.cpu_s == swept.cpu_s
+    assert sweep(toy.study(), Scale.SMALL, tmp_path, spark).cpu_s == swept.cpu_s
 
 
 def test_leftovers_of_a_killed_worker_are_removed(spark: SparkSession, tmp_path: Path) -> None:
@@ -119,7 +141,7 @@ def test_leftovers_of_a_killed_worker_are_removed(spark: SparkSession, tmp_path:
 
 def test_a_measure_must_not_hide_a_parameter(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="measures 'size', a parameter"):
-        write_run(tmp_path, Point("walk", {"size": 1}, 1), [{"size": 2}])
+        write_run(tmp_path, Point("walk", {"size": 1}, 1), [{"size": 2}], 0.0)
 
 
 def test_experiments_are_equal_files_on_one_core_and_on_two(
@@ -130,7 +152,7 @@ def test_experiments_are_equal_files_on_one_core_and_on_two(
     runs = files.make_directory(tmp_path / "one/toy/runs")
     points = points_of(study, Scale.PAPER)
     for point in points:
-        write_run(runs, point, toy.walk(point))
+        write_run(runs, point, toy.walk(point), 0.5)
     put_together(study, points, runs.parent)
     one, two = (
         pq.read_table(tmp_path / each / "toy/walk.parquet").drop_columns("pid")

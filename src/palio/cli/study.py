@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from palio.cli.connecting import ProgressLine
 from palio.cli.reporting import show, tell
@@ -10,6 +11,9 @@ from palio.cli.spark_session import spark_session
 from palio.studies.catalogue import study_named
 from palio.studies.names import STUDIES, Scale
 from palio.studies.study import Study, points_of
+
+if TYPE_CHECKING:
+    from palio.studies.sweeping import Swept
 
 __all__ = ["report", "run", "show_studies"]
 
@@ -72,22 +76,27 @@ def run(names: list[str], scale: Scale, out: Path, master: str | None, *, as_jso
                     "runs": swept.points,
                     "kept": swept.kept,
                     "failed": len(swept.failures),
+                    "cpu_s": swept.cpu_s,
                 }
             )
             if not as_json:
-                show(_said(study, swept.points, swept.kept, len(swept.failures), out))
+                show(_said(study, swept, out))
     if as_json:
         show({"out": str(out), "studies": documents})
     return 1 if failed else 0
 
 
-def _said(study: Study, points: int, kept: int, failed: int, out: Path) -> str:
-    before = f", {kept:,} of them before" if kept else ""
-    if failed:
+def _said(study: Study, swept: Swept, out: Path) -> str:
+    if swept.failures:
         return (
-            f"{study.name}: {failed:,} of {points:,} runs failed; the same command tries them again"
+            f"{study.name}: {len(swept.failures):,} of {swept.points:,} runs failed; the same "
+            "command tries them again"
         )
-    return f"{study.name}: {points:,} runs done{before}; see `palio study report {out}`"
+    before = f", {swept.kept:,} of them before" if swept.kept else ""
+    return (
+        f"{study.name}: {swept.points:,} runs done{before}, in {swept.cpu_s / 60:.1f} minutes of "
+        f"CPU; see `palio study report {out}`"
+    )
 
 
 def report(directory: Path, *, as_json: bool) -> int:

@@ -85,14 +85,15 @@ def write_report(directory: Path) -> list[StudyReport]:
 def _lines(reports: Sequence[StudyReport], figures: Path) -> Iterator[str]:
     yield "# The studies: what the papers found, and what was found here"
     yield ""
-    yield "| study | scale | runs | claims that hold | that fail | not decided |"
-    yield "|---|---|--:|--:|--:|--:|"
+    yield "| study | scale | runs | minutes of CPU | claims that hold | that fail | not decided |"
+    yield "|---|---|--:|--:|--:|--:|--:|"
     for each in reports:
         counts = [sum(one.evidence.holds is holds for one in each.judged) for holds in HELD]
         cells = (
             f"[{each.study.name}](#{each.study.name})",
             each.plan.scale,
             f"{each.plan.points:,}",
+            f"{each.plan.cpu_s / 60:.1f}",
         )
         yield _row((*cells, *map(str, counts)))
     yield ""

@@ -9,6 +9,7 @@ Workers write the files of runs themselves, so what they have done is kept when 
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 from palio import __version__, files
 from palio.errors import InvalidInput
 from palio.studies.names import Scale
+from palio.studies.own_code import own_code
 from palio.studies.results import table_of
 from palio.studies.study import Experiment, Point, Row, Study, points_of
 
@@ -42,6 +44,8 @@ __all__ = [
 PLAN: Final = "plan.json"
 RUNS: Final = "runs"
 LOCK: Final = ".lock"
+CPU_S: Final = b"cpu_s"
+"""In the metadata of a run's file: how long its process computed."""
 
 TASKS_PER_CORE: Final = 16
 """So many tasks a core: enough that none waits long for another, few enough to cost nothing."""
@@ -71,6 +75,8 @@ class Swept(msgspec.Struct, frozen=True):
     kept: int
     """Runs that were there before it began."""
     failures: tuple[FailedRun, ...] = ()
+    cpu_s: float = 0.0
+    """What all runs took together, those that were kept too; 0 if one failed."""
 
 
 class _Progress:
@@ -96,6 +102,10 @@ class SweepPlan(msgspec.Struct, frozen=True):
     scale: str
     version: str
     points: int
+    code: str = ""
+    """A digest of that version's modules."""
+    cpu_s: float = 0.0
+    """What all runs took together, once all are there."""
 
 
 def sweep(
@@ -114,7 +124,8 @@ def sweep(
             )
         runs = files.make_inside(home, RUNS)
         points = points_of(study, scale)
-        keep_plan(home, SweepPlan(study.name, scale, __version__, len(points)))
+        plan = SweepPlan(study.name, scale, __version__, len(points), own_code())
+        keep_plan(home, plan)
         for leftover in runs.glob(".*.unfinished"):
             leftover.unlink(missing_ok=True)
         there = {path.stem for path in runs.glob("*.parquet")}
@@ -123,13 +134,15 @@ def sweep(
         for experiment in study.experiments:  # what was put together may be of another scale
             (home / f"{experiment.name}.parquet").unlink(missing_ok=True)
         failures = _run_all(study, missing, runs, spark, _Progress(runs, missing, kept, told))
-        if not failures:
-            put_together(study, points, home)
-        return Swept(len(points), kept, failures)
+        if failures:
+            return Swept(len(points), kept, failures)
+        cpu_s = put_together(study, points, home)
+        keep_plan(home, msgspec.structs.replace(plan, cpu_s=cpu_s))
+        return Swept(len(points), kept, cpu_s=cpu_s)
 
 
 def keep_plan(home: Path, plan: SweepPlan) -> None:
-    """Write down what is to be in a directory; refused where another version's runs are."""
+    """Write down what is to be in a directory; refused where runs of other code are."""
     path = home / PLAN
     if path.exists():
         before = msgspec.json.decode(path.read_bytes(), type=SweepPlan)
@@ -137,6 +150,12 @@ def keep_plan(home: Path, plan: SweepPlan) -> None:
             raise InvalidInput(
                 f"{str(home)!r} has runs of Palio {before.version}, and this is {plan.version}: "
                 "their numbers may differ; choose another directory"
+            )
+        if before.code != plan.code:
+            raise InvalidInput(
+                f"{str(home)!r} has runs of other code of Palio {plan.version} (digest "
+                f"{before.code or 'unknown'}, and this is {plan.code}): their numbers may differ; "
+                "choose another directory"
             )
     with files.replaced(path) as file:
         file.write(msgspec.json.format(msgspec.json.encode(plan)))
@@ -194,6 +213,7 @@ class _Task:
         self._points = [(each.experiment, dict(each.parameters), each.seed) for each in points]
         self._runs = runs
         self._tasks = tasks
+        self._code = own_code()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run them; a line for each that raised."""
@@ -216,15 +236,20 @@ class _Task:
                 f"this worker does not see {self._runs}: give a directory that all share",
             )
             return
+        if own_code() != self._code:
+            yield number, "this worker has other code of Palio: install the same everywhere"
+            return
         for place in range(number, len(self._points), self._tasks):
             point = Point(*self._points[place])
             try:
-                write_run(home, point, self._runners[point.experiment](point))
+                began = time.process_time()
+                rows = self._runners[point.experiment](point)
+                write_run(home, point, rows, time.process_time() - began)
             except Exception:  # noqa: BLE001  # whatever a run raises is told, and the others go on
                 yield place, traceback.format_exc()
 
 
-def write_run(runs: Path, point: Point, rows: Sequence[Row]) -> None:
+def write_run(runs: Path, point: Point, rows: Sequence[Row], cpu_s: float) -> None:
     """Keep the rows of a point, with its parameters and seed before what was measured."""
     own: Row = {**dict(sorted(point.parameters.items())), "seed": point.seed}
     if clash := [name for row in rows[:1] for name in row if name in own]:
@@ -232,19 +257,27 @@ def write_run(runs: Path, point: Point, rows: Sequence[Row]) -> None:
             f"a run of {point.experiment!r} measures {clash[0]!r}, a parameter of its own"
         )
     with files.replaced(runs / f"{point.name}.parquet", shared=True) as file:
-        pq.write_table(table_of([own | row for row in rows]), file)
+        table = table_of([own | row for row in rows])
+        pq.write_table(table.replace_schema_metadata({CPU_S: f"{cpu_s:.6f}"}), file)
 
 
-def put_together(study: Study, points: Sequence[Point], home: Path) -> None:
-    """Write a file for each experiment, in the order of their points: always the same."""
+def put_together(study: Study, points: Sequence[Point], home: Path) -> float:
+    """Write a file for each experiment, in the order of their points: always the same.
+
+    What their runs took is returned, in seconds of CPU.
+    """
+    cpu_s = 0.0
     for experiment in study.experiments:
         own = sorted((each for each in points if each.experiment == experiment.name), key=_order)
         if not own:
             continue
         tables = [pq.read_table(home / RUNS / f"{point.name}.parquet") for point in own]
-        whole = pa.concat_tables(tables, promote_options="permissive")
+        cpu_s += sum(float(table.schema.metadata[CPU_S]) for table in tables)
+        bare = [table.replace_schema_metadata(None) for table in tables]
+        whole = pa.concat_tables(bare, promote_options="permissive")
         with files.replaced(home / f"{experiment.name}.parquet") as file:
             pq.write_table(whole, file)
+    return cpu_s
 
 
 def _order(point: Point) -> tuple[object, ...]:
