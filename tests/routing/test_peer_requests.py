@@ -163,3 +163,41 @@ def test_what_takes_long_to_find_out_may_be_offered(
     ledger.follow(ALICE, offers, fresh=False)
     assert ledger.offers(parse("x = 7")) is found
     assert ledger.offers(parse("x = 0"))
+
+
+def test_what_a_neighbour_could_not_read_gives_its_key_to_its_own_update_only() -> None:
+    carol = Peer.session("carol")
+    ledger = ledger_with(carol, BOB, ONE)
+    unread = Subscribe(0, parse("a > 5"))
+    assert enter(ledger, carol, unread, Subscribe(1, parse("b < 9")))[ONE] == [
+        Subscribe(0, unread.filter),
+        Subscribe(1, parse("b < 9")),
+    ]
+    assert BOB not in enter(ledger, BOB, Subscribe(0, parse("b < 5")))
+    ledger.refuse(ONE, [unread])
+    assert (ledger.refusing(carol), ledger.refusing(BOB)) == ([ONE], [])
+    assert enter(ledger, carol, Update(0, {"0": 7}, 1))[ONE] == [Update(0, {"0": 7}, 1)]
+    assert ledger.refusing(carol) == [], "until the neighbour is found to lack it as well"
+    ledger.refuse(ONE, [Update(0, {"0": 7}, 1)])
+    assert ledger.refusing(carol) == [ONE]
+    assert enter(ledger, carol, Unsubscribe(0), Subscribe(2, parse("a > 1")))[ONE] == [
+        Unsubscribe(0),
+        Subscribe(2, parse("a > 1")),
+    ]
+
+
+def test_an_advertisement_that_a_neighbour_could_not_read_concerns_everybody() -> None:
+    ledger = Ledger(advertising=True)
+    for each in (ALICE, BOB, ONE):
+        ledger.enrol(each)
+    ledger.tell(ONE)
+    wide, narrow = (
+        Advertise(key, parse_advertisement(text)) for key, text in ((0, "a > 1"), (1, "a > 5"))
+    )
+    assert enter(ledger, ALICE, wide)[ONE] == [wide]
+    assert enter(ledger, BOB, narrow) == {}
+    ledger.refuse(ONE, [wide, Subscribe(1, parse("a > 1"))])
+    assert ledger.outgoing()[ONE] == [narrow]
+    assert ledger.refusing(BOB) == [ONE]
+    assert enter(ledger, ALICE, Unadvertise(0))[ONE] == [Unadvertise(0)]
+    assert ledger.refusing(BOB) == []

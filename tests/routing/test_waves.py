@@ -8,7 +8,7 @@ from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, Settled, Subscribe
 from palio.routing.protocol import IllegalMessage, Send
 from palio.simulation import Link, Network, Randomness, line, random_tree
-from tests.routing.helpers import ALICE, BOB, ONE, TWO, UA, UA_TO_DEN, ask, attached
+from tests.routing.helpers import ALICE, BOB, ONE, TWO, UA, UA_TO_DEN, ask, attached, parse
 
 
 def waves(sends: list[Send]) -> dict[str, int]:
@@ -119,3 +119,18 @@ def test_a_wave_takes_one_round_trip_of_the_longest_way() -> None:
     network.run()
     assert client.settled == {0: ()}
     assert network.now_ms - start == 80
+
+
+def test_a_neighbour_that_is_yet_to_hear_something_else_has_not_been_reached() -> None:
+    broker = settled_broker()
+    wide, narrow = parse("a BETWEEN 0 AND 9"), parse("a = 1")
+    numbers = waves(ask(broker, ALICE, Subscribe(0, wide)) and ask(broker, BOB, wave=5))
+    ask(broker, BOB, Subscribe(0, narrow))
+    sends = broker.refused(ONE, Batch((Subscribe(0, wide),)))
+    assert sends == [Send(ONE, Batch((Subscribe(1, narrow),)))]
+    assert broker.receive(ONE, Settled(numbers["s1"])) == []
+    assert broker.receive(TWO, Settled(numbers["s2"])) == [Send(BOB, Settled(5, ("s1",)))]
+    again = waves(ask(broker, BOB, wave=6))
+    assert broker.receive(ONE, Settled(again["s1"])) == [Send(BOB, Settled(6))]
+    assert ask(broker, ALICE, wave=7) == [Send(ALICE, Settled(7, ("s1",)))]
+    assert broker.refused(ONE, Batch((Subscribe(0, wide),))) == []

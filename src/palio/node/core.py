@@ -108,6 +108,8 @@ class Core:
         self.outlets = Outlets(router, self.route)
         self.lapses = Lapses(self._sound)
         self.telling = Telling(self._say, self.flow)
+        self.lacking: dict[Neighbour, None] = {}
+        """Neighbours that could not read something of which the router was not told yet."""
         self.releases = Releases()
         self.facts_came: Callable[[list[Fact]], None] = lambda _facts: None
         """Told of what brokers have said that is new."""
@@ -287,6 +289,8 @@ class Core:
             portion = Route(self._sifted(neighbour, portion.control))
             if len(neighbour.missing) < lacked:
                 self.lapses.ways_changed()
+            if neighbour.missing.untold:
+                self.lacking[neighbour] = None
         neighbour.tell(self.out, portion)
 
     def _sifted(self, neighbour: Neighbour, control: Control) -> Control:

@@ -4,6 +4,10 @@ A request that the neighbour refused is not in force there. What would change it
 since nobody can change what he has not got; it is missing until it is withdrawn, or replaced by one
 that can be read. A neighbour that refused one is sent none that this broker itself cannot read:
 each of those would break the connection again.
+
+What is missing covers nothing there: the router is told of it (`untold`), says what it covered in
+its stead, and names the neighbour to those who want what is missing. Of a flood it cannot know who
+that is, since what it passes on is another broker's: then it is named to everybody.
 """
 
 from __future__ import annotations
@@ -48,12 +52,16 @@ class Missing:
     >>> missing.sift(Batch((Update(1, {"1": 5}, 1), Update(2, {"1": 5}, 1))))[0].requests
     (Update(key=2, values={'1': 5}, version=1),)
     >>> missing.honest(Settled(7))
-    Settled(wave=7, unreached=('b2',))
+    Settled(wave=7, unreached=())
+    >>> [len(each.requests) for each in missing.untold]
+    [1, 1]
     """
 
     def __init__(self, neighbour: str) -> None:
         self._neighbour = neighbour
         self._places: dict[_Place, None] = {}
+        self.untold: list[Batch | Flood] = []
+        """What the router has yet to be told of: whoever calls takes it out."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -64,10 +72,13 @@ class Missing:
         """The neighbour could not take these of a control message. What was said `after` it, while
         it was tried, may have withdrawn or replaced them.
         """
-        for request in requests:
+        lacking = tuple(requests)
+        for request in lacking:
             place = _place(control, request)
             if place is not None:
                 self._places[place] = None
+        if lacking:
+            self.untold.append(msgspec.structs.replace(control, requests=lacking))
         for message in after:
             if isinstance(message, Route) and isinstance(message.control, Batch | Flood):
                 self._replace(message.control)
@@ -87,11 +98,13 @@ class Missing:
         if control.fresh:
             self._forget(control)
         kept: list[Request] = []
+        changed: list[Request] = []
         unreadable: list[Request] = []
         for request in control.requests:
             place = _place(control, request)
             if isinstance(request, Update):
                 if place in self._places:
+                    changed.append(request)
                     continue
             elif isinstance(request, Subscribe | Advertise) and not can_be_read(request):
                 unreadable.append(request)
@@ -99,15 +112,20 @@ class Missing:
             elif place is not None:
                 self._places.pop(place, None)
             kept.append(request)
-        self.lack(control, unreadable)
+        self.lack(control, [*unreadable, *changed])
         return msgspec.structs.replace(control, requests=tuple(kept)), unreadable
 
     def honest(self, control: Control) -> Control:
-        """An answer of the neighbour's router, which does not know what it lacks."""
-        if isinstance(control, Settled):
+        """An answer of the neighbour's router, which does not know what it lacks of floods."""
+        if isinstance(control, Settled) and self.is_of_floods:
             unreached = {*control.unreached, self._neighbour}
             return Settled(control.wave, tuple(sorted(unreached)))
         return control
+
+    @property
+    def is_of_floods(self) -> bool:
+        """Whether any of it was flooded."""
+        return any(whose for whose, _, _ in self._places)
 
     def _forget(self, control: Batch | Flood) -> None:
         """A table is told anew."""

@@ -32,6 +32,7 @@ from palio.node.partings import Partings
 from palio.node.peers import STEPS, Peers
 from palio.node.publishing import Publishing
 from palio.node.questions import Questions
+from palio.node.refusals import tell_covered
 from palio.node.requests import ClientRequest, RequestHandler
 from palio.node.sessions import Neighbour, Session
 from palio.node.settings import Settings
@@ -507,6 +508,7 @@ class Node:
 
     def _effects(self) -> list[Effect]:
         self._link_reports.look()
+        tell_covered(self._core)
         self._core.settle_up()
         if self._has_unfinished:
             self.wake_at = self._core.at.now

@@ -2,9 +2,9 @@
 
 1. It leaves the session, so that what was said after it arrives.
 2. Requests of routers are tried one by one. One that is refused by itself is `Missing` at the
-   neighbour, which counts as unreached in every answer to `settled` until the request is withdrawn
-   or replaced. What a missing request covers is missing there too, whoever asked for it: that
-   live events may be lost is told now, and when the request is missing no longer.
+   neighbour, which counts as unreached for who asked for it (`settled`), until it is withdrawn
+   or replaced. What it covers is told that neighbour besides (`Router.refused`), and until that
+   is in force there live events may be lost: that is told now and then.
 3. Facts are missing at a neighbour in the same way (see `Registry.refused`).
 4. Events that were sent live are lost: counted, and told to a client as a gap. Durable ones stay
    in custody until the next session.
@@ -48,7 +48,7 @@ from palio.protocol.portions import cut
 from palio.routing.messages import Advertise, Batch, Flood, Request, Subscribe
 from palio.routing.patterns.messages import Composite
 
-__all__ = ["Refusals"]
+__all__ = ["Refusals", "tell_covered"]
 
 FEW_OWNERS: Final = 1_000
 """Subscriptions among which the owner of a refused one is looked for: no more than a moment."""
@@ -114,6 +114,7 @@ class Refusals:
         bad = bad or list(requests)
         after = islice(neighbour.stream.unseen(), 1, None)
         neighbour.missing.lack(control, bad, after)
+        self._core.lacking[neighbour] = None
         self._core.lapses.note()
         kept = tuple(each for each in requests if not any(each is one for one in bad))
         return [Route(replace(control, requests=kept))]
@@ -153,6 +154,23 @@ class Refusals:
             except PalioError:
                 continue
         return list(owners)
+
+
+def tell_covered(core: Core) -> None:
+    """Tell neighbours what is covered by what one of them could not read. That may cover something
+    in its turn, and be unreadable as well.
+    """
+    while core.lacking:
+        neighbour, _ = core.lacking.popitem()
+        missing = neighbour.missing
+        untold, missing.untold = missing.untold, []
+        if core.neighbours.get(neighbour.name) is not neighbour:
+            continue
+        for control in untold:
+            sends = core.router.refused(neighbour.peer, control)
+            core.route(sends)
+            if sends:
+                core.lapses.ways_changed()
 
 
 def _can_be_cut(control: Batch | Flood) -> bool:

@@ -150,6 +150,8 @@ class Ledger:
         self._told: dict[Peer, dict[Stated, int]] = {}
         self._versions: dict[Peer, dict[int, int]] = {}
         self._next_key: dict[Peer, int] = {}
+        self._heirs: dict[Stated, Stated] = {}
+        """By filters that some neighbour could not read, what an `Update` has made of them."""
 
     # --- peers ---
 
@@ -347,6 +349,8 @@ class Ledger:
         else:
             entry.filter = step.bound
         if step.bound is not entry.bound and step.bound != entry.bound:
+            if self.table.is_refused(entry.bound):
+                self._heirs[entry.bound] = step.bound
             self.table.add(peer, step.bound)
             self.table.remove(peer, entry.bound)
             entry.bound = step.bound
@@ -379,12 +383,32 @@ class Ledger:
             if entry.bound == bound or self._relation(bound, entry.bound):
                 self._drop(peer, key)
 
+    # --- what could not be read ---
+
+    def refuse(self, neighbour: Peer, requests: Iterable[Request]) -> None:
+        """A neighbour could not read these, which it was sent: they cover nothing there."""
+        keys = {
+            each.key
+            for each in self.mine(requests)
+            if isinstance(each, Subscribe | Update | Advertise)
+        }
+        sent = self._told.get(neighbour, {})
+        self.table.refuse(neighbour, [each for each, key in sent.items() if key in keys])
+
+    def refusing(self, peer: Peer) -> list[Peer]:
+        """The neighbours where something that a peer asks for is not in force. What is not offered
+        there may keep anybody's events from coming, so that is not asked by peer.
+        """
+        return self.table.refusing(None if self._advertising else peer)
+
     # --- writing requests ---
 
     def outgoing(self) -> dict[Peer, list[Request]]:
         """The requests to send to each neighbour since the last call."""
         write = self._write_advertisements if self._advertising else self._write_subscriptions
-        return {peer: write(peer, told) for peer, told in self.table.changes().items()}
+        found = {peer: write(peer, told) for peer, told in self.table.changes().items()}
+        self._heirs.clear()
+        return found
 
     def sent_count(self, neighbour: Peer) -> int:
         """How many filters a neighbour has been sent."""
@@ -400,19 +424,20 @@ class Ledger:
 
     def _write_advertisements(self, peer: Peer, told: Told) -> list[Request]:
         keys = self._told[peer]
-        dropped: list[Request] = [Unadvertise(keys.pop(each)) for each in told.dropped]
+        over = [*told.dropped, *told.unread]
+        dropped: list[Request] = [Unadvertise(keys.pop(each)) for each in over]
         return [Advertise(self._new_key(peer, each), each) for each in told.added] + dropped
 
     def _write_subscriptions(self, peer: Peer, told: Told) -> list[Request]:
         """PROPAGATE (parametric 4.3): one UPD where the structure stays, else SUB and USUB."""
         keys = self._told[peer]
-        updates: list[Request] = []
-        added, dropped = told
+        updates = self._write_unread(peer, told) if told.unread else []
+        added, dropped, _ = told
         if self._parametric and len(added) == len(dropped) == 1:
             (old,), (new,) = dropped, added
             values = changes(old, new)
             if values is not None:
-                return [self._write_update(peer, old, new, values)]
+                return [*updates, self._write_update(peer, old, new, values)]
         elif self._parametric and added and dropped:
             reusable: dict[Filter, list[Filter]] = {}
             for each in dropped:
@@ -430,6 +455,21 @@ class Ledger:
             dropped = [each for olds in reusable.values() for each in olds]
         gone: list[Request] = [Unsubscribe(keys.pop(each)) for each in dropped]
         return [*updates, *(Subscribe(self._new_key(peer, each), each) for each in added), *gone]
+
+    def _write_unread(self, peer: Peer, told: Told) -> list[Request]:
+        """What a neighbour could not read is over. Only what an `Update` has made of it goes under
+        its key: whatever else did would be taken for unreadable as well.
+        """
+        written: list[Request] = []
+        for old in told.unread:
+            new = self._heirs.get(old)
+            values = None if new is None or new not in told.added else changes(old, new)
+            if new is None or values is None:
+                written.append(Unsubscribe(self._told[peer].pop(old)))
+            else:
+                told.added.remove(new)
+                written.append(self._write_update(peer, old, new, values))
+        return written
 
     def _write_update(self, peer: Peer, old: Filter, new: Filter, values: Bindings) -> Update:
         keys, versions = self._told[peer], self._versions[peer]

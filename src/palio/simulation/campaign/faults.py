@@ -62,6 +62,10 @@ FAULTS: Final[Mapping[str, str]] = {
 }
 """What each means, for people."""
 
+UNREAD_S: Final = 4.0
+"""So long after an unreadable filter was said, or may have been said anew, things may be lost that
+it covers: by then it was tried, and they are said in its stead."""
+
 DISK_FAULTS: Final = frozenset({"wipe", "flip", "fsync", "full"})
 """Those after which something durable may be missing, if that is told."""
 
@@ -152,11 +156,16 @@ class Faults:
             "unreadable": self._unreadable,
             "garbled": self._garbled,
         }
-        self._note(0.0)
+        self._note(self._upset_s)
         causes[kind](*words)
 
     def _note(self, seconds: float) -> None:
         self.breaks.append((self.world.now, self.world.now + seconds))
+
+    @property
+    def _upset_s(self) -> float:
+        """How long things may be lost after something has changed, though nothing is broken."""
+        return UNREAD_S if any(what[0] == "unreadable" for what in self._until) else 0.0
 
     def broke(self, from_s: float, to_s: float) -> bool:
         """Whether anything was broken at some time between these two."""
@@ -166,16 +175,26 @@ class Faults:
         """Whether anything that was broken was whole again at some time between these two."""
         return any(from_s <= end <= to_s for begin, end in self.breaks if begin < end)
 
-    def _for(self, seconds: float, what: tuple[str, ...], undo: Callable[[], object]) -> None:
-        """Undo something once it has lasted so long, unless it is to last longer by then."""
+    def _for(
+        self,
+        seconds: float,
+        what: tuple[str, ...],
+        undo: Callable[[], object],
+        *,
+        broken_s: float = inf,
+    ) -> None:
+        """Undo something once it has lasted so long, unless it is to last longer by then. It breaks
+        things for no longer than `broken_s`.
+        """
         world = self.world
         self._until[what] = max(self._until.get(what, 0.0), world.now + seconds)
-        self._note(seconds)
+        self._note(min(seconds, broken_s))
 
         def over() -> None:
             if self._until.get(what, 0.0) <= world.now:
                 self._until.pop(what, None)
                 self.healed_s = world.now
+                self._note(self._upset_s)
                 undo()
 
         world.agenda.at(world.agenda.now_us + round(seconds * US) + 1, FAULT, over)
@@ -331,11 +350,14 @@ class Faults:
             self._for(seconds, ("away", client), lambda: None)
 
     def _unreadable(self, client: str, key: str, seconds: float) -> None:
-        """A subscription that no other broker can read, until it is ended."""
+        """A subscription that no other broker can read, until it is ended. What it covers is in
+        force all the same, once it was tried.
+        """
         actor = self._actor(client)
         if actor is not None:
             actor.hear_of(key, UNREADABLE_FILTER, durable=False)
-            self._for(seconds, ("unreadable", client, key), lambda: actor.end(key))
+            what = ("unreadable", client, key)
+            self._for(seconds, what, lambda: actor.end(key), broken_s=UNREAD_S)
 
     def _garbled(self, client: str, durable: bool) -> None:
         """It is told that its broker cannot take that, and goes on."""

@@ -14,13 +14,14 @@ from palio.node.custody import Custody
 from palio.node.durability import Durability
 from palio.node.effects import Forget
 from palio.node.lapses import Lapses
-from palio.node.missing import Missing
 from palio.node.refusals import Refusals
 from palio.node.registry import Registry
 from palio.node.releases import Releases
 from palio.node.requests import RequestHandler
 from palio.node.sessions import PeerSession
 from palio.protocol.messages import Facts, Route, Visit
+from palio.routing.forwarding import Forwarding
+from palio.routing.forwarding_router import ForwardingRouter
 from tests.mutations import Mutation, nothing
 
 __all__ = ["IN_NODES"]
@@ -118,8 +119,8 @@ def _tried_again_as_it_is(_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_it_came(_: Callable[..., Any]) -> Callable[..., Any]:
-    """That all is in force is passed on, though the neighbour lacks something."""
-    return lambda _self, control: control
+    """That all is in force is passed on, though a neighbour lacks something."""
+    return lambda _self, answers: answers
 
 
 # --- clients and their subscriptions ---
@@ -190,7 +191,8 @@ IN_NODES: Final = (
     Mutation("what a neighbour lacks is not sent", Registry, "_synchronize", _nothing_is_lacking),
     Mutation("the lost are not named", Registry, "_name_lost", _all_is_whole),
     Mutation("an unreadable filter is sent for ever", Refusals, "_requests", _tried_again_as_it_is),
-    Mutation("what is missing is not named", Missing, "honest", _as_it_came),
+    Mutation("what is missing is not named", ForwardingRouter, "_honest", _as_it_came),
+    Mutation("what cannot be read covers on", Forwarding, "refuse", nothing),
     Mutation("losses are not told", Lapses, "note", nothing),
     Mutation("losses elsewhere are not told", Lapses, "hear", nothing),
     Mutation("changes are not narrowed", RequestHandler, "_update", _changes_are_not_narrowed),
