@@ -266,12 +266,36 @@ def three() -> Mesh:
     return mesh
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_who_was_cut_off_behind_a_link_that_comes_back_is_named(seed: int) -> None:
+    """Whenever that is asked: also when who asks knows of the link, and not yet what is behind."""
+    for steps in range(25):
+        mesh = Mesh(seed, 4)
+        for one, other in (("b0", "b1"), ("b1", "b2"), ("b2", "b3")):
+            mesh.join(one, other)
+        mesh.rest()
+        mesh.cut("b1", "b2")
+        mesh.cut("b2", "b3")
+        mesh.rest()
+        mesh.join("b1", "b2")
+        for _ in range(steps):
+            mesh.step()
+        mesh.members["b0"].settle(1)
+        mesh.rest()
+        assert "b3" in mesh.settled["b0", 1], steps
+        mesh.members["b0"].settle(2)
+        mesh.rest()
+        mesh.members["b0"].settle(3)
+        mesh.collect()
+        assert mesh.settled["b0", 3] == ("b3",), "nothing has changed, so nobody is asked"
+
+
 def test_a_retired_broker_is_forgotten_by_all_also_after_a_restart() -> None:
     mesh = three()
     mesh.cut("b1", "b2")
     mesh.rest()
     mesh.members["b0"].settle(1)
-    mesh.collect()
+    mesh.rest()
     assert mesh.settled["b0", 1] == ("b2",)
     mesh.members["b0"].retire("b2", 1_000)
     mesh.rest()

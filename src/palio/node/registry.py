@@ -122,8 +122,8 @@ class Registry:
         self._found: ShortestWays | None = None
         self.ways = 0
         """Grows whenever `next_hop` may answer differently."""
-        self._named_at: int | None = None
-        """The state of `ways` when an answer of ours named brokers that were not reached."""
+        self._asked_at = 0
+        """The state of `ways` when all brokers were last asked for an answer."""
         self._untold: dict[int, Fact] = {}
         """Facts of this broker that are not yet on its disk."""
         self._retired: dict[str, int] = {}
@@ -260,14 +260,22 @@ class Registry:
         """Put the ticket into `settled` once all brokers know what was announced until now."""
         self.catch_up()
         self._repeat(len(self._repeating))
-        if self._named_at not in (None, self.ways):
-            # Who was named may be back, and has perhaps not heard what was answered without it.
-            self._named_at = None
-            self._announce(LINKS, self.links(self.name))
+        if self._asked_at != self.ways:
+            self._ask_all()
         echo = PendingEcho(self._version(self.name), None, ticket)
         self._name_lost(echo)
         self._echoes.owe(self.name, echo)
         self._reply_if_complete(self.name)
+
+    def _ask_all(self) -> None:
+        """Say something new, that all answer: who was behind a link that has come back may be cut
+        off since, and who was cut off may have heard nothing of what was answered without it.
+        Links keep order: whoever answers has told before what it knows of that.
+        """
+        links = self.fact(self.name, LINKS)
+        if links is None or links.version not in self._untold:
+            self._announce(LINKS, self.links(self.name))
+        self._asked_at = self.ways
 
     def _next_version(self) -> int:
         return self._version(self.name) + 1
@@ -511,14 +519,17 @@ class Registry:
             self._announce(fact.subject, claimed_us=fact.claimed_us)
 
     def _keep(self, fact: Fact) -> None:
-        if (fact.origin, fact.subject) not in self._facts:
+        known = self._facts.get((fact.origin, fact.subject))
+        if known is None:
             self._counts[fact.origin] = self._counts.get(fact.origin, 0) + 1
         self._facts[fact.origin, fact.subject] = fact
         if is_subscription(fact.subject):
             others = (each for each in self.about(fact.subject) if each.origin != fact.origin)
             self._about[fact.subject] = tuple(sorted((*others, fact), key=_origin))
         self._versions[fact.origin] = max(fact.version, self._version(fact.origin))
-        if fact.subject in {LINKS, LEAVING}:
+        if fact.subject in {LINKS, LEAVING} and not (
+            known is not None and (known.links, known.filter) == (fact.links, fact.filter)
+        ):
             self._change_ways()
         elif self._retires(fact):
             self._forget(fact.subject.removeprefix(RETIRED), fact.claimed_us)
@@ -587,8 +598,6 @@ class Registry:
         for echo in self._echoes.complete(origin):
             if echo.parent is None:
                 self._name_lost(echo)
-                if echo.unreached:
-                    self._named_at = self.ways
                 self.settled.append((echo.ticket, tuple(sorted(echo.unreached))))
             else:
                 self.outbox.append(

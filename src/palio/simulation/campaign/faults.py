@@ -171,10 +171,6 @@ class Faults:
         """Whether anything was broken at some time between these two."""
         return any(begin <= to_s and from_s <= end for begin, end in self.breaks)
 
-    def ended(self, from_s: float, to_s: float) -> bool:
-        """Whether anything that was broken was whole again at some time between these two."""
-        return any(from_s <= end <= to_s for begin, end in self.breaks if begin < end)
-
     def _for(
         self,
         seconds: float,

@@ -54,10 +54,6 @@ ARRIVES_S: Final = 2.0
 ASSEMBLED_S: Final = 3.0
 """Brokers have found what was published so long before: they hold it back for a second."""
 
-JUST_S: Final = 1.0
-"""Who asks so soon after a link has come back may be answered for brokers behind it that are cut
-off, of which its broker has not heard yet."""
-
 UNAWARES_S: Final = 5.0
 """A client has found out by then that its connection is dead: after 3 heartbeats of silence."""
 
@@ -172,7 +168,9 @@ class _Verdict:
             and self.play.script.routing in TELL_ALL
         ):
             for each in actor.all_interests:
-                if each.versions[0].text == UNREADABLE_FILTER and each.settled is not None:
+                if each.versions[0].text != UNREADABLE_FILTER or each.settled is None:
+                    continue
+                if not self._is_asked_in_ignorance(actor, each.settled_s):
                     yield Breach("overclaimed", f"{actor.name}: {each.versions[0]} is in force")
 
     def _outside(
@@ -241,9 +239,7 @@ class _Verdict:
         for number, debt in interest.owed.items():
             event = self.play.published[number]
             wanted = all(each.matches(event.row) for each in interest.versions[debt.version :])
-            hasty = self.play.faults.ended(debt.asked_s - JUST_S, debt.asked_s)
-            known = not (hasty or self._is_unheard_of(actor, event, debt))
-            if wanted and known and self._is_owed(event):
+            if wanted and not self._is_unheard_of(actor, event, debt) and self._is_owed(event):
                 yield event, debt
 
     def _is_unheard_of(self, actor: Actor, event: PublishedEvent, debt: Debt) -> bool:
@@ -251,15 +247,16 @@ class _Verdict:
         heard of any other.
         """
         publisher = self.play.actors[event.publisher.partition("/")[0]]
+        return self._is_asked_in_ignorance(actor, debt.asked_s) or any(
+            _may_be_at(each.broker, publisher)
+            and each.from_s - ANSWERED_S <= event.at_s <= each.until_s + ARRIVES_S
+            for each in self.play.faults.blanks
+        )
+
+    def _is_asked_in_ignorance(self, actor: Actor, at_s: float) -> bool:
+        """Whether a client may have asked a broker that had heard of no other."""
         return any(
-            (
-                (_may_be_at(each.broker, publisher) and each.from_s - ANSWERED_S <= event.at_s)
-                and event.at_s <= each.until_s + ARRIVES_S
-            )
-            or (
-                (_may_be_at(each.broker, actor) and each.from_s <= debt.asked_s)
-                and debt.asked_s <= each.until_s + ARRIVES_S
-            )
+            _may_be_at(each.broker, actor) and each.from_s <= at_s <= each.until_s + ARRIVES_S
             for each in self.play.faults.blanks
         )
 
