@@ -258,6 +258,55 @@ def test_a_durable_subscription_that_had_ended_says_so_when_it_is_taken_up() -> 
     assert house.write() == [Done(3), Gaps((Gap("*", 0, 0, 0, 1),))]
 
 
+def test_the_end_of_a_durable_subscription_is_answered_when_it_is_on_the_disk() -> None:
+    house = House()
+    house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
+    house.write()
+    assert house.say(ALICE, Unsubscribe(2, 1, forget=True)) == []
+    assert house.hears(1) == []
+    assert house.write() == [Done(2)]
+    stored = house.store.load()
+    assert not stored.subscriptions
+    (said,) = (each for each in stored.facts if each.subject == "alice/d")
+    assert (said.filter, said.visit.publisher) == ("", "alice/x"), "others are told when"
+
+
+def test_an_end_that_cannot_be_written_is_refused_and_undone() -> None:
+    house = House()
+    house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
+    house.write()
+    house.say(ALICE, Unsubscribe(2, 1, forget=True))
+    refused(house.fill(), "NotStored")
+    house.publish(1, durable=True)
+    house.write()
+    assert [each.subscription for each in house.store.load().subscriptions] == ["alice/d"]
+    house.say(ALICE, Subscribe(3, 2, "x > 0", durable="d"))
+    done, heard_ = house.write()
+    assert (done, isinstance(heard_, Deliver)) == (Done(3), True)
+    house.say(ALICE, Unsubscribe(4, 2, forget=True))
+    assert house.write() == [Done(4)]
+    assert not house.store.load().subscriptions
+
+
+def test_an_end_of_which_the_network_is_not_told_yet_is_told_once_there_is_room() -> None:
+    """The first of two writes came to the disk: the subscription is over, and that is not told."""
+    house = House()
+    house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
+    house.write()
+    house.say(ALICE, Unsubscribe(2, 1, forget=True))
+    ticket, operations = house.appends.pop(0)
+    house.store.write(operations)
+    house.note(house.node.stored(ticket, AT))
+    refused(house.fill(), "NotStored")
+    house.at = Moment(AT.now + 10, AT.wall_us)
+    for _ in range(20):
+        house.note(house.node.tick(house.at))
+    house.write()
+    stored = house.store.load()
+    assert not stored.subscriptions
+    assert [each.filter for each in stored.facts if each.subject == "alice/d"] == [""]
+
+
 def test_one_that_is_let_go_and_not_forgotten_waits() -> None:
     house = House()
     house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))

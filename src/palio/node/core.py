@@ -17,7 +17,7 @@ from palio.node.assembling import Assembling
 from palio.node.authority import Authority, hearable
 from palio.node.complaints import Complaints
 from palio.node.custody import Lost
-from palio.node.durability import Durability, MatcherFactory
+from palio.node.durability import NOWHERE, Durability, MatcherFactory
 from palio.node.effects import (
     Append,
     DropSubscription,
@@ -382,9 +382,21 @@ class Core:
         self.append(operations, lambda: registry.tell(version), untold)
 
     def move(self, moved: Iterable[tuple[str, str]]) -> None:
-        """Durable subscriptions of ours live elsewhere now."""
+        """Durable subscriptions of ours live elsewhere now, or nowhere any longer."""
         for subject, home in moved:
-            self._move(subject, home)
+            if home == NOWHERE:
+                self._end(subject)
+            else:
+                self._move(subject, home)
+
+    def _end(self, subject: str) -> None:
+        """The owner of a durable subscription of ours has ended it at another broker."""
+        durable = self.durability.here[subject]
+        if durable.session is not None:  # another program, or an earlier session of the owner
+            durable.session.say(self.out, Gaps((Gap("*", 0, 0, 0, durable.key),)))
+        self.release(durable)
+        self.report("info", "durable_ended", subscription=subject)
+        self.append(self.durability.end(subject))
 
     def _move(self, subject: str, home: str) -> None:
         """A durable subscription of ours lives elsewhere now: hand over what waits for it."""

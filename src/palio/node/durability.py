@@ -8,7 +8,7 @@ What it decides about the journal it returns as operations; the node writes and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -28,13 +28,16 @@ from palio.node.effects import (
 from palio.node.registry import Registry
 from palio.node.sessions import Durable
 from palio.node.vouching import RETIRED, Vouching, is_subscription
-from palio.protocol.messages import Fact, Parcel, Visit, unpack_mask
+from palio.protocol.messages import NO_VISIT, Fact, Parcel, Visit, unpack_mask
 from palio.protocol.seen_numbers import SeenNumbers
 from palio.routing.protocol import routed
 
-__all__ = ["Addressees", "Durability", "MatcherFactory", "lives"]
+__all__ = ["NOWHERE", "Addressees", "Durability", "MatcherFactory", "lives"]
 
 MatcherFactory: TypeAlias = Callable[[], Matcher]
+
+NOWHERE: Final = ""
+"""Where a durable subscription lives that is over."""
 
 
 class Addressees(NamedTuple):
@@ -122,14 +125,24 @@ class Durability:
         operations.append(PutSubscription(subject, owner, str(filter), packed, lease_s))
         return durable, operations
 
+    def end(self, subject: str) -> list[Operation]:
+        """A durable subscription of this broker is over, by the word of its owner or as its lease
+        is. It is at others where it was before: they hear after which visit that came.
+        """
+        return self._close(self.here[subject], visit=self._visit(self.here[subject]))
+
     def drop(self, subject: str, *, moved_to: str = "") -> list[Operation]:
-        """A durable subscription of this broker has ended, or lives elsewhere now."""
-        durable = self.here.pop(subject)
+        """A durable subscription is at this broker no longer, or lives elsewhere now."""
+        return self._close(self.here[subject], moved_to=moved_to)
+
+    def _close(
+        self, durable: Durable, *, moved_to: str = "", visit: Visit = NO_VISIT
+    ) -> list[Operation]:
+        subject = durable.subject
+        del self.here[subject]
         lined_up = self.custody.close(subject)
-        if moved_to:
-            self.registry.announce(subject, filter=str(durable.bound), moved_to=moved_to)
-        else:
-            self.registry.announce(subject)
+        filter = str(durable.bound) if moved_to else ""
+        self.registry.announce(subject, filter=filter, moved_to=moved_to, visit=visit)
         return [
             DropSubscription(subject),
             *self.custody.drop(lined_up),
@@ -238,6 +251,9 @@ class Durability:
         for fact in facts:
             if fact.subject.startswith(RETIRED):
                 operations += self._give_up(fact.subject.removeprefix(RETIRED))
+            elif fact.origin == self.name and fact.subject not in self.here and _is_end(fact):
+                # A disk that was full may not have taken it when it ended: then it is said again.
+                operations.append(DropSubscription(fact.subject))
             self._index(fact)
         subjects = dict.fromkeys(fact.subject for fact in facts)
         return operations, self.moved(subjects)
@@ -255,18 +271,48 @@ class Durability:
         return [*self.custody.drop(self.custody.give_up(broker))]
 
     def moved(self, subjects: Iterable[str]) -> list[tuple[str, str]]:
-        """Those durable subscriptions of this broker that a later claim has taken elsewhere."""
+        """Those durable subscriptions of this broker that a later claim has taken elsewhere, with
+        whereto; nowhere if their owner has ended them at another broker after they came here.
+        """
         found = []
         for subject in subjects:
             durable = self.here.get(subject)
+            if durable is None:
+                continue
+            if self._is_over(durable):
+                found.append((subject, NOWHERE))
+                continue
             latest = self.latest_claim(subject)
-            if durable is None or latest is None or latest.origin == self.name:
+            if latest is None or latest.origin == self.name:
                 continue
             if durable.session is not None and _is_later(durable, latest):
                 self._claim(durable)  # its owner came here after that; nobody here knew of it
             else:
                 found.append((subject, latest.origin))
         return found
+
+    def _is_over(self, durable: Durable) -> bool:
+        """Whether it was ended at another broker since its owner was here last. A claim of an
+        earlier visit than that end is renewed, for this broker may forget that the owner was here.
+        """
+        claim = self.registry.fact(self.name, durable.subject)
+        ends = [
+            each
+            for each in self.registry.about(durable.subject)
+            if each.origin != self.name and _is_end(each) and each.visit != NO_VISIT
+        ]
+        claimed_us = max(durable.taken_us, claim.claimed_us if claim is not None else 0)
+        visit = self._visit(durable)
+        if any(_ends(each, visit, claimed_us) for each in ends):
+            return True
+        if claim is not None and any(_ends(each, claim.visit, claim.claimed_us) for each in ends):
+            self._claim(durable)
+        return False
+
+    def _visit(self, durable: Durable) -> Visit:
+        """In which session its owner spoke of it last, as far as that is remembered."""
+        claim = self.registry.fact(self.name, durable.subject)
+        return durable.visit if claim is None or durable.visit != NO_VISIT else claim.visit
 
     def _claim(self, durable: Durable) -> None:
         """Tell the network that a durable subscription lives here."""
@@ -367,6 +413,19 @@ def _is_later(durable: Durable, claim: Fact) -> bool:
     """
     follows = durable.visit.follows(claim.visit)
     return durable.taken_us > claim.claimed_us if follows is None else follows
+
+
+def _ends(end: Fact, visit: Visit, claimed_us: int) -> bool:
+    """Whether a broker has ended a durable subscription after it came to live at another by this
+    visit and claim. Who adopts one claims it by the visit that it came by.
+    """
+    follows = None if end.visit == visit else end.visit.follows(visit)
+    return end.claimed_us > claimed_us if follows is None else follows
+
+
+def _is_end(fact: Fact) -> bool:
+    """Whether a broker says that a durable subscription is there no longer, nor elsewhere."""
+    return is_subscription(fact.subject) and not fact.filter
 
 
 def lives(fact: Fact) -> bool:

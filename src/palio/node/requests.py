@@ -29,7 +29,7 @@ from palio.node.assembling import NO_DURABLE
 from palio.node.authority import Principal, check_advertisement, narrow
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
-from palio.node.effects import Operation
+from palio.node.effects import DropSubscription, Operation
 from palio.node.sessions import Durable, Session, Subscription
 from palio.node.vouching import PLAN
 from palio.protocol.durations import check_seconds
@@ -148,24 +148,30 @@ class RequestHandler:
             self._answer(session, request)
 
     def _answer(self, session: Session, request: AnsweredRequest) -> None:
+        is_answered_later = self._is_answered_later(session, request)
         try:
             self._serve(session, request)
         except (PalioError, IllegalMessage) as error:
             session.say(self._core.out, Failed(request.id, failure(error)))
         else:
-            if not self._is_answered_later(session, request):
+            if not is_answered_later:
                 session.say(self._core.out, Done(request.id))
 
     @staticmethod
     def _is_answered_later(session: Session, request: AnsweredRequest) -> bool:
         """Whether it takes several turns, or is in force once a durable subscription is on the
-        disk.
+        disk, or off it.
         """
+        known = None
+        if isinstance(request, Replace | Update | Unsubscribe):
+            known = session.subscriptions.get(request.key)
         match request:
             case Subscribe():
                 return bool(request.durable)
             case Replace() | Update():
-                return bool(session.subscriptions[request.key].durable)
+                return known is not None and bool(known.durable)
+            case Unsubscribe():
+                return known is not None and bool(known.durable) and request.forget
             case Cancel() | Apply():
                 return True
             case _:
@@ -177,8 +183,8 @@ class RequestHandler:
                 self._subscribe(session, (request,))
             case Replace() | Update():
                 self._change(session, request)
-            case Unsubscribe(_, key, forget):
-                self._cancelling.end(session, (key,), forget=forget)
+            case Unsubscribe():
+                self._unsubscribe(session, request)
             case Cancel():
                 self._cancelling.cancel(session, request)
             case Advertise(_, key, text):
@@ -304,6 +310,9 @@ class RequestHandler:
         subject = f"{session.owner}/{name}"
         had_ended = subject not in core.durability.here and core.durability.was_here(subject)
         known, visit = core.durability.here.get(subject), Visit(session.publisher, request.visit)
+        if known is not None and known.is_ending:  # a new one of its name comes after that
+            core.append(core.durability.end(subject))
+            known, had_ended = None, True
         if known is not None:
             if known.visit.follows(visit):  # said in a session that is left, and late
                 raise Closed(f"{subject} is heard in a later session of the same client")
@@ -340,9 +349,52 @@ class RequestHandler:
         core, session, durable = self._core, pending.session, pending.durable
         if durable.session is session and durable.key == pending.request.key:
             core.release(durable)
-            if pending.is_new:
-                core.append(core.durability.drop(durable.subject))
+        is_here = core.durability.here.get(durable.subject) is durable
+        if pending.is_new and is_here and durable.session is None:
+            core.append(core.durability.drop(durable.subject))
         session.say(core.out, Failed(pending.request.id, _not_stored(reason)))
+
+    def _unsubscribe(self, session: Session, request: Unsubscribe) -> None:
+        """End a subscription. One that is durable is over once that is on the disk, and waits for
+        its owner if it cannot be written.
+        """
+        core, known = self._core, session.subscriptions.get(request.key)
+        self._cancelling.end(session, (request.key,), forget=False)
+        if known is None or not known.durable or not request.forget:
+            return
+        durable = core.durability.here[known.durable]
+        durable.is_ending = True
+        pending = session, request.id, durable
+        core.append(
+            (DropSubscription(durable.subject),),
+            partial(self._off_the_disk, *pending),
+            partial(self._still_there, *pending),
+        )
+
+    def _off_the_disk(self, session: Session, id: int, durable: Durable) -> None:
+        """A durable subscription is over, and all brokers are told. It is answered once that is on
+        the disk, too: so the owner asks again elsewhere should this broker stop before.
+        """
+        core = self._core
+        if core.durability.here.get(durable.subject) is durable:
+            core.append(core.durability.end(durable.subject))
+            core.settle_up()
+        core.append(
+            (),
+            partial(self._unsubscribed, session, id),
+            partial(self._not_unsubscribed, session, id),
+        )
+
+    def _unsubscribed(self, session: Session, id: int) -> None:
+        session.say(self._core.out, Done(id))
+
+    def _still_there(self, session: Session, id: int, durable: Durable, reason: str) -> None:
+        """A durable subscription could not be taken off the disk: it is not over."""
+        durable.is_ending = False
+        self._not_unsubscribed(session, id, reason)
+
+    def _not_unsubscribed(self, session: Session, id: int, reason: str) -> None:
+        session.say(self._core.out, Failed(id, _not_stored(reason)))
 
     def _put(
         self, subject: str, visit: Visit, filter: Filter, values: Bindings, lease_s: float

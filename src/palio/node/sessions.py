@@ -432,6 +432,8 @@ class Durable:
         """When its owner last spoke of it here..."""
         self.visit = NO_VISIT
         """...and in which session."""
+        self.is_ending = False
+        """Whether it is being written that it is over."""
 
     @property
     def peer(self) -> Peer:

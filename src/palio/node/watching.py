@@ -110,7 +110,7 @@ class Watch:
             ):
                 waiting = core.durability.custody.line(subject)
                 core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
-                core.append(core.durability.drop(subject))
+                core.append(core.durability.end(subject))
                 yield LEASE_STEPS
         core.durability.registry.again(core.at)
         core.complain_again()

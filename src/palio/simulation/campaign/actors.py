@@ -118,7 +118,7 @@ class Interest:
         """When that was asked."""
         self.ended = False
         self.end = 0
-        """The request that ended it, if that went out at once."""
+        """The request that ended it."""
         self.is_tried = False
         """Whether it is going to be asked for again."""
         self.is_out = False
@@ -216,9 +216,7 @@ class Actor(Member):
         if interest is not None:
             interest.ended = True
             self.past.append(interest)
-            is_said = self.is_connected
-            id = self.unsubscribe(interest.key, forget=interest.durable)
-            interest.end = id if is_said else 0
+            interest.end = self.unsubscribe(interest.key, forget=interest.durable)
 
     def seek(self, name: str, text: str) -> None:
         """Have brokers assemble a pattern, and hear what any of its steps wants as well, to know
@@ -259,9 +257,9 @@ class Actor(Member):
 
     @property
     def ended_untold(self) -> list[Interest]:
-        """Durable subscriptions that it ended and that a broker may keep: one that it ended
-        without a connection nobody tells them of if they have forgotten its session, nor a broker
-        that it left while that was away.
+        """Durable subscriptions that it ended and that a broker may keep: cancelled by another
+        client, which ends what is heard and no more; or a full disk did not take the end; or it had
+        refused the subscription to a client that came from elsewhere, where that is still.
         """
         return [
             each
@@ -269,8 +267,9 @@ class Actor(Member):
             if each.durable
             and (
                 each.is_cancelled
-                or self.moves_s
+                or each.is_out
                 or not isinstance(self.answers.get(each.end), Done)
+                or any(isinstance(self.answers.get(one.request), Failed) for one in each.versions)
             )
         ]
 

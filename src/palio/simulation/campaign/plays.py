@@ -312,21 +312,17 @@ class Play:
             kept[name] = status["custody_entries"]
             if not self.script.faults & DISK_FAULTS:
                 kept[name] = max(kept[name], len(self.world.disks[name].held()))
-        left = {line for actor in self.actors.values() for line in self._left_behind(actor)}
+        left = {
+            f"{actor.name}/{each.name}"
+            for actor in self.actors.values()
+            for each in actor.ended_untold
+        }
         may_wait = {line for line in lines if line in left or line.startswith(HOSTILE)}
         moved = any(actor.moves_s for actor in self.actors.values())
         stuck = moved and bool(self.script.faults & {"full", "fsync"})
         if stuck or any(lines[line] for line in may_wait):
             kept.clear()
         return {name: count for name, count in (lines + kept).items() if name not in may_wait}
-
-    def _left_behind(self, actor: Actor) -> set[str]:
-        """Durable subscriptions that a client ended and that some broker may not know to be over.
-        The end of one that a disk did not take is forgotten with the next crash.
-        """
-        unwritten = bool(self.script.faults & DISK_FAULTS)
-        ends = actor.past if unwritten else actor.ended_untold
-        return {f"{actor.name}/{each.name}" for each in ends}
 
     @property
     def unsettled(self) -> dict[str, str]:
