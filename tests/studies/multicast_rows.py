@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from palio.studies.multicast_runs import PUBLISHER_REGIONAL, REGIONAL
+from palio.studies.multicast_scenes import PUBLISHER_REGIONAL, REGIONAL
 from palio.studies.results import Results
-from palio.studies.study import Claim, Evidence, Row
+from palio.studies.study import Claim, Evidence, Row, Value
 
-__all__ = ["Tables", "holds_and_fails", "judged", "made_up"]
+__all__ = ["Tables", "holds_and_fails", "judged", "made_up", "setting"]
 
 Tables = dict[str, list[Row]]
 
@@ -37,6 +37,16 @@ PRICES: Final = {
     "backbone dear": {"approximated": 2.0},
     "equal prices": {},
 }
+DRIFT: Final = {
+    "ideal": (35.0, 0.0, 0),
+    "flooding": (200.0, 90.0, 0),
+    "CGM": (50.0, 0.0, 0),
+    "neighbours": (70.0, 12.0, 0),
+    "kept": (160.0, 66.0, 0),
+    "anew": (150.0, 60.0, 23_000),
+    "a few groups": (151.0, 61.0, 1_500),
+}
+"""Links, waste, and memberships that are others, in periods after the first."""
 EXACT: Final = {"ideal", "CGM", "CGM by likeness", "unicast"}
 
 
@@ -74,6 +84,13 @@ def made_up() -> Tables:
             for seed in SEEDS
             for row in _prices()
         ],
+        "drift": [
+            _drift(method, match, period, seed)
+            for method in DRIFT
+            for match in (0.01, 0.1)
+            for period in (1, 2, 3, 4)
+            for seed in SEEDS
+        ],
     }
 
 
@@ -84,6 +101,17 @@ def holds_and_fails(claim: Claim, spoil: Callable[[Tables], None]) -> None:
     tables = made_up()
     spoil(tables)
     assert claim.check(Results(tables)).holds is False
+
+
+def setting(experiment: str, column: str, value: float, **where: Value) -> Callable[[Tables], None]:
+    """Another number in those rows that have some values."""
+
+    def spoil(tables: Tables) -> None:
+        for row in tables[experiment]:
+            if all(row[name] == wanted for name, wanted in where.items()):
+                row[column] = value
+
+    return spoil
 
 
 def judged(check: str, tables: Tables) -> Evidence:
@@ -156,3 +184,20 @@ def _prices() -> list[Row]:
             if planner in {"neighbours", "hybrid"}:
                 found.append({**row, "by_price": "yes", "price": 0.9 * price})
     return found
+
+
+def _drift(method: str, match: float, period: int, seed: int) -> Row:
+    links, waste, moved = DRIFT[method]
+    return {
+        "method": method,
+        "match": match,
+        "learned": 4_000,
+        "drift": 0.2,
+        "period": period,
+        "seed": seed,
+        "links": links,
+        "sent": 1.0,
+        "waste": waste,
+        "moved": moved if period > 1 else 0,
+        "replan_links": 12_000.0 if moved and period > 1 else 0.0,
+    }

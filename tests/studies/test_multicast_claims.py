@@ -7,23 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from palio.studies.multicast_claims import CLAIMS
+from palio.studies.multicast_drift_claims import DRIFT_CLAIMS
 from palio.studies.multicast_link_claims import LINK_CLAIMS
-from palio.studies.study import Claim, Value
-from tests.studies.multicast_rows import Tables, holds_and_fails
+from palio.studies.study import Claim
+from tests.studies.multicast_rows import Tables, holds_and_fails, setting
 
-OTHERS = CLAIMS[len(LINK_CLAIMS) :]
-
-
-def setting(experiment: str, column: str, value: float, **where: Value) -> Callable[[Tables], None]:
-    """Another number in those rows that have some values."""
-
-    def spoil(tables: Tables) -> None:
-        for row in tables[experiment]:
-            if all(row[name] == wanted for name, wanted in where.items()):
-                row[column] = value
-
-    return spoil
-
+OTHERS = CLAIMS[len(LINK_CLAIMS) : -len(DRIFT_CLAIMS)]
 
 SPOILED: dict[str, Callable[[Tables], None]] = {
     "regional": setting("regionalism", "intermediate", 60.0, method="CGM", regionalism=1.0),

@@ -9,15 +9,13 @@ import pytest
 
 from palio.multicast.clustered import ClusteredGroups
 from palio.studies.multicast_runs import (
-    NON_REGIONAL,
-    PUBLISHER_REGIONAL,
-    REGIONAL,
     run_approximation,
     run_groups,
     run_latency,
     run_links,
     run_prices,
 )
+from palio.studies.multicast_scenes import NON_REGIONAL, PUBLISHER_REGIONAL, REGIONAL
 from palio.studies.multicast_ways import METHODS
 from palio.studies.study import Point, Row, Value
 

@@ -10,11 +10,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from palio.studies.multicast_claims import CLAIMS
+from palio.studies.multicast_drift import FEW_OF, MEMBERSHIP_BYTES
 from palio.studies.multicast_figures import FIGURES
 from palio.studies.multicast_interests import ATTRIBUTES, FIRST, VALUES
 from palio.studies.multicast_network import CLASSES, LATENCY_US
 from palio.studies.multicast_points import (
     AMBIENT,
+    DRIFT_SIZES,
+    DRIFTS,
     EVENTS,
     EXPERIMENTS,
     GROUPS,
@@ -23,7 +26,7 @@ from palio.studies.multicast_points import (
     RATES,
 )
 from palio.studies.multicast_queues import EVENT_BYTES, MATCHING_S, MEGABITS
-from palio.studies.multicast_runs import LEARNED, SUBSCRIPTIONS
+from palio.studies.multicast_scenes import LEARNED, SUBSCRIPTIONS
 from palio.studies.multicast_ways import UP_TO
 from palio.studies.names import Scale
 from palio.studies.study import Choice, Study
@@ -140,6 +143,22 @@ CHOICES: Final = (
     ),
     Choice("prices", "1 for a link of each class, and 10 for one class in turn", "none given"),
     Choice(
+        "drift",
+        f"{_list(f'{each:.0%}' for each in DRIFTS[Scale.PAPER])} of the subscriptions at each "
+        f"broker are others in each period; {DRIFT_SIZES[Scale.PAPER]['learned']:,} events a "
+        "period are known when the next plan is made",
+        "none: a static set of subscriptions, which may change in practice",
+        "a lower rate of change is as fewer periods",
+    ),
+    Choice(
+        "making plans anew",
+        f"after 1, 2 or 4 periods, never, or one group in {FEW_OF} each period",
+        "in idle times; all groups in the worst case",
+        f"A plan's text crosses a tree to all brokers; to join or leave takes {MEMBERSHIP_BYTES} "
+        "bytes on each link to the publisher. A plan has addresses of its own, so brokers join "
+        "all its groups; how many are other groups is measured beside.",
+    ),
+    Choice(
         "plans by prices",
         "the price of a broker is its part of the links that it shares within its region; that of "
         "a send the way into a region; neighbours are chosen, and their ways found, by price",
@@ -165,6 +184,10 @@ all who want it. **Unicast** sends to each broker alone.
 Latencies are of a simulation in which each direction of a link sends one event after the other,
 among other traffic, and each broker matches one after the other. **Optimum** is the cheapest tree
 that joins the publisher with all who want the event, along whichever links, and is exact.
+
+**Drift.** Subscriptions change from period to period. A plan is made of the events of the period
+before the one in which it comes into use; what an event costs by it is counted in links, and so is
+what it takes to bring the plan into use.
 """,
     choices=CHOICES,
     experiments=EXPERIMENTS,

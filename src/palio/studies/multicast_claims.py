@@ -1,6 +1,7 @@
 """What the multicast paper says that its evaluation shows, each sentence with its check.
 
-Those on links by match rate are in `multicast_link_claims`.
+Those on links by match rate are in `multicast_link_claims`, those on subscriptions that change in
+`multicast_drift_claims`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from palio.studies.multicast_drift_claims import DRIFT_CLAIMS
 from palio.studies.multicast_link_claims import (
     CLUSTERS,
     COMMON,
@@ -20,7 +22,7 @@ from palio.studies.multicast_link_claims import (
     means_by_method,
 )
 from palio.studies.multicast_queues import MATCHING_S
-from palio.studies.multicast_runs import PUBLISHER_REGIONAL, REGIONAL
+from palio.studies.multicast_scenes import PUBLISHER_REGIONAL, REGIONAL
 from palio.studies.multicast_ways import CLUSTERED, LIKENESS
 from palio.studies.results import Results
 from palio.studies.study import Claim, Evidence, Value
@@ -366,4 +368,5 @@ CLAIMS: Final = (
         "at least the exact optimum in every run",
         _nothing_below_optimum,
     ),
+    *DRIFT_CLAIMS,
 )

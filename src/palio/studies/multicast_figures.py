@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from palio.studies.multicast_points import AMBIENT, MATCHES
+from palio.studies.multicast_points import AMBIENT, DRIFTS, MATCHES
 from palio.studies.multicast_prices import PRICES
-from palio.studies.multicast_runs import PUBLISHER_REGIONAL, REGIONAL
+from palio.studies.multicast_scenes import PUBLISHER_REGIONAL, REGIONAL
 from palio.studies.multicast_ways import LIKENESS, THRESHOLD
 from palio.studies.names import Scale
 from palio.studies.study import Axis, Figure
@@ -22,6 +22,9 @@ SHORT: Final = {
     **{prices: prices.removesuffix(" dear").removesuffix(" prices") for prices in PRICES},
 }
 """What is long, in pictures."""
+
+DRIFTED: Final = DRIFTS[Scale.SMALL][0]
+"""The share that changes in pictures: all scales have it."""
 
 METHOD_AXIS: Final = Axis("method", "method")
 MATCH_AXIS: Final = Axis("match", "match rate, % of subscriptions an event", log=True)
@@ -217,5 +220,41 @@ FIGURES: Final = (
             names={**SHORT, "yes": "knows the prices", "no": "does not"},
         )
         for planner in ("hybrid", "neighbours")
+    ),
+    *(
+        Figure(
+            name,
+            f"Subscriptions change: {title}",
+            "drift",
+            Axis("period", "periods since the first plan"),
+            Axis("links", "links an event"),
+            lines=("method",),
+            panels="match",
+            where={"drift": DRIFTED, "is_learned": is_learned},
+            names=SHORT,
+            caption=caption,
+        )
+        for name, title, is_learned, caption in (
+            (
+                "drift",
+                "approximated plans that are kept, and made anew",
+                True,
+                f"{DRIFTED:.0%} of subscriptions change each period; one made anew is one behind.",
+            ),
+            ("drift-fixed", "methods that learn nothing", False, "The same runs."),
+        )
+    ),
+    Figure(
+        "drift-effort",
+        "Subscriptions change: what it takes to make plans anew",
+        "drift",
+        Axis("method", "approximated plans"),
+        Axis("replan_links", "links crossed a period"),
+        lines=("match",),
+        names=SHORT,
+        where={"drift": DRIFTED, "is_learned": True},
+        bars=True,
+        caption="Counted as links that an event crosses: for the plan's text to all brokers, and "
+        "for leaving and joining all groups.",
     ),
 )

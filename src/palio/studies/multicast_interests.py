@@ -19,6 +19,7 @@ __all__ = [
     "VALUES",
     "DrawnEvents",
     "Interests",
+    "changed_interests",
     "decay_for",
     "drawn_events",
     "drawn_interests",
@@ -122,6 +123,18 @@ def drawn_interests(
     values = random.choice(VALUES, shape, p=ZIPF)
     own = np.where(random.random(len(brokers)) < regionalism, regions[brokers], -1)
     return Interests(named, values, own, brokers)
+
+
+def changed_interests(
+    before: Interests, fresh: Interests, ended: npt.NDArray[np.bool_]
+) -> Interests:
+    """Of two subscriptions at each place the second where the first has ended."""
+    return Interests(
+        np.where(ended[:, None], fresh.named, before.named),
+        np.where(ended[:, None], fresh.values, before.values),
+        np.where(ended, fresh.regions, before.regions),
+        before.brokers,
+    )
 
 
 def drawn_events(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from palio.studies.multicast_network import CLASSES
-from palio.studies.multicast_runs import NON_REGIONAL
+from palio.studies.multicast_scenes import NON_REGIONAL
 from palio.studies.multicast_ways import CLUSTERED, LIKENESS, THRESHOLD, UNICAST
 from palio.studies.results import Results
 from palio.studies.study import Claim, Evidence, Value

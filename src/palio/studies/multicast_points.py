@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from palio.studies.multicast_drift import run_drift
 from palio.studies.multicast_runs import (
-    NON_REGIONAL,
-    PUBLISHER_REGIONAL,
-    REGIONAL,
     run_approximation,
     run_groups,
     run_latency,
     run_links,
     run_prices,
 )
+from palio.studies.multicast_scenes import NON_REGIONAL, PUBLISHER_REGIONAL, REGIONAL
 from palio.studies.names import Scale
 from palio.studies.study import SEEDS, Experiment, Point, with_seeds
 
-__all__ = ["AMBIENT", "EVENTS", "EXPERIMENTS", "GROUPS", "MATCHES", "QUEUED", "RATES"]
+__all__ = [
+    "AMBIENT",
+    "DRIFTS",
+    "DRIFT_SIZES",
+    "EVENTS",
+    "EXPERIMENTS",
+    "GROUPS",
+    "MATCHES",
+    "QUEUED",
+    "RATES",
+]
 
 Parameters = dict[str, Any]
 
@@ -59,6 +68,16 @@ PRICED_SEEDS: Final = 5
 """A run with prices makes ten plans, and takes ten times as long as others."""
 STUBS: Final = {Scale.SMALL: (2,), Scale.PAPER: (2,), Scale.BEYOND: (4, 8)}
 """Stubs of each of the five backbone routers: 100 brokers, or 200 and 400."""
+DRIFTS: Final = {Scale.SMALL: (0.2,), Scale.PAPER: (0.05, 0.2), Scale.BEYOND: (0.2, 0.5)}
+"""Shares of the subscriptions that are others in each period."""
+DRIFT_MATCHES: Final = {Scale.SMALL: (0.1,), Scale.PAPER: (0.01, 0.1), Scale.BEYOND: (0.1, 1.0)}
+DRIFT_SEEDS: Final = 3
+"""A run has nine plans for each of its periods."""
+DRIFT_SIZES: Final[dict[Scale, Parameters]] = {
+    Scale.SMALL: {"stubs": 1, "learned": 1_000, "events": 100, "groups": 128, "periods": 4},
+    Scale.PAPER: {"stubs": 2, "learned": 4_000, "events": 500, "groups": 512, "periods": 6},
+    Scale.BEYOND: {"stubs": 2, "learned": 4_000, "events": 500, "groups": 512, "periods": 12},
+}
 
 
 def _sized(scale: Scale) -> Iterable[Parameters]:
@@ -143,6 +162,15 @@ def _prices(scale: Scale) -> Iterable[Point]:
     return with_seeds("prices", found, min(SEEDS[scale], PRICED_SEEDS))
 
 
+def _drift(scale: Scale) -> Iterable[Point]:
+    found = [
+        {**DRIFT_SIZES[scale], "match": match, "drift": drift}
+        for match in DRIFT_MATCHES[scale]
+        for drift in DRIFTS[scale]
+    ]
+    return with_seeds("drift", found, min(SEEDS[scale], DRIFT_SEEDS))
+
+
 EXPERIMENTS: Final = (
     Experiment("match-rate", run_links, _match_rates, weight=lambda _: 4.0),
     Experiment("regionalism", run_links, _regionalism, weight=lambda _: 4.0),
@@ -150,4 +178,5 @@ EXPERIMENTS: Final = (
     Experiment("latency", run_latency, _latency, weight=lambda _: 3.0),
     Experiment("groups", run_groups, _groups, weight=lambda _: 0.1),
     Experiment("prices", run_prices, _prices, weight=lambda _: 20.0),
+    Experiment("drift", run_drift, _drift, weight=lambda _: 10.0),
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,21 +15,14 @@ from palio.multicast.merging import approximated
 from palio.multicast.neighbours import NeighbourGroups
 from palio.multicast.planners import PlanLimits, compare
 from palio.multicast.plans import GroupPlan
-from palio.multicast.traffic import GroupTraffic
-from palio.simulation.randomness import Randomness
-from palio.studies.multicast_interests import decay_for, drawn_events, drawn_interests
-from palio.studies.multicast_network import CLASSES, Extent, Wan, neighbour_graph, wide_area
+from palio.studies.multicast_network import Wan, neighbour_graph
 from palio.studies.multicast_prices import PRICES, Optimum, priced_limits
 from palio.studies.multicast_queues import EventTimes, journeys
-from palio.studies.multicast_ways import Delivered, Multicasts, delivered, multicasts, plans_for
-from palio.studies.study import Point, Row, Value
+from palio.studies.multicast_scenes import Scene, scene_of
+from palio.studies.multicast_ways import Multicasts, multicasts, plans_for
+from palio.studies.study import Point, Row
 
 __all__ = [
-    "LEARNED",
-    "NON_REGIONAL",
-    "PUBLISHER_REGIONAL",
-    "REGIONAL",
-    "SUBSCRIPTIONS",
     "run_approximation",
     "run_groups",
     "run_latency",
@@ -38,69 +30,7 @@ __all__ = [
     "run_prices",
 ]
 
-NON_REGIONAL: Final = "non-regional"
-REGIONAL: Final = "regional"
-PUBLISHER_REGIONAL: Final = "publisher-regional"
-
-SUBSCRIPTIONS: Final = 100
-"""Of the clients of each broker."""
-
-LEARNED: Final = 20
-"""Events from which plans are made, for each that counts."""
-
 THRESHOLDS: Final = (1, 2, 3, 4)
-
-
-class Scene(NamedTuple):
-    """A network, what its clients want, and what is published there."""
-
-    wan: Wan
-    learned: GroupTraffic
-    """What plans are made of..."""
-    wanted: Masks
-    """...and by event who wants it, of those that count."""
-    publishers: npt.NDArray[np.int64]
-    match: float
-    """The share of pairs of an event and a subscription that match."""
-    decay: float
-    random: np.random.Generator
-
-    @property
-    def published(self) -> GroupTraffic:
-        """The events that count, as traffic."""
-        return GroupTraffic.counted(self.wan.subscribers, words_of(self.wanted))
-
-
-def scene_of(parameters: Mapping[str, Value], seed: int) -> Scene:
-    """What the parameters and the seed say, and nothing else."""
-    extent = Extent(stubs=int(parameters.get("stubs", Extent().stubs)))
-    wan = wide_area(extent, Randomness(seed))
-    random = np.random.default_rng(seed)
-    degree = float(parameters.get("regionalism", 0.0))
-    decay = decay_for(float(parameters["match"]) / 100, degree, extent.regions)
-    brokers = len(wan.subscribers)
-    interests = drawn_interests(
-        random, np.repeat(np.arange(brokers), SUBSCRIPTIONS), decay, degree, wan.regions
-    )
-    index = interests.indexed()
-    is_local = parameters.get("kind") == PUBLISHER_REGIONAL
-    homes = wan.regions[brokers:] if is_local else None
-    count = int(parameters["events"])
-    before, events = (
-        drawn_events(random, each, extent.publishers, extent.regions, homes)
-        for each in (LEARNED * count, count)
-    )
-    learned = interests.destinations(index, before, brokers)
-    pairs = len(index.match(events.batch()).rows)
-    return Scene(
-        wan,
-        GroupTraffic.counted(wan.subscribers, words_of(learned)),
-        interests.destinations(index, events, brokers),
-        events.publishers,
-        pairs / (count * len(interests.brokers)),
-        decay,
-        random,
-    )
 
 
 def run_links(point: Point) -> list[Row]:
@@ -118,8 +48,7 @@ def run_links(point: Point) -> list[Row]:
         "regions_found": _found_together(scene.wan, alike),
     }
     rows: list[Row] = [
-        {"method": name, **_costs(scene, made, _delivered(scene, made)), **seen}
-        for name, made in plans.items()
+        {"method": name, **scene.costs(made), **seen} for name, made in plans.items()
     ]
     ideal = float(rows[0]["intermediate"])
     return [{**row, "of_ideal": float(row["intermediate"]) / ideal} for row in rows]
@@ -130,29 +59,6 @@ def _found_together(wan: Wan, clusters: list[list[int]]) -> float:
     pairs = [wan.regions[members][:, None] == wan.regions[members] for members in clusters]
     same = sum(int(each.sum()) - len(each) for each in pairs)
     return same / sum(len(each) * (len(each) - 1) for each in pairs)
-
-
-def _delivered(scene: Scene, made: GroupPlan) -> Delivered:
-    return delivered(scene.wan, made, scene.wanted, scene.publishers)
-
-
-def _costs(scene: Scene, made: GroupPlan, found: Delivered) -> Row:
-    """What an event cost on average."""
-    got = found.received[:, : len(scene.wan.subscribers)]
-    reached = int(found.received.sum())
-    wanted = int(scene.wanted.sum())
-    means = found.links.mean(axis=0).tolist()
-    return {
-        **dict(zip(CLASSES, means, strict=True)),
-        "links": sum(means),
-        "sends": float(found.sends.mean()),
-        "precision": wanted / reached if reached else 1.0,
-        "waste": (reached - wanted) / len(scene.wanted),
-        "missed": int((scene.wanted & ~got).sum()),
-        "sent": float(scene.wanted.any(axis=1).mean()),
-        "plan_groups": made.group_count,
-        "joins": float(made.joins[: len(scene.wan.subscribers)].mean()),
-    }
 
 
 def run_approximation(point: Point) -> list[Row]:
@@ -166,10 +72,7 @@ def run_approximation(point: Point) -> list[Row]:
         "approximated": approximated(scene.learned, groups),
         "approximated, sets known": approximated(scene.published, groups),
     }
-    return [
-        {"method": name, **_costs(scene, made, _delivered(scene, made))}
-        for name, made in plans.items()
-    ]
+    return [{"method": name, **scene.costs(made)} for name, made in plans.items()]
 
 
 def _everyone(wan: Wan) -> npt.NDArray[np.uint64]:
@@ -242,7 +145,7 @@ def run_prices(point: Point) -> list[Row]:
     scene = scene_of(point.parameters, point.seed)
     groups = int(point.parameters["groups"])
     fixed = plans_for(scene.wan, scene.learned, scene.published, groups)
-    links = {name: _delivered(scene, fixed[name]).links for name in COMPARED}
+    links = {name: scene.delivered(fixed[name]).links for name in COMPARED}
     links["optimum"] = Optimum(scene.wan).links(scene.wanted, scene.publishers)
     plain = _planned(scene, None, groups)
     rows: list[Row] = []
@@ -285,4 +188,4 @@ def _planned(
     plans["neighbours"] = NeighbourGroups(
         wan.brokers, neighbour_graph(wan.brokers, distances, most)
     )
-    return {name: _delivered(scene, made).links for name, made in plans.items()}
+    return {name: scene.delivered(made).links for name, made in plans.items()}
