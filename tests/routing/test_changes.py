@@ -47,7 +47,7 @@ def rounds(sends: list[Send]) -> dict[str, int]:
 
 
 def test_a_round_is_said_on_a_link_once_all_others_have_said_it() -> None:
-    change = Change(PLAN, is_advertised=False)
+    change = Change(PLAN, has_offers=False)
     assert rounds(change.go_on({A: NOTHING, B: NOTHING, C: NOTHING})) == {}
     assert rounds(change.go_on({A: 0, B: NOTHING, C: NOTHING})) == {}
     assert rounds(change.go_on({A: 0, B: 0, C: NOTHING})) == {"c": 0}
@@ -58,7 +58,7 @@ def test_a_round_is_said_on_a_link_once_all_others_have_said_it() -> None:
 
 @pytest.mark.parametrize("is_advertised", [False, True])
 def test_with_advertisements_there_is_a_round_more(is_advertised: bool) -> None:
-    change = Change(PLAN, is_advertised=is_advertised)
+    change = Change(PLAN, has_offers=is_advertised)
     said = []
     while not change.is_over:
         said += change.go_on({A: LAST_ROUND})
@@ -68,7 +68,7 @@ def test_with_advertisements_there_is_a_round_more(is_advertised: bool) -> None:
 
 
 def test_on_a_link_that_is_not_yet_joined_nothing_is_said() -> None:
-    change = Change(PLAN, is_advertised=False)
+    change = Change(PLAN, has_offers=False)
     change.go_on({})
     assert change.go_on({A: NOT_IN_USE}) == []
     assert change.round == 1
@@ -78,7 +78,7 @@ def test_on_a_link_that_is_not_yet_joined_nothing_is_said() -> None:
 
 
 def test_a_link_that_broke_is_told_and_not_waited_for() -> None:
-    change = Change(PLAN, is_advertised=False)
+    change = Change(PLAN, has_offers=False)
     change.lose(A)
     assert rounds(change.go_on({A: NOTHING, B: NOTHING})) == {"b": 0}
     assert rounds(change.go_on({A: NOTHING, B: 0})) == {"a": 0}
@@ -86,7 +86,7 @@ def test_a_link_that_broke_is_told_and_not_waited_for() -> None:
 
 
 def test_which_plan_may_wait_until_a_change_is_over() -> None:
-    change = Change(PLAN, is_advertised=False)
+    change = Change(PLAN, has_offers=False)
     assert change.leads_to(PLAN)
     assert change.leads_to(TreePlan("a", 3, ()))  # who made it has done all rounds
     assert change.leads_to(TreePlan("0", 3, (*PLAN.links, ("0", "m"))))

@@ -10,7 +10,7 @@ the leaves through the tree and back, one for each direction of each link:
    it leaves the links that the plan does not hold, or not this way up, and joins those that it
    does.
 1. *Told*, on the links of the plan: what is wanted beyond has been said on this link.
-2. With advertisements told again: subscriptions have followed what was advertised.
+2. Where there are advertisements, told again: subscriptions have followed what was advertised.
 
 After the last round what had to wait goes its way. A link that breaks is one less to wait for, and
 who is not on the way to that plan, or no longer, says at once that it has reached all.
@@ -37,18 +37,18 @@ class Change:
     """One broker on its way from the tree that it has to that of a plan.
 
     >>> one, two = Peer.broker("b1"), Peer.broker("b2")
-    >>> change = Change(TreePlan("b1", 7, (("b1", "b2"),), calm=True), is_advertised=False)
+    >>> change = Change(TreePlan("b1", 7, (("b1", "b2"),), calm=True), has_offers=False)
     >>> change.go_on({one: -1, two: -1}), change.go_on({one: 0, two: -1})[0].to.name
     ([], 'b2')
     >>> change.go_on({one: 0, two: 0})[0].to.name, change.round
     ('b1', 1)
     """
 
-    def __init__(self, plan: TreePlan, *, is_advertised: bool) -> None:
+    def __init__(self, plan: TreePlan, *, has_offers: bool) -> None:
         self.plan = plan
         self.round = 0
         """The round that this broker is in."""
-        self._last = LAST_ROUND if is_advertised else LAST_ROUND - 1
+        self._last = LAST_ROUND if has_offers else LAST_ROUND - 1
         self._said: dict[Peer, int] = {}
         self._lost: set[Peer] = set()
         """Neighbours whose link broke meanwhile. They may go by a plan of their own since."""

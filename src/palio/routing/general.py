@@ -277,10 +277,14 @@ class General:
                 return {}
         new = self._numbers.news(parcel)
         if new is ALL_NEW:
-            return self.inner.route(sender, parcel)
+            return self._onward(sender, parcel)
         if new is NONE_NEW or not new.any():
             return {}
-        return narrowed(self.inner.route(sender, parcel), new)
+        return narrowed(self._onward(sender, parcel), new)
+
+    def _onward(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
+        """Where events go of which some are new."""
+        return self.inner.route(sender, parcel)
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
         """See `Router`."""
@@ -335,7 +339,7 @@ class General:
                 sends = [Send(peer, plan) for peer in self._links]
             plan = self._plans.in_force
             if plan.calm and plan != self._followed:
-                self._change = Change(plan, is_advertised=self.is_advertised)
+                self._change = Change(plan, has_offers=self.takes_advertisements)
             else:
                 sends += self._follow(plan)
         elif self._change.round:
