@@ -225,3 +225,11 @@ def test_there_are_only_so_many_brokers(more: int, monkeypatch: pytest.MonkeyPat
     for number in range(3 + more):
         states.learn(LinkState(f"c{number}", 1, ()))
     assert len(states.known) == min(4, 4 + more)
+
+
+def test_the_last_number_of_a_publisher_is_known() -> None:
+    numbers = LastNumbers()
+    assert numbers.last("p") == (-1, -1)
+    numbers.news(numbered("p", [3, 5], epoch=2))
+    numbers.news(numbered("p", [4], epoch=2))
+    assert numbers.last("p") == (2, 5)

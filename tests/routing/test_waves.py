@@ -7,6 +7,7 @@ import pytest
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, Settled, Subscribe
 from palio.routing.protocol import IllegalMessage, Send
+from palio.routing.waves import Waves
 from palio.simulation import Link, Network, Randomness, line, random_tree
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, UA, UA_TO_DEN, ask, attached, parse
 
@@ -134,3 +135,17 @@ def test_a_neighbour_that_is_yet_to_hear_something_else_has_not_been_reached() -
     assert broker.receive(ONE, Settled(again["s1"])) == [Send(BOB, Settled(6))]
     assert ask(broker, ALICE, wave=7) == [Send(ALICE, Settled(7, ("s1",)))]
     assert broker.refused(ONE, Batch((Subscribe(0, wide),))) == []
+
+
+def test_who_waits_for_one_that_matters_no_more_waits_for_the_others() -> None:
+    waves = Waves()
+    for neighbour in (ONE, TWO):
+        waves.connect(neighbour)
+        waves.said(neighbour)
+    sent, answers = waves.begin(ALICE, 5, [ONE, TWO])
+    assert answers == waves.excuse(ONE) == []
+    assert waves.echo(TWO, Settled(sent[TWO])) == [Send(ALICE, Settled(5))]
+    waves.connect(ONE)
+    waves.said(ONE)
+    waves.begin(ALICE, 6, [ONE])
+    assert waves.excuse(ONE) == [Send(ALICE, Settled(6))]

@@ -41,6 +41,8 @@ from palio.routing import kernels
 from palio.routing.acyclic import Acyclic
 from palio.routing.algorithms import find_algorithm
 from palio.routing.patterns.router import Patterned
+from palio.routing.shortcuts import Price
+from palio.routing.shortened import Shortened
 from palio.server import run as run_module
 from palio.server import tokens
 from palio.server.limits import GC_THRESHOLDS
@@ -371,7 +373,7 @@ def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
         ("acyclic", "Acyclic"),
         ("advertised", "Advertised"),
         ("hierarchical", "Hierarchical"),
-        ("proxies", "General"),
+        ("proxies", "Shortened"),
         ("flooded", "Flooded"),
         ("centralized", "Centralized"),
         ("source-trees", "SourceTrees"),
@@ -383,6 +385,14 @@ def test_the_routing_that_a_configuration_names(routing: Any, name: str) -> None
     assert isinstance(router, Patterned) == find_algorithm(routing).assembles
     plain = router.inner if isinstance(router, Patterned) else router
     assert (type(plain).__name__, plain.name) == (name, "b7")
+
+
+@pytest.mark.parametrize("shortcuts", [False, True])
+def test_a_hierarchy_has_shortcuts_if_its_configuration_says_so(shortcuts: bool) -> None:
+    broker = Broker(name="b7", routing="proxies", shortcuts=shortcuts)
+    router = new_router(Configuration(broker=broker))
+    assert isinstance(router, Shortened)
+    assert router.price == (Price() if shortcuts else None)
 
 
 @pytest.mark.parametrize(

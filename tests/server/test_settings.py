@@ -56,6 +56,7 @@ GOOD: list[dict[str, Any]] = [
     {"auth_token_file": "token", "auth_broker_key": "key"},
     {"broker_routing": "hierarchical", "broker_parent": "b1"},
     {"broker_matching": "poset"},
+    {"broker_routing": "proxies", "broker_shortcuts": True},
     {"gateway_routing": "hierarchical", "gateway_brokers": ("top",), "gateway_parent": "top"},
     {"multicast_groups": "239.195.0.0/16", "broker_routing": "flooded"},
     {"multicast_groups": "ff18::/112", "broker_routing": "source-trees"},
@@ -94,6 +95,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"auth_revoked": "file"}, r"auth\.revoked: .*set auth\.keys"),
     ({"auth_token_file": "token"}, r"auth\.token_file: .*auth\.broker_key"),
     ({"auth_broker_key": "key"}, r"auth\.broker_key: .*auth\.token_file"),
+    (
+        {"broker_shortcuts": True},
+        r"broker\.shortcuts: general routing knows no shortcuts; .*\(proxies\)",
+    ),
     ({"broker_parent": "b1"}, r"broker\.parent: general routing knows no parents; .*hierarchical"),
     (
         {"broker_routing": "proxy"},

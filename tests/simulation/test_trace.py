@@ -119,7 +119,7 @@ RECORDED = {
     "general": "eb65d5132508b219",
     "general-advertised": "58d262e713a6008e",
     "hierarchical": "ae84e2d495c8c7bc",
-    "proxies": "d2a8ffb2aa1f9b54",
+    "proxies": "d5140caca5f9ac83",
     "source-trees": "f21674320dcdcd12",
     "rough links": "fa4f8264a3a8084b",
 }

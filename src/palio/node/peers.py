@@ -15,6 +15,7 @@ from palio.node.links import Links
 from palio.node.questions import Questions
 from palio.node.round_trips import RoundTrips
 from palio.node.sessions import Neighbour, PeerSession, Session
+from palio.node.shortcutting import Shortcutting
 from palio.protocol.messages import Bye, Ping
 from palio.protocol.streams import Stream
 from palio.routing.algorithms import GraphKind
@@ -51,6 +52,7 @@ class Peers:
         """The state of the registry when circles were looked for last."""
         self._round_trips: dict[str, RoundTrips] = {}
         """By broker, also while it is away."""
+        self.shortcutting = Shortcutting(core)
         self._is_leaving = False
         self._spared: dict[str, None] = {}
         """Neighbours whose links are to be taken only where there are no others."""
@@ -115,6 +117,7 @@ class Peers:
         neighbour.is_new = not core.durability.registry.has_heard_of(neighbour.name)
         core.durability.registry.join(neighbour.name, core.at)
         self._weigh(neighbour)
+        self.shortcutting.meet(neighbour)
         core.route(core.router.attach(neighbour.peer))
         if not neighbour.is_new:
             core.lapses.ways_changed()

@@ -55,6 +55,7 @@ from palio.node.vouching import (
     PEERS,
     PLAN,
     RETIRED,
+    SHORTCUTS,
     TOKEN,
     Trust,
     Vouching,
@@ -66,7 +67,7 @@ from palio.protocol.messages import NO_VISIT, Echo, Fact, Facts, Known, Message,
 
 __all__ = ["Registry"]
 
-_SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, PART, PEERS, PLAN))
+_SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, PART, PEERS, PLAN, SHORTCUTS))
 """What counts no longer of a broker that is gone for good, with its durable subscriptions."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
@@ -35,12 +35,15 @@ from palio.protocol.messages import (
 from palio.protocol.portions import weight
 from palio.protocol.streams import Stream, size_of
 from palio.protocol.transitions import ALLOWED, Speaker, State
-from palio.routing.messages import Batch, Control, Join, Leave, Reached
+from palio.routing.messages import Batch, Control, EndShortcut, Join, Leave, Reached
 from palio.routing.parameters import WaitingBatch
 from palio.routing.patterns.messages import Composite, Ready, TooLate
 from palio.routing.protocol import Peer
 
 __all__ = ["Budget", "Durable", "Neighbour", "PeerSession", "Session", "Subscription"]
+
+_LAST: Final = (EndShortcut, Reached, Ready)
+"""What a router says after all events that it has sent."""
 
 _Events: TypeAlias = Deliver | Assembled | Forward
 """What may wait in a queue, and be dropped there."""
@@ -323,10 +326,10 @@ class Neighbour(PeerSession):
         return isinstance(control, Leave) and not control.calm
 
     def tell(self, out: list[Effect], portion: Message) -> None:
-        """Say a portion of what is told. That all events have come (`Reached`, `Ready`) is said
-        behind those that wait, and what its router says after that, behind it.
+        """Say a portion of what is told. That all events have come (`_LAST`) is said behind those
+        that wait, and what its router says after that, behind it.
         """
-        is_last = isinstance(portion, Route) and isinstance(portion.control, Reached | Ready)
+        is_last = isinstance(portion, Route) and isinstance(portion.control, _LAST)
         if isinstance(portion, Route) and (self._behind or (is_last and self._queue)):
             self._behind.append(portion)
         else:

@@ -71,6 +71,7 @@ class Watch:
                 core.lapses.note()
         self._peers.go_round()
         self._tell_place()
+        self._peers.shortcutting.look()
         self.begin()
         return True
 

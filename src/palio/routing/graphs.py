@@ -179,6 +179,10 @@ class LastNumbers:
         self._remember(parcel, max(last, int(seqs.max(initial=-1))))
         return new
 
+    def last(self, publisher: str) -> tuple[int, int]:
+        """The epoch and number of the last event of a publisher; less than any if none was seen."""
+        return self._last.get(publisher, (-1, -1))
+
     def _remember(self, parcel: Parcel, seq: int) -> None:
         self._last[parcel.publisher] = parcel.epoch, seq
         if len(self._last) > MAX_PUBLISHERS:

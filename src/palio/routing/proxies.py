@@ -49,6 +49,9 @@ MOST_LOOKED_AT: Final = 64
 to 2 ms at the most. What the others announce goes up.
 """
 
+_NO_OFFER: Final = 0
+"""The number of a wave that asks about none: the first offer is number 1."""
+
 _ITSELF: Final = Peer(Role.SIDE, "")
 """This broker, as one who wants something of its own, or waits for an answer."""
 
@@ -71,11 +74,13 @@ class _Ways:
     """Where a wish may go (`Aim`): up, and down to offers that it overlaps.
 
     Those below that are `wide` are told one wish, for all events, which this broker itself has.
+    Those `beside`, to whom shortcuts lead, are told what is wanted here and below.
     """
 
     def __init__(self, upwards: _Upwards, askers: Callable[[Filter], Iterable[Peer]]) -> None:
         self.overlaps = OverlapIndex()
         self.wide: dict[Peer, None] = {}
+        self.beside: dict[Peer, None] = {}
         self.ended = 0
         """Wishes that ended since it was last asked who is still wide."""
         self._upwards = upwards
@@ -83,6 +88,10 @@ class _Ways:
 
     def towards(self, filter: Filter) -> Iterator[Peer]:
         """See `Aim`."""
+        if self.beside and any(
+            each not in (self._upwards.master, _ITSELF) for each in self._askers(filter)
+        ):
+            yield from self.beside
         if filter == TRUE:
             yield from self.wide
             if list(self._askers(filter)) == [_ITSELF]:
@@ -197,6 +206,41 @@ class Proxies(ForwardingRouter):
             self._expected[sender] = expected
         return ~expected.among(parcel)
 
+    # --- shortcuts (see `Shortened`) ---
+
+    @property
+    def wish_count(self) -> int:
+        """How many wishes the master was told, as one at the end of a shortcut would be."""
+        master = self._upwards.master
+        return 0 if master is None else self.subscriptions.sent_count(master)
+
+    def shorten(self, peer: Peer) -> list[Send]:
+        """Tell a peer in another branch what is wanted here and below, from now on."""
+        table = self.subscriptions.table
+        self.subscriptions.enrol(peer)
+        self.subscriptions.tell(peer)
+        self._waves.connect(peer)
+        self._ways.beside[peer] = None
+        table.retouch(table.nodes)
+        sends = self._flush(fresh=peer)
+        waves, _ = self._waves.begin(_ITSELF, _NO_OFFER, [peer])
+        return [
+            Send(to, structs.replace(said, wave=waves[peer]))
+            if to == peer and isinstance(said, Batch)
+            else Send(to, said)
+            for to, said in sends
+        ]
+
+    def lengthen(self, peer: Peer) -> list[Send]:
+        """Tell it nothing more, and wait for no answer of it."""
+        del self._ways.beside[peer]
+        self.subscriptions.dismiss(peer)
+        return self._others(self._honest(self._waves.excuse(peer)))
+
+    def answered(self, peer: Peer, message: Settled) -> list[Send]:
+        """It has in force what it was told."""
+        return self._others(self._honest(self._waves.echo(peer, message)))
+
     # --- what follows from a change ---
 
     def _applied(self, sender: Peer) -> None:
@@ -273,7 +317,8 @@ class Proxies(ForwardingRouter):
         return self._wishes_of_others(peer, WIDE_AT + 1) > WIDE_AT
 
     def _is_told_much(self, peer: Peer) -> bool:
-        if peer == self._upwards.master or peer in self._ways.wide:
+        ways = self._ways
+        if peer == self._upwards.master or peer in ways.wide or peer in ways.beside:
             return False
         return self.subscriptions.sent_count(peer) > WIDE_AT
 

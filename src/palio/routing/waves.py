@@ -118,6 +118,11 @@ class Waves:
             answers += self._close(waiters, (peer.name,))
         return answers
 
+    def excuse(self, neighbour: Peer) -> list[Send]:
+        """What was said to a neighbour matters no more: whoever waits for its answer has it."""
+        line = self._lines.pop(neighbour)
+        return [send for _, waiters in line.waves.values() for send in self._close(waiters, ())]
+
     def _close(self, waiters: list[_Waiting], unreached: tuple[str, ...]) -> list[Send]:
         answers = []
         for waiting in waiters:

@@ -35,6 +35,7 @@ from palio.routing import kernels
 from palio.routing.algorithms import find_algorithm
 from palio.routing.matchings import selectors_of
 from palio.routing.protocol import Router
+from palio.routing.shortcuts import Price
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Diskless, Journal
 from palio.server.limits import GC_THRESHOLDS
@@ -202,6 +203,7 @@ def new_router(configuration: Configuration) -> Router:
             selector,
             life=time.time_ns() // 1_000,
             has_parent=bool(configuration.broker.parent),
+            shortcuts=Price() if configuration.broker.shortcuts else None,
             window=window,
         )
     outside = find_algorithm(gateway.routing)

@@ -129,6 +129,13 @@ class Broker(_Section, frozen=True, kw_only=True):
             "there is one without"
         ),
     ] = ""
+    shortcuts: Annotated[
+        bool,
+        Meta(
+            description="with proxies, whether events of another branch come straight over a link "
+            "that the tree does without, where so many come that it pays; for all brokers"
+        ),
+    ] = False
     journal_bytes: Annotated[
         int,
         Meta(
@@ -460,6 +467,12 @@ def _misrouted(configuration: Configuration) -> Iterator[tuple[str, str]]:
             yield (
                 f"{section}.parent",
                 f"{name} routing knows no parents; set {section}.routing ({knowing})",
+            )
+        if section == "broker" and broker.shortcuts and not algorithm.finds_parents:
+            knowing = ", ".join(each.name for each in ALGORITHMS.values() if each.finds_parents)
+            yield (
+                "broker.shortcuts",
+                f"{name} routing knows no shortcuts; set broker.routing ({knowing})",
             )
         if algorithm.graph is GraphKind.ALONE and (configuration.peers.urls or gateway.routing):
             yield f"{section}.routing", f"{name} is for one broker; leave out peers and gateway"

@@ -14,6 +14,7 @@ from palio.protocol.messages import Apply, Done, Message, Pong, Publish, Route
 from palio.routing.algorithms import find_algorithm
 from palio.routing.messages import Batch, Flood
 from palio.routing.protocol import Router
+from palio.routing.shortcuts import Price
 from palio.simulation.agenda import FAULT, US
 from palio.simulation.campaign.actors import Actor
 from palio.simulation.campaign.casting import packed_plan
@@ -37,6 +38,9 @@ LOOK_S: Final = 2.0
 
 MOST_ACTIONS: Final = 3_000_000
 """What one play may do: a tenth of it is much."""
+
+PRICE: Final = Price(0.05, 0.1, 0.5)
+"""By two of three seeds shortcuts begin where anything comes, and soon end again."""
 
 SETTINGS: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 
@@ -128,12 +132,18 @@ class Play:
         is_below = bool(parent) and script.seed % 2 == 0
         if not find_algorithm(routing).has_parents:
             parent = ""
-        router = partial(self._router, world, routing, outside, is_below)
+        price = PRICE if script.seed % 3 else None
+        router = partial(self._router, world, routing, outside, is_below, price)
         world.add_broker(name, router, parent, outside)
 
     @staticmethod
     def _router(
-        world: World, routing: str, outside: Outside | None, is_below: bool, name: str
+        world: World,
+        routing: str,
+        outside: Outside | None,
+        is_below: bool,
+        price: Price | None,
+        name: str,
     ) -> Router:
         """One that says what it says with the versions of this life, by its own clock. Where
         brokers find out who is above, it `is_below` others by half of all seeds.
@@ -142,7 +152,7 @@ class Play:
         if outside is not None:
             return algorithm.new_gateway(name, find_algorithm(outside.routing), outside.brokers)
         life = world.wall_of(name)
-        return algorithm.new_assembling(name, life=life, has_parent=is_below)
+        return algorithm.new_assembling(name, life=life, has_parent=is_below, shortcuts=price)
 
     # --- running ---
 

@@ -1,0 +1,428 @@
+"""Shortcuts of a hierarchy: what they bring sooner, and that nothing depends on them."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from palio.model.row_parcels import RowParcel
+from palio.routing import shortcuts, shortened
+from palio.routing.messages import (
+    AskShortcut,
+    Batch,
+    Control,
+    EndShortcut,
+    Join,
+    LinkState,
+    Settled,
+    Subscribe,
+    TreePlan,
+)
+from palio.routing.protocol import IllegalMessage, Peer, Send
+from palio.routing.shortcuts import Price
+from palio.routing.shortened import AGAIN_AFTER, Shortened
+from palio.simulation import Link, Network, Randomness, Topology, connected_random, random_tree
+from tests.conftest import NIGHTLY
+from tests.routing.helpers import ALICE, BOB, TWO, parse
+from tests.routing.scenarios import Storm
+
+FEW = range(2_000) if NIGHTLY else range(15)
+
+FREE = Price(0.0, 0.0, 0.0)
+DEAR = Price(inf, inf, 0.0)
+
+
+def free(name: str) -> Shortened:
+    return Shortened(name, price=FREE)
+
+
+class ShortStorm(Storm):
+    """A storm in which shortcuts begin and end as well."""
+
+    opened = 0
+
+    def look(self) -> None:
+        name = self.random.choice(self.topology.brokers)
+        router = self.network.routers[name]
+        assert isinstance(router, Shortened)
+        router.price = DEAR if self.random.chance(0.2) else FREE
+        before = len(router.shortcuts)
+        self.network._carry(name, router.look(self.network.now_ms / 1000 + 0.001))
+        self.opened += max(0, len(router.shortcuts) - before)
+
+    def step(self) -> None:
+        super().step()
+        for _ in range(self.random.below(4)):
+            self.look()
+
+    def check_probe(self) -> None:
+        super().check_probe()
+        self.look()
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_every_event_comes_once_and_in_order(seed: int) -> None:
+    ShortStorm(seed, free, graph=True).run(60)
+
+
+class Streams:
+    """Publishers that say much while shortcuts come and go, and the tree changes calmly: whoever
+    wanted it all along hears all of it.
+    """
+
+    price = FREE
+
+    def __init__(self, seed: int, *, calm_changes: bool) -> None:
+        self.random = random = Randomness(seed)
+        size = random.between(5, 9)
+        tree = random_tree(size, random)
+        topology = connected_random(size, size, random)
+        crossing = {*topology.edges} - {*tree.edges}
+        self.network = network = Network(seed)
+        for name in topology.brokers:
+            network.add_broker(name, free)
+        jitter = random.choice((0, 8))
+        for edge in tree.edges:
+            network.connect(*edge, Link(latency_ms=random.choice((20, 80)), price=4.0))
+        for edge in sorted(crossing):
+            latency = random.choice((1, 1, 5, 150))
+            network.connect(*edge, Link(latency_ms=latency, jitter_ms=jitter, price=5.0))
+        network.run()
+        self.topology = Topology(tree.brokers, (*tree.edges, *crossing))
+        self.calm_changes = calm_changes
+        self.opened = self.copied = 0
+        self.due: dict[str, list[tuple[str, int]]] = {}
+        clients = [network.client(f"c{n}", random.choice(topology.brokers)) for n in range(5)]
+        self.wants = {each.name: random.sample(range(3), random.between(1, 2)) for each in clients}
+        for client in clients:
+            for kind in self.wants[client.name]:
+                client.subscribe(f"kind = {kind}")
+            if random.chance(0.6):
+                client.advertise("kind >= 0")
+        network.run()
+
+    def run(self, steps: int = 120) -> None:
+        random, network = self.random, self.network
+        for step in range(steps):
+            dice = random.uniform()
+            if self.calm_changes and step == steps // 2:
+                self.change()
+            elif dice < 0.6:
+                self.publish()
+            elif dice < 0.9:
+                self.look()
+            elif dice < 0.94:
+                self.wish()
+            gap = random.choice((0.0, 0.0, 1.0, 10.0, 60.0))
+            network.run(network.now_ms + gap)
+        network.run()
+        for name, client in network.clients.items():
+            kinds = self.wants[name]
+            heard = [
+                (each.publisher, each.seq)
+                for each in client.received
+                if each.event["kind"] in kinds
+            ]
+            assert sorted(heard) == sorted(self.due.get(name, [])), name
+
+    def change(self) -> None:
+        """A link weighs more, so that perhaps another takes its place."""
+        one, other = self.random.choice(self.topology.edges)
+        for end, peer in ((one, other), (other, one)):
+            router = self.network.routers[end]
+            self.network._carry(end, router.weigh(Peer.broker(peer), 40))
+
+    def publish(self) -> None:
+        client = self.random.choice(list(self.network.clients.values()))
+        for _ in range(self.random.between(1, 4)):
+            kind, number = self.random.below(3), client._next_seq
+            client.publish({"kind": kind})
+            for name, kinds in self.wants.items():
+                if kind in kinds and name != client.name:
+                    self.due.setdefault(name, []).append((client.name, number))
+
+    def wish(self) -> None:
+        """Something else is wanted for a while, of which nothing is promised."""
+        client = self.random.choice(list(self.network.clients.values()))
+        client.subscribe(f"kind = {self.random.below(3)} AND x > {self.random.below(9)}")
+
+    def look(self) -> None:
+        for name, router in self.network.routers.items():
+            assert isinstance(router, Shortened)
+            router.price = DEAR if self.random.chance(0.06) else self.price
+            before = len(router.shortcuts)
+            self.network._carry(name, router.look(self.network.now_ms / 1000))
+            self.opened += max(0, len(router.shortcuts) - before)
+
+
+class Plain(Streams):
+    price = DEAR
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_nothing_is_lost_when_shortcuts_come_and_go(seed: int) -> None:
+    Streams(seed, calm_changes=seed % 2 == 1).run()
+
+
+@pytest.mark.parametrize("seed", [36, *FEW])
+def test_nothing_is_lost_in_a_calm_change_without_any(seed: int) -> None:
+    """By seeds 11 and 36 a broker in the middle has another parent, of which those below know
+    nothing before they have offered there again.
+    """
+    Plain(seed, calm_changes=True).run()
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_once_settled_nothing_is_missed_with_shortcuts_either(seed: int) -> None:
+    streams = Streams(seed, calm_changes=False)
+    network, random = streams.network, streams.random
+    clients = list(network.clients.values())
+    for round_ in range(4):
+        for _ in range(random.between(2, 5)):
+            streams.publish()
+            network.run(network.now_ms + 60)
+            streams.look()
+        subscriber = random.choice(clients)
+        wave = len(subscriber.settled)
+        subscriber.subscribe(f"round = {round_}", wave=True)
+        while wave not in subscriber.settled:
+            streams.publish()
+            if random.chance(0.2):
+                streams.look()
+            network.run(network.now_ms + random.choice((1, 7)))
+        before = len(subscriber.received)
+        for client in clients:
+            client.publish({"kind": 9, "round": round_})
+        network.run()
+        heard = [each.event["kind"] for each in subscriber.received[before:]]
+        assert heard.count(9) == len(clients) - 1
+
+
+# --- one broker ---
+
+Q = Peer.broker("q")
+ABOVE = Peer.broker("a")
+
+
+def beside(price: Price | None = FREE) -> Shortened:
+    """A broker m below a, with an idle link to q, which is below a as well."""
+    broker = Shortened("m", price=price)
+    for peer in (ABOVE, Q):
+        broker.attach(peer)
+    broker.receive(ABOVE, LinkState("a", 1, ("m", "q")))
+    broker.receive(Q, LinkState("q", 1, ("a", "m")))
+    broker.receive(ABOVE, TreePlan("a", 1, (("a", "m"), ("a", "q")), root="a"))
+    broker.receive(ABOVE, Join(upward=False))
+    broker.receive(ABOVE, Batch((), fresh=True))
+    broker.attach(ALICE)
+    broker.receive(ALICE, Batch((Subscribe(0, parse("a = 1")),)))
+    return broker
+
+
+def events(source: str, *numbers: int) -> RowParcel:
+    return RowParcel("p", [{"a": 1}] * len(numbers), seqs=numbers, source=source)
+
+
+def asking() -> Shortened:
+    """It has asked q for a shortcut."""
+    broker = beside()
+    assert broker.look(0.0) == []
+    broker.route(ABOVE, events("q", 0))
+    sends = broker.look(1.0)
+    said = Batch((Subscribe(0, parse("a = 1")),), fresh=True, wave=0)
+    assert sends == [Send(Q, AskShortcut()), Send(Q, said)]
+    return broker
+
+
+def taking() -> Shortened:
+    broker = asking()
+    assert broker.shortcuts == []
+    assert broker.receive(Q, Settled(0)) == []
+    assert broker.shortcuts == ["q"]
+    return broker
+
+
+def wave_to_above(sends: list[Send]) -> int:
+    (wave,) = (said.wave for to, said in sends if to == ABOVE and isinstance(said, Batch))
+    assert wave is not None
+    return wave
+
+
+def test_a_copy_goes_down_and_what_comes_second_nowhere() -> None:
+    broker = taking()
+    assert broker.route(Q, events("q", 1)) == {}
+    assert list(broker.route(ABOVE, events("q", 1))) == [ALICE]
+    assert list(broker.route(Q, events("q", 2))) == [ALICE]
+    assert broker.route(ABOVE, events("q", 2)) == {}
+    assert broker.route(ABOVE, events("q", 2, 3))[ALICE].tolist() == [False, True]
+    assert broker.route(Q, events("q", 3, 4))[ALICE].tolist() == [False, True]
+
+
+def test_what_is_wanted_goes_by_the_shortcut_as_well_and_a_wave_is_answered_for() -> None:
+    broker = taking()
+    more = Subscribe(1, parse("b = 1"))
+    sends = broker.receive(ALICE, Batch((more,), wave=9))
+    assert Send(Q, Batch((more,), wave=2)) in sends
+    assert broker.receive(ABOVE, Settled(wave_to_above(sends))) == []
+    assert broker.receive(Q, Settled(2)) == [Send(ALICE, Settled(9))]
+
+
+def test_a_wave_does_not_wait_for_a_shortcut_that_is_over() -> None:
+    broker = taking()
+    sends = broker.receive(ALICE, Batch((Subscribe(1, parse("b = 1")),), wave=9))
+    assert broker.receive(ABOVE, Settled(wave_to_above(sends))) == []
+    assert broker.receive(Q, EndShortcut(asked=False)) == [
+        Send(Q, EndShortcut(asked=True)),
+        Send(ALICE, Settled(9)),
+    ]
+    assert broker.shortcuts == []
+
+
+def test_one_whose_link_breaks_is_not_waited_for() -> None:
+    broker = taking()
+    sends = broker.receive(ALICE, Batch((Subscribe(1, parse("b = 1")),), wave=9))
+    assert broker.receive(ABOVE, Settled(wave_to_above(sends))) == []
+    assert Send(ALICE, Settled(9)) in broker.detach(Q)
+    assert broker.shortcuts == []
+
+
+def test_it_ends_when_it_does_not_pay() -> None:
+    broker = taking()
+    broker.price = Price(0.0, 0.1, 0.0)
+    assert broker.look(2.0) == [Send(Q, EndShortcut(asked=True))]
+    assert broker.route(Q, events("q", 1)) == {}
+    assert broker.receive(Q, Settled(7)) == []  # said before it knew
+    broker.route(ABOVE, events("q", 1))
+    assert broker.look(3.0) == []  # not before the other end has answered
+    assert broker.receive(Q, EndShortcut(asked=False)) == []
+    broker.route(ABOVE, events("q", 2))
+    assert broker.look(4.0)[0] == Send(Q, AskShortcut())
+
+
+def test_the_rate_and_the_state_decide() -> None:
+    for wishes, opens in ((1, True), (4, True), (5, False)):
+        broker = beside(Price(1.0, 0.25, 1.0))
+        for key in range(1, wishes):
+            broker.receive(ALICE, Batch((Subscribe(key, parse(f"b = {key}")),)))
+        broker.look(0.0)
+        broker.route(ABOVE, events("q", *range(8)))
+        assert bool(broker.look(2.0)) == opens  # 4 a second, each of which skips one link
+
+
+def test_one_that_refuses_is_asked_again_after_a_while() -> None:
+    broker = asking()
+    assert broker.receive(Q, EndShortcut(asked=False)) == [Send(Q, EndShortcut(asked=True))]
+    asked = []
+    for number in range(AGAIN_AFTER + 1):
+        broker.route(ABOVE, events("q", number + 1))
+        asked.append(bool(broker.look(2.0 + number)))
+    assert asked == [False] * (AGAIN_AFTER - 1) + [True, False]
+
+
+def test_who_may_not_hear_and_bring_all_has_none() -> None:
+    broker = beside()
+    broker.bar(Q)
+    broker.look(0.0)
+    broker.route(ABOVE, events("q", 0))
+    assert broker.look(1.0) == []
+    assert broker.receive(Q, AskShortcut()) == [Send(Q, EndShortcut(asked=False))]
+
+
+def test_one_that_cannot_read_what_is_wanted_is_done_without() -> None:
+    broker = taking()
+    lacking = Batch((Subscribe(0, parse("a = 1")),))
+    assert broker.refused(Q, lacking) == [Send(Q, EndShortcut(asked=True))]
+    assert broker.refused(Q, lacking) == []
+    assert broker.receive(Q, EndShortcut(asked=False)) == []
+    broker.route(ABOVE, events("q", 1))
+    assert broker.look(2.0) == []
+
+
+def serving() -> Shortened:
+    broker = beside()
+    assert broker.receive(Q, AskShortcut()) == []
+    wish = Batch((Subscribe(0, parse("a = 1")),), fresh=True, wave=3)
+    assert broker.receive(Q, wish) == [Send(Q, Settled(3))]
+    return broker
+
+
+def test_copies_go_of_what_is_published_here_and_not_of_what_comes_from_above() -> None:
+    broker = serving()
+    broker.attach(BOB)
+    assert list(broker.route(BOB, events("m", 0))) == [ALICE, ABOVE, Q]
+    assert list(broker.route(ABOVE, events("a", 1))) == [ALICE]
+
+
+@pytest.mark.parametrize("price", [None, FREE])
+def test_whoever_has_none_serves_none(price: Price | None) -> None:
+    broker = beside(price)
+    refused = [Send(Q, EndShortcut(asked=False))]
+    assert broker.receive(Q, AskShortcut()) == ([] if price else refused)
+    assert broker.follows_sources == (price is not None)
+    assert beside(None).look(1.0) == []
+
+
+def test_one_above_or_below_is_not_served() -> None:
+    broker = beside()
+    broker.attach(TWO)
+    broker.receive(TWO, LinkState("s2", 1, ("m", "q")))
+    assert broker.receive(TWO, AskShortcut()) == [Send(TWO, EndShortcut(asked=False))]
+    assert broker.receive(ABOVE, AskShortcut()) == [Send(ABOVE, EndShortcut(asked=False))]
+
+
+def test_no_more_are_served_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortened, "MOST_SERVED", 0)
+    assert beside().receive(Q, AskShortcut()) == [Send(Q, EndShortcut(asked=False))]
+
+
+def test_no_more_are_taken_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortened, "MOST_TAKEN", 0)
+    broker = beside()
+    broker.look(0.0)
+    broker.route(ABOVE, events("q", 0))
+    assert broker.look(1.0) == []
+
+
+def test_who_wants_too_much_is_served_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortcuts, "MOST_WISHES", 1)
+    broker = serving()
+    assert broker.receive(Q, Batch((Subscribe(1, parse("a = 2")),))) == [
+        Send(Q, EndShortcut(asked=False))
+    ]
+    assert broker.receive(Q, EndShortcut(asked=True)) == []
+
+
+def test_a_link_comes_into_the_tree_once_both_ends_have_ended_their_shortcuts() -> None:
+    broker = serving()
+    plan = TreePlan("a", 2, (("a", "m"), ("m", "q")), root="a")
+    sends = broker.receive(ABOVE, plan)
+    assert Send(Q, EndShortcut(asked=False)) in sends
+    assert not [each for _, each in sends if isinstance(each, Join)]
+    assert broker.receive(Q, Batch((), wave=4)) == []  # said before it knew
+    assert broker.receive(Q, EndShortcut(asked=True)) == [Send(Q, Join(upward=False))]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ((EndShortcut(asked=True),), "none"),
+        ((EndShortcut(asked=False),), "none"),
+        ((AskShortcut(), AskShortcut()), "twice"),
+        ((AskShortcut(), EndShortcut(asked=False)), "none"),
+        ((Batch((), fresh=True),), "not in the tree"),
+    ],
+)
+def test_what_is_out_of_place_is_refused(said: tuple[Control, ...], reason: str) -> None:
+    broker = beside()
+    for each in said[:-1]:
+        broker.receive(Q, each)
+    with pytest.raises(IllegalMessage, match=reason):
+        broker.receive(Q, said[-1])
+
+
+def test_a_stranger_and_a_client_have_no_shortcuts() -> None:
+    broker = beside()
+    for peer in (ALICE, Peer.broker("nobody")):
+        with pytest.raises(IllegalMessage):
+            broker.receive(peer, AskShortcut())
