@@ -25,6 +25,9 @@ CROWD: Final = 20_000
 """1,000 vehicles at each of 20 brokers..."""
 CROWD_UPDATES: Final = 1000 / 60
 """...each of which says once a minute where it is."""
+AT_MOST: Final = 1_000
+"""Updates a second and broker of AT where brokers are fullest: ten times the paper's most. Siena's
+are full at less."""
 
 _USUAL: Final[Mapping[str, Any]] = {
     "subscribers": 0,
@@ -48,6 +51,12 @@ def _runs(
 def _adaptation(scale: Scale) -> Iterable[Point]:
     small = scale is Scale.SMALL
     rates = {Scale.SMALL: (10, 100), Scale.PAPER: (10, 100), Scale.BEYOND: (10, 30, 100, 300)}
+    cases = [
+        *product(
+            ("AT",) if small else ("HTM", "AT"), ("siena", "rete"), (False, True), rates[scale]
+        ),
+        *(product(("AT",), ("rete",), (False, True), (AT_MOST,)) if not small else ()),
+    ]
     loads = [
         {
             "workload": workload,
@@ -57,9 +66,7 @@ def _adaptation(scale: Scale) -> Iterable[Point]:
             "subscribers": 60 if small else 0,
             "window_s": 0.8 if small else 1.2,
         }
-        for workload, engine, joined, rate in product(
-            ("AT",) if small else ("HTM", "AT"), ("siena", "rete"), (False, True), rates[scale]
-        )
+        for workload, engine, joined, rate in cases
         if not (small and joined)
     ]
     return _runs("adaptation", scale, WAYS, loads)
@@ -86,7 +93,7 @@ def _scaling(scale: Scale) -> Iterable[Point]:
         for rate in found
         if not (small and joined)
     ]
-    return _runs("scaling", scale, (UPD, RESUBSCRIPTIONS[0]), loads)
+    return _runs("scaling", scale, (UPD, RESUBSCRIPTIONS[0]) if small else WAYS, loads)
 
 
 def _service(scale: Scale) -> Iterable[Point]:

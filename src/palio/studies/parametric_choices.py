@@ -61,7 +61,12 @@ CHOICES: Final = (
         "a random mesh, 100 publishers, 150 subscribers, 200 types",
         "a connected graph, 100 publishers, 150 subscribers, 200 types",
     ),
-    Choice("rates, HTM and AT", "10 and 100 updates a second and broker", "10 to 100"),
+    Choice(
+        "rates, HTM and AT",
+        "10 and 100 updates a second and broker; AT on rete 1,000, too",
+        "10 to 100",
+        "at 1,000 re-subscriptions fill brokers, and updates do not",
+    ),
     Choice(
         "rates, scaling",
         "10, 100 and, joined, 1,000 updates a second and subscriber",
