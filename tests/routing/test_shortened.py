@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 
 import pytest
@@ -40,16 +41,12 @@ def free(name: str) -> Shortened:
 class ShortStorm(Storm):
     """A storm in which shortcuts begin and end as well."""
 
-    opened = 0
-
     def look(self) -> None:
         name = self.random.choice(self.topology.brokers)
         router = self.network.routers[name]
         assert isinstance(router, Shortened)
         router.price = DEAR if self.random.chance(0.2) else FREE
-        before = len(router.shortcuts)
-        self.network._carry(name, router.look(self.network.now_ms / 1000 + 0.001))
-        self.opened += max(0, len(router.shortcuts) - before)
+        self.network.look(name)
 
     def step(self) -> None:
         super().step()
@@ -91,7 +88,7 @@ class Streams:
         network.run()
         self.topology = Topology(tree.brokers, (*tree.edges, *crossing))
         self.calm_changes = calm_changes
-        self.opened = self.copied = 0
+        self.published = Counter[str]()
         self.due: dict[str, list[tuple[str, int]]] = {}
         clients = [network.client(f"c{n}", random.choice(topology.brokers)) for n in range(5)]
         self.wants = {each.name: random.sample(range(3), random.between(1, 2)) for each in clients}
@@ -127,16 +124,16 @@ class Streams:
             assert sorted(heard) == sorted(self.due.get(name, [])), name
 
     def change(self) -> None:
-        """A link weighs more, so that perhaps another takes its place."""
+        """A link is to go, so that another takes its place."""
         one, other = self.random.choice(self.topology.edges)
-        for end, peer in ((one, other), (other, one)):
-            router = self.network.routers[end]
-            self.network._carry(end, router.weigh(Peer.broker(peer), 40))
+        self.network.avoid(one, other)
+        self.network.avoid(other, one)
 
     def publish(self) -> None:
         client = self.random.choice(list(self.network.clients.values()))
         for _ in range(self.random.between(1, 4)):
-            kind, number = self.random.below(3), client._next_seq
+            kind, number = self.random.below(3), self.published[client.name]
+            self.published[client.name] += 1
             client.publish({"kind": kind})
             for name, kinds in self.wants.items():
                 if kind in kinds and name != client.name:
@@ -151,9 +148,7 @@ class Streams:
         for name, router in self.network.routers.items():
             assert isinstance(router, Shortened)
             router.price = DEAR if self.random.chance(0.06) else self.price
-            before = len(router.shortcuts)
-            self.network._carry(name, router.look(self.network.now_ms / 1000))
-            self.opened += max(0, len(router.shortcuts) - before)
+            self.network.look(name)
 
 
 class Plain(Streams):
@@ -165,10 +160,10 @@ def test_nothing_is_lost_when_shortcuts_come_and_go(seed: int) -> None:
     Streams(seed, calm_changes=seed % 2 == 1).run()
 
 
-@pytest.mark.parametrize("seed", [36, *FEW])
+@pytest.mark.parametrize("seed", [84, *FEW])
 def test_nothing_is_lost_in_a_calm_change_without_any(seed: int) -> None:
-    """By seeds 11 and 36 a broker in the middle has another parent, of which those below know
-    nothing before they have offered there again.
+    """By seed 84 a broker in the middle has another parent, of which those below know nothing
+    before they have offered there again.
     """
     Plain(seed, calm_changes=True).run()
 

@@ -10,6 +10,7 @@ import pytest
 
 from palio.studies.proxy_claims import CLAIMS
 from palio.studies.proxy_repair import FAULTS
+from palio.studies.proxy_runs import SHORTENED
 from palio.studies.results import Results
 from palio.studies.study import Claim, Row
 
@@ -18,7 +19,7 @@ Tables = dict[str, list[Row]]
 
 def made_up() -> Tables:
     """As the paper says."""
-    tables: Tables = {"designs": [], "locality": [], "sizes": [], "groups": []}
+    tables: Tables = {"designs": [], "locality": [], "sizes": [], "prices": [], "groups": []}
     designs = ("distributed", "single proxy", "multi-proxy")
     for design, sources, receivers, seed in product(designs, (1, 30), (3, 10, 100), (1, 2)):
         pairs = {"distributed": sources * receivers, "multi-proxy": 150}
@@ -35,18 +36,19 @@ def made_up() -> Tables:
                 "most_sent": 4 if design == "multi-proxy" else receivers,
             }
         )
-    organizations = ("mesh", "mesh, one tree", "hierarchy")
+    organizations = ("mesh", "mesh, one tree", "hierarchy", SHORTENED)
     for name, network, locality, seed in product(
         organizations, ("grid", "random"), (0.0, 1.0), (1, 2)
     ):
-        is_mesh = name == "mesh"
+        is_mesh, saved = name == "mesh", 0.3 if name == SHORTENED else 0.0
         tables["locality"].append(
             {
                 "organization": name,
                 "network": network,
                 "locality": locality,
                 "seed": seed,
-                "stretch": 1.0 if is_mesh else 1.5 - 0.02 * locality + 0.001 * seed,
+                "stretch": 1.0 if is_mesh else 1.5 - saved - 0.02 * locality + 0.001 * seed,
+                "entries": 100 if is_mesh else 5 + 10 * saved,
                 "lines": 200 if is_mesh else 20 - 5 * locality,
             }
         )
@@ -60,6 +62,10 @@ def made_up() -> Tables:
                 "entries": 5.0 if is_tree else size / 2,
                 "entries_most": size / 2,
             }
+        )
+    for price, seed in product((0.1, 1.0, 10.0), (1, 2)):
+        tables["prices"].append(
+            {"price": price, "seed": seed, "stretch": 1.5 - 0.1 / price, "entries": 5 + 1 / price}
         )
     for size, fault, spare in product((3, 10, 30), FAULTS, (False, True)):
         missed = {"parent killed": 30.0, "parent silent": 30.0}.get(fault, 0.0)
@@ -98,6 +104,8 @@ WRONG: dict[str, Change] = {
     "hierarchy: root": where("organization", "hierarchy", entries_most=10),
     "locality: state": where("organization", "hierarchy", lines=20),
     "locality: latency": where("organization", "hierarchy", stretch=1.5),
+    "shortcuts: latency for state": where("organization", SHORTENED, entries=5),
+    "shortcuts: what they have to be worth": where("price", 1.0, entries=5),
     "failures: hop by hop": lambda row: (
         "brokers" in row and row.update(beats_per_s=row["brokers"] ** 2)
     ),

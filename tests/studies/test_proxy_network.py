@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from palio.routing.shortcuts import Price
+from palio.routing.shortened import Shortened
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Randomness
 from palio.studies.proxy_network import KINDS, ProxyNetwork, proxy_network
@@ -34,6 +36,15 @@ def test_every_site_has_a_way_to_the_root_as_short_as_can_be(kind: str) -> None:
 def test_the_same_seed_draws_the_same_network() -> None:
     one, same, other = (proxy_network("random", 20, Randomness(seed)) for seed in (1, 1, 2))
     assert one == same != other
+
+
+def test_brokers_find_the_hierarchy_that_is_given_where_links_are_left_for_shortcuts() -> None:
+    drawn = proxy_network("grid", 16, Randomness(1))
+    network = drawn.shortened(Price())
+    for router in network.routers.values():
+        assert isinstance(router, Shortened)
+        assert router.root == drawn.root
+        assert router.parents() == drawn.parents
 
 
 def test_a_way_has_the_links_of_the_shortest() -> None:

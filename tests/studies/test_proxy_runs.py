@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from palio.simulation import Network
-from palio.studies.proxy_runs import compare_designs, compare_organizations
+from palio.studies.proxy_runs import (
+    SHORTENED,
+    compare_designs,
+    compare_organizations,
+    compare_prices,
+)
 from palio.studies.study import Point, Value
 
 
@@ -34,6 +39,24 @@ def test_the_mesh_takes_the_shortest_ways_and_knows_what_anybody_wants() -> None
     assert rows["mesh"]["entries"] == rows["mesh, one tree"]["entries_most"]
     assert rows["hierarchy"]["stretch"] > 1
     assert rows["hierarchy"]["entries"] < rows["mesh"]["entries"]
+
+
+def test_shortcuts_trade_state_for_latency() -> None:
+    rows = organized(1.0)
+    plain, shortened, mesh = (rows[name] for name in ("hierarchy", SHORTENED, "mesh"))
+    assert shortened["shortcuts"] > plain["shortcuts"] == 0
+    assert mesh["latency_ms"] <= shortened["latency_ms"] < plain["latency_ms"]
+    assert plain["entries"] < shortened["entries"] < mesh["entries"]
+    assert plain["requests"] < shortened["requests"]
+
+
+def test_the_less_a_shortcut_has_to_be_worth_the_more_there_are() -> None:
+    given: dict[str, Value] = {"network": "grid", "proxies": 16, "locality": 1.0, "wishes": 2}
+    counts = [
+        int(compare_prices(Point("prices", given | {"price": price}, 1))[0]["shortcuts"])
+        for price in (0.1, 1.0, 100.0)
+    ]
+    assert counts[0] > counts[1] > counts[2] == 0
 
 
 def test_local_interest_is_nearer() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from palio.routing.general import General
 from palio.routing.messages import Flood
+from palio.routing.shortcuts import Price
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Network, line
 from palio.studies.proxy_network import ProxyNetwork
@@ -28,6 +29,24 @@ def test_offers_of_a_hierarchy_count_where_they_are_known() -> None:
     network.run()
     assert state_of(network.routers["b1"]) == TableState(entries=1, lines=2)
     assert state_of(network.routers["b2"]) == TableState(entries=1, lines=2)
+
+
+def test_what_a_shortcut_adds_counts_besides() -> None:
+    links = {("b1", "b2"): 10, ("b1", "b3"): 10, ("b2", "b3"): 10}
+    network = ProxyNetwork(("b1", "b2", "b3"), links, "b1", {"b2": "b1", "b3": "b1"}).shortened(
+        Price(0.0, 0.0, 1.0)
+    )
+    network.client("s", "b2").advertise("type = 't'")
+    network.client("r", "b3").subscribe("type = 't'")
+    network.run()
+    before = state_of(network.routers["b2"])
+    network.look("b3")
+    network.clients["s"].publish({"type": "t"})
+    network.run(network.now_ms + 1_000)
+    network.look("b3")
+    network.run()
+    after = state_of(network.routers["b2"])
+    assert (after.entries, after.lines) == (before.entries + 1, before.lines + 1)
 
 
 def test_summaries_are_counted_as_they_cross_links() -> None:

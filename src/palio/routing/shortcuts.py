@@ -69,11 +69,12 @@ class Copies:
 
 
 class Served:
-    """Those whom this broker sends copies, and what each wants."""
+    """Those whom this broker sends copies."""
 
     def __init__(self, selector: Selector) -> None:
         self._selector = selector
-        self._ledger = Ledger(selector)
+        self.ledger = Ledger(selector)
+        """What each of them wants."""
         self._ending: dict[Peer, bool] = {}
         self._whole: dict[Peer, None] = {}
         """Those that have said all they want."""
@@ -94,7 +95,7 @@ class Served:
     def begin(self, peer: Peer) -> None:
         """It asks for copies."""
         self._ending[peer] = False
-        self._ledger.enrol(peer)
+        self.ledger.enrol(peer)
 
     def refuse(self, peer: Peer) -> None:
         """It asks for copies, and gets none."""
@@ -112,17 +113,17 @@ class Served:
 
     def _forget(self, peer: Peer) -> None:
         self._whole.pop(peer, None)
-        self._ledger.dismiss(peer)
-        self._ledger.outgoing()  # nobody is told, but the table lets go of what ended
+        self.ledger.dismiss(peer)
+        self.ledger.outgoing()  # nobody is told, but the table lets go of what ended
 
     def hear(self, peer: Peer, batch: Batch) -> list[Send]:
         """What it wants. Copies begin when all of it was said: with the first wave."""
         if self._ending[peer]:
             return []  # said before it knew
-        if not all(map(self._ledger.handles, batch.requests)):
+        if not all(map(self.ledger.handles, batch.requests)):
             raise IllegalMessage(peer, "only subscriptions go by a shortcut")
-        self._ledger.follow(peer, batch.requests, fresh=batch.fresh)
-        self._ledger.outgoing()
+        self.ledger.follow(peer, batch.requests, fresh=batch.fresh)
+        self.ledger.outgoing()
         if batch.wave is None:
             return []
         self._whole[peer] = None
@@ -130,14 +131,14 @@ class Served:
 
     def wants_too_much(self, peer: Peer) -> bool:
         """Whether it takes more state than one may."""
-        return not self._ending[peer] and len(self._ledger.entries[peer]) > MOST_WISHES
+        return not self._ending[peer] and len(self.ledger.entries[peer]) > MOST_WISHES
 
     def route(self, parcel: Parcel) -> dict[Peer, RowMask]:
         """Who gets copies of which events."""
         if not self._whole:
             return {}
         found = {
-            self._ledger.peer_of(destination): mask
+            self.ledger.peer_of(destination): mask
             for destination, mask in self._selector.route(parcel).items()
         }
         return {peer: mask for peer, mask in found.items() if peer in self._whole}

@@ -59,7 +59,7 @@ class Shortened(General):
         self.price = price
         """What its shortcuts have to be worth; None if it has none, and serves none."""
         self._taken: dict[Peer, Copies] = {}
-        self._served = Served(selector())
+        self.served = Served(selector())
         self._rates = Rates()
         self._barred: dict[Peer, None] = {}
         self._refused: dict[Peer, int] = {}
@@ -140,8 +140,8 @@ class Shortened(General):
         copies = self._taken.pop(peer, None)
         if copies is not None and not copies.is_ending:
             sends = self._proxy.lengthen(peer)
-        if peer in self._served:
-            self._served.drop(peer)
+        if peer in self.served:
+            self.served.drop(peer)
         self._is_stale = self._is_stale or (peer in self._links and self._links[peer].up)
         return self._reviewed(sends + super().detach(peer))
 
@@ -155,9 +155,9 @@ class Shortened(General):
                 sends = self._asked(sender, link)
             case EndShortcut(asked):
                 sends = self._ended(sender, link, asked=asked)
-            case Batch() if sender in self._served and not link.up:
-                sends = self._served.hear(sender, message)
-                if self._served.wants_too_much(sender):
+            case Batch() if sender in self.served and not link.up:
+                sends = self.served.hear(sender, message)
+                if self.served.wants_too_much(sender):
                     sends += self._end_served(sender)
             case Settled() if sender in self._taken:
                 sends = self._answered(sender, message)
@@ -208,23 +208,23 @@ class Shortened(General):
         found = super()._onward(sender, parcel)
         if sender == self._proxy.above:
             self._rates.note(parcel.source, len(parcel))
-        elif sender != self._self and len(self._served):
-            found |= self._served.route(parcel)
+        elif sender != self._self and len(self.served):
+            found |= self.served.route(parcel)
         return found
 
     # --- shortcuts begin and end ---
 
     def _asked(self, sender: Peer, link: TreeLink) -> list[Send]:
-        if sender in self._served:
+        if sender in self.served:
             raise IllegalMessage(sender, "it asked for a shortcut twice")
         is_idle = not link.wanted and link.mine is None
         is_welcome = self.price is not None and sender not in self._barred
-        is_there_room = len(self._served) < MOST_SERVED
+        is_there_room = len(self.served) < MOST_SERVED
         is_fit = is_idle and self._is_whole() and self._is_apart(sender.name)
         if is_welcome and is_there_room and is_fit:
-            self._served.begin(sender)
+            self.served.begin(sender)
             return []
-        self._served.refuse(sender)
+        self.served.refuse(sender)
         return [Send(sender, EndShortcut(asked=False))]
 
     def _is_apart(self, name: str) -> bool:
@@ -242,10 +242,10 @@ class Shortened(General):
     def _ended(self, sender: Peer, link: TreeLink, *, asked: bool) -> list[Send]:
         """The other end has ended a shortcut, or answers that this one has."""
         sends: list[Send] = []
-        if asked and sender in self._served:
-            if not self._served.is_ending(sender):
+        if asked and sender in self.served:
+            if not self.served.is_ending(sender):
                 sends = [Send(sender, EndShortcut(asked=False))]
-            self._served.drop(sender)
+            self.served.drop(sender)
         elif not asked and sender in self._taken:
             copies = self._taken[sender]
             if not copies.is_ending:
@@ -262,7 +262,7 @@ class Shortened(General):
         return [Send(peer, EndShortcut(asked=True)), *self._proxy.lengthen(peer)]
 
     def _end_served(self, peer: Peer) -> list[Send]:
-        self._served.end(peer)
+        self.served.end(peer)
         return [Send(peer, EndShortcut(asked=False))]
 
     def _end_all(self) -> list[Send]:
@@ -271,8 +271,8 @@ class Shortened(General):
         for peer in list(self._taken):
             if not self._taken[peer].is_ending:
                 sends += self._end_taken(peer)
-        for peer in list(self._served):
-            if not self._served.is_ending(peer):
+        for peer in list(self.served):
+            if not self.served.is_ending(peer):
                 sends += self._end_served(peer)
         return sends
 
@@ -287,7 +287,7 @@ class Shortened(General):
 
     def _settle(self, peer: Peer, link: TreeLink) -> list[Send]:
         """A link is joined only once no shortcut is left on it."""
-        if link.wanted and link.mine is None and (peer in self._taken or peer in self._served):
+        if link.wanted and link.mine is None and (peer in self._taken or peer in self.served):
             self._is_stale = True
             return []
         return super()._settle(peer, link)

@@ -37,7 +37,7 @@ from palio.routing.patterns.messages import (
     UnsubscribePattern,
 )
 from palio.routing.patterns.router import Patterned
-from palio.routing.protocol import Peer, Router, Send
+from palio.routing.protocol import Peer, Router, Send, Shortening
 from palio.routing.source_trees import SourceTrees
 from palio.routing.trees import MAX_WEIGHT
 from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, Agenda
@@ -292,6 +292,12 @@ class Network:
             if broker in wire.ends and other in ("", *wire.ends):
                 peer = self._peer(wire, broker)
                 self._carry(broker, self.routers[broker].weigh(peer, MAX_WEIGHT))
+
+    def look(self, broker: str) -> None:
+        """A broker looks whether shortcuts pay, if its router has any (`Shortening`)."""
+        router = self.routers[broker]
+        if isinstance(router, Shortening):
+            self._carry(broker, router.look(self.now_ms / 1_000))
 
     def _set_cut(self, one: str, other: str, value: bool) -> None:
         wire = self._wires.get((one, other)) or self._wires[other, one]

@@ -10,7 +10,7 @@ from palio.studies.names import Scale
 from palio.studies.proxy_claims import CLAIMS
 from palio.studies.proxy_network import KINDS
 from palio.studies.proxy_repair import FAULT_S, FAULTS, LATE_S, mend_group
-from palio.studies.proxy_runs import compare_designs, compare_organizations
+from palio.studies.proxy_runs import compare_designs, compare_organizations, compare_prices
 from palio.studies.study import Axis, Choice, Experiment, Figure, Point, Study, with_seeds
 
 __all__ = ["STUDY"]
@@ -48,6 +48,12 @@ class _Sizes:
         Scale.PAPER: (1, 3, 10, 30, 100),
         Scale.BEYOND: (100, 300),
     }
+    prices: Final[Mapping[Scale, Sequence[float]]] = {
+        Scale.SMALL: (0.1, 1.0, 10.0),
+        Scale.PAPER: (0.1, 0.3, 1.0, 3.0, 10.0),
+        Scale.BEYOND: (0.1, 1.0, 10.0),
+    }
+    """What shortcuts have to be worth: 1 is what the product asks."""
     groups: Final[Mapping[Scale, Sequence[int]]] = {
         Scale.SMALL: (3, 5, 8),
         Scale.PAPER: (3, 5, 10, 20, 30),
@@ -84,6 +90,20 @@ def _sizes(scale: Scale) -> Iterable[Point]:
     return with_seeds("sizes", sets, _SEEDS[scale])
 
 
+def _prices(scale: Scale) -> Iterable[Point]:
+    sets = [
+        {
+            "network": kind,
+            "proxies": _Sizes.compared[scale],
+            "locality": 1.0,
+            "wishes": WISHES,
+            "price": price,
+        }
+        for kind, price in product(KINDS, _Sizes.prices[scale])
+    ]
+    return with_seeds("prices", sets, _SEEDS[scale])
+
+
 def _groups(scale: Scale) -> Iterable[Point]:
     sets = [
         {"brokers": size, "fault": fault, "spare": spare}
@@ -95,6 +115,7 @@ def _groups(scale: Scale) -> Iterable[Point]:
 _RECEIVERS: Final = Axis("receivers", "receivers", log=True)
 _LOCALITY: Final = Axis("locality", "share of interest that is local")
 _PROXIES: Final = Axis("proxies", "proxies", log=True)
+_PRICE: Final = Axis("price", "worth from which on one begins", log=True)
 _BROKERS: Final = Axis("brokers", "brokers of the group", log=True)
 
 _SPARE: Final = {"False": "a tree of links", "True": "with spare links"}
@@ -241,6 +262,25 @@ _FIGURES: Final = (
         panels="network",
     ),
     Figure(
+        "price-latency",
+        "Section V: shortcuts and latency",
+        "prices",
+        _PRICE,
+        Axis("stretch", "latency / shortest way"),
+        ("network",),
+        caption="All interest is local. Worth: links that events skip in a second, for each wish "
+        "that the other end keeps; the product's is 1.",
+    ),
+    Figure(
+        "price-state",
+        "Section V: shortcuts and forwarding state",
+        "prices",
+        _PRICE,
+        Axis("entries", "entries of a proxy, mean"),
+        ("network",),
+        caption="All interest is local.",
+    ),
+    Figure(
         "beats",
         "Section IV-F: heartbeats of a group",
         "groups",
@@ -319,9 +359,10 @@ _CHOICES: Final = (
     ),
     Choice(
         "hierarchy with shortcuts",
-        "left out",
+        "links that the hierarchy does without take copies of events where that pays "
+        "(`broker.shortcuts`); each source publishes once a second until rates are known",
         "suggested: more state in the hierarchy for less latency",
-        "the product has no links between branches that events of a hierarchy could take",
+        "what is measured comes after each source has published once more",
     ),
     Choice("sources", "at every second site one, of a type of its own", "not given"),
     Choice(
@@ -365,10 +406,11 @@ hierarchy. Routers are real: `centralized` for a place that serves alone, `proxi
 hierarchy. Clients of a place at another site pay for all links between.
 
 *Section V* asks how proxies in a mesh and in a hierarchy differ in latency and in forwarding state.
-The same sites, sources and wishes are given to both, and what each receiver hears is compared with
-what it is due. An *entry* is a filter or an advertisement in the tables of a broker, a *line* is an
-entry and a neighbour or client that asked for it. Messages take the time of the links; brokers take
-none.
+A third way is a hierarchy with shortcuts: some events go straight to other branches, over links
+that it does without. The same sites, sources and wishes are given to all, and what each receiver
+hears is compared with what it is due. An *entry* is a filter or an advertisement in the tables of a
+broker, a *line* is an entry and a neighbour or client that asked for it. Messages take the time of
+the links; brokers take none.
 
 *Section IV-F.* Groups of whole brokers, as `palio serve` has them, on a virtual clock. Each has a
 client that listens; one child's publishes twice a second. A broker falls silent, or is killed and
@@ -403,6 +445,12 @@ STUDY: Final = Study(
             compare_organizations,
             _sizes,
             weight=lambda point: float(point.parameters["proxies"]) ** 2 / 500,
+        ),
+        Experiment(
+            "prices",
+            compare_prices,
+            _prices,
+            weight=lambda point: float(point.parameters["proxies"]) ** 2 / 2_000,
         ),
         Experiment(
             "groups",

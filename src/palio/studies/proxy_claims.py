@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from palio.studies.averages import fitted_exponent
+from palio.studies.proxy_runs import SHORTENED
 from palio.studies.results import Results
 from palio.studies.study import Claim, Evidence
 
@@ -153,6 +154,43 @@ def _locality_stretch(results: Results) -> Evidence:
     return Evidence(all(high < low for low, high in ends.values()), told)
 
 
+def _shortcuts(results: Results) -> Evidence:
+    found = results.mean("locality", "stretch", ["organization", "network"])
+    states = results.mean("locality", "entries", ["organization"])
+    if (SHORTENED,) not in states:
+        return _NOTHING
+    networks = sorted({str(network) for _, network in found})
+    ways = {
+        each: (found["hierarchy", each].value, found[SHORTENED, each].value) for each in networks
+    }
+    is_nowhere_longer = all(short <= long for long, short in ways.values())
+    is_shorter = any(short < long for long, short in ways.values())
+    without, with_some, mesh = (states[(name,)].value for name in ("hierarchy", SHORTENED, "mesh"))
+    told = ", ".join(f"{each} {long:.2f} to {short:.2f}" for each, (long, short) in ways.items())
+    return Evidence(
+        is_nowhere_longer and is_shorter and without < with_some < mesh,
+        f"stretch: {told}; entries a proxy: {without:.3g}, {with_some:.3g} with shortcuts, "
+        f"{mesh:.3g} in a mesh",
+    )
+
+
+def _prices(results: Results) -> Evidence:
+    stretches = results.mean("prices", "stretch", ["price"])
+    states = results.mean("prices", "entries", ["price"])
+    if len(stretches) < 2:
+        return _NOTHING
+    prices = sorted(float(str(price)) for (price,) in stretches)
+    nearness = [stretches[price,].value for price in prices]
+    state = [states[price,].value for price in prices]
+    holds = nearness == sorted(nearness) and state == sorted(state, reverse=True)
+    holds = holds and nearness[0] < nearness[-1] and state[0] > state[-1]
+    told = ", ".join(
+        f"{price:g}: {far:.2f} with {entries:.3g} entries"
+        for price, far, entries in zip(prices, nearness, state, strict=True)
+    )
+    return Evidence(holds, f"stretch by worth, {told}")
+
+
 def _hop_by_hop(results: Results) -> Evidence:
     rows = results.rows("groups", fault="none", spare=False)
     if len({row["brokers"] for row in rows}) < 3:
@@ -271,6 +309,19 @@ CLAIMS: Final = (
         "may be in different branches, and what goes from one to the other goes over a common "
         "proxy above: far round for near ones. Where the network is itself a tree of stubs, "
         "branches are stubs, and it matters less.",
+    ),
+    Claim(
+        "shortcuts: latency for state",
+        "(V suggests:) with more state in the hierarchy its latency may be less.",
+        "the stretch is nowhere larger with shortcuts, and smaller on some network; entries a "
+        "proxy are more, and fewer than in the mesh",
+        _shortcuts,
+    ),
+    Claim(
+        "shortcuts: what they have to be worth",
+        "(V suggests:) what it costs in state is a choice.",
+        "the less shortcuts have to be worth, the smaller the stretch and the more entries",
+        _prices,
     ),
     Claim(
         "failures: hop by hop",

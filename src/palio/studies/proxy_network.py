@@ -14,7 +14,9 @@ import msgspec
 
 from palio.routing.protocol import Peer, Router
 from palio.routing.proxies import Proxies
-from palio.routing.trees import Graph, middle, shortest_ways
+from palio.routing.shortcuts import Price
+from palio.routing.shortened import Shortened
+from palio.routing.trees import MAX_PRICE, Graph, edge_of, middle, shortest_ways
 from palio.simulation import Link, Network, Randomness, Topology, connected_random, grid
 from palio.simulation.site_networks import draw_sites
 
@@ -25,6 +27,12 @@ EVEN_MS: Final = 10
 
 EXTRA_LINKS: Final = 0.5
 """Links of a random network beyond those of a tree, for each site."""
+
+TREE_WEIGHT: Final = 100
+SHORT_WEIGHT: Final = 101
+"""What links of the hierarchy weigh and those that are shorter than its ways, so that brokers find
+the hierarchy that is given, and take any of those for a shortcut.
+"""
 
 TRANSITS: Final = 4
 STUBS: Final = 3
@@ -76,14 +84,38 @@ class ProxyNetwork(msgspec.Struct, frozen=True):
 
         return self._network(new_proxy, [(above, name) for name, above in self.parents.items()])
 
+    def shortened(self, price: Price) -> Network:
+        """The same hierarchy, where all other links are there for shortcuts."""
+
+        def new_proxy(name: str) -> Router:
+            proxy = Shortened(name, price=price)
+            proxy.has_parent = name in self.parents
+            return proxy
+
+        tree = {edge_of(name, above) for name, above in self.parents.items()}
+        lengths = {edge_of(*ends): length for ends, length in self.links.items()}
+        along = _graph(self.sites, {link: lengths[link] for link in tree})
+        ways = {site: shortest_ways(along, site).distances for site in self.sites}
+        network = self._network(new_proxy, sorted(tree), TREE_WEIGHT)
+        for one, other in sorted(lengths.keys() - tree):
+            is_short = lengths[one, other] < ways[one][other]
+            weight = SHORT_WEIGHT if is_short else MAX_PRICE
+            link = Link(latency_ms=lengths[one, other], price=float(weight))
+            network.connect(one, other, link)
+        network.run()
+        return network
+
     def _network(
-        self, router: Callable[[str], Router], links: Iterable[tuple[str, str]]
+        self,
+        router: Callable[[str], Router],
+        links: Iterable[tuple[str, str]],
+        weight: int | None = None,
     ) -> Network:
         network = Network()
         for site in self.sites:
             network.add_broker(site, router)
         for one, other in links:
-            network.connect(one, other, Link(latency_ms=self._length(one, other)))
+            network.connect(one, other, Link(latency_ms=self._length(one, other), price=weight))
         network.run()
         return network
 

@@ -16,20 +16,28 @@ import numpy as np
 from palio.model.row_parcels import RowParcel
 from palio.routing.centralized import Centralized
 from palio.routing.general import General
+from palio.routing.shortcuts import Price
+from palio.routing.shortened import Shortened
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Client, Network, Randomness
 from palio.simulation.agenda import US_PER_MS
 from palio.simulation.network import Message
 from palio.studies.proxy_network import ProxyNetwork, proxy_network
 from palio.studies.proxy_state import FloodedState, TableState, state_of
-from palio.studies.study import Point, Row
+from palio.studies.study import Point, Row, Value
 
-__all__ = ["NEAR", "compare_designs", "compare_organizations"]
+__all__ = ["NEAR", "SHORTENED", "compare_designs", "compare_organizations", "compare_prices"]
 
 NEAR: Final = 0.1
 """The share of all sources that are near a receiver."""
 
 FEWEST_NEAR: Final = 2
+
+
+SHORTENED: Final = "hierarchy with shortcuts"
+
+UNCOUNTED: Final = -1
+"""The number of events by which rates are found."""
 
 
 class SourceEvent(NamedTuple):
@@ -56,16 +64,40 @@ def compare_organizations(point: Point) -> list[Row]:
     random = Randomness(point.seed)
     drawn = proxy_network(str(given["network"]), int(given["proxies"]), random)
     distances = drawn.distances()
-    offered = {site: f"t{number}" for number, site in enumerate(drawn.sites) if number % 2 == 0}
-    wanted = _wishes(distances, offered, float(given["locality"]), int(given["wishes"]), random)
+    offered, wanted = _interests(drawn, distances, given, random)
     return [
         _organized(name, network, drawn, distances, offered, wanted)
         for name, network in (
             ("mesh", drawn.mesh(SourceTrees)),
             ("mesh, one tree", drawn.mesh(General)),
             ("hierarchy", drawn.hierarchy()),
+            (SHORTENED, drawn.shortened(Price())),
         )
     ]
+
+
+def compare_prices(point: Point) -> list[Row]:
+    """A row of a hierarchy with shortcuts that have to be worth so much."""
+    given = point.parameters
+    random = Randomness(point.seed)
+    drawn = proxy_network(str(given["network"]), int(given["proxies"]), random)
+    distances = drawn.distances()
+    offered, wanted = _interests(drawn, distances, given, random)
+    price = float(given["price"])
+    network = drawn.shortened(Price(price, price / 4))
+    return [_organized(SHORTENED, network, drawn, distances, offered, wanted)]
+
+
+def _interests(
+    drawn: ProxyNetwork,
+    distances: Mapping[str, Mapping[str, int]],
+    given: Mapping[str, Value],
+    random: Randomness,
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """What each source offers and each receiver wants, by site."""
+    offered = {site: f"t{number}" for number, site in enumerate(drawn.sites) if number % 2 == 0}
+    locality, wishes = float(given["locality"]), int(given["wishes"])
+    return offered, _wishes(distances, offered, locality, wishes, random)
 
 
 def _wishes(
@@ -113,10 +145,14 @@ def _organized(
             flooded.add(site, site, _filter(kind))
     for site, kind in offered.items():
         source = network.client(f"s-{site}", site)
-        if organization == "hierarchy":
+        if organization in ("hierarchy", SHORTENED):
             source.advertise(_filter(kind))
     network.run()
+    if organization == SHORTENED:
+        open_shortcuts(network, offered)
     requests = _requests(network) - before
+    passed.clear()
+    crossings = network.costs.notifications
     published = _publish(network, offered)
     heard = _heard(network, published, wanted, distances)
     states = {
@@ -128,10 +164,37 @@ def _organized(
         **_latencies(heard),
         **_stated(states.values()),
         "requests": requests,
-        "crossings": network.costs.notifications / len(published),
+        "crossings": (network.costs.notifications - crossings) / len(published),
         "busiest": max(passed.values()) / len(published),
         "links_known": len(drawn.links) if organization != "hierarchy" else 0,
+        "shortcuts": sum(
+            len(router.shortcuts)
+            for router in network.routers.values()
+            if isinstance(router, Shortened)
+        ),
     }
+
+
+def open_shortcuts(network: Network, offered: Mapping[str, str]) -> None:
+    """Each source publishes once a second for as long as rates are of. Then shortcuts begin where
+    they pay, and each publishes once more, so that the next copy is accepted.
+    """
+    window_s = round(Price().window_s)
+    began_ms = network.now_ms
+    for broker in network.routers:
+        network.look(broker)
+    for second in range(window_s + 1):
+        for site, kind in offered.items():
+            network.clients[f"s-{site}"].publish({"type": kind, "number": UNCOUNTED})
+        if second < window_s:
+            network.run(began_ms + 1_000 * (second + 1))
+        if second == window_s - 1:
+            for broker in network.routers:
+                network.look(broker)
+            network.run()
+    network.run()
+    for client in network.clients.values():
+        client.received.clear()
 
 
 def _filter(kind: str) -> str:

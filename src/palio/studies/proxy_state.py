@@ -11,6 +11,7 @@ from palio.routing.messages import Flood, Subscribe
 from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import Router
 from palio.routing.proxies import Proxies
+from palio.routing.shortened import Shortened
 from palio.simulation.network import Message
 
 __all__ = ["FloodedState", "TableState", "state_of"]
@@ -20,7 +21,9 @@ class TableState(NamedTuple):
     """How much one broker knows."""
 
     entries: int
-    """Filters and advertisements in its tables, whoever asked for them."""
+    """Filters and advertisements in its tables, whoever asked for them. What shortcuts add to
+    these counts by itself.
+    """
     lines: int
     """An entry and a peer that asked for it: the lists of (E, IPL, OPL) together (proxy IV)."""
     tree_links: int = 0
@@ -37,9 +40,12 @@ def state_of(router: Router) -> TableState:
     inner = router.inner if isinstance(router, General) else router
     assert isinstance(inner, ForwardingRouter)
     ledgers = list(_ledgers(inner))
-    filters = {str(filter) for ledger in ledgers for filter in ledger.table.nodes}
+    entries = len({str(filter) for ledger in ledgers for filter in ledger.table.nodes})
+    if isinstance(router, Shortened):  # what those at the other ends want is in a table of its own
+        ledgers.append(router.served.ledger)
+        entries += len(router.served.ledger.table.nodes)
     lines = sum(len(node.subscribers) for each in ledgers for node in each.table.nodes.values())
-    return TableState(len(filters), lines, links)
+    return TableState(entries, lines, links)
 
 
 def _ledgers(router: ForwardingRouter) -> Iterator[Ledger]:
