@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from palio.node.peers import WEIGHT_PACE_S
 from palio.node.round_trips import FIRST_SAMPLES, SAMPLES, UNIT_S, RoundTrips
 from palio.node.settings import Settings
+from palio.protocol.messages import Message, Route
 from palio.routing.general import General
+from palio.routing.messages import LinkState, LinkTable
 from palio.routing.trees import MAX_PRICE, UNMEASURED
 from palio.simulation.campaign.plays import SETTINGS
 from palio.simulation.topologies import ring
@@ -93,6 +98,31 @@ def test_a_price_counts_instead_of_the_round_trip() -> None:
     router = world.nodes["b1"]._core.router
     assert isinstance(router, General)
     assert sum("b3" in link for link in router.tree) == 1  # it has two links
+
+
+def test_links_whose_length_goes_on_changing_do_not_fill_the_network() -> None:
+    world = World(settings=SETTINGS)
+    size, told = 12, Counter[int]()
+    network = ring(size)
+    for name in network.brokers:
+        world.add_broker(name, General)
+    for one, other in network.edges:
+        world.connect(one, other)
+    world.run(20.0)
+
+    def count(_: str, message: Message) -> bool:
+        if isinstance(message, Route) and isinstance(message.control, LinkState | LinkTable):
+            told[int(world.at.now)] += 1
+        return False
+
+    world.spoils = count
+    since, lasts_s = world.at.now, 10 * size * WEIGHT_PACE_S
+    for turn in range(int(lasts_s / SETTINGS.heartbeat_s)):
+        for one, other in network.edges:  # what the shortest of the last few took changes twice
+            world.delay(one, other, 0.3 if turn % (SAMPLES + 2) else 0.01)
+        world.run(SETTINGS.heartbeat_s)
+    floods = told.total() / (2 * len(network.edges))
+    assert 1 < floods < 1.2 * (world.at.now - since) / WEIGHT_PACE_S
 
 
 def test_a_broker_whose_name_sorts_first_joins_and_nobody_loses_an_event() -> None:

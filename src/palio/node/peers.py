@@ -21,12 +21,18 @@ from palio.protocol.streams import Stream
 from palio.routing.algorithms import GraphKind
 from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.protocol import Peer
-from palio.routing.trees import MAX_WEIGHT, edge_of, forest
+from palio.routing.trees import MAX_WEIGHT, UNMEASURED, edge_of, forest
 
-__all__ = ["STEPS", "Peers", "circle"]
+__all__ = ["STEPS", "WEIGHT_PACE_S", "Peers", "circle"]
 
 STEPS: Final = 1_000
 """What is done at once of what may be much: about 10 ms, then other inputs have their turn."""
+
+WEIGHT_PACE_S: Final = 1.0
+"""A broker tells what its links weigh by now once in so long for each broker there is, as all of
+them hear of it each time. Answers are late wherever machines have much to do: 100 brokers that told
+at once took half of two processors for it. So all together tell of one change a second.
+"""
 
 
 def circle(name: str, other: str, routing: str) -> NotSupported:
@@ -53,6 +59,10 @@ class Peers:
         self._round_trips: dict[str, RoundTrips] = {}
         """By broker, also while it is away."""
         self.shortcutting = Shortcutting(core)
+        self._measured: dict[str, None] = {}
+        """Neighbours whose weight may have changed since it was told."""
+        self._weights_at = 0.0
+        """When weights that were measured may be told again."""
         self._is_leaving = False
         self._spared: dict[str, None] = {}
         """Neighbours whose links are to be taken only where there are no others."""
@@ -132,10 +142,27 @@ class Peers:
             core.out.append(Send(link, Ping()))
 
     def measured(self, link: int, neighbour: Neighbour) -> None:
-        """It has answered."""
-        if self._round_trips[neighbour.name].answered(link, self._core.at.now):
+        """It has answered. Only where nothing was known is what the link weighs told at once."""
+        trips = self._round_trips[neighbour.name]
+        is_news = trips.weight == UNMEASURED
+        if not trips.answered(link, self._core.at.now):
+            return
+        if is_news:
             self._weigh(neighbour)
-            self.ask(neighbour)
+        else:
+            self._measured[neighbour.name] = None
+        self.ask(neighbour)
+
+    def tell_weights(self) -> None:
+        """Tell what links weigh by now, if it is time to."""
+        core = self._core
+        if not self._measured or core.at.now < self._weights_at:
+            return
+        measured, self._measured = self._measured, {}
+        self._weights_at = core.at.now + WEIGHT_PACE_S * len(core.durability.registry.brokers)
+        for name in measured:
+            if name in core.neighbours:
+                self._weigh(core.neighbours[name])
 
     def _weigh(self, neighbour: Neighbour) -> None:
         """Tell the router what the link to a neighbour weighs."""

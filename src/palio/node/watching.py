@@ -70,6 +70,7 @@ class Watch:
             elif neighbour.has_dropped():
                 core.lapses.note()
         self._peers.go_round()
+        self._peers.tell_weights()
         self._tell_place()
         self._peers.shortcutting.look()
         self.begin()
