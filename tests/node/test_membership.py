@@ -102,6 +102,34 @@ def test_events_take_other_ways_before_a_link_is_removed() -> None:
     assert [row["x"] for _, _, row in ann.heard] == list(range(300))
 
 
+def test_two_that_were_told_to_part_from_each_other_are_linked_again() -> None:
+    world = world_of(line(2))
+    ann, bob = world.client("ann", "b1"), world.client("bob", "b2")
+    world.run(1.0)
+    numbers = ann.ask(lambda id: RemovePeer(id, "b2")), bob.ask(lambda id: RemovePeer(id, "b1"))
+    world.run(PATIENCE_BEATS + 2.0)
+    assert world.disconnect("b1", "b2")
+    assert isinstance(ann.answers[numbers[0]], Answer)
+    assert isinstance(bob.answers[numbers[1]], Answer)
+    kind, words = asked(world, ann, AddPeer(0, address_of("b2")))
+    assert kind == "NotPermitted"
+    assert "palio peer add it there" in words
+    assert asked(world, bob, AddPeer(0, address_of("b1")))["peer"] == "b1"
+
+
+def test_a_link_that_is_about_to_end_cannot_be_added_before() -> None:
+    world = world_of(TWO)
+    ann = world.client("ann", "b1")
+    asked(world, ann, AddPeer(0, address_of("b2")), 1.0)
+    ann.ask(lambda id: RemovePeer(id, "b2"))
+    kind, words = asked(world, ann, AddPeer(0, address_of("b2")), 0.1)
+    assert kind == "InvalidInput"
+    assert words == "the link to 'b2' is about to end; add it after that"
+    world.run(PATIENCE_BEATS + 1.0)
+    assert links_of(world, "b1") == []
+    assert asked(world, ann, AddPeer(0, address_of("b2")), 1.0)["peer"] == "b2"
+
+
 def test_a_link_without_which_there_is_no_way_ends_all_the_same() -> None:
     world = world_of(line(2))
     ann = world.client("ann", "b2")

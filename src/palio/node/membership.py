@@ -65,8 +65,8 @@ class Membership:
         self._added: dict[str, None] = {}
         self._names: dict[str, str] = {}
         """By address that is dialled, who has answered there."""
-        self._removed: dict[str, None] = {}
-        """Brokers that are not let in."""
+        self._removed: dict[str, list[str]] = {}
+        """Brokers that are not let in, and where they were dialled."""
         self._adding: dict[str, _Adding] = {}
         """By address."""
 
@@ -103,7 +103,10 @@ class Membership:
         if len(self._added) + len(self._adding) >= MAX_PEERS:
             raise LimitExceeded("brokers that were added", limit="MAX_PEERS", maximum=MAX_PEERS)
         name = self._names.get(url, "")
-        self._removed.pop(name, None)
+        if name in self._partings:
+            raise InvalidInput(f"the link to {name!r} is about to end; add it after that")
+        for each in self._removed_at(url):
+            del self._removed[each]
         patience_s = ADD_BEATS * core.settings.peer_heartbeat_s
         self._adding[url] = _Adding(session, request.id, core.at.now + patience_s)
         neighbour = core.neighbours.get(name)
@@ -127,12 +130,23 @@ class Membership:
 
     def _parted(self, session: Session, request: RemovePeer) -> None:
         urls = self._shun(request.name)
-        self._removed[request.name] = None
+        self._removed[request.name] = urls
         if len(self._removed) > MAX_PEERS:
             del self._removed[next(iter(self._removed))]
         self._core.report("info", "removed", peer=request.name)
         configured = [url for url in urls if url in self._configured]
         self._answer(session, request.id, {"peer": request.name, "configured": configured})
+
+    def _removed_at(self, url: str) -> list[str]:
+        """Brokers that were removed and are at an address, as far as is known. If each of two was
+        told to part from the other, this one lets the other in as soon as it is to add it.
+        """
+        address_of = self._core.whereabouts.of
+        return [
+            name
+            for name, urls in self._removed.items()
+            if url in urls or url == str(address_of(name))
+        ]
 
     def _shun(self, name: str) -> list[str]:
         """Dial a broker no more; the addresses at which it was dialled."""
@@ -178,6 +192,12 @@ class Membership:
                 "palio peer add it there"
             )
         self._finding.shunned.pop(name, None)
+
+    def dials(self, url: str) -> bool:
+        """Whether an address is to be dialled, still."""
+        address = str(parse_address(url))
+        known = (self._configured, self._added, self._adding, self._finding.urls)
+        return any(address in each for each in known)
 
     def linked(self, link: Link) -> None:
         """A broker that was dialled is a neighbour now."""
