@@ -95,6 +95,15 @@ def test_who_has_another_way_to_all_others_looks_for_nobody() -> None:
     assert links_of(world, "b2") == ["b4"]
 
 
+def test_a_link_that_breaks_again_and_again_and_is_back_at_once_is_not_missed() -> None:
+    world = world_of(line(3))
+    for _ in range(12):
+        world.drop("b1", "b2")
+        world.run(0.23)  # it is dialled again after 0.2 s
+    assert said(world, "finding") == []
+    assert "peer_down" not in {report.event for _, report in world.reports}
+
+
 def test_a_stand_in_that_starts_again_is_found_again() -> None:
     world = world_of(line(3))
     world.kill("b2")

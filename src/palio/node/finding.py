@@ -262,14 +262,19 @@ class Finder:
         for name in [name for name in self._had if name in registry.retired]:
             self.forget(name)
         for name in self._had:
-            if name not in up:
+            neighbour = self._core.neighbours.get(name)
+            if neighbour is None:
                 self._missed.setdefault(name, now)
+            elif name not in up:  # it may have been there since the last look
+                self._missed[name] = neighbour.away_since
 
     def _lacking(self, up: Collection[str]) -> list[str] | None:
         """Those neighbours that are missed by now; None if all is well."""
         now, beat = self._core.at.now, self._core.settings.peer_heartbeat_s
         if up or len(self._registry.brokers) < 2:
             self._alone_since = now
+        for neighbour in self._core.neighbours.values():
+            self._alone_since = max(self._alone_since, neighbour.away_since)
         lacking = [name for name, since in self._missed.items() if now - since > beat]
         if not lacking and now - self._alone_since <= beat:
             return None
@@ -282,8 +287,8 @@ class Finder:
         for call in list(self._calls.values()):
             if not call.is_up and call.name in reached:
                 self._end(call)
-        for name in [name for name in lacking if self._had[name] and name in reached]:
-            self.forget(name)  # a stand-in for whom there is another way
+        for name in [name for name in lacking if name in reached and self._is_spared(name, up)]:
+            self.forget(name)
             lacking.remove(name)
         under_way = sum(not call.is_up for call in self._calls.values())
         if under_way >= CALLS or now < self._next_at or self._is_for_others(lacking, reached):
@@ -298,6 +303,16 @@ class Finder:
             missed = lacking[:FEW]
             level = "debug" if name in self._rests else "info"
             self._core.report(level, "finding", broker=name, url=str(address), missed=missed)
+
+    def _is_spared(self, name: str, up: list[str]) -> bool:
+        """Whether one that is missed, and can be reached, need not come back: it was a stand-in, or
+        none of ours is needed for it. That it was one is perhaps not known here.
+        """
+        return self._had[name] or (
+            bool(self._found)
+            and self._core.at.now - self._missed[name] > self._steady_s
+            and name in self._lasting_ways(up)
+        )
 
     def _reached(self, up: list[str]) -> Collection[str]:
         state = (self._registry.ways, tuple(up))
@@ -356,19 +371,29 @@ class Finder:
     def _give_back(self, up: list[str]) -> None:
         """End a stand-in, if all can be reached without any."""
         core = self._core
-        steady_s = STEADY_BEATS * core.settings.peer_heartbeat_s
-        ours = [name for name, is_stand_in in self._had.items() if is_stand_in]
-        ours = [name for name in ours if self._is_found(name)]
-        if not ours or core.at.now - self._whole_since < steady_s:
+        ours = self._found
+        if not ours or core.at.now - self._whole_since < self._steady_s:
             return
         if any(name in self._partings for name in ours):
             return
-        own = [name for name in up if not self._had[name]]
-        ways = ShortestWays(core.name, own, self._lasting_links).hops
-        if ours[0] in ways:
+        if ours[0] in self._lasting_ways(up):
             done = partial(self._given_back, ours[0])
             bye = Bye("closed", "the link is needed no longer")
             self._partings.begin(ours[0], bye, done)
+
+    @property
+    def _found(self) -> list[str]:
+        """The stand-ins that this broker has found."""
+        return [each for each, is_one in self._had.items() if is_one and self._is_found(each)]
+
+    @property
+    def _steady_s(self) -> float:
+        return STEADY_BEATS * self._core.settings.peer_heartbeat_s
+
+    def _lasting_ways(self, up: list[str]) -> Collection[str]:
+        """The brokers that can be reached without stand-ins."""
+        own = [name for name in up if not self._had[name]]
+        return ShortestWays(self._core.name, own, self._lasting_links).hops
 
     def _lasting_links(self, broker: str) -> tuple[str, ...]:
         """The neighbours of a broker by links that are no stand-ins."""

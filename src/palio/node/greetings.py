@@ -116,6 +116,9 @@ class Greetings:
         check_name(welcome.name, "the broker that was dialled")
         self._finding.check(state.url, welcome.name)
         self._membership.check(welcome.name, state.url)
+        if state.url and not (welcome.resumed or self._membership.dials(state.url)):
+            self._links.close(link, Bye("closed", "the link is needed no longer"))
+            return  # that was found out while it was dialled
         principal = state.introduction.answered(welcome)
         known = core.neighbours.get(welcome.name)
         if (
