@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pyarrow as pa
 
 from palio.model.events import stamped
-from palio.protocol.messages import Deliver, Parcel, pack_mask, unpack_mask
+from palio.model.patterns import Occurrence
+from palio.protocol.messages import Assembled, Deliver, Parcel, pack_mask, unpack_mask
 from palio.protocol.moving import Crossing
 
 
@@ -40,3 +43,19 @@ def test_a_row_that_was_not_for_us_may_come_later() -> None:
     crossing = Crossing()
     assert first_time(crossing, delivered(1, True, False)) == [True, False]
     assert first_time(crossing, delivered(1, True, True)) == [False, True]
+
+
+def test_an_occurrence_that_both_brokers_found_is_given_on_once() -> None:
+    crossing = Crossing()
+
+    def found(key: int, *numbers: int) -> bool:
+        at = datetime(2024, 1, 1, tzinfo=UTC)
+        parts = tuple(Occurrence(at, "p", number, {"x": number}) for number in numbers)
+        return crossing.is_found_first(Assembled(key, parts))
+
+    assert [found(1, 1, 2), found(1, 1, 2), found(2, 1, 2), found(1, 1, 3)] == [
+        True,
+        False,
+        True,
+        True,
+    ]

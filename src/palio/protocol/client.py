@@ -377,7 +377,8 @@ class ClientCore:
             self._application.deliver(message)
 
     def _assembled(self, _session: ClientSession, message: Assembled) -> None:
-        self._application.deliver_assembled(message)
+        if self._crossing is None or self._crossing.is_found_first(message):
+            self._application.deliver_assembled(message)
 
     def _accepted(self, session: ClientSession, message: Accepted) -> None:
         self.publications.accepted(message, behind=session is not self.session)
