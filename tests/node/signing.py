@@ -12,6 +12,7 @@ from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Moment
 from palio.node.identity import NOBODY, Identity
 from palio.server import tokens
+from palio.simulation.campaign.grants import TEAM
 from palio.simulation.doors import Doors
 
 YEAR_S = 365 * 86_400
@@ -26,7 +27,8 @@ class Listed(NamedAuthority):
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # certificates only
         return self._listed.setdefault(
-            transport_name, Principal(transport_name, TRUE, TRUE, may_link=True)
+            transport_name,
+            Principal(transport_name, TRUE, TRUE, may_link=True, identities=frozenset({TEAM})),
         )
 
     def check(self, principal: Principal, at: Moment) -> None:
@@ -55,7 +57,7 @@ class Keyring:
 
     def free(self, name: str) -> str:
         """A token of a client that may do everything."""
-        return self.token(name, may_publish="TRUE", may_hear="TRUE")
+        return self.token(name, may_publish="TRUE", may_hear="TRUE", identities=(TEAM,))
 
     def broker(
         self, name: str, may_publish: str = "TRUE", may_hear: str = "TRUE", **claims: Any

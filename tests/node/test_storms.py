@@ -37,6 +37,12 @@ def test_where_brokers_show_who_they_are(seed: int, trust: str, tmp_path: Path) 
         for _, each in found.world.reports
         if each.details.get("reason") != "it did not say who it is in time"  # a slow link
     }
+    if "part" in found.script.faults:
+        told.discard("turned_away")  # who was removed tries again
+    if "wipe" in found.script.faults:
+        # One without a disk hears what another had said in an earlier life before the token that
+        # this one told in its new life; what it refuses it is told again.
+        told.discard("fact_refused")
     assert not told & {"turned_away", "fact_refused", "withheld", "beyond_grant"}
 
 

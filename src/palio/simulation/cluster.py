@@ -192,7 +192,17 @@ class Cluster:
     def connect(self, one: str, other: str) -> None:
         """A link between two brokers: the first dials, and dials again when it breaks."""
         self._wires[one, other] = None
-        self._dial(one, other)
+        self._dial_again(one, other)
+
+    def disconnect(self, one: str, other: str) -> bool:
+        """When their link breaks, the first dials the second no longer; whether it would have."""
+        is_dialled = (one, other) in self._wires
+        self._wires.pop((one, other), None)
+        return is_dialled
+
+    def calls(self, one: str, url: str) -> bool:
+        """Whether a broker dials an address because its node wants it to."""
+        return (one, url) in self._calls
 
     def call(self, one: str, url: str) -> None:
         """A broker dials an address, and again whenever that fails or the connection is lost."""

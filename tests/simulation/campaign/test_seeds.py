@@ -133,3 +133,38 @@ def test_what_a_disk_refused_is_not_asked_for_twice_in_a_new_session() -> None:
         sync_s=0.05,
     )
     assert play(script).breaches == ()
+
+
+def test_a_broker_that_answers_when_it_is_needed_no_longer_is_no_neighbour() -> None:
+    """Seed 34: b5 had begun to dial b7 and found another way; the link stayed for good."""
+    script = Script(
+        seed=34,
+        routing="general",
+        brokers=("b3", "b5", "b6", "b7"),
+        edges=(("b5", "b6"), ("b6", "b7"), ("b7", "b3")),
+        steps=(
+            Step(4.7, "partition", (("b6", "b3", "b5"), 2.8)),
+            Step(8.5, "partition", (("b5", "b6", "b3"), 2.0)),
+        ),
+        find=True,
+    )
+    assert play(script).breaches == ()
+
+
+def test_nobody_is_missed_for_ever_who_was_a_stand_in() -> None:
+    """Seed 150: b6 had not heard that its link to b5 was a stand-in when it broke, and kept others
+    for it.
+    """
+    script = Script(
+        seed=150,
+        routing="general",
+        brokers=("b1", "b3", "b4", "b5", "b6", "b7"),
+        edges=(("b1", "b4"), ("b1", "b3"), ("b4", "b5"), ("b4", "b6"), ("b4", "b7")),
+        steps=(
+            Step(19.0, "silence", (("b1", "b4", "b6"), 4.4)),
+            Step(23.0, "silence", (("b6", "b5", "b3"), 1.1)),
+            Step(24.0, "silence", (("b5", "b3", "b4"), 6.6)),
+        ),
+        find=True,
+    )
+    assert play(script).breaches == ()

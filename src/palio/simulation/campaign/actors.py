@@ -273,14 +273,18 @@ class Actor(Member):
             )
         ]
 
+    def note_move(self) -> None:
+        """From now on it, or what lives for it at its broker, may be elsewhere."""
+        self.moves_s.append(self.world.now)
+
     def move(self, broker: str) -> None:
         """Note when it went elsewhere."""
-        self.moves_s.append(self.world.now)
+        self.note_move()
         super().move(broker)
 
     def move_over(self, broker: str) -> None:
         """Likewise."""
-        self.moves_s.append(self.world.now)
+        self.note_move()
         super().move_over(broker)
 
     def ask_settled(self, interest: Interest) -> None:

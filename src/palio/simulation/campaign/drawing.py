@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
-from palio.simulation.campaign.faults import CAST_FAULTS, CLIENT_FAULTS, FAULTS
+from palio.simulation.campaign.faults import CAST_FAULTS, CLIENT_FAULTS, FAULTS, UPKEEP
 from palio.simulation.campaign.grants import TEAM
 from palio.simulation.campaign.hostile import HARMS, HOSTILE
 from palio.simulation.campaign.scripts import Border, Script, Step
+from palio.simulation.campaign.upkeep import AFTERWARDS
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, connected_random, grid, line, random_tree, ring
 
@@ -62,6 +63,8 @@ class _Draft:
         self.assembles = self.gate is None and self.routing.assembles
         self.casts = self.gate is None and self.routing.is_destined and random.chance(0.6)
         self.kinds = self._kinds()
+        is_upkept = not set(UPKEEP).isdisjoint(self.kinds)
+        self.find = is_upkept or (self.gate is None and random.chance(0.3))
         if self.routing.name == "source-trees" and "unreadable" in self.kinds:
             # It tells a table whole: with what cannot be read, what can be is missing, too.
             self.kinds.remove("unreadable")
@@ -78,6 +81,14 @@ class _Draft:
         if len(self.team) < 2 or random.chance(0.5):
             self.team = []
 
+    @property
+    def upkept(self) -> tuple[str, ...]:
+        """What people may do to such a network."""
+        if self.gate is not None or len(self.shape.brokers) < 2:
+            return ()
+        is_graph = self.routing.graph is GraphKind.GRAPH
+        return UPKEEP if is_graph else tuple(each for each in UPKEEP if each != "link")
+
     def _kinds(self) -> list[str]:
         """A few kinds of faults, none at all, or those of clients alone."""
         random = self.random
@@ -88,9 +99,12 @@ class _Draft:
             return random.sample(CLIENT_FAULTS, random.between(1, 2))
         if self.casts and draw < 0.4:
             return list(CAST_FAULTS)
-        kinds = random.sample(
-            [each for each in FAULTS if each not in CAST_FAULTS], random.between(1, 6)
-        )
+        if draw < 0.5 and self.upkept:
+            return list(self.upkept)  # and nothing breaks
+        others = {*CAST_FAULTS, *UPKEEP}
+        kinds = random.sample([each for each in FAULTS if each not in others], random.between(1, 6))
+        if self.upkept and random.chance(0.25):
+            kinds.append(random.choice(self.upkept))
         return [*kinds, random.choice(CAST_FAULTS)] if self.casts else kinds
 
     # --- the network ---
@@ -150,6 +164,8 @@ class _Draft:
                     steps.append(self._publication(at_s))
                     at_s = round(at_s + random.uniform() * 0.05, 3)
                 steps.append(self._fault(at_s))
+                if steps[-1].what in UPKEEP and random.chance(0.6):
+                    steps += self._stream(round(at_s + 2 * random.uniform(), 3))
                 if steps[-1].what in HEAL and random.chance(0.25):
                     steps += self._as_it_heals(steps[-1])
             else:
@@ -167,6 +183,8 @@ class _Draft:
             grants=random.chance(0.2),
             gate=self.gate,
             multicast=self.casts,
+            find=self.find,
+            memory_bytes=random.choice((20_000, 60_000, 1 << 30)) if tiny else 1 << 30,
         )
 
     def _beginning(self) -> list[Step]:
@@ -356,5 +374,8 @@ class _Draft:
             "away": (client, seconds),
             "unreadable": (client, f"poison{random.below(2)}", 2 * seconds),
             "garbled": (client, random.chance(0.5)),
+            "drain": (broker, random.choice(AFTERWARDS), seconds + 2.0),
+            "part": (*link, seconds),
+            "link": (broker, random.choice(self.shape.brokers), seconds),
         }
         return words.get(kind, (broker, seconds))

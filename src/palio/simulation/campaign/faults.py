@@ -1,18 +1,21 @@
 """`Faults`: everything that can break in a virtual network, each for a time.
 
 Each kind of fault is one method, which takes what a script's step says. What is broken already is
-broken for longer, and heals by itself.
+broken for longer, and heals by itself. What people do to a network is told of here as well, though
+it breaks nothing by itself (`Upkeep`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import combinations
 from math import inf
 from typing import Any, Final
 
 from palio.node.effects import Entry
 from palio.simulation.agenda import FAULT, US
 from palio.simulation.campaign.actors import Actor
+from palio.simulation.campaign.upkeep import Upkeep
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Weather
 from palio.simulation.world import World
@@ -24,6 +27,7 @@ __all__ = [
     "FAULTS",
     "GARBLED_NAME",
     "UNREADABLE_FILTER",
+    "UPKEEP",
     "Faults",
 ]
 
@@ -59,6 +63,9 @@ FAULTS: Final[Mapping[str, str]] = {
     "away": "a client stays away, perhaps beyond its grace",
     "unreadable": "what some client asks for cannot be read by any other broker",
     "garbled": "what a client publishes cannot be read by its broker",
+    "drain": "a broker is drained, and perhaps stopped and replaced",
+    "part": "a broker is told to part from a neighbour, and to link to it again",
+    "link": "a broker is told to link to another as well, and to part from it again",
 }
 """What each means, for people."""
 
@@ -71,6 +78,9 @@ DISK_FAULTS: Final = frozenset({"wipe", "flip", "fsync", "full"})
 
 CLIENT_FAULTS: Final = ("stall", "away", "unreadable", "garbled")
 """Those that are a client's: no link goes down for them."""
+
+UPKEEP: Final = ("drain", "part", "link")
+"""Those that are none: what people do to a network while it runs."""
 
 CAST_FAULTS: Final = ("lossy", "deaf", "unheard")
 """Those of the way of datagrams: nothing is lost for them, and nobody is told of a loss."""
@@ -90,9 +100,19 @@ class Blank:
 class Faults:
     """What is broken in a world, and until when."""
 
-    def __init__(self, world: World, edges: tuple[tuple[str, str], ...]) -> None:
+    def __init__(
+        self,
+        world: World,
+        edges: tuple[tuple[str, str], ...],
+        *,
+        is_meshed: bool = False,
+        is_smooth: bool = True,
+    ) -> None:
         self.world = world
         self.edges = edges
+        self.ways = tuple(combinations(world.disks, 2)) if is_meshed else edges
+        """Who may be linked: with `is_meshed` brokers link to others than is drawn."""
+        self.upkeep = Upkeep(world, edges, self, is_smooth=is_smooth)
         self.flipped: set[tuple[str, int]] = set()
         """Events of which some copy was damaged: publisher and number."""
         self.flips_s: list[float] = []
@@ -155,8 +175,12 @@ class Faults:
             "away": self._away,
             "unreadable": self._unreadable,
             "garbled": self._garbled,
+            "drain": self.upkeep.drain,
+            "part": self.upkeep.part,
+            "link": self.upkeep.link,
         }
-        self._note(self._upset_s)
+        if kind not in UPKEEP:
+            self._note(self._upset_s)
         causes[kind](*words)
 
     def _note(self, seconds: float) -> None:
@@ -179,12 +203,16 @@ class Faults:
         *,
         broken_s: float = inf,
     ) -> None:
-        """Undo something once it has lasted so long, unless it is to last longer by then. It breaks
-        things for no longer than `broken_s`.
-        """
+        """Break something for no longer than `broken_s`, and undo it after a time (see `lasts`)."""
+        self._note(min(seconds, broken_s))
+        self.lasts(seconds, what, undo)
+
+    # --- what `Upkeep` tells ---
+
+    def lasts(self, seconds: float, what: tuple[str, ...], undo: Callable[[], object]) -> None:
+        """Undo something once it has lasted so long, unless it is to last longer by then."""
         world = self.world
         self._until[what] = max(self._until.get(what, 0.0), world.now + seconds)
-        self._note(min(seconds, broken_s))
 
         def over() -> None:
             if self._until.get(what, 0.0) <= world.now:
@@ -194,6 +222,15 @@ class Faults:
                 undo()
 
         world.agenda.at(world.agenda.now_us + round(seconds * US) + 1, FAULT, over)
+
+    def broken(self, from_s: float) -> None:
+        """Something was broken from then until now."""
+        self.breaks.append((from_s, self.world.now))
+
+    def replaced(self, broker: str) -> None:
+        """A broker that does not run has an empty disk from now on."""
+        self.blanks.append(Blank(broker, self.world.now))
+        self.world.disks[broker] = Disk(self.world.random.branch())
 
     # --- links ---
 
@@ -234,7 +271,7 @@ class Faults:
             self._clog(sender, receiver, seconds)
 
     def _across(self, part: tuple[str, ...]) -> list[tuple[str, str]]:
-        return [(one, other) for one, other in self.edges if (one in part) != (other in part)]
+        return [(one, other) for one, other in self.ways if (one in part) != (other in part)]
 
     def _swizzle(self, broker: str, all_seconds: tuple[float, ...]) -> None:
         links = [edge for edge in self.edges if broker in edge]
@@ -282,8 +319,7 @@ class Faults:
                 client.forget_home(broker)
         if broker in self.world.nodes:
             self.world.kill(broker)
-        self.blanks.append(Blank(broker, self.world.now))
-        self.world.disks[broker] = Disk(self.world.random.branch())
+        self.replaced(broker)
         self._for(seconds, ("crash", broker), lambda: self._start(broker))
 
     # --- disks and clocks ---

@@ -79,7 +79,8 @@ class Play:
         self.began_s = 0.0
         """When the first step was due."""
         self.world = self._world(doors or (doors_with(script.brokers) if script.grants else None))
-        self.faults = Faults(self.world, script.edges)
+        is_smooth = script.routing != "source-trees"  # by that a change of ways is told as a gap
+        self.faults = Faults(self.world, script.edges, is_meshed=script.find, is_smooth=is_smooth)
         self._verbs: dict[str, Callable[..., None]] = {
             "join": self._join,
             "hear": self._hear,
@@ -103,7 +104,10 @@ class Play:
             SETTINGS,
             window_bytes=script.window_bytes,
             queue_bytes=script.queue_bytes,
+            memory_bytes=script.memory_bytes,
             multicast=script.multicast,
+            find=script.find,
+            routing=script.routing if script.gate is None else "",
         )
         world = World(script.seed, settings=settings, sync_s=script.sync_s, doors=doors)
         world.agenda.limit = MOST_ACTIONS
@@ -269,7 +273,18 @@ class Play:
                 for each in actor.unsettled:
                     actor.ask_settled(each)
                 return False
-        return not (self.unlinked or self.unanswered or self.unanswered_requests or self.waiting)
+        is_open = self.faults.upkeep.under_way or self.unlinked or self.surplus
+        return not (is_open or self.unanswered or self.unanswered_requests or self.waiting)
+
+    @property
+    def surplus(self) -> list[tuple[str, str]]:
+        """Links that were found or added, and are there still."""
+        return [
+            (name, peer)
+            for name, node in self.world.nodes.items()
+            for peer in node.status()["peers"]
+            if not {(name, peer), (peer, name)} & set(self.script.edges)
+        ]
 
     @property
     def unlinked(self) -> list[tuple[str, str]]:

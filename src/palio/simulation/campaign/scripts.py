@@ -55,6 +55,10 @@ class Script(msgspec.Struct, frozen=True):
     """How long a disk takes."""
     window_bytes: int = 1 << 20
     queue_bytes: int = 1 << 20
+    memory_bytes: int = 1 << 30
+    find: bool = False
+    """Whether brokers know where others can be reached: clients of a broker that is about to go
+    are sent there, and on any graph brokers look for others when they have lost a neighbour."""
     grants: bool = False
     """Whether clients may only hear and publish what `grants.py` grants them."""
     gate: Border | None = None

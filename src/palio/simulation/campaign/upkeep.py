@@ -1,0 +1,270 @@
+"""`Upkeep`: what people do to a network while it runs: brokers are drained, links made and ended.
+
+Where ways lead round it, nothing breaks by that. So what is promised for times in which nothing
+breaks is promised meanwhile, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from palio.protocol.messages import AddPeer, Answer, Drain, RemovePeer
+from palio.protocol.requests import Outcome, Request
+from palio.simulation.agenda import FAULT, US
+from palio.simulation.campaign.actors import Actor
+from palio.simulation.cluster import address_of
+from palio.simulation.member import Member
+from palio.simulation.topologies import Topology
+from palio.simulation.world import World
+
+__all__ = ["AFTERWARDS", "OPERATOR", "Accounts", "Upkeep"]
+
+OPERATOR: Final = "operator"
+"""What those are called who do it, with a number. They may do everything."""
+
+AFTERWARDS: Final = ("undo", "restart", "replace")
+"""What becomes of a broker that is drained: it is in service again, starts again, or starts again
+with an empty disk: all that it had is elsewhere."""
+
+AGAIN_S: Final = 1.0
+"""How long an operator waits until it asks again."""
+
+DOWN_S: Final = 1.5
+"""How long a drained broker is stopped: its neighbours miss it, and start to look for others."""
+
+
+class Accounts(Protocol):
+    """Who keeps the record of what lasts, and of what is broken."""
+
+    def lasts(self, seconds: float, what: tuple[str, ...], undo: Callable[[], object]) -> None:
+        """Something lasts so long, and is undone then."""
+
+    def broken(self, from_s: float) -> None:
+        """Something was broken from then until now."""
+
+    def replaced(self, broker: str) -> None:
+        """A broker that does not run has an empty disk from now on."""
+
+
+class _Operator(Member):
+    """Who sees to one broker, and stays with it."""
+
+    def redirected(self, urls: Sequence[str]) -> None:
+        """It is there because the broker is about to go."""
+
+
+class Upkeep:
+    """Who sees to the brokers of a world.
+
+    Of each thing that is done the end is awaited, however long that takes: see `under_way`.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        edges: tuple[tuple[str, str], ...],
+        accounts: Accounts,
+        *,
+        is_smooth: bool = True,
+    ) -> None:
+        self.world = world
+        self.edges = edges
+        self.is_smooth = is_smooth
+        """Whether ways change without loss of live events."""
+        self.accounts = accounts
+        self._open: dict[tuple[str, ...], None] = {}
+        """What is under way."""
+        self._operators = 0
+        self._lacking: dict[tuple[str, ...], None] = {}
+        """Links that are parted, brokers that are stopped, and what else is done."""
+        self._apart_s: float | None = None
+        """Since when others cannot reach each other for that, or may lose live events."""
+
+    @property
+    def under_way(self) -> list[tuple[str, ...]]:
+        """What was begun and has not come to its end."""
+        return list(self._open)
+
+    def _begins(self, what: tuple[str, ...]) -> bool:
+        if what in self._open or what[1] not in self.world.nodes or not self._can_be_reached:
+            return False
+        self._open[what] = None
+        self._lack(what)
+        return True
+
+    @property
+    def _can_be_reached(self) -> bool:
+        return self.world.settings.find
+
+    def _ends(self, what: tuple[str, ...], operator: Member) -> None:
+        self._open.pop(what, None)
+        self._lack(what, is_back=True)
+        operator.vanish()
+
+    def _operator(self, broker: str) -> _Operator:
+        self._operators += 1
+        name = f"{OPERATOR}{self._operators}"
+        operator = _Operator(self.world, name, broker)
+        self.world.clients[name] = operator
+        operator.connect()
+        return operator
+
+    def _later(self, seconds: float, what: Callable[[], object]) -> None:
+        agenda = self.world.agenda
+        agenda.at(agenda.now_us + round(seconds * US), FAULT, what)
+
+    # --- brokers ---
+
+    def drain(self, broker: str, afterwards: str, seconds: float) -> None:
+        """Drain a broker. One that has not handed over all it has by then stays in service."""
+        what = ("drain", broker)
+        if not self._begins(what):
+            return
+        for client in self.world.clients.values():
+            if isinstance(client, Actor) and client.broker == broker:
+                client.note_move()
+        operator = self._operator(broker)
+        is_over = False
+
+        def ask() -> None:
+            if what in self._open and not is_over:
+                operator.core.ask(Drain(0, broker), answered)
+
+        def answered(outcome: Outcome) -> None:
+            if what not in self._open or is_over:
+                return
+            is_done = isinstance(outcome, Answer) and bool(outcome.data["done"])
+            if is_done and afterwards != "undo":
+                self._ends(what, operator)
+                self._start_again(broker, is_new=afterwards == "replace")
+            else:
+                self._later(AGAIN_S, ask)
+
+        def undo() -> None:
+            nonlocal is_over
+            is_over = True
+            if what in self._open:
+                self._until_done(
+                    operator,
+                    lambda: Drain(0, broker, undo=True),
+                    partial(self._ends, what, operator),
+                )
+
+        ask()
+        self.accounts.lasts(seconds, what, undo)
+
+    def _start_again(self, broker: str, *, is_new: bool) -> None:
+        """A broker that is empty stops, and starts again."""
+        world = self.world
+        status = world.nodes[broker].status() if broker in world.nodes else None
+        if status is None or status["custody_entries"] or status["durable_subscriptions"]:
+            return  # it stopped meanwhile, or somebody came in the moment since it answered
+        world.kill(broker)
+        self._lack((broker,))
+        if is_new:
+            self.accounts.replaced(broker)
+
+        def start() -> None:
+            if broker not in world.nodes:
+                world.start(broker)
+            self._lack((broker,), is_back=True)
+
+        self.accounts.lasts(DOWN_S, ("restart", broker), start)
+
+    def _lack(self, what: tuple[str, ...], *, is_back: bool = False) -> None:
+        """A link or a broker is gone, or back: whether others can reach each other without it."""
+        if is_back:
+            self._lacking.pop(what, None)
+        else:
+            self._lacking[what] = None
+        names = tuple(each for each in self.world.disks if (each,) not in self._lacking)
+        edges = tuple(
+            edge
+            for edge in self.edges
+            if not {edge, edge[::-1], edge[:1], edge[1:]} & self._lacking.keys()
+        )
+        is_apart = not Topology(names, edges).is_connected
+        is_apart = is_apart or (bool(self._lacking) and not self.is_smooth)
+        if is_apart and self._apart_s is None:
+            self._apart_s = self.world.now
+        elif not is_apart and self._apart_s is not None:
+            self.accounts.broken(self._apart_s)
+            self._apart_s = None
+
+    # --- links ---
+
+    def part(self, one: str, other: str, seconds: float) -> None:
+        """A broker is told to part from a neighbour, and to link to it again after a while."""
+        what = ("part", one, other)
+        if not self._begins(what):
+            return
+        operator = self._operator(one)
+        dialled: list[tuple[str, str]] = []
+        is_parted = False
+        self._lack((one, other))
+
+        def parted(outcome: Outcome) -> None:
+            nonlocal is_parted
+            is_parted = True
+            wires = ((one, other), (other, one))
+            if isinstance(outcome, Answer):
+                dialled.extend(wire for wire in wires if self.world.disconnect(*wire))
+
+        def linked() -> None:
+            for wire in dialled:
+                self.world.connect(*wire)
+            self._lack((one, other), is_back=True)
+            self._ends(what, operator)
+
+        operator.core.ask(RemovePeer(0, other), parted)
+        end = partial(
+            self._until_done,
+            operator,
+            partial(AddPeer, 0, address_of(other)),
+            linked,
+            # Who was added at the other end is let in.
+            lambda: is_parted and self.world.is_linked(one, other),
+        )
+        self.accounts.lasts(seconds, what, end)
+
+    def link(self, one: str, other: str, seconds: float) -> None:
+        """A broker is told to link to another as well, and to part from it after a while."""
+        what = ("link", one, other)
+        is_there = (one, other) in self.edges or (other, one) in self.edges or one == other
+        if is_there or not self._begins(what):
+            return
+        operator, url = self._operator(one), address_of(other)
+        operator.core.ask(AddPeer(0, url), lambda _outcome: None)
+        end = partial(
+            self._until_done,
+            operator,
+            partial(RemovePeer, 0, other),
+            partial(self._ends, what, operator),
+            lambda: not self.world.calls(one, url),
+        )
+        self.accounts.lasts(seconds, what, end)
+
+    def _until_done(
+        self,
+        operator: Member,
+        request: Callable[[], Request],
+        done: Callable[[], object],
+        is_moot: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Ask for something again until it is answered, or there is nothing to be done."""
+
+        def answered(outcome: Outcome) -> None:
+            if isinstance(outcome, Answer):
+                done()
+            else:
+                self._later(AGAIN_S, ask)
+
+        def ask() -> None:
+            if is_moot():
+                done()
+            else:
+                operator.core.ask(request(), answered)
+
+        ask()
