@@ -254,10 +254,10 @@ class Finder:
         """Who is there, and who is missed."""
         registry, now = self._registry, self._core.at.now
         for name in up:
-            if name not in self._had:
-                self._had[name] = self._is_found(name)
-            elif self._core.name in registry.links(name, FOUND):
-                self._had[name] = True
+            # If it dials this broker by its configuration, the link that was found makes way for
+            # that one.
+            was_found = self._is_found(name) or self._core.name in registry.links(name, FOUND)
+            self._had[name] = was_found or self._had.get(name, False)
             self._missed.pop(name, None)
         for name in [name for name in self._had if name in registry.retired]:
             self.forget(name)

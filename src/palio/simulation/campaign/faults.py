@@ -179,9 +179,13 @@ class Faults:
             "part": self.upkeep.part,
             "link": self.upkeep.link,
         }
-        if kind not in UPKEEP:
-            self._note(self._upset_s)
+        self._changes(kind)
         causes[kind](*words)
+
+    def _changes(self, kind: str) -> None:
+        """Something begins or ends, which may upset things if they are upset easily."""
+        if kind not in (*UPKEEP, "restart") or self._upset_s:
+            self._note(self._upset_s)
 
     def _note(self, seconds: float) -> None:
         self.breaks.append((self.world.now, self.world.now + seconds))
@@ -218,7 +222,7 @@ class Faults:
             if self._until.get(what, 0.0) <= world.now:
                 self._until.pop(what, None)
                 self.healed_s = world.now
-                self._note(self._upset_s)
+                self._changes(what[0])
                 undo()
 
         world.agenda.at(world.agenda.now_us + round(seconds * US) + 1, FAULT, over)

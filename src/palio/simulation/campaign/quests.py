@@ -23,6 +23,10 @@ EVERY_EVENT: Final[tuple[Mapping[str, Any], ...]] = tuple(
 """All that is ever published, so that filters can be held against each other by what they match."""
 
 
+BOTH_S: Final = 3.0
+"""So long after it set out a client may hear what the broker that it leaves has found."""
+
+
 class FoundSequence(NamedTuple):
     """An occurrence, and when it came."""
 
@@ -66,10 +70,13 @@ class Quest:
         return Monitor(self.pattern).push(sorted(events, key=place_of))
 
     def faults_of(
-        self, published: Mapping[tuple[str, int], Mapping[str, Any]], gaps_s: Sequence[float]
+        self,
+        published: Mapping[tuple[str, int], Mapping[str, Any]],
+        gaps_s: Sequence[float],
+        moves_s: Sequence[float] = (),
     ) -> Iterator[str]:
         """What is wrong with the occurrences that were found, whatever was lost. After a gap some
-        may be found again.
+        may be found again, and a broker to which its client moves begins anew.
         """
         for _, parts in self.found:
             rows = [_bare(each) for each in parts]
@@ -87,8 +94,10 @@ class Quest:
             ):
                 yield f"it took too long: {parts}"
         for before, after in pairwise(self.found):
-            gap = any(before.at_s <= gap_s <= after.at_s for gap_s in gaps_s)
-            if not gap and place_of(after.parts[0]) <= place_of(before.parts[-1]):
+            is_anew = any(before.at_s <= gap_s <= after.at_s for gap_s in gaps_s) or any(
+                before.at_s - BOTH_S <= move_s <= after.at_s for move_s in moves_s
+            )
+            if not is_anew and place_of(after.parts[0]) <= place_of(before.parts[-1]):
                 yield f"{after.parts} began before {before.parts} had ended"
 
 

@@ -236,14 +236,24 @@ class Upkeep:
         if is_there or not self._begins(what):
             return
         operator, url = self._operator(one), address_of(other)
-        operator.core.ask(AddPeer(0, url), lambda _outcome: None)
-        end = partial(
-            self._until_done,
-            operator,
-            partial(RemovePeer, 0, other),
-            partial(self._ends, what, operator),
-            lambda: not self.world.calls(one, url),
-        )
+        is_answered = False
+
+        def answered(_outcome: Outcome) -> None:
+            nonlocal is_answered
+            is_answered = True
+
+        def end() -> None:
+            if is_answered:
+                self._until_done(
+                    operator,
+                    partial(RemovePeer, 0, other),
+                    partial(self._ends, what, operator),
+                    lambda: not self.world.calls(one, url),
+                )
+            else:
+                self._later(AGAIN_S, end)
+
+        operator.core.ask(AddPeer(0, url), answered)
         self.accounts.lasts(seconds, what, end)
 
     def _until_done(
