@@ -12,8 +12,8 @@ from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algo
 from palio.simulation.campaign.faults import CAST_FAULTS, CLIENT_FAULTS, FAULTS, UPKEEP
 from palio.simulation.campaign.grants import TEAM
 from palio.simulation.campaign.hostile import HARMS, HOSTILE
+from palio.simulation.campaign.operators import AFTERWARDS
 from palio.simulation.campaign.scripts import Border, Script, Step
-from palio.simulation.campaign.upkeep import AFTERWARDS
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, connected_random, grid, line, random_tree, ring
 

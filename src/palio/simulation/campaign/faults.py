@@ -2,7 +2,7 @@
 
 Each kind of fault is one method, which takes what a script's step says. What is broken already is
 broken for longer, and heals by itself. What people do to a network is told of here as well, though
-it breaks nothing by itself (`Upkeep`).
+it breaks nothing by itself (`Operators`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from palio.node.effects import Entry
 from palio.simulation.agenda import FAULT, US
 from palio.simulation.campaign.actors import Actor
-from palio.simulation.campaign.upkeep import Upkeep
+from palio.simulation.campaign.operators import Operators
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Weather
 from palio.simulation.world import World
@@ -112,7 +112,7 @@ class Faults:
         self.edges = edges
         self.ways = tuple(combinations(world.disks, 2)) if is_meshed else edges
         """Who may be linked: with `is_meshed` brokers link to others than is drawn."""
-        self.upkeep = Upkeep(world, edges, self, is_smooth=is_smooth)
+        self.operators = Operators(world, edges, self, is_smooth=is_smooth)
         self.flipped: set[tuple[str, int]] = set()
         """Events of which some copy was damaged: publisher and number."""
         self.flips_s: list[float] = []
@@ -175,9 +175,9 @@ class Faults:
             "away": self._away,
             "unreadable": self._unreadable,
             "garbled": self._garbled,
-            "drain": self.upkeep.drain,
-            "part": self.upkeep.part,
-            "link": self.upkeep.link,
+            "drain": self.operators.drain,
+            "part": self.operators.part,
+            "link": self.operators.link,
         }
         self._changes(kind)
         causes[kind](*words)
@@ -211,7 +211,7 @@ class Faults:
         self._note(min(seconds, broken_s))
         self.lasts(seconds, what, undo)
 
-    # --- what `Upkeep` tells ---
+    # --- what `Operators` tells ---
 
     def lasts(self, seconds: float, what: tuple[str, ...], undo: Callable[[], object]) -> None:
         """Undo something once it has lasted so long, unless it is to last longer by then."""

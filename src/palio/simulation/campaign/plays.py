@@ -273,7 +273,7 @@ class Play:
                 for each in actor.unsettled:
                     actor.ask_settled(each)
                 return False
-        is_open = self.faults.upkeep.under_way or self.unlinked or self.surplus
+        is_open = self.faults.operators.under_way or self.unlinked or self.surplus
         return not (is_open or self.unanswered or self.unanswered_requests or self.waiting)
 
     @property

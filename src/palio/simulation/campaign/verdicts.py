@@ -116,7 +116,7 @@ class _Verdict:
         away = [name for name, actor in play.actors.items() if not actor.is_connected]
         return (
             f"not connected {away}; not linked {play.unlinked}; "
-            f"linked besides {play.surplus}; being done {play.faults.upkeep.under_way}; "
+            f"linked besides {play.surplus}; being done {play.faults.operators.under_way}; "
             f"not settled {play.unsettled}; in custody {play.waiting}; "
             f"not answered {play.unanswered} {play.unanswered_requests}"
         )

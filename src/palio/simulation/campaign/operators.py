@@ -1,4 +1,4 @@
-"""`Upkeep`: what people do to a network while it runs: brokers are drained, links made and ended.
+"""`Operators`: what people do to a network while it runs: brokers are drained, links made and ended.
 
 Where ways lead round it, nothing breaks by that. So what is promised for times in which nothing
 breaks is promised meanwhile, too.
@@ -19,7 +19,7 @@ from palio.simulation.member import Member
 from palio.simulation.topologies import Topology
 from palio.simulation.world import World
 
-__all__ = ["AFTERWARDS", "OPERATOR", "Accounts", "Upkeep"]
+__all__ = ["AFTERWARDS", "OPERATOR", "Accounts", "Operators"]
 
 OPERATOR: Final = "operator"
 """What those are called who do it, with a number. They may do everything."""
@@ -55,7 +55,7 @@ class _Operator(Member):
         """It is there because the broker is about to go."""
 
 
-class Upkeep:
+class Operators:
     """Who sees to the brokers of a world.
 
     Of each thing that is done the end is awaited, however long that takes: see `under_way`.

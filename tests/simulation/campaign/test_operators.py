@@ -51,7 +51,7 @@ def test_a_drained_broker_keeps_nothing_and_is_there_again(afterwards: str) -> N
     assert [each.broker for each in faults.blanks] == (["b1"] if afterwards == "replace" else [])
     world.run(8.0)
     assert "b1" in world.nodes
-    assert not faults.upkeep.under_way
+    assert not faults.operators.under_way
     assert not faults.breaks
     assert [each.seq for heard in alice.durable.values() for each in heard] == [1]
 
@@ -64,7 +64,7 @@ def test_a_broker_that_has_not_handed_over_all_stays_in_service() -> None:
     world.run(3.0)
     assert reported(world, "in_service") == ["b1"]
     assert "b1" in world.nodes
-    assert not faults.upkeep.under_way
+    assert not faults.operators.under_way
 
 
 @pytest.mark.parametrize(("topology", "is_needed"), [(ring(4), False), (line(3), True)])
@@ -77,7 +77,7 @@ def test_a_link_that_is_parted_comes_back(topology: Topology, *, is_needed: bool
     assert faults.is_broken
     world.run(6.0)
     assert world.is_linked("b1", "b2")
-    assert not faults.upkeep.under_way
+    assert not faults.operators.under_way
     assert bool(faults.breaks) is is_needed
     world.drop("b1", "b2")
     world.run(1.0)
@@ -103,7 +103,7 @@ def test_a_link_that_is_added_ends() -> None:
     assert world.is_linked("b1", "b3")
     world.run(8.0)
     assert not world.is_linked("b1", "b3")
-    assert not faults.upkeep.under_way
+    assert not faults.operators.under_way
     assert not faults.breaks
 
 
@@ -113,4 +113,4 @@ def test_nothing_is_done_at_a_broker_that_does_not_run_nor_where_there_is_a_link
     faults.cause("drain", ("b1", "undo", 1.0))
     faults.cause("part", ("b1", "b2", 1.0))
     faults.cause("link", ("b2", "b3", 1.0))
-    assert not faults.upkeep.under_way
+    assert not faults.operators.under_way
