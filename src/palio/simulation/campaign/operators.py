@@ -1,4 +1,4 @@
-"""`Operators`: what people do to a network while it runs: brokers are drained, links made and ended.
+"""`Operators`: what people do to a network while it runs: they drain brokers, make and end links.
 
 Where ways lead round it, nothing breaks by that. So what is promised for times in which nothing
 breaks is promised meanwhile, too.
