@@ -268,3 +268,19 @@ def test_a_rolling_restart_costs_nobody_an_event(seed: int) -> None:
     for each in house.publishers:
         assert all(done.levels in (["memory"], ["durable"]) for done in each.publications)
     assert not house.said("failed")
+
+
+def test_a_durable_subscription_that_is_about_to_end_is_offered_to_nobody() -> None:
+    world = World.of(ring(4), General, settings=QUICK, sync_s=0.5)
+    ann, admin = Admin(world, "ann", "b1"), Admin(world, "admin", "b1")
+    for member in (ann, admin):
+        world.clients[member.name] = member
+        member.connect()
+    key = ann.subscribe("x >= 0", durable="kept")
+    world.run(3.0)
+    admin.ask(lambda id: Drain(id, "b1"))
+    world.run(1.0)
+    ann.unsubscribe(key, forget=True)
+    world.run(3.0)
+    kept = {name: node.status()["durable_subscriptions"] for name, node in world.nodes.items()}
+    assert not any(kept.values()), kept

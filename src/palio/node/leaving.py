@@ -247,6 +247,7 @@ class Leaving:
             each
             for each in list(here.values())
             if each.session is None
+            and not each.is_ending
             and now - self._offered.get(each.subject, -OFFER_AGAIN_S) >= OFFER_AGAIN_S
         )
         for durable in islice(due, ADOPTED_AT_ONCE):

@@ -147,18 +147,6 @@ def test_who_moves_before_it_knows_that_its_connection_is_dead_is_told_of_no_gap
     assert after(leave) == expected
 
 
-@pytest.mark.parametrize(("ago_s", "expected"), [(0.5, []), (1.5, ["lost"])])
-def test_who_asks_as_a_link_comes_back_is_not_owed_what_the_answer_says(
-    ago_s: float, expected: list[str]
-) -> None:
-    def lose(play: Play, alice: Actor, kept: list[HeardEvent]) -> None:
-        kept.clear()
-        asked_s = next(iter(alice.interests["kept"].owed.values())).asked_s
-        play.faults.breaks.append((0.0, asked_s - ago_s))
-
-    assert after(lose) == expected
-
-
 def test_what_waits_is_named_unless_a_broker_may_not_know_that_it_is_over() -> None:
     play, alice, _ = played()
     assert play.waiting == {}
