@@ -10,7 +10,7 @@ import pytest
 
 from palio.node.limits import OFFER_AGAIN_S, STALLED_S
 from palio.node.settings import Settings
-from palio.protocol.messages import Answer, Drain
+from palio.protocol.messages import Answer, Drain, Failed
 from palio.routing.general import General
 from palio.simulation.member import Member
 from palio.simulation.randomness import Randomness
@@ -284,3 +284,27 @@ def test_a_durable_subscription_that_is_about_to_end_is_offered_to_nobody() -> N
     world.run(3.0)
     kept = {name: node.status()["durable_subscriptions"] for name, node in world.nodes.items()}
     assert not any(kept.values()), kept
+
+
+def test_a_full_disk_elsewhere_keeps_no_client_from_moving_there() -> None:
+    """What it could not write of one client's is told later, and nobody else waits for that."""
+    world = World.of(ring(3), General, settings=QUICK)
+    admin = Admin(world, "admin", "b1")
+    world.clients["admin"] = admin
+    admin.connect()
+    publisher, unlucky = world.client("p", "b1"), world.client("c", "b2")
+    world.run(3.0)
+    world.disks["b2"].is_full = True
+    unlucky.subscribe("x > 0", durable="d")
+    world.run(2.0)
+    (refused,) = unlucky.answers.values()
+    assert isinstance(refused, Failed)
+    publisher.publish({"x": 1}, durable=True)
+    publisher.move_over("b2")
+    admin.ask(lambda id: Drain(id, "b1"))
+    world.run(20.0)
+    asked = admin.ask(lambda id: Drain(id, "b1"))
+    world.run(1.0)
+    answer = admin.answers[asked]
+    assert isinstance(answer, Answer)
+    assert answer.data["done"], answer.data

@@ -290,6 +290,31 @@ def test_who_was_cut_off_behind_a_link_that_comes_back_is_named(seed: int) -> No
         assert mesh.settled["b0", 3] == ("b3",), "nothing has changed, so nobody is asked"
 
 
+def test_what_a_disk_does_not_take_is_waited_for_by_those_whom_it_concerns() -> None:
+    mesh = three()
+    member = mesh.members["b0"]
+    member.settle(0)
+    mesh.rest()
+    member.announce("ann/d", filter="x = 2")
+    member.settle(1, frozenset({"ann/d"}))
+    member.settle(2, frozenset({"bob/d"}))
+    member.news.clear()
+    member.tell(member.fact("b0", "ann/d").version, only=(LINKS,))  # type: ignore[union-attr]
+    assert [ticket for ticket, _ in member.settled] == [2]
+    assert not member.has_told_all
+    member.join("b9", AT)
+    member.receive("b9", Known({}), AT)
+    told = [each.facts for to, each in member.outbox if to == "b9" and isinstance(each, Facts)]
+    assert {fact.origin for facts in told for fact in facts} == {"b1", "b2"}
+    member.leave("b9", AT)
+    member.settle(3, frozenset({"ann/d"}))
+    assert [ticket for ticket, _ in member.settled] == [2]
+    mesh.rest()
+    assert {mesh.settled["b0", ticket] for ticket in (1, 3)} == {()}
+    assert mesh.members["b2"].fact("b0", "ann/d") is not None
+    assert member.has_told_all
+
+
 def test_a_retired_broker_is_forgotten_by_all_also_after_a_restart() -> None:
     mesh = three()
     mesh.cut("b1", "b2")

@@ -209,7 +209,8 @@ class Core:
         wave = self._begin_wave(_Wave(3, done))
         view = self._begin_wave(_Wave(1, in_view))
         session.waves.update({wave: None, view: None})
-        self.durability.registry.settle(view)
+        mine = frozenset(each.subject for each in session.durables.values())
+        self.durability.registry.settle(view, mine)
 
         def on_disk(_reason: str = "") -> None:
             """What could not be written was refused by itself."""

@@ -15,12 +15,16 @@ __all__ = ["Echoes", "KnownNeighbour", "PendingEcho"]
 class PendingEcho:
     """An answer that is owed to whom a fact came from, or to ourselves (`parent` is None)."""
 
-    __slots__ = ("parent", "ticket", "unreached", "version")
+    __slots__ = ("about", "parent", "ticket", "unreached", "version")
 
-    def __init__(self, version: int, parent: str | None, ticket: int = 0) -> None:
+    def __init__(
+        self, version: int, parent: str | None, ticket: int = 0, about: frozenset[str] = frozenset()
+    ) -> None:
         self.version = version
         self.parent = parent
         self.ticket = ticket
+        self.about = about
+        """Of our own facts, the subjects that it is asked about."""
         self.unreached: dict[str, None] = {}
 
 
@@ -59,6 +63,17 @@ class Echoes:
     def owe(self, origin: str, echo: PendingEcho) -> None:
         """An answer is owed for what an origin said."""
         self._pending.setdefault(origin, deque()).append(echo)
+
+    def call_off(self, origin: str, subject: str, newest: int) -> list[PendingEcho]:
+        """What an origin said of a subject is not told: nothing newer than `newest` is to be
+        answered. Take out the answers that are asked for about just that.
+        """
+        pending = self._pending.get(origin, ())
+        for echo in pending:
+            echo.version = min(echo.version, newest)
+        if pending:
+            self._pending[origin] = deque(each for each in pending if subject not in each.about)
+        return [each for each in pending if subject in each.about]
 
     def note_unreached(
         self, origin: str, version: int, source: str, unreached: Iterable[str]

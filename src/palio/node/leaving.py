@@ -139,6 +139,7 @@ class Leaving:
             and not core.durability.here
             and not custody.held
             and core.router.is_in_order
+            and core.durability.registry.has_told_all
         )
         since = self._emptied
         if not is_empty or (since is not None and since[1] != custody.last_taken):

@@ -45,6 +45,7 @@ from palio.node.effects import Moment
 from palio.node.hearsay import Hearsay
 from palio.node.later import Later
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS, REPEATED_AT_ONCE
+from palio.node.untold import Untold
 from palio.node.vouching import (
     ADDRESS,
     FOUND,
@@ -125,8 +126,8 @@ class Registry:
         """Grows whenever `next_hop` may answer differently."""
         self._asked_at = 0
         """The state of `ways` when all brokers were last asked for an answer."""
-        self._untold: dict[int, Fact] = {}
-        """Facts of this broker that are not yet on its disk."""
+        self._put_off: list[tuple[int, frozenset[str]]] = []
+        """Tickets of `settle` that wait for what could not be written."""
         self._retired: dict[str, int] = {}
         self.forgotten: list[Fact] = []
         """What brokers had said that are retired now. Whoever calls takes it out."""
@@ -134,6 +135,7 @@ class Registry:
         for fact in sorted(known, key=lambda each: each.subject.startswith(RETIRED)):
             self._keep(fact)
         self._is_new = name not in self._versions
+        self._untold = Untold(self._version(name))
         self.is_behind = False
         """Whether its links are others than it has told."""
         self._bides = False
@@ -257,13 +259,18 @@ class Registry:
         until = max(wall_us, self._version(broker))
         self._announce(f"{RETIRED}{broker}", claimed_us=until)
 
-    def settle(self, ticket: int) -> None:
-        """Put the ticket into `settled` once all brokers know what was announced until now."""
+    def settle(self, ticket: int, about: frozenset[str] = frozenset()) -> None:
+        """Put the ticket into `settled` once all brokers know what was announced until now: of what
+        could not be written, and is told once there is room, only that `about` these subjects.
+        """
         self.catch_up()
         self._repeat(len(self._repeating))
+        if not about.isdisjoint(self._untold.unwritten):
+            self._put_off.append((ticket, about))
+            return
         if self._asked_at != self.ways:
             self._ask_all()
-        echo = PendingEcho(self._version(self.name), None, ticket)
+        echo = PendingEcho(self._newest_told, None, ticket, about)
         self._name_lost(echo)
         self._echoes.owe(self.name, echo)
         self._reply_if_complete(self.name)
@@ -274,7 +281,7 @@ class Registry:
         Links keep order: whoever answers has told before what it knows of that.
         """
         links = self.fact(self.name, LINKS)
-        if links is None or links.version not in self._untold:
+        if links is None or not self._untold.holds(links):
             self._announce(LINKS, self.links(self.name))
         self._asked_at = self.ways
 
@@ -285,19 +292,38 @@ class Registry:
         """Tell all brokers that live events may have been lost on their way through here."""
         self._announce(LAPSE)
 
+    @property
+    def _newest_told(self) -> int:
+        """The newest version of this broker that others hear of, as far as is known."""
+        return self._untold.newest(self._version(self.name))
+
+    @property
+    def has_told_all(self) -> bool:
+        """Whether all that this broker has to say of itself is on its disk, and on its way."""
+        return not (self._untold or self._repeating)
+
     def tell(self, version: int, *, only: Collection[str] = ()) -> None:
         """What this broker has announced up to a version is on its disk: the others may know.
 
         Or it could not be written: then they know of some subjects only, and the others are said
-        again (`again`): who waits for an answer to the newest version waits for that.
+        again (`again`). Who asked about one of these waits for that (`settle`).
         """
-        done = [self._untold.pop(each) for each in list(self._untold) if each <= version]
-        told = [fact for fact in done if not only or fact.subject in only]
-        for fact in done:
-            if only and fact.subject not in (*only, *self._repeating):
-                self._repeating.append(fact.subject)
+        if only:
+            told, failed = self._untold.refuse(version, told_all_the_same=only)
+        else:
+            told, failed = self._untold.write(version), []
         if told:
             self._flood(told, None)
+        for subject in failed:
+            if subject not in self._repeating:
+                self._repeating.append(subject)
+            for echo in self._echoes.call_off(self.name, subject, self._newest_told):
+                self._put_off.append((echo.ticket, echo.about))
+        self._reply_if_complete(self.name)
+        if self._put_off and not failed:
+            put_off, self._put_off = self._put_off, []
+            for ticket, about in put_off:
+                self.settle(ticket, about)
 
     def _announce(self, subject: str, links: tuple[str, ...] = (), claimed_us: int = 0) -> None:
         self._say(Fact(self.name, 0, subject, links, claimed_us=claimed_us))
@@ -308,7 +334,7 @@ class Registry:
         fact = self.vouching.sign(msgspec.structs.replace(said, version=version, signature=b""))
         self._keep(fact)
         self.news.append(fact)
-        self._untold[fact.version] = fact
+        self._untold.add(fact)
 
     def _say_again(self) -> None:
         """Announce everything under new versions, the token first: from now on, part by part."""
@@ -430,7 +456,7 @@ class Registry:
             self._reply_if_complete(origin)
 
     def _is_untold(self, fact: Fact) -> bool:
-        return fact.origin == self.name and fact.version in self._untold
+        return fact.origin == self.name and self._untold.holds(fact)
 
     def _learn(self, neighbour: str, facts: Sequence[Fact], at: Moment) -> None:
         fresh: list[Fact] = []

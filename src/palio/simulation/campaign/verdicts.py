@@ -162,8 +162,14 @@ class _Verdict:
                 yield Breach("misanswered", f"{actor.name} was told {each.levels} of {what}")
 
     def of_unreadable(self, actor: Actor) -> Iterator[Breach]:
-        """That something is in force everywhere which no other broker can read."""
-        if (
+        """That something is in force everywhere which no other broker can read. What something else
+        covers is in force unsaid: only that counts which some neighbour refused.
+        """
+        refused = any(
+            report.event in ("message_refused", "not_sent") and _may_be_at(name, actor)
+            for name, report in self.play.world.reports
+        )
+        if refused and (
             not self.play.hostile
             and self.play.script.gate is None
             and self.play.script.routing in TELL_ALL
