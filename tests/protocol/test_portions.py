@@ -15,7 +15,7 @@ from palio.protocol import messages
 from palio.protocol import portions as portions_module
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS, TOGETHER_CHARS
 from palio.protocol.messages import Fact, Facts, Message, Ping, Route
-from palio.protocol.portions import chars_together, portions
+from palio.protocol.portions import chars_together, cut, portions
 from palio.protocol.wire import Decoder, Encoder
 from palio.routing.messages import (
     PORTION,
@@ -111,6 +111,9 @@ def test_parts_of_a_flood_that_is_numbered_say_whether_more_comes() -> None:
     told = [(p.version, p.fresh, p.wave, p.more) for p in parts if isinstance(p, Flood)]
     assert told == [(7, True, None, True), (7, False, None, True), (7, False, 3, False)]
     assert sum((p.requests for p in parts if isinstance(p, Flood)), ()) == requests
+    first, *_ = (p for p in parts if isinstance(p, Flood))
+    again = [part.control for part in cut(first, most=100)]
+    assert [p.more for p in again if isinstance(p, Flood)] == [True] * 3, "a part of a part"
 
 
 @pytest.mark.parametrize(("beyond", "count"), [(-1, 2), (0, 1), (1, 1)])

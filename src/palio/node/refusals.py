@@ -109,7 +109,7 @@ class Refusals:
         """Leave out what cannot be taken, if that is known; else try the requests one by one."""
         requests = control.requests
         bad = [each for each in requests if not can_be_read(each)]
-        if not bad and len(requests) > 1 and _can_be_cut(control):
+        if not bad and len(requests) > 1:
             return list(cut(control, most=1))
         bad = bad or list(requests)
         after = islice(neighbour.stream.unseen(), 1, None)
@@ -171,11 +171,6 @@ def tell_covered(core: Core) -> None:
             core.route(sends)
             if sends:
                 core.lapses.ways_changed()
-
-
-def _can_be_cut(control: Batch | Flood) -> bool:
-    """Whether parts may take its place; on graphs a flood is known by its number."""
-    return isinstance(control, Batch) or not control.version
 
 
 def _to_client(message: Message, reason: str) -> _Instead:

@@ -68,7 +68,7 @@ def cut(control: Batch | Flood, most: int = PORTION) -> Iterator[Route]:
         fresh = control.fresh and start == 0
         part = replace(control, requests=requests[start:end], fresh=fresh, wave=wave)
         if isinstance(part, Flood) and part.version:
-            part = replace(part, more=end < len(requests))
+            part = replace(part, more=control.more or end < len(requests))
         yield Route(part)
 
 

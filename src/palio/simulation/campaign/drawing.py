@@ -65,9 +65,6 @@ class _Draft:
         self.kinds = self._kinds()
         is_upkept = not set(UPKEEP).isdisjoint(self.kinds)
         self.find = is_upkept or (self.gate is None and random.chance(0.3))
-        if self.routing.name == "source-trees" and "unreadable" in self.kinds:
-            # It tells a table whole: with what cannot be read, what can be is missing, too.
-            self.kinds.remove("unreadable")
         self.moves = random.chance(0.3)
         self.harms = random.sample(tuple(HARMS), 3) if random.chance(0.25) else []
         self.listeners = [
