@@ -108,8 +108,10 @@ class Core:
         self.outlets = Outlets(router, self.route)
         self.lapses = Lapses(self._sound)
         self.telling = Telling(self._say, self.flow)
-        self.lacking: dict[Neighbour, None] = {}
-        """Neighbours that could not read something of which the router was not told yet."""
+        self.lacking: dict[Neighbour, bool] = {}
+        """Neighbours that lack something of which the router was not told yet, or (if it is true)
+        something no longer. It is told once all is said that this input led to: what follows from
+        that is newer."""
         self.releases = Releases()
         self.facts_came: Callable[[list[Fact]], None] = lambda _facts: None
         """Told of what brokers have said that is new."""
@@ -288,10 +290,9 @@ class Core:
         if neighbour.missing and isinstance(portion, Route):
             lacked = len(neighbour.missing)
             portion = Route(self._sifted(neighbour, portion.control))
-            if len(neighbour.missing) < lacked:
-                self.lapses.ways_changed()
-            if neighbour.missing.untold:
-                self.lacking[neighbour] = None
+            has_less = len(neighbour.missing) < lacked
+            if has_less or neighbour.missing.untold:
+                self.lacking[neighbour] = has_less or self.lacking.get(neighbour, False)
         neighbour.tell(self.out, portion)
 
     def _sifted(self, neighbour: Neighbour, control: Control) -> Control:

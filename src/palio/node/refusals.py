@@ -114,7 +114,7 @@ class Refusals:
         bad = bad or list(requests)
         after = islice(neighbour.stream.unseen(), 1, None)
         neighbour.missing.lack(control, bad, after)
-        self._core.lacking[neighbour] = None
+        self._core.lacking.setdefault(neighbour, False)
         self._core.lapses.note()
         kept = tuple(each for each in requests if not any(each is one for one in bad))
         return [Route(replace(control, requests=kept))]
@@ -161,7 +161,7 @@ def tell_covered(core: Core) -> None:
     in its turn, and be unreadable as well.
     """
     while core.lacking:
-        neighbour, _ = core.lacking.popitem()
+        neighbour, has_less = core.lacking.popitem()
         missing = neighbour.missing
         untold, missing.untold = missing.untold, []
         if core.neighbours.get(neighbour.name) is not neighbour:
@@ -169,8 +169,9 @@ def tell_covered(core: Core) -> None:
         for control in untold:
             sends = core.router.refused(neighbour.peer, control)
             core.route(sends)
-            if sends:
-                core.lapses.ways_changed()
+            has_less = has_less or bool(sends)
+        if has_less:
+            core.lapses.ways_changed()
 
 
 def _to_client(message: Message, reason: str) -> _Instead:
