@@ -63,12 +63,13 @@ def _with_held(control: Resume | Returned) -> Iterator[Route]:
 def cut(control: Batch | Flood, most: int = PORTION) -> Iterator[Route]:
     """Parts of no more than so many requests that together say the same."""
     requests = control.requests
+    goes_on = isinstance(control, Flood) and control.more
     for start, end in _parts(requests, most):
         wave = control.wave if end == len(requests) else None
         fresh = control.fresh and start == 0
         part = replace(control, requests=requests[start:end], fresh=fresh, wave=wave)
         if isinstance(part, Flood) and part.version:
-            part = replace(part, more=control.more or end < len(requests))
+            part = replace(part, more=goes_on or end < len(requests))
         yield Route(part)
 
 
