@@ -15,10 +15,13 @@ from palio.routing.messages import (
     Control,
     EndShortcut,
     Join,
+    Leave,
     LinkState,
     Settled,
     Subscribe,
     TreePlan,
+    Unsubscribe,
+    Update,
 )
 from palio.routing.protocol import IllegalMessage, Peer, Send
 from palio.routing.shortcuts import Price
@@ -42,16 +45,22 @@ class ShortStorm(Storm):
     """A storm in which shortcuts begin and end as well."""
 
     def look(self) -> None:
-        name = self.random.choice(self.topology.brokers)
-        router = self.network.routers[name]
-        assert isinstance(router, Shortened)
-        router.price = DEAR if self.random.chance(0.2) else FREE
-        self.network.look(name)
+        for name, router in self.network.routers.items():
+            assert isinstance(router, Shortened)
+            router.price = DEAR if self.random.chance(0.1) else FREE
+            self.network.look(name)
 
     def step(self) -> None:
+        """Now and then nothing breaks for a while, and somebody has much to say."""
         super().step()
-        for _ in range(self.random.below(4)):
-            self.look()
+        if self.random.chance(0.2):
+            self.repair()
+            self.network.run()
+            client = self.random.choice(self.clients)
+            for _ in range(4):
+                self.publish(client)
+                self.network.run(self.network.now_ms + self.random.choice((5, 60)))
+                self.look()
 
     def check_probe(self) -> None:
         super().check_probe()
@@ -421,3 +430,41 @@ def test_a_stranger_and_a_client_have_no_shortcuts() -> None:
     for peer in (ALICE, Peer.broker("nobody")):
         with pytest.raises(IllegalMessage):
             broker.receive(peer, AskShortcut())
+
+
+def hostile(random: Randomness) -> Control:
+    """Something that a neighbour may say of shortcuts, and at any time it should not."""
+    wish = Subscribe(random.below(3), parse(f"a = {random.below(3)}"))
+    wishes = (wish, Update(random.below(3), {"1": 1}, 1), Unsubscribe(random.below(3)))
+    wave = random.choice((None, random.below(4)))
+    plan = random.choice(((("a", "m"), ("a", "q")), (("a", "m"), ("m", "q")), (("m", "q"),)))
+    said: tuple[Control, ...] = (
+        AskShortcut(),
+        AskShortcut(),
+        EndShortcut(asked=random.chance(0.5)),
+        Batch(tuple(random.sample(wishes, 2)), random.chance(0.5), wave),
+        Settled(random.below(3)),
+        Join(upward=random.chance(0.5)),
+        Leave(),
+        LinkState("q", random.below(9), random.choice((("a", "m"), ("m",), ()))),
+        TreePlan("a", random.below(9), plan, root=random.choice(("a", "q", "m"))),
+    )
+    return random.choice(said)
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_whatever_a_neighbour_says_is_taken_or_refused_and_nothing_is_left_of_it(seed: int) -> None:
+    random, broker = Randomness(seed), beside()
+    for step in range(200):
+        try:
+            broker.receive(Q, hostile(random))
+        except IllegalMessage:
+            broker.detach(Q)
+            broker.attach(Q)
+        broker.route(Q, events("q", step))
+        broker.route(ABOVE, events(random.choice(("q", "a", "nobody")), step))
+        broker.look(float(step))
+    broker.detach(Q)
+    assert broker.shortcuts == []
+    assert len(broker.served) == 0
+    assert not broker.served.ledger.table.nodes
