@@ -168,3 +168,46 @@ def test_nobody_is_missed_for_ever_who_was_a_stand_in() -> None:
         find=True,
     )
     assert play(script).breaches == ()
+
+
+def test_what_was_asked_about_a_refused_subscription_says_nothing_of_the_next_one() -> None:
+    """Seed 5292: what a disk refused was said anew in a new session, and the answer was old."""
+    script = Script(
+        seed=5292,
+        routing="centralized",
+        brokers=("b1",),
+        edges=(),
+        steps=(
+            Step(0.0, "join", ("listener0", "b1")),
+            Step(0.0, "join", ("publisher1", "b1")),
+            Step(9.6, "fsync", ("b1", 7.9)),
+            Step(12.0, "hear", ("listener0", "durable8", "EXISTS kind", {}, True)),
+            Step(15.2, "crash", ("b1", 0.3)),
+            Step(15.8, "publish", ("nobody", False, {"kind": 0})),
+            Step(18.1, "publish", ("publisher1", True, {"kind": 2, "x": 4, "s": "ab"})),
+        ),
+    )
+    assert play(script).breaches == ()
+
+
+def test_what_is_carried_again_is_heard_by_a_later_filter_and_out_of_order() -> None:
+    """Seed 7059: the first event was not wanted until the filter was changed."""
+    script = Script(
+        seed=7059,
+        routing="flooded",
+        brokers=("b1", "b2"),
+        edges=(("b1", "b2"),),
+        steps=(
+            Step(0.0, "join", ("listener1", "b1")),
+            Step(0.0, "join", ("publisher2", "b2")),
+            Step(0.8, "hear", ("listener1", "durable5", "EXISTS kind", {}, True)),
+            Step(1.2, "hear", ("listener1", "durable6", "NOT kind = 2 AND EXISTS s", {}, True)),
+            Step(13.5, "clog", ("b2", "b1", 6.1)),
+            Step(14.0, "publish", ("publisher2", True, {"kind": 2, "x": 3})),
+            Step(14.1, "publish", ("publisher2", True, {"kind": 0, "x": 5, "s": "b"})),
+            Step(16.1, "pause", ("b1", 4.9)),
+            Step(16.7, "silence", (("b2",), 7.7)),
+            Step(22.0, "change", ("listener1", "durable6", "kind = 2 THEN x >= 1 WITHIN 4s")),
+        ),
+    )
+    assert play(script).breaches == ()

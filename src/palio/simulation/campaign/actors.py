@@ -299,7 +299,8 @@ class Actor(Member):
                 continue
             id, version, asked_s = interest.question
             newest = len(interest.versions) - 1
-            refused = isinstance(self.answers.get(interest.versions[version].request), Failed)
+            request = interest.versions[version].request
+            refused = interest.is_out or isinstance(self.answers.get(request), Failed)
             answer = self.answers.get(id)
             if answer == Done(id) and version == newest and not refused:
                 interest.settled, interest.settled_s = version, asked_s
@@ -385,6 +386,7 @@ class Actor(Member):
             known = self.standing[interest.key]
             newest.request = known.id
             self.subscribe_again(known)
+            self.ask_settled(interest)  # what was answered before was about nothing
         elif isinstance(self.answers.get(newest.request), Failed):
             if newest.values:
                 self.tune(interest.name, **newest.values)
@@ -441,6 +443,7 @@ class Actor(Member):
             if interest.is_out:  # all that is wanted is said in a new session
                 interest.is_out = False
                 interest.versions[-1].request = 0
+                interest.settled = interest.question = None
             if interest.settled is None and interest.question is None:
                 self.ask_settled(interest)
 

@@ -313,12 +313,17 @@ class _Verdict:
         )
 
     def _is_since(self, interest: Interest, heard: HeardEvent) -> bool:
-        """Whether it was published since the subscription is in force everywhere, and once if that
-        was changed: a later filter may want what is said again.
+        """Whether it was published since the subscription is in force everywhere, and wanted then,
+        or once if that was changed: a later filter may want what is said or carried again.
         """
         key = heard.publisher, heard.seq
-        is_changed = len(interest.versions) > 1 and key in self.said_again
-        return self.places.get(key) in interest.owed and not is_changed
+        event = self.event(heard)
+        was_wanted = event is not None and any(
+            each.matches(event.row) and each.asked_s <= event.at_s <= each.over_s
+            for each in interest.versions
+        )
+        is_sure = len(interest.versions) == 1 or (was_wanted and key not in self.said_again)
+        return self.places.get(key) in interest.owed and is_sure
 
     def _is_announced(self, event: PublishedEvent) -> bool:
         """Where publishers advertise, nobody hears singly what was published before that is known
