@@ -11,9 +11,9 @@ from palio.studies.study import Experiment, Point, Row, Value
 BY_NAME = {each.name: each for each in BEYOND_EXPERIMENTS}
 
 
-def row_of(experiment: str, architecture: str, **parameters: Value) -> Row:
+def row_of(experiment: str, architecture: str, seed: int = 1, /, **parameters: Value) -> Row:
     fixed: dict[str, Value] = {"objects": 10, "parties": 5, "publications": 60}
-    point = Point(experiment, fixed | {"architecture": architecture} | parameters, 1)
+    point = Point(experiment, fixed | {"architecture": architecture} | parameters, seed)
     (row,) = BY_NAME[experiment].run(point)
     return row
 
@@ -26,6 +26,18 @@ def test_points_are_of_their_experiment_each_once(experiment: Experiment, scale:
     assert len({each.name for each in points}) == len(points)
     assert all(experiment.weight(each) > 0 for each in points)
     assert bool(points) == (scale is not Scale.PAPER)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "architecture", "own"),
+    [("load", "hs", {"load": 4.0}), ("delegation", "pa", {"sources": 2, "steps": 3})],
+)
+def test_a_row_depends_on_its_point_alone(
+    experiment: str, architecture: str, own: dict[str, Value]
+) -> None:
+    one, again = (row_of(experiment, architecture, **own) for _ in range(2))
+    assert one == again
+    assert row_of(experiment, architecture, 2, **own) != one
 
 
 def test_the_load_that_is_bearable_is_the_same_at_any_load() -> None:

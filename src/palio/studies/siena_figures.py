@@ -113,25 +113,26 @@ _BEYOND: Final = (
         "load",
         "Links with a capacity: latency over load",
         "load",
-        Axis("load", "notifications published, of what a link carries", log=True),
+        Axis("load", "load: published over what a link carries", log=True),
         Axis("latency_ms", "latency, mean, ms", log=True),
         lines=("architecture",),
         panels="parties",
         caption="At a load of 1 as much is published in the whole network as one direction of a "
-        "link can carry. Past what a line's busiest link bears, notifications wait the longer the "
-        "more were published. With few parties the root's links are full first.",
+        "link can carry. Where a link is full notifications wait, the longer the more have been "
+        "published: 5,000 here. With few parties the root's links in hs are full first. hy covers "
+        "as.",
         names=_NAMES | _CROWDS,
     ),
     Figure(
         "busiest",
         "Links with a capacity: the busiest direction of a link",
         "load",
-        Axis("load", "notifications published, of what a link carries", log=True),
+        Axis("load", "load: published over what a link carries", log=True),
         Axis("busiest", "what comes for it, of what it carries", log=True),
         lines=("architecture",),
         panels="parties",
         caption="Above 1 a queue grows there. With a party a site most is wanted on most sides, "
-        "and the lines fall together.",
+        "and the lines fall together. hy covers as.",
         names=_NAMES | _CROWDS,
     ),
     _of_patterns(
