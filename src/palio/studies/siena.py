@@ -120,7 +120,7 @@ CHOICES: Final = (
         "100, 1,000 and 10,000 sites; for each 0.1, 1, 3 and 10 parties; 10 objects",
         "100 sites",
     ),
-    Choice("runs of a point", "10 seeds; 2 at small scale, 3 beyond", "10"),
+    Choice("runs of a point", "10 seeds; 2 at small scale, 3 beyond, 6 of load", "10"),
 )
 
 STUDY: Final = Study(

@@ -29,9 +29,11 @@ is then on its way."""
 LOADED_OBJECTS: Final = 100
 """Where links have a capacity: so many, that no single place decides what is busy."""
 
+LOAD_SEEDS: Final = {Scale.SMALL: SEEDS[Scale.SMALL], Scale.BEYOND: 6}
+"""Twice as many as elsewhere: networks differ in what their busiest link is."""
+
 PATTERN_RATE: Final = 10.0
 """Notifications a second of all objects, where nothing depends on how fast they come."""
-
 
 USUAL_STEPS: Final = 3
 """Of a pattern..."""
@@ -138,7 +140,7 @@ def _load_points(scale: Scale) -> Iterable[Point]:
         case _:
             return ()
     loaded = [each | {"load": load} for each in sets for load in loads]
-    return with_seeds("load", loaded, SEEDS[scale])
+    return with_seeds("load", loaded, LOAD_SEEDS[scale])
 
 
 def _delegation_points(scale: Scale) -> Iterable[Point]:

@@ -159,7 +159,8 @@ _BEYOND: Final = (
         lines=("architecture",),
         panels="sources",
         where={"parties": 10},
-        caption="The longer a pattern, the more events it wants and the more seldom it occurs.",
+        caption="The longer a pattern, the more events it wants and the more seldom it occurs. "
+        "Over two objects, events still go to where their ways meet.",
         names=_ASSEMBLERS,
     ),
     _of_sizes(
