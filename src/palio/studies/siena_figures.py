@@ -119,8 +119,8 @@ _BEYOND: Final = (
         panels="parties",
         caption="At a load of 1 as much is published in the whole network as one direction of a "
         "link can carry. Where a link is full notifications wait, the longer the more have been "
-        "published: 5,000 here. With few parties the root's links in hs are full first. hy covers "
-        "as.",
+        "published: 5,000 here. With few parties the root's links in hs are full first. as "
+        "lies close beneath hy.",
         names=_NAMES | _CROWDS,
     ),
     Figure(
@@ -132,7 +132,7 @@ _BEYOND: Final = (
         lines=("architecture",),
         panels="parties",
         caption="Above 1 a queue grows there. With a party a site most is wanted on most sides, "
-        "and the lines fall together. hy covers as.",
+        "and the lines fall together, as beneath hy.",
         names=_NAMES | _CROWDS,
     ),
     _of_patterns(
@@ -169,7 +169,7 @@ _BEYOND: Final = (
         "total",
         "total cost",
         "Ten objects. Lines flatten at about as many parties a site whatever the size. What hs "
-        "pays for nothing matters less among many sites.",
+        "pays for what is ignored matters less among many sites.",
     ),
     _of_sizes(
         "sizes-worst",
