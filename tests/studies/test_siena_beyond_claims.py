@@ -110,6 +110,12 @@ def test_the_root_is_the_bottleneck_only_if_its_link_is_the_busiest() -> None:
     assert BEYOND_CLAIMS[0].check(Results(tables)).holds is False
 
 
+def test_two_sizes_do_not_tell_whether_hierarchies_even_out() -> None:
+    claim = next(each for each in BEYOND_CLAIMS if each.name.startswith("9b"))
+    rows = [row for row in sizes_rows() if int(row["sites"]) < 10_000]
+    assert claim.check(Results({"sizes": rows})).holds is None
+
+
 @pytest.mark.parametrize(
     ("number", "experiment", "column", "least"),
     [

@@ -198,8 +198,8 @@ def saturation_moves(results: Results) -> Evidence:
 def hierarchy_evens_out(results: Results) -> Evidence:
     """The way to the root grows slower than the tree: hs comes near as."""
     factors = _over(results, "hs", "as", "total")
-    if len(factors) < 2:
-        return Evidence(None, "one size of network only")
+    if len(factors) < 3:
+        return Evidence(None, "fewer than three sizes of networks")
     ordered = [factors[sites] for sites in sorted(factors)]
     return Evidence(
         ordered == sorted(ordered, reverse=True) and ordered[-1] < 0.8 * ordered[0],

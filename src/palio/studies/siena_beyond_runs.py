@@ -133,7 +133,7 @@ def _load_points(scale: Scale) -> Iterable[Point]:
     match scale:
         case Scale.SMALL:
             loads: tuple[float, ...] = (0.5, 4.0)
-            sets = _sets(("hs", "as"), (10,), LOADED_OBJECTS, 500)
+            sets = _sets(("hs", "as"), (10,), LOADED_OBJECTS, 1_500)
         case Scale.BEYOND:
             loads = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
             sets = _sets(("hs", "as", "hy", "st"), (10, 100), LOADED_OBJECTS, 5_000)
