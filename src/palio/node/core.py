@@ -26,6 +26,7 @@ from palio.node.effects import (
     Forget,
     Moment,
     Operation,
+    PutFacts,
     Report,
     Store,
 )
@@ -37,6 +38,7 @@ from palio.node.releases import Releases
 from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
 from palio.node.telling import Telling
+from palio.node.unkept import Unkept
 from palio.node.vouching import LAPSE, LINKS, Vouching
 from palio.node.whereabouts import Whereabouts
 from palio.protocol.messages import (
@@ -113,6 +115,7 @@ class Core:
         something no longer. It is told once all is said that this input led to: what follows from
         that is newer."""
         self.releases = Releases()
+        self.unkept = Unkept(self.durability.registry)
         self.facts_came: Callable[[list[Fact]], None] = lambda _facts: None
         """Told of what brokers have said that is new."""
         self._next_ticket = 1
@@ -331,7 +334,7 @@ class Core:
             operations, moved = self.durability.learn(news)
             self.facts_came(news)
             mine = [fact.version for fact in news if fact.origin == self.name]
-            self._write_facts(operations, max(mine, default=0))
+            self._write_facts(operations, max(mine, default=0), news)
             self.move(moved)
         for name, message in outbox:
             neighbour = self.neighbours.get(name)
@@ -374,12 +377,21 @@ class Core:
 
         self.append((), answer, answer)
 
-    def _write_facts(self, operations: Iterable[Operation], version: int) -> None:
+    def write_unkept(self) -> None:
+        """Time has passed: try again to write what others have said."""
+        facts = self.unkept.take()
+        if facts:
+            self.append((PutFacts(tuple(facts)),), None, lambda _: self.unkept.refuse(facts))
+
+    def _write_facts(
+        self, operations: Iterable[Operation], version: int, facts: list[Fact]
+    ) -> None:
         registry = self.durability.registry
 
         def untold(_reason: str) -> None:
             """A full disk does not keep a broker from telling of its links, and what was lost."""
             registry.tell(version, only=(LINKS, LAPSE))
+            self.unkept.refuse(facts)
 
         self.append(operations, lambda: registry.tell(version), untold)
 

@@ -1,0 +1,47 @@
+"""`Unkept`: what other brokers have said, and the disk of this one did not take.
+
+It answers for that all the same, so that a full disk keeps nobody waiting. So it is written again
+until it is there: a broker that starts anew must know what it has answered for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from palio.node.registry import Registry
+from palio.protocol.limits import PORTION_FACTS
+from palio.protocol.messages import Fact
+
+__all__ = ["Unkept"]
+
+
+class Unkept:
+    """The facts that are yet to be written, by origin and subject.
+
+    >>> from palio.node.registry import Registry
+    >>> unkept = Unkept(Registry("b1"))
+    >>> unkept.refuse([Fact("b2", 4, "ann/d"), Fact("b1", 1, "links")])
+    >>> len(unkept)
+    1
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._waiting: dict[tuple[str, str], None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def refuse(self, facts: Iterable[Fact]) -> None:
+        """They could not be written. This broker's own have a way of their own (`Untold`)."""
+        own = self._registry.name
+        self._waiting.update(dict.fromkeys((f.origin, f.subject) for f in facts if f.origin != own))
+
+    def take(self) -> list[Fact]:
+        """Some of them as they are known now, to be written; none that was forgotten meanwhile."""
+        keys = list(islice(self._waiting, PORTION_FACTS))
+        for key in keys:
+            del self._waiting[key]
+        found = [self._registry.fact(*key) for key in keys]
+        return [fact for fact in found if fact is not None]
