@@ -328,9 +328,10 @@ class Cluster:
         self.changed()
         if not pipe.is_open:
             del self._pipes[pipe]
-            if pipe.names in self._wires:
-                again = self.planner.now_us + REDIAL_US
-                self.planner.at(again, TIMER, partial(self._dial_again, *pipe.names))
+            again = self.planner.now_us + REDIAL_US
+            for wire in (pipe.names, pipe.names[::-1]):  # the other end may have dialled as well
+                if wire in self._wires:
+                    self.planner.at(again, TIMER, partial(self._dial_again, *wire))
 
 
 class _Dialing(NamedTuple):

@@ -4,7 +4,7 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.routing.algorithms import ALGORITHMS, GraphKind
-from palio.simulation.campaign.drawing import GATEWAY, ROUTINGS, draw
+from palio.simulation.campaign.drawing import APART, GATEWAY, ROUTINGS, STOPS, draw
 from palio.simulation.campaign.faults import FAULTS
 from palio.simulation.campaign.scripts import CLIENT_STEPS
 from palio.simulation.topologies import Topology
@@ -56,6 +56,31 @@ def test_steps_are_in_order_and_of_those_who_are_there() -> None:
         for step in script.steps:
             if step.what in {"hear", "change", "tune", "end", "publish", "move", "move over"}:
                 assert step.words[0] in clients
+
+
+def test_brokers_stop_amid_durable_events_for_who_is_away() -> None:
+    found = 0
+    for seed in SEEDS:
+        script = draw(seed)
+        for step in script.steps:
+            if step.what != "away":
+                continue
+            listener, seconds = step.words
+            homes = [each.words[1] for each in script.steps if each.words[:1] == (listener,)]
+            found += any(
+                each.what in STOPS
+                and each.words[0] == homes[0]
+                and step.at_s < each.at_s < step.at_s + seconds
+                for each in script.steps
+            )
+    assert found > len(SEEDS) // 10
+
+
+def test_durable_subscriptions_move_while_a_clock_is_ahead_and_links_are_gone() -> None:
+    scripts = [draw(seed) for seed in SEEDS]
+    both = [each for each in scripts if "clock" in each.faults and each.faults & APART]
+    moving = [each for each in both if any(step.what == "move" for step in each.steps)]
+    assert len(moving) > len(SEEDS) // 20
 
 
 def test_an_algorithm_that_there_is_not_is_refused() -> None:

@@ -68,6 +68,20 @@ def test_each_promise_that_is_broken_is_named(kind: str, tamper: Tamper) -> None
     assert kind in kinds(play)
 
 
+@pytest.mark.parametrize(
+    ("breaks", "expected"), [((), ["disordered"]), (((-3.0, -2.0),), []), (((3.4, 3.6),), [])]
+)
+def test_on_any_graph_live_events_are_in_order_while_nothing_breaks(
+    breaks: tuple[tuple[float, float], ...], expected: list[str]
+) -> None:
+    def turn(play: Play, alice: Actor, _: object) -> None:
+        alice.live[-2:] = alice.live[:-3:-1]
+        play.faults.breaks += breaks
+
+    script = Script(1, "general", SCRIPT.brokers, SCRIPT.edges, STEPS)
+    assert [each for each in after(turn, script) if each == "disordered"] == expected
+
+
 def after(tamper: Tamper, script: Script = SCRIPT) -> list[str]:
     """What is wrong with a play once it was tampered with."""
     play, alice, kept = played(script)

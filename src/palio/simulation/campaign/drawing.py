@@ -17,7 +17,7 @@ from palio.simulation.campaign.scripts import Border, Script, Step
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, connected_random, grid, line, random_tree, ring
 
-__all__ = ["GATEWAY", "ROUTINGS", "draw"]
+__all__ = ["APART", "GATEWAY", "ROUTINGS", "STOPS", "draw"]
 
 GATEWAY: Final = "gateway"
 """The name under which two networks that a gateway joins are drawn."""
@@ -30,6 +30,10 @@ LONGEST_S: Final = 8.0
 """The longest that something is broken: the grace of clients and of neighbours is less."""
 HEAL: Final = frozenset({"cut", "partition", "silence", "one way", "crash", "pause", "delay"})
 """Faults that last, and after which ways are found anew."""
+STOPS: Final = frozenset({"crash", "torn"})
+"""Faults after which a broker has what its disk has."""
+APART: Final = frozenset({"cut", "partition", "silence", "one way", "swizzle"})
+"""Faults by which brokers do not hear of each other for a while."""
 PUBLISHERS: Final = 3
 STREAM: Final = 20
 """Events of a stream..."""
@@ -66,6 +70,8 @@ class _Draft:
         is_upkept = not set(UPKEEP).isdisjoint(self.kinds)
         self.find = is_upkept or (self.gate is None and random.chance(0.3))
         self.moves = random.chance(0.3)
+        if self.moves and not APART.isdisjoint(self.kinds) and random.chance(0.8):
+            self.kinds.append("clock")
         self.harms = random.sample(tuple(HARMS), 3) if random.chance(0.25) else []
         self.listeners = [
             f"listener{number}" for number in range(random.between(2 if self.casts else 1, 3))
@@ -160,7 +166,7 @@ class _Draft:
                 if random.chance(0.4):  # something is on its way when it breaks
                     steps.append(self._publication(at_s))
                     at_s = round(at_s + random.uniform() * 0.05, 3)
-                steps.append(self._fault(at_s))
+                steps += self._fault(at_s)
                 if steps[-1].what in UPKEEP and random.chance(0.6):
                     steps += self._stream(round(at_s + 2 * random.uniform(), 3))
                 if steps[-1].what in HEAL and random.chance(0.25):
@@ -181,7 +187,7 @@ class _Draft:
             gate=self.gate,
             multicast=self.casts,
             find=self.find,
-            memory_bytes=random.choice((20_000, 60_000, 1 << 30)) if tiny else 1 << 30,
+            memory_bytes=random.choice((8_000, 20_000, 60_000, 1 << 30)) if tiny else 1 << 30,
         )
 
     def _beginning(self) -> list[Step]:
@@ -197,6 +203,7 @@ class _Draft:
                 together if name in self.team and random.chance(0.7) else place
                 for name, place in zip(names, places, strict=True)
             ]
+        self.places = dict(zip(names, places, strict=True))
         steps = [
             Step(0.0, "join", (name, place, *([TEAM] if name in self.team else [])))
             for name, place in zip(names, places, strict=True)
@@ -321,10 +328,11 @@ class _Draft:
         words = (random.choice(self.publishers), random.chance(0.6), *events)
         return Step(at_s, "publish", words)
 
-    def _stream(self, at_s: float) -> list[Step]:
+    def _stream(self, at_s: float, who: str = "", *, durable: bool = False) -> list[Step]:
         """Events that follow one another closely, so that whatever happens meets some of them."""
         random = self.random
-        who, durable = random.choice(self.publishers), random.chance(0.4)
+        if not who:
+            who, durable = random.choice(self.publishers), random.chance(0.4)
         times = [round(at_s + STREAM_GAP_S * number, 3) for number in range(STREAM)]
         return [Step(each, "publish", (who, durable, self._event())) for each in times]
 
@@ -338,9 +346,49 @@ class _Draft:
 
     # --- what breaks ---
 
-    def _fault(self, at_s: float) -> Step:
-        kind = self.random.choice(self.kinds)
-        return Step(at_s, kind, self._words(kind))
+    def _fault(self, at_s: float) -> list[Step]:
+        """A fault, at last, and before it perhaps what shows whether it does harm."""
+        random = self.random
+        kind = random.choice(self.kinds)
+        fault = Step(at_s, kind, self._words(kind))
+        if kind in STOPS and random.chance(0.4):
+            return self._while_one_is_away(fault)
+        if kind in APART and self.moves and random.chance(0.6):
+            return self._while_one_moves(fault)
+        return [fault]
+
+    def _while_one_is_away(self, stop: Step) -> list[Step]:
+        """A client leaves amid durable events for it, and its broker stops before it is back."""
+        random = self.random
+        listener, who = random.choice(self.listeners), random.choice(self.publishers)
+        at_s = stop.at_s + STREAM_GAP_S * STREAM + 0.5
+        away_s = round(stop.at_s + random.uniform() * STREAM_GAP_S * STREAM, 3)
+        return [
+            *self._stream(stop.at_s, who, durable=True),
+            Step(away_s, "away", (listener, round(at_s - away_s + 1.0, 3))),
+            Step(round(at_s, 3), stop.what, (self.places[listener], *stop.words[1:])),
+        ]
+
+    def _while_one_moves(self, fault: Step) -> list[Step]:
+        """A client changes what it hears durably, and moves before its brokers hear of each other,
+        one of which is ahead of time.
+        """
+        random = self.random
+        listener = random.choice(self.listeners)
+        at_s, seconds = fault.at_s, random.uniform()
+        number = random.between(1, max(1, self.named))
+        steps = [
+            Step(round(at_s + 0.1, 3), "change", (listener, f"durable{number}", self._text())),
+            Step(round(at_s + 0.2 + seconds, 3), "move", (listener, self._place())),
+            fault,
+        ]
+        if "clock" in self.kinds:
+            clock = (self.places[listener], random.choice((2.0, 600.0)))
+            steps.insert(0, Step(at_s, "clock", clock))
+        return steps
+
+    def _place(self) -> str:
+        return self.random.choice(self.shape.brokers)
 
     def _words(self, kind: str) -> tuple[Any, ...]:
         random, edges = self.random, self.shape.edges

@@ -126,17 +126,19 @@ class Operators:
             if isinstance(client, Actor) and client.broker == broker:
                 client.note_move()
         operator = self._operator(broker)
-        is_over = False
+        is_over = is_done = False
 
         def ask() -> None:
-            if what in self._open and not is_over:
+            if not is_over:
                 operator.core.ask(Drain(0, broker), answered)
 
         def answered(outcome: Outcome) -> None:
-            if what not in self._open or is_over:
+            nonlocal is_done
+            if is_over:
                 return
-            is_done = isinstance(outcome, Answer) and bool(outcome.data["done"])
-            if is_done and afterwards != "undo":
+            is_empty = isinstance(outcome, Answer) and bool(outcome.data["done"])
+            is_done = is_empty and afterwards != "undo" and self._is_empty(broker)
+            if is_done:
                 self._ends(what, operator)
                 self._start_again(broker, is_new=afterwards == "replace")
             else:
@@ -145,22 +147,22 @@ class Operators:
         def undo() -> None:
             nonlocal is_over
             is_over = True
-            if what in self._open:
-                self._until_done(
-                    operator,
-                    lambda: Drain(0, broker, undo=True),
-                    partial(self._ends, what, operator),
-                )
+            if not is_done:
+                end = partial(self._ends, what, operator)
+                self._until_done(operator, lambda: Drain(0, broker, undo=True), end)
 
         ask()
-        self.accounts.lasts(seconds, what, undo)
+        self.accounts.lasts(seconds, (*what, operator.name), undo)
+
+    def _is_empty(self, broker: str) -> bool:
+        """Whether nobody came in the moment since the broker said so."""
+        node = self.world.nodes.get(broker)
+        status = {} if node is None else node.status()
+        return bool(status) and not (status["custody_entries"] or status["durable_subscriptions"])
 
     def _start_again(self, broker: str, *, is_new: bool) -> None:
         """A broker that is empty stops, and starts again."""
         world = self.world
-        status = world.nodes[broker].status() if broker in world.nodes else None
-        if status is None or status["custody_entries"] or status["durable_subscriptions"]:
-            return  # it stopped meanwhile, or somebody came in the moment since it answered
         world.kill(broker)
         self._lack((broker,))
         if is_new:

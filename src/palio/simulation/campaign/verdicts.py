@@ -16,7 +16,7 @@ Safety, for all that happened:
 - *overclaimed*: nothing is said to be in force everywhere that no other broker can read.
 - *failed*, *taken down*: no broker fails on anything, and no link goes down, whatever clients say.
 - *disordered*: on a tree each subscription hears each publisher in order, unless one of the two
-  moves.
+  moves; on any graph live events, while nothing breaks.
 
 Liveness, after the last fault: the network converges (`CONVERGES_S`), every publication was
 answered, nothing is left in custody, what is published then comes to all who want it, once, and to
@@ -53,6 +53,9 @@ ARRIVES_S: Final = 2.0
 
 ASSEMBLED_S: Final = 3.0
 """Brokers have found what was published so long before: they hold it back for a second."""
+
+CALMS_S: Final = 10.0
+"""So long after the last fault ways do not change for it any more."""
 
 UNAWARES_S: Final = 5.0
 """A client has found out by then that its connection is dead: after 3 heartbeats of silence."""
@@ -227,9 +230,13 @@ class _Verdict:
             yield Breach("doubled", f"{who} heard twice {twice}")
 
     def _disordered(self, actor: Actor, heard: list[HeardEvent], what: str) -> Iterator[Breach]:
-        """On a tree each hears each in order, as long as neither of the two goes elsewhere."""
-        if not self.on_trees or actor.moves_s:
+        """On a tree each hears each in order, as long as neither of the two goes elsewhere; on any
+        other graph what is published live, and while nothing breaks.
+        """
+        if actor.moves_s:
             return
+        if not self.on_trees:
+            heard = [each for each in heard if self._is_calm(each)]
         last: dict[str, int] = {}
         for each in heard:
             if each.publisher.startswith(HOSTILE) or each.publisher in self.movers:
@@ -238,6 +245,15 @@ class _Verdict:
                 yield Breach("disordered", f"{actor.name} {what} heard {each} after {last}")
                 return
             last[each.publisher] = each.seq
+
+    def _is_calm(self, heard: HeardEvent) -> bool:
+        """Whether an event came live, and nothing was broken on its way, nor shortly before."""
+        event = self.event(heard)
+        return (
+            event is not None
+            and not event.durable
+            and not self.play.faults.broke(event.at_s - CALMS_S, heard.at_s)
+        )
 
     def _owed(self, actor: Actor, interest: Interest) -> Iterator[tuple[PublishedEvent, Debt]]:
         """What must have come to a subscription, or its loss been told."""
