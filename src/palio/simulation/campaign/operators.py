@@ -227,9 +227,15 @@ class Operators:
             partial(AddPeer, 0, address_of(other)),
             linked,
             # Who was added at the other end is let in.
-            lambda: is_parted and self.world.is_linked(one, other),
+            lambda: is_parted and self._is_up(one, other),
         )
         self.accounts.lasts(seconds, what, end)
+
+    def _is_up(self, one: str, other: str) -> bool:
+        """Whether a broker has the other for a neighbour now."""
+        node = self.world.nodes.get(one)
+        state = None if node is None else node.status()["peers"].get(other)
+        return state is not None and bool(state["up"])
 
     def link(self, one: str, other: str, seconds: float) -> None:
         """A broker is told to link to another as well, and to part from it after a while."""
