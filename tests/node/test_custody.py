@@ -15,7 +15,15 @@ from palio.errors import IllegalMessage, JournalDamaged
 from palio.matching.protocol import RowMask
 from palio.node import bookmarks
 from palio.node.custody import Custody, Lost
-from palio.node.effects import DropEntries, Entry, Forget, Operation
+from palio.node.effects import (
+    Assign,
+    DropEntries,
+    DropSubscription,
+    Entry,
+    Forget,
+    Operation,
+    PutEntry,
+)
 from palio.node.memory import MemoryStore
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Carry, Deliver, Gap, Parcel, pack_mask
@@ -180,6 +188,16 @@ def test_what_could_not_be_written_is_nobodys() -> None:
     shelf.custody.abandon(entry, ("s",))
     assert not shelf.custody.is_needed(entry)
     assert not shelf.delivered("s")
+
+
+def test_what_nobody_needs_when_a_broker_starts_is_named() -> None:
+    store, events = MemoryStore(), parcel({"x": 1})
+    store.write([PutEntry(number, events, (), 0) for number in (1, 2)])
+    store.write(
+        [PutEntry(3, events, ("b2",), 0), Assign("ended", 1, None), Assign("kept", 2, None)]
+    )
+    store.write([DropSubscription("ended")])
+    assert Custody("b1", store, store.load()).left_over == (1,)
 
 
 def test_a_damaged_entry_is_reported_and_does_not_hold_up_the_next() -> None:

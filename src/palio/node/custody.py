@@ -169,11 +169,17 @@ class Custody:
         for line in self._lines.values():
             for entry in line.entries:
                 self._claims[entry] = self._claims.get(entry, 0) + 1
+        left_over = []
         for entry, homes in stored.pending:
             away = tuple(home for home in homes if home != name)
             if away:
                 self._homes[entry] = away
                 self._stranded[entry] = None
+            elif entry not in self._claims:
+                left_over.append(entry)
+        self.left_over = tuple(left_over)
+        """Entries on the disk that nobody needs: the broker stopped when a subscription of theirs
+        had ended, and before that was written of them."""
 
     # --- taking ---
 

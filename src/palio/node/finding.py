@@ -254,10 +254,10 @@ class Finder:
         """Who is there, and who is missed."""
         registry, now = self._registry, self._core.at.now
         for name in up:
-            # If it dials this broker by its configuration, the link that was found makes way for
-            # that one.
-            was_found = self._is_found(name) or self._core.name in registry.links(name, FOUND)
-            self._had[name] = was_found or self._had.get(name, False)
+            # One that dials this broker by its configuration may be found first: what was found
+            # makes way for that, and is no stand-in any more.
+            found_us = self._core.name in registry.links(name, FOUND)
+            self._had[name] = found_us or self._is_found(name)
             self._missed.pop(name, None)
         for name in [name for name in self._had if name in registry.retired]:
             self.forget(name)

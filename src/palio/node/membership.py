@@ -104,7 +104,7 @@ class Membership:
             raise LimitExceeded("brokers that were added", limit="MAX_PEERS", maximum=MAX_PEERS)
         name = self._names.get(url, "")
         if name in self._partings:
-            raise InvalidInput(f"the link to {name!r} is about to end; add it after that")
+            raise _ending(name)
         for each in self._removed_at(url):
             del self._removed[each]
         patience_s = ADD_BEATS * core.settings.peer_heartbeat_s
@@ -235,6 +235,9 @@ class Membership:
         return bool(self._adding)
 
     def _up(self, url: str, name: str) -> None:
+        if name in self._partings:
+            self._failed(url, _ending(name))
+            return
         adding = self._adding.pop(url)
         self._removed.pop(name, None)
         if url not in self._configured:
@@ -273,3 +276,7 @@ class Membership:
     def _answer(self, session: Session, id: int, data: dict[str, Any]) -> None:
         if self._core.sessions.get(session.id) is session:
             session.say(self._core.out, Answer(id, data))
+
+
+def _ending(name: str) -> InvalidInput:
+    return InvalidInput(f"the link to {name!r} is about to end; add it after that")

@@ -17,7 +17,7 @@ from palio.multicast.datagrams import Datagram
 from palio.node.authority import Authority, OpenAuthority
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
-from palio.node.effects import Close, Effect, Moment, Send, Store
+from palio.node.effects import Close, DropEntries, Effect, Moment, Send, Store
 from palio.node.finding import Finder
 from palio.node.greetings import Greetings
 from palio.node.host import numbered_ids
@@ -190,6 +190,8 @@ class Node:
         self._publishing.times.begin()
         self._publishing.multicasting.begin()
         core.move(core.durability.moved(list(core.durability.here)))
+        if core.durability.custody.left_over:
+            core.append((DropEntries(core.durability.custody.left_over),))
         return self._effects()
 
     def accept(self, link: int, at: Moment, principal: str = "") -> list[Effect]:

@@ -338,14 +338,16 @@ class Faults:
             self.flipped |= _events_in(entry)
 
     def _fsync(self, broker: str, seconds: float) -> None:
-        disk = self.world.disks[broker]
-        disk.fails_to_sync = True
-        self._for(seconds, ("fsync", broker), lambda: setattr(disk, "fails_to_sync", False))
+        disks = self.world.disks  # of a broker that is given another disk that one fails
+        disks[broker].fails_to_sync = True
+        self._for(
+            seconds, ("fsync", broker), lambda: setattr(disks[broker], "fails_to_sync", False)
+        )
 
     def _full(self, broker: str, seconds: float) -> None:
-        disk = self.world.disks[broker]
-        disk.is_full = True
-        self._for(seconds, ("full", broker), lambda: setattr(disk, "is_full", False))
+        disks = self.world.disks  # of a broker that is given another disk that one fails
+        disks[broker].is_full = True
+        self._for(seconds, ("full", broker), lambda: setattr(disks[broker], "is_full", False))
 
     def _clock(self, broker: str, ahead_s: float) -> None:
         self.world.set_clock(broker, ahead_s)

@@ -220,15 +220,18 @@ class Operators:
             self._lack((one, other), is_back=True)
             self._ends(what, operator)
 
+        def end() -> None:
+            if is_parted:
+                self._until_done(
+                    operator,
+                    partial(AddPeer, 0, address_of(other)),
+                    linked,
+                    lambda: self._is_up(one, other),  # who was added at the other end is let in
+                )
+            else:
+                self._later(AGAIN_S, end)
+
         operator.core.ask(RemovePeer(0, other), parted)
-        end = partial(
-            self._until_done,
-            operator,
-            partial(AddPeer, 0, address_of(other)),
-            linked,
-            # Who was added at the other end is let in.
-            lambda: is_parted and self._is_up(one, other),
-        )
         self.accounts.lasts(seconds, what, end)
 
     def _is_up(self, one: str, other: str) -> bool:
