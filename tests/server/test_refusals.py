@@ -14,6 +14,7 @@ import pytest
 import palio
 from palio.errors import Unsettled
 from palio.node.node import Node
+from palio.node.settings import Settings
 from palio.protocol.messages import Message, Route
 from palio.protocol.wire import UNREADABLE, Encoder
 from palio.routing.general import General
@@ -25,19 +26,20 @@ from tests.server.helpers import PATIENCE_S
 
 @asynccontextmanager
 async def two_brokers(directory: Path) -> AsyncIterator[tuple[str, str]]:
-    """Two linked brokers on loopback; their URLs."""
+    """Two linked brokers on loopback, `b1` and `b2`, of which the first dials; their URLs."""
     servers: list[Server] = []
     urls: list[str] = []
-    for name in ("b1", "b2"):
+    for name in ("b2", "b1"):
         journal = Journal(directory / name, name)
-        server = Server(Node(name, General(name), journal), journal)
+        node = Node(name, General(name), journal, settings=Settings(peers=tuple(urls)))
+        server = Server(node, journal)
         server.start()
         host, port = await server.listen("127.0.0.1", 0)
         servers.append(server)
         urls.append(f"palio://{host}:{port}")
-    servers[0].dial(urls[1])
+    servers[1].dial(urls[0])
     try:
-        yield urls[0], urls[1]
+        yield urls[1], urls[0]
     finally:
         for server in servers:
             await server.drain(patience_s=1.0)
