@@ -113,6 +113,15 @@ def test_disks_fail_for_a_while(world: World, faults: Faults, kind: str, attribu
     assert not getattr(world.disks["b1"], attribute)
 
 
+def test_a_disk_in_the_place_of_one_that_failed_heals_with_it(world: World, faults: Faults) -> None:
+    faults.cause("fsync", ("b1", 3.0))
+    faults.cause("wipe", ("b1", 0.1))
+    world.run(0.5)
+    faults.cause("fsync", ("b1", 1.0))
+    world.run(4.0)
+    assert not world.disks["b1"].fails_to_sync
+
+
 def test_a_bit_flips_where_there_is_something(world: World, faults: Faults) -> None:
     faults.cause("flip", ("b1", 5))
     assert not faults.flipped
