@@ -102,6 +102,22 @@ def test_events_take_other_ways_before_a_link_is_removed() -> None:
     assert [row["x"] for _, _, row in ann.heard] == list(range(300))
 
 
+def test_a_link_that_comes_up_while_it_is_about_to_end_was_not_added() -> None:
+    world = world_of(ring(4))
+    ann = world.client("ann", "b1")
+    world.run(0.5)
+    number = ann.ask(lambda id: AddPeer(id, address_of("b2")))
+    world.run(0.6)  # it is dialled again after a second
+    ann.ask(lambda id: RemovePeer(id, "b2"))
+    assert world.disconnect("b1", "b2")
+    world.run(0.02)
+    world.drop("b1", "b2")
+    world.run(2.0)
+    answer = ann.answers[number]
+    assert isinstance(answer, Failed)
+    assert "about to end" in answer.failure.message
+
+
 def test_two_that_were_told_to_part_from_each_other_are_linked_again() -> None:
     world = world_of(line(2))
     ann, bob = world.client("ann", "b1"), world.client("bob", "b2")
