@@ -23,7 +23,7 @@ class ManySequences:
     sequences of values from some bounds on, of one object or of several in turn.
 
     >>> print(ManySequences(objects=3, sources=2, steps=3).pattern(Randomness(1)))
-    kind = 1 AND value >= 95 THEN kind = 2 AND value >= 14 THEN kind = 1 AND value >= 94
+    kind = 0 AND value >= 14 THEN kind = 2 AND value >= 94 THEN kind = 0 AND value >= 31
     """
 
     def __init__(self, *, objects: int, sources: int, steps: int) -> None:
