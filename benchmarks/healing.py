@@ -47,7 +47,7 @@ Row = dict[str, Any]
 
 FAULT_S: Final = 16.0
 """How long a fault stays: longer than silence is noticed and a broker's session is kept."""
-AFTER_S: Final = 10.0
+AFTER_S: Final = 30.0
 """How long the network is watched once it has ended."""
 IDLE_S: Final = 10.0
 START_S: Final = 600.0

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import pytest
+import uvloop
 
 from palio.errors import InvalidConfiguration
 from palio.node.effects import Close, Dial, Effect, Send, Undial
@@ -138,3 +141,48 @@ async def test_what_is_no_name_of_a_machine_is_a_failure_like_any_other() -> Non
                 == {f"palio://{host}:7400" for host in hosts}
             )
         )
+
+
+Loops: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
+on_both_loops = pytest.mark.parametrize(
+    "loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop]
+)
+
+
+@on_both_loops
+def test_a_connection_whose_dialer_is_stopped_as_it_is_made_is_lost(loop_factory: Loops) -> None:
+    """uvloop closes it, and tells it nothing."""
+
+    class Rash(Scripted):
+        """It wants no more to be dialled what has just been dialled."""
+
+        def dial(self, link: int, *given: Any) -> Sequence[Effect]:
+            return [*super().dial(link, *given), Undial(given[-1])]
+
+    async def play() -> None:
+        near, far, failed = Rash(), Scripted(), list[dict[str, Any]]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: failed.append(what))
+        async with serving(far) as (_, address), serving(near) as (server, _):
+            server.dial(f"palio://127.0.0.1:{address[1]}")
+            assert await near.called("dial") == [("dial", 1, "")]
+            await near.called("lost")
+            await far.called("lost")
+            assert (server.connections, server.places.taken, server.host.links) == (0, 0, {})
+            server.dial(f"palio://127.0.0.1:{address[1]}")
+            await near.called("dial", 2)
+        assert failed == []
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(play())
+
+
+@on_both_loops
+def test_an_address_where_nobody_answers_takes_no_place(loop_factory: Loops) -> None:
+    async def play() -> None:
+        async with serving(Scripted()) as (server, _):
+            server.dial(f"palio://127.0.0.1:{free_port()}")
+            await until(lambda: server.traffic.dial_failures >= 1)
+            assert (server.places.taken, server.traffic.late) == (0, 0)
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(play())

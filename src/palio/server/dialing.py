@@ -125,17 +125,10 @@ class Dialer:
 
     async def _once(self, *, first_failure: bool) -> float:
         """Connect, wait until the connection is lost; how long it held."""
-        address = self._address
         self._is_duplicate = False
         try:
             async with asyncio.timeout(DIAL_S):
-                _, connection = await self._loop.create_connection(
-                    lambda: self._connection(self),
-                    address.host,
-                    address.port,
-                    ssl=self._tls,
-                    server_hostname=address.host if self._tls else None,
-                )
+                connection = await self._connect()
         except (OSError, TimeoutError, ValueError) as error:  # of TLS, or of what is no host
             self._traffic.dial_failures += 1
             reason = str(error) or type(error).__name__
@@ -153,6 +146,30 @@ class Dialer:
         self.peer = connection.peer or self.peer
         self._is_duplicate = connection.farewell == "duplicate"
         return self._loop.time() - since
+
+    async def _connect(self) -> Connection:
+        """A connection. Of one that is given up the owner hears that it is lost, also where it is
+        `stop`ped by what came of `Connection.connection_made`: uvloop tells nobody of that.
+        """
+        address, made = self._address, list[Connection]()
+
+        def begin() -> Connection:
+            made.append(self._connection(self))
+            return made[-1]
+
+        try:
+            _, connection = await self._loop.create_connection(
+                begin,
+                address.host,
+                address.port,
+                ssl=self._tls,
+                server_hostname=address.host if self._tls else None,
+            )
+        except BaseException:
+            for each in made:
+                each.give_up()
+            raise
+        return connection
 
 
 class Dialers:

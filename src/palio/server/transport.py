@@ -147,6 +147,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
+        if self._is_down:
+            return
         self._closing = self._is_down = True
         self._greeted()
         if self._cut is not None:
@@ -301,6 +303,16 @@ class Connection(asyncio.Protocol):
         self._greeted()
         if self._transport is not None:
             self._transport.abort()
+
+    def give_up(self) -> None:
+        """Whoever dialled has stopped, and the loop may say nothing more of this connection."""
+        if self._transport is not None:
+            self.abort()
+            self.connection_lost(None)
+            return
+        self._greeted()
+        if self.place is not None:
+            self.place.leave()
 
     async def wait_lost(self) -> None:
         """Return when the connection is down. One task may wait."""
