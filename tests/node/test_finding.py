@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from palio.node import finding
-from palio.node.effects import Dial, Effect, Moment, PutFacts, Undial
+from palio.node.effects import Dial, Effect, Moment, PutFacts, Send, Undial
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.node.vouching import ADDRESS, LINKS
-from palio.protocol.messages import Advertise, Fact
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Advertise, Fact, Hello, Message
 from palio.routing.acyclic import Acyclic
 from palio.routing.algorithms import find_algorithm
 from palio.routing.general import General
@@ -232,3 +233,41 @@ def test_some_addresses_are_not_dialled(own: str, url: str, peers: tuple[str, ..
 def test_who_is_not_to_look_dials_nobody() -> None:
     settings = Settings(routing="general", find=False)
     assert calls_of(knowing(told("b2", "palio://b2:1"), settings=settings), 10.0) == []
+
+
+def test_of_those_who_look_for_a_way_few_are_taken_and_none_that_is_reached() -> None:
+    world = world_of(line(3))
+    node = world.nodes["b1"]
+
+    def call(link: int, name: str, *, seeks: bool) -> str:
+        node.accept(link, world.at)
+        hello = Hello("broker", name, PROTOCOL_VERSION, nonce="n", seeks=seeks)
+        sent = [each for each in node.receive(link, hello, world.at) if isinstance(each, Send)]
+        return type(next(each.message for each in sent if each.link == link)).__name__
+
+    assert call(900, "b3", seeks=True) == "Bye"
+    calls = [call(901 + n, f"x{n}", seeks=True) for n in range(finding.TAKEN + 1)]
+    assert calls == ["Welcome"] * finding.TAKEN + ["Bye"]
+    assert call(910, "y1", seeks=False) == "Welcome"
+    world.run(1.1)  # a heartbeat
+    assert call(911, "y2", seeks=True) == "Welcome"
+    assert call(912, "b3", seeks=False) == "Welcome"
+
+
+def test_who_dials_says_whether_it_looks_for_a_way() -> None:
+    world = world_of(line(3))
+    said: list[tuple[str, bool]] = []
+
+    def note(sender: str, message: Message) -> bool:
+        if isinstance(message, Hello):
+            said.append((sender, message.seeks))
+        return False
+
+    world.spoils = note
+    world.drop("b1", "b2")
+    world.run(1.0)
+    assert {seeks for _, seeks in said} == {False}
+    said.clear()
+    world.kill("b2")
+    world.run(3.0)
+    assert ("b1", True) in said or ("b3", True) in said

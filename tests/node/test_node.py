@@ -16,7 +16,7 @@ from palio.node import node as node_module
 from palio.node.authority import Limits, NamedAuthority, Principal
 from palio.node.effects import Moment
 from palio.node.settings import Settings
-from palio.protocol.limits import MAX_NAME_BYTES, PROTOCOL_VERSION
+from palio.protocol.limits import ANSWER_S, MAX_NAME_BYTES, PROTOCOL_VERSION
 from palio.protocol.messages import (
     Advertise,
     Answer,
@@ -32,6 +32,7 @@ from palio.protocol.messages import (
     Unadvertise,
     Unsubscribe,
     Update,
+    Welcome,
 )
 from palio.protocol.receipts import Receipts
 from palio.routing.advertised import Advertised
@@ -231,6 +232,18 @@ def test_strangers_say_hello_first_and_soon() -> None:
     node.accept(901, world.at)
     world.run(QUICK.greeting_s + 1.0)
     assert node.receive(901, Hello("client", "a", PROTOCOL_VERSION), world.at) == []
+
+
+@pytest.mark.parametrize(
+    ("waits_s", "is_closed"), [(ANSWER_S - 1.0, False), (ANSWER_S + 1.5, True)]
+)
+def test_who_was_dialled_may_take_longer_to_answer(waits_s: float, is_closed: bool) -> None:
+    world = world_of(1)
+    node = world.nodes["b1"]
+    node.dial(900, world.at)
+    world.run(waits_s)
+    welcome = Welcome("b2", "s", resumed=False, received=0)
+    assert (node.receive(900, welcome, world.at) == []) == is_closed
 
 
 # --- sessions ---

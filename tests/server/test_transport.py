@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -320,6 +321,17 @@ async def test_whoever_does_not_greet_in_time_is_cut_off() -> None:
         greeted.send(Ping())
         await greeted.next(Pong)
         greeted.close()
+
+
+async def test_whoever_is_dialled_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palio.server.server.ANSWER_S", 0.2)
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as dumb:  # it takes connections and says nothing
+        async with serving(Scripted(), greeting_s=0.01) as (server, _):
+            began = loop.time()
+            server.dial(f"palio://127.0.0.1:{dumb.getsockname()[1]}")
+            await until(lambda: server.traffic.late == 1)
+            assert loop.time() - began > 0.19
 
 
 # --- endings ---

@@ -11,12 +11,15 @@ It goes by what brokers have said: where they can be reached (`ADDRESS`), who th
 3. An address may be a lie. Whoever answers must have the name that was looked for. Of `CALLS`
    addresses at a time each is dialled `TRIES` times or for `CALL_BEATS`, then left alone for
    `REST_S`, and longer each time. After the first `FAST_CALLS` there is one a second.
-4. A link that was found is a stand-in. Once nobody is missed, and all can be reached without
+4. Whoever is dialled takes such a call only from a broker that it cannot reach itself, and no more
+   than `TAKEN` in a heartbeat: all that were lost dial one that is back, and one link leads to all.
+5. A link that was found is a stand-in. Once nobody is missed, and all can be reached without
    stand-ins, it ends (`palio.node.partings`).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 from functools import partial
 from hashlib import blake2b
@@ -42,6 +45,7 @@ __all__ = [
     "FAST_CALLS",
     "MAX_REST_S",
     "REST_S",
+    "TAKEN",
     "TRIES",
     "Finder",
 ]
@@ -63,6 +67,9 @@ MAX_REST_S: Final = 60.0
 
 FAST_CALLS: Final = 10
 """Addresses that are dialled as soon as may be: more of them were perhaps made up."""
+
+TAKEN: Final = 3
+"""Calls of others that look for a way, of which a broker takes so many in a heartbeat."""
 
 PACE_S: Final = 1.0
 """Seconds between two of those after them."""
@@ -123,6 +130,8 @@ class Finder:
         """By name, brokers that are dialled."""
         self._rests: dict[str, tuple[float, float]] = {}
         """Those that are left alone: until when, and for how long."""
+        self._taken: deque[float] = deque(maxlen=TAKEN)
+        """When this broker took calls of others."""
         self._alone_since = 0.0
         self._whole_since = 0.0
         self._begun = 0
@@ -189,6 +198,17 @@ class Finder:
                 self._give_up(call)
                 raise IllegalMessage(name, f"{call.name!r} is said to be there, at {url}")
 
+    def takes(self, name: str) -> bool:
+        """Whether to take the call of a broker that looks for a way: one that is unreached, unless
+        there were many just now.
+        """
+        now = self._core.at.now
+        is_many = len(self._taken) == TAKEN and now - self._taken[0] < self._beat_s
+        if is_many or name in self._reached(self._up):
+            return False
+        self._taken.append(now)
+        return True
+
     def _give_up(self, call: _Call) -> None:
         """Dial others for a while."""
         self._end(call)
@@ -209,14 +229,14 @@ class Finder:
         core = self._core
         if core.at.now < self.wake_at:
             return False
-        self._look_at = core.at.now + core.settings.peer_heartbeat_s / LOOKS_A_HEARTBEAT
+        self._look_at = core.at.now + self._beat_s / LOOKS_A_HEARTBEAT
         self._partings.go_on()
         if self._is_on:
             self._look()
         return True
 
     def _look(self) -> None:
-        up = [name for name, each in self._core.neighbours.items() if each.link is not None]
+        up = self._up
         self._look_at_calls()
         self._note(up)
         lacking = self._lacking(up)
@@ -233,7 +253,7 @@ class Finder:
 
     def _look_at_calls(self) -> None:
         now = self._core.at.now
-        patience_s = CALL_BEATS * self._core.settings.peer_heartbeat_s
+        patience_s = CALL_BEATS * self._beat_s
         for call in list(self._calls.values()):
             neighbour = self._core.neighbours.get(call.name)
             link = None if neighbour is None or neighbour.link is None else neighbour.link
@@ -270,7 +290,7 @@ class Finder:
 
     def _lacking(self, up: Collection[str]) -> list[str] | None:
         """Those neighbours that are missed by now; None if all is well."""
-        now, beat = self._core.at.now, self._core.settings.peer_heartbeat_s
+        now, beat = self._core.at.now, self._beat_s
         if up or len(self._registry.brokers) < 2:
             self._alone_since = now
         for neighbour in self._core.neighbours.values():
@@ -322,7 +342,7 @@ class Finder:
 
     def _is_for_others(self, lacking: list[str], reached: Collection[str]) -> bool:
         """Whether another that misses the same neighbour is to begin, and there is yet time."""
-        now, beat = self._core.at.now, self._core.settings.peer_heartbeat_s
+        now, beat = self._core.at.now, self._beat_s
         waits = []
         for lost in lacking[:FEW]:
             mine = _draw(lost, self._core.name)
@@ -387,8 +407,17 @@ class Finder:
         return [each for each, is_one in self._had.items() if is_one and self._is_found(each)]
 
     @property
+    def _up(self) -> list[str]:
+        """The neighbours that are there."""
+        return [name for name, each in self._core.neighbours.items() if each.link is not None]
+
+    @property
+    def _beat_s(self) -> float:
+        return self._core.settings.peer_heartbeat_s
+
+    @property
     def _steady_s(self) -> float:
-        return STEADY_BEATS * self._core.settings.peer_heartbeat_s
+        return STEADY_BEATS * self._beat_s
 
     def _lasting_ways(self, up: list[str]) -> Collection[str]:
         """The brokers that can be reached without stand-ins."""

@@ -102,6 +102,9 @@ class Greetings:
             known.principal = principal
             self._resume(link, state, known, hello, "")
             return
+        if hello.seeks and not self._finding.takes(hello.name):
+            self._links.close(link, Bye("closed", "there is another way, or there may soon be one"))
+            return
         if known is not None:
             self._peers.end_neighbour(known)
         self._check_routing(hello.name, hello.routing)

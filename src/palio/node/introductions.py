@@ -51,7 +51,7 @@ class Introduction:
 
     # --- who dials ---
 
-    def hello(self, session: str, received: int, refused: str) -> Hello:
+    def hello(self, session: str, received: int, refused: str, *, seeks: bool) -> Hello:
         """The first word."""
         core = self._core
         self._nonce = core.new_id()
@@ -67,6 +67,7 @@ class Introduction:
             self._nonce,
             # A gateway does not know yet on which side of it the other end is.
             routing="" if core.settings.outside else core.settings.routing,
+            seeks=seeks,
         )
         return self._said
 

@@ -217,7 +217,8 @@ class Node:
         introduction = self._links.open(link, principal, dialed=True, url=url)
         stream = Stream() if known is None else known.stream
         session = "" if known is None else known.id
-        hello = introduction.hello(session, stream.received, stream.refused)
+        seeks = url in self._finding.urls
+        hello = introduction.hello(session, stream.received, stream.refused, seeks=seeks)
         core.out.append(Send(link, hello))
         return self._effects()
 

@@ -17,7 +17,7 @@ from palio.node.links import Link, Links
 from palio.node.peers import Peers
 from palio.node.publishing import Publishing
 from palio.node.sessions import Durable, Neighbour, PeerSession
-from palio.protocol.limits import SILENT_BEATS
+from palio.protocol.limits import ANSWER_S, SILENT_BEATS
 from palio.protocol.messages import Bye, Ping
 from palio.routing.protocol import Hierarchy
 
@@ -136,7 +136,10 @@ class Watch:
     def _look_at(self, link: int, state: Link, late: float) -> None:
         core, settings, party = self._core, self._core.settings, state.party
         if party is None:
-            if core.at.now - state.opened > settings.greeting_s:
+            greeting_s = settings.greeting_s
+            if state.dialed:
+                greeting_s = max(greeting_s, ANSWER_S)
+            if core.at.now - state.opened > greeting_s:
                 self._links.close(link, Bye("NotAuthenticated", "it did not say who it is in time"))
             return
         try:

@@ -43,6 +43,10 @@ MAX_GREETING_BYTES: Final = 16 << 10
 GREETING_S: Final = 2.0
 """How long a connection may take to show who it is."""
 
+ANSWER_S: Final = 10.0
+"""How long a broker that was dialled may take to answer. It may have much else to do, and to be
+dialled anew meanwhile, which ends what it has begun, would keep it busy for ever."""
+
 MAX_NUMBER: Final = 1 << 62
 """A number in a message. Added to another it is an int64 still."""
 

@@ -145,6 +145,9 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """Of a broker: by which algorithm it routes on this link."""
     identity: str = ""
     """Of a client: under whose name it acts, with others who do; empty for nobody's but its own."""
+    seeks: bool = False
+    """Of a broker: it has lost others and looks for them. It needs this link only if there is no
+    other way to whom it dials."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")

@@ -32,7 +32,7 @@ from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import Append, Moment, Report
 from palio.node.host import Host, LinkPort, Machine
-from palio.protocol.limits import GREETING_S
+from palio.protocol.limits import ANSWER_S, GREETING_S
 from palio.protocol.messages import Bye, EventMessage, Message
 from palio.server.counters import Traffic
 from palio.server.dialing import Dialer, Dialers
@@ -402,7 +402,8 @@ class Server:
             self.host.unreachable(url, reason)
 
     def _new_connection(self, *, dialled: bool = False) -> Connection:
-        greeting_s = self._greeting_s
+        # Whom this broker dials may be busy; strangers are to be quick.
+        greeting_s = max(self._greeting_s, ANSWER_S) if dialled else self._greeting_s
         connection = Connection(self, self.host.new_link(), dialled=dialled, greeting_s=greeting_s)
         connection.place = self.places.take(greeting_s)
         return connection
