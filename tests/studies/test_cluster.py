@@ -63,7 +63,8 @@ def run_here(name: str, home: Path) -> None:
 def test_a_cluster_finds_the_same_numbers(name: str, tmp_path: Path) -> None:
     run_on_cluster(name, tmp_path)
     run_here(name, tmp_path)
-    for experiment in study_named(name).experiments:
+    drawn = [each for each in study_named(name).experiments if list(each.points(Scale.SMALL))]
+    for experiment in drawn:
         near, far = (
             pq.read_table(tmp_path / place / name / f"{experiment.name}.parquet")
             for place in ("near", "far")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
 from traceback import format_tb
 from typing import Final, TypeAlias
 
@@ -30,6 +31,7 @@ from palio.node.effects import (
     Report,
     Store,
 )
+from palio.node.fact_reports import Answers, FactReports, bundled
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
 from palio.node.outlets import Outlets
@@ -47,6 +49,7 @@ from palio.protocol.messages import (
     Done,
     Echo,
     Fact,
+    Facts,
     Gap,
     Gaps,
     Message,
@@ -110,6 +113,7 @@ class Core:
         self.outlets = Outlets(router, self.route)
         self.lapses = Lapses(self._sound)
         self.telling = Telling(self._say, self.flow)
+        self.fact_reports = FactReports(self._tell_facts, self._echo)
         self.lacking: dict[Neighbour, bool] = {}
         """Neighbours that lack something of which the router was not told yet, or (if it is true)
         something no longer. It is told once all is said that this input led to: what follows from
@@ -338,8 +342,8 @@ class Core:
             self.move(moved)
         for name, message in outbox:
             neighbour = self.neighbours.get(name)
-            if neighbour is not None and isinstance(message, Echo):
-                self._echo(neighbour, message)
+            if neighbour is not None and isinstance(message, Facts | Echo):
+                self.fact_reports.put(neighbour, message)
             elif neighbour is not None:
                 self.telling.tell(neighbour, message)
         settled, registry.settled = registry.settled, []
@@ -368,12 +372,18 @@ class Core:
         known = {} if heading is None else heading._asdict()
         self.report("error", "entry_lost", entry=entry, **known, **whose)
 
-    def _echo(self, neighbour: Neighbour, echo: Echo) -> None:
+    def _tell_facts(self, neighbour: Neighbour, facts: Facts) -> None:
+        if self.neighbours.get(neighbour.name) is neighbour:
+            self.telling.tell(neighbour, facts)
+
+    def _echo(self, answers: Answers) -> None:
         """Answer for facts once they are on our own disk: after a crash we still know them."""
 
         def answer(_reason: str = "") -> None:
-            if self.neighbours.get(neighbour.name) is neighbour:
-                neighbour.say(self.out, echo)
+            for neighbour, said in answers.items():
+                if self.neighbours.get(neighbour.name) is neighbour:
+                    for message in bundled(chain.from_iterable(said.values())):
+                        neighbour.say(self.out, message)
 
         self.append((), answer, answer)
 

@@ -124,6 +124,13 @@ neighbours."""
 NEWS_S: Final = 0.05
 """Seconds between them after that: far less than it takes to find out that a link is gone."""
 
+FACTS_AT_ONCE: Final = 8
+"""So often a broker tells on at once what others say of the network."""
+
+FACTS_S: Final = 0.1
+"""Seconds between two times after that. A change of the network takes about a second to be found
+out, and facts cross it in a few of these."""
+
 MAX_BROKERS: Final = 10_000
 """Brokers of one network: who names more of them has made some up."""
 

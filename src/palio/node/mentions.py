@@ -14,6 +14,7 @@ from palio.node.vouching import RETIRED, TOKEN, is_subscription
 from palio.protocol.messages import (
     Carry,
     Echo,
+    Echoed,
     Fact,
     Facts,
     FlowStands,
@@ -31,7 +32,7 @@ __all__ = ["check_names"]
 
 _BROKER: Final = "a broker"
 
-_NAMING: Final = frozenset((Facts, Known, Echo, Carry, Probe, Route, FlowStands, Heard))
+_NAMING: Final = frozenset((Facts, Known, Echo, Echoed, Carry, Probe, Route, FlowStands, Heard))
 
 
 def check_names(sender: str, message: Message) -> None:
@@ -49,6 +50,9 @@ def check_names(sender: str, message: Message) -> None:
                 _check((_BROKER, name) for name in versions)
             case Echo(origin, _, unreached):
                 _check((_BROKER, name) for name in (origin, *unreached))
+            case Echoed(echoes):
+                names = (name for each in echoes for name in (each.origin, *each.unreached))
+                _check((_BROKER, name) for name in names)
             case Forward():
                 _check((_BROKER, name) for name in _named(message))
             case Carry():

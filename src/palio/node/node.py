@@ -48,6 +48,7 @@ from palio.protocol.messages import (
     Challenge,
     Drain,
     Echo,
+    Echoed,
     Facts,
     Failed,
     FlowStands,
@@ -478,7 +479,7 @@ class Node:
                 self._publishing.multicasting.receive(neighbour, message)
             case Carry() | Took() | Adopt():
                 self._kept(neighbour, message)
-            case Facts() | Known() | Echo():
+            case Facts() | Known() | Echo() | Echoed():
                 core.durability.registry.receive(neighbour.name, message, core.at)
             case Probe():
                 self._questions.probe(neighbour, message)
@@ -512,10 +513,11 @@ class Node:
     def _effects(self) -> list[Effect]:
         self._link_reports.look()
         tell_covered(self._core)
-        self._core.settle_up()
-        if self._has_unfinished:
-            self.wake_at = self._core.at.now
         core = self._core
+        core.settle_up()
+        core.fact_reports.look(core.at.now)
+        if self._has_unfinished:
+            self.wake_at = core.at.now
         self.wake_at = min(
             self.wake_at,
             core.releases.due_at,
@@ -524,8 +526,9 @@ class Node:
             self._watch.wake_at,
             self._finding.wake_at,
             self._link_reports.wake_at,
+            core.fact_reports.wake_at,
         )
-        out, self._core.out = self._core.out, []
+        out, core.out = core.out, []
         return out
 
     def status(self) -> dict[str, Any]:

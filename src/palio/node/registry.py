@@ -64,7 +64,7 @@ from palio.node.vouching import (
 )
 from palio.node.ways import ShortestWays
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
-from palio.protocol.messages import NO_VISIT, Echo, Fact, Facts, Known, Message, Visit
+from palio.protocol.messages import NO_VISIT, Echo, Echoed, Fact, Facts, Known, Message, Visit
 
 __all__ = ["Registry"]
 
@@ -389,7 +389,7 @@ class Registry:
             self._learn(said.source, said.facts, at)
             learned += len(said.facts)
 
-    def receive(self, neighbour: str, message: Known | Facts | Echo, at: Moment) -> None:
+    def receive(self, neighbour: str, message: Known | Facts | Echo | Echoed, at: Moment) -> None:
         """A neighbour says something."""
         match message:
             case Known(versions):
@@ -407,6 +407,13 @@ class Registry:
                     self._learn(neighbour, facts, at)
             case Echo():
                 self._echoed(neighbour, message)
+            case Echoed(echoes):
+                if sum(len(each.unreached) for each in echoes) > MAX_BROKERS:
+                    raise IllegalMessage(
+                        neighbour, f"Echoed without more than {MAX_BROKERS} (MAX_BROKERS)"
+                    )
+                for each in echoes:
+                    self._echoed(neighbour, each)
 
     def refused(self, neighbour: str, fact: Fact) -> None:
         """A neighbour cannot take a fact: it is unreached whenever that origin settles, until it

@@ -7,7 +7,7 @@ events for when the receiver is slow or away. The queue is bounded; what it drop
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
@@ -298,6 +298,9 @@ class Neighbour(PeerSession):
     """Something that it carried could not be written: its session ends with the next `tick`, and
     in a new one that is carried again."""
 
+    before: Callable[[], None] | None = None
+    """Called before anything is said to it but what its router says."""
+
     is_new = False
     """Nobody here had heard of it: nothing of what it has could have been expected before."""
 
@@ -360,6 +363,8 @@ class Neighbour(PeerSession):
 
     def say(self, out: list[Effect], message: Message) -> None:
         """See `PeerSession.say`; after what is untold."""
+        if self.before is not None:
+            self.before()
         if self.untold:
             self.untold.append(iter((message,)))
         else:

@@ -32,6 +32,7 @@ from palio.protocol.limits import (
     MAX_URL_CHARS,
     MAX_URLS,
     MOST_TOGETHER,
+    PORTION_FACTS,
 )
 from palio.routing.messages import PORTION, Control, Values
 from palio.routing.patterns.messages import Parts
@@ -60,6 +61,7 @@ __all__ = [
     "Done",
     "Drain",
     "Echo",
+    "Echoed",
     "Ended",
     "EventMessage",
     "Fact",
@@ -687,6 +689,12 @@ class Echo(msgspec.Struct, frozen=True, tag=True):
     unreached: tuple[str, ...] = ()
 
 
+class Echoed(msgspec.Struct, frozen=True, tag=True):
+    """Several `Echo`, in the order in which they are given."""
+
+    echoes: Annotated[tuple[Echo, ...], msgspec.Meta(max_length=PORTION_FACTS)]
+
+
 class Probe(msgspec.Struct, frozen=True, tag=True):
     """Where would this event go from here? Nobody receives it."""
 
@@ -766,6 +774,7 @@ Message: TypeAlias = (
     | Facts
     | Known
     | Echo
+    | Echoed
     | Probe
     | Probed
     | Seek

@@ -32,6 +32,7 @@ from palio.protocol.messages import (
     Done,
     Drain,
     Echo,
+    Echoed,
     Ended,
     Facts,
     Failed,
@@ -136,7 +137,7 @@ RULES: Final = (
     Rule((Carry,), _NEIGHBOUR, _ESTABLISHED, "gives durable events into the receiver's custody"),
     Rule((Took,), _NEIGHBOUR, _ESTABLISHED, "for what was carried and is on the disk"),
     Rule((Adopt,), _NEIGHBOUR, _ESTABLISHED, "of a durable subscription that lives there"),
-    Rule((Facts, Known, Echo), _NEIGHBOUR, _ESTABLISHED, "see `palio.node.registry`"),
+    Rule((Facts, Known, Echo, Echoed), _NEIGHBOUR, _ESTABLISHED, "see `palio.node.registry`"),
     Rule((Probe, Probed), _NEIGHBOUR, _ESTABLISHED, "a question about an event, and its answer"),
     Rule((Seek, Sought), _NEIGHBOUR, _ESTABLISHED, "a question about a filter, and its answer"),
 )

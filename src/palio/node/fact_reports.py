@@ -1,0 +1,122 @@
+"""`FactReports`: what brokers say of the network, where it is much, is told on together.
+
+When the tree of a hundred brokers changes, each of them says who its neighbours are and that events
+may have been lost. All of that crosses every link, and is answered on each. One message for each
+would be tens of thousands. So what comes is told on at once a few times (`FACTS_AT_ONCE`); where
+more comes, once in `FACTS_S` all of it in one message a neighbour: facts in their order, of a
+subject the newest, and then the answers, of which the newest stands for others like it.
+
+Facts about durable subscriptions go at once. Nothing but routing tables, which do not depend on
+facts, overtakes what waits (`Neighbour.before`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from math import inf
+from typing import TypeAlias
+
+from palio.node.limits import FACTS_AT_ONCE, FACTS_S, MAX_BROKERS
+from palio.node.sessions import Neighbour
+from palio.node.vouching import is_subscription
+from palio.protocol.limits import PORTION_FACTS
+from palio.protocol.messages import Echo, Echoed, Fact, Facts
+
+__all__ = ["Answers", "FactReports", "bundled"]
+
+Answers: TypeAlias = dict[Neighbour, dict[str, list[Echo]]]
+"""By neighbour and origin, in the order in which they are given."""
+
+
+class FactReports:
+    """What waits to be told on. `tell` is called with facts, and `answer` with answers, which may
+    be given once all that was learned is on the disk.
+    """
+
+    def __init__(
+        self, tell: Callable[[Neighbour, Facts], None], answer: Callable[[Answers], None]
+    ) -> None:
+        self._tell = tell
+        self._answer = answer
+        self._facts: dict[Neighbour, dict[tuple[str, str], Fact]] = {}
+        """By origin and subject, in the order in which they are to be told."""
+        self._answers: Answers = {}
+        self._spent_until = -inf
+        """By when it has not been told more often than once in `FACTS_S`."""
+
+    def put(self, neighbour: Neighbour, message: Facts | Echo) -> None:
+        """A neighbour is to be told something: with the next `look` that is due."""
+        if isinstance(message, Echo):
+            said = self._answers.setdefault(neighbour, {}).setdefault(message.origin, [])
+            if said and said[-1].unreached == message.unreached:
+                said[-1] = max(said[-1], message, key=_version)
+            else:
+                said.append(message)
+            return
+        waiting = self._facts.setdefault(neighbour, {})
+        neighbour.before = partial(self.hurry, neighbour)
+        for fact in message.facts:
+            waiting.pop((fact.origin, fact.subject), None)
+            waiting[fact.origin, fact.subject] = fact
+        if len(waiting) >= PORTION_FACTS or any(map(is_subscription, _subjects(message.facts))):
+            self.hurry(neighbour)
+
+    def hurry(self, neighbour: Neighbour) -> None:
+        """Tell a neighbour the facts that wait."""
+        neighbour.before = None
+        facts = self._facts.pop(neighbour, None)
+        if facts:
+            self._tell(neighbour, Facts(tuple(facts.values())))
+
+    @property
+    def wake_at(self) -> float:
+        """When `look` is next to be called."""
+        if self._facts or self._answers:
+            return self._spent_until - (FACTS_AT_ONCE - 1) * FACTS_S
+        return inf
+
+    def look(self, now: float) -> None:
+        """Something has happened, or it is time: tell what is to be told by now."""
+        if self.wake_at > now:
+            return
+        if self._facts:
+            self._spent_until = max(self._spent_until, now) + FACTS_S
+            for neighbour in list(self._facts):
+                self.hurry(neighbour)
+        if self._answers:
+            answers, self._answers = self._answers, {}
+            self._answer(answers)
+
+
+def bundled(echoes: Iterable[Echo]) -> Iterator[Echo | Echoed]:
+    """Answers as messages, each of which a neighbour takes.
+
+    >>> [type(each).__name__ for each in bundled([Echo("b1", 4)])]
+    ['Echo']
+    >>> [each.echoes for each in bundled([Echo("b1", 4), Echo("b2", 7)])]
+    [(Echo(origin='b1', version=4, unreached=()), Echo(origin='b2', version=7, unreached=()))]
+    """
+    part: list[Echo] = []
+    names = 0
+    for echo in echoes:
+        is_full = len(part) == PORTION_FACTS or names + len(echo.unreached) > MAX_BROKERS
+        if part and is_full:
+            yield _joined(part)
+            part, names = [], 0
+        part.append(echo)
+        names += len(echo.unreached)
+    if part:
+        yield _joined(part)
+
+
+def _joined(part: list[Echo]) -> Echo | Echoed:
+    return part[0] if len(part) == 1 else Echoed(tuple(part))
+
+
+def _version(echo: Echo) -> int:
+    return echo.version
+
+
+def _subjects(facts: Iterable[Fact]) -> Iterator[str]:
+    return (fact.subject for fact in facts)
