@@ -11,6 +11,7 @@ from palio.node.authority import NamedAuthority, Principal
 from palio.node.limits import MAX_PEERS
 from palio.node.partings import PATIENCE_BEATS
 from palio.node.settings import Settings
+from palio.node.whereabouts import Whereabouts
 from palio.protocol.messages import AddPeer, Answer, Ask, Failed, RemovePeer
 from palio.routing.acyclic import Acyclic
 from palio.routing.algorithms import find_algorithm
@@ -63,6 +64,24 @@ def test_a_broker_is_added_and_dialled_again_after_a_restart() -> None:
     assert listed == {"peer": "b2", "url": address_of("b2"), "kind": "added", "up": True}
 
 
+@pytest.mark.parametrize("one", ["b1", "b2"])
+def test_who_is_linked_already_is_added_without_another_link(one: str) -> None:
+    """Whoever of the two dialled."""
+    world = world_of(line(2))
+    other = "b2" if one == "b1" else "b1"
+    ann = world.client("ann", one)
+    added = asked(world, ann, AddPeer(0, address_of(other)), 0.5)
+    assert added == {"peer": other, "url": address_of(other), "remembered": True}
+    world.run(60.0)
+    assert not {"peer_down", "connection_lost"} & {report.event for _, report in world.reports}
+    world.kill(one)
+    world.run(1.0)
+    world.disconnect("b1", "b2")  # by its configuration
+    world.start(one)
+    world.run(3.0)
+    assert links_of(world, one) == [other]
+
+
 def test_what_is_removed_is_not_dialled_again_by_either_end_and_may_be_added_again() -> None:
     world = world_of(TWO)
     ann, bob = world.client("ann", "b1"), world.client("bob", "b2")
@@ -102,7 +121,10 @@ def test_events_take_other_ways_before_a_link_is_removed() -> None:
     assert [row["x"] for _, _, row in ann.heard] == list(range(300))
 
 
-def test_a_link_that_comes_up_while_it_is_about_to_end_was_not_added() -> None:
+def test_a_link_that_comes_up_while_it_is_about_to_end_was_not_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Whereabouts, "of", lambda _, __: None)  # whose the address is shows then
     world = world_of(ring(4))
     ann = world.client("ann", "b1")
     world.run(0.5)

@@ -102,18 +102,17 @@ class Membership:
             raise InvalidInput(f"{url} is being added already; wait for that")
         if len(self._added) + len(self._adding) >= MAX_PEERS:
             raise LimitExceeded("brokers that were added", limit="MAX_PEERS", maximum=MAX_PEERS)
-        name = self._names.get(url, "")
+        name = self._names.get(url, "") or self._neighbour_at(url)
         if name in self._partings:
             raise _ending(name)
         for each in self._removed_at(url):
             del self._removed[each]
         patience_s = ADD_BEATS * core.settings.peer_heartbeat_s
         self._adding[url] = _Adding(session, request.id, core.at.now + patience_s)
-        neighbour = core.neighbours.get(name)
-        if neighbour is not None and neighbour.link is not None:
+        core.out.append(Dial(self._written(url), name))  # it may be dialled already
+        if self._is_up(name):
+            self._names[url] = name
             self._up(url, name)
-        else:
-            core.out.append(Dial(self._written(url), ""))
 
     def _remove(self, session: Session, request: RemovePeer) -> None:
         """Part from a neighbour once ways lead round it, and answer then."""
@@ -136,6 +135,12 @@ class Membership:
         self._core.report("info", "removed", peer=request.name)
         configured = [url for url in urls if url in self._configured]
         self._answer(session, request.id, {"peer": request.name, "configured": configured})
+
+    def _neighbour_at(self, url: str) -> str:
+        """Who is linked to this broker, perhaps since it has dialled, and is at an address."""
+        address_of = self._core.whereabouts.of
+        up = (name for name in self._core.neighbours if self._is_up(name))
+        return next((name for name in up if url == str(address_of(name))), "")
 
     def _removed_at(self, url: str) -> list[str]:
         """Brokers that were removed and are at an address, as far as is known. If each of two was
