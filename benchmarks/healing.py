@@ -27,7 +27,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from benchmarks.healing_load import RATE, Listener, Load, Outage, Publisher
+from benchmarks.healing_load import LATE_S, RATE, Listener, Load, Outage, Publisher
 from benchmarks.healing_network import (
     FANOUT,
     Hierarchy,
@@ -194,11 +194,12 @@ async def _struck(fleet: HierarchyFleet, load: Load, fault: Fault) -> list[Row]:
     await asyncio.sleep(AFTER_S)
     judged = time.monotonic() - AFTER_S / 4
     is_short = not fault.lasts_s
+    last = ending - LATE_S  # what is published after that may be late for what its end does
     rows = []
     for which, some, since, until in (
-        (LINKED, near, began, judged if is_short else ending),
-        (LOOKING, far, began, ending),
-        (CUT_OFF, cut_off, began, ending),
+        (LINKED, near, began, judged if is_short else last),
+        (LOOKING, far, began, last),
+        (CUT_OFF, cut_off, began, last),
         (AFTER, [] if is_short else list(load.pairs), ended, judged),
     ):
         for durable in (False, True):
