@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from palio.errors import IllegalMessage
-from palio.node import limits, registry, vouching
+from palio.node import known_facts, limits, registry, vouching
 from palio.node.authority import NamedAuthority
 from palio.node.effects import Moment
 from palio.node.identity import Identity, fact_text
@@ -17,7 +17,7 @@ from palio.node.limits import AHEAD_US, ASK_AGAIN_S, KNOWN_AGAIN_S
 from palio.node.registry import Registry
 from palio.node.vouching import LINKS, PLAN, RETIRED, TOKEN, Trust, Vouching, is_subscription
 from palio.protocol.limits import MAX_NAME_BYTES, PORTION_BYTES, PORTION_FACTS
-from palio.protocol.messages import Echo, Fact, Facts, Known
+from palio.protocol.messages import Echo, Echoed, Fact, Facts, Known
 from palio.simulation.world import EPOCH_US
 from tests.node.signing import Keyring
 
@@ -414,8 +414,9 @@ def test_other_bounds_of_facts(more: int, monkeypatch: pytest.MonkeyPatch) -> No
 def test_nobody_has_more_to_say_or_more_brokers_than_there_can_be(
     more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "MAX_FACTS", 3)
-    monkeypatch.setattr(registry, "MAX_BROKERS", 4)
+    monkeypatch.setattr(known_facts, "MAX_FACTS", 3)
+    for room in (known_facts, registry):
+        monkeypatch.setattr(room, "MAX_BROKERS", 4)
     b = linked(Registry("b"))
     b.receive("n", Facts(tuple(Fact("n", 1 + each, f"o/{each}") for each in range(3 + more))), AT)
     assert bool(b.unbelieved) is (more > 0)
@@ -424,14 +425,18 @@ def test_nobody_has_more_to_say_or_more_brokers_than_there_can_be(
     assert bool(b.unbelieved) is (more > 0)
     again = AT._replace(now=AT.now + KNOWN_AGAIN_S)
     named = {f"f{each}": 1 for each in range(4 + more)}
+    apart = Echoed(tuple(Echo("b", 1, (name,)) for name in named))
     if more > 0:
         with pytest.raises(IllegalMessage, match="MAX_BROKERS"):
             b.receive("n", Known(named), again)
         with pytest.raises(IllegalMessage, match="MAX_BROKERS"):
             b.receive("n", Echo("b", 1, tuple(named)), again)
+        with pytest.raises(IllegalMessage, match="MAX_BROKERS"):
+            b.receive("n", apart, again)
     else:
         b.receive("n", Known(named), again)
         b.receive("n", Echo("b", 1, tuple(named)), again)
+        b.receive("n", apart, again)
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
@@ -511,7 +516,8 @@ def test_what_facts_are_about() -> None:
 def test_brokers_that_there_never_were_are_retired_until_there_are_too_many_and_links_stay(
     ring: Keyring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "MAX_BROKERS", 20)
+    for room in (known_facts, registry):
+        monkeypatch.setattr(room, "MAX_BROKERS", 20)
     b, m = believer(ring), believer(ring, "m")
     for facts in retiring(ring, 30):
         b.receive("n", facts, AT)

@@ -43,8 +43,9 @@ from palio.errors import IllegalMessage
 from palio.node.echoes import Echoes, KnownNeighbour, PendingEcho
 from palio.node.effects import Moment
 from palio.node.hearsay import Hearsay
+from palio.node.known_facts import KnownFacts
 from palio.node.later import Later
-from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, MAX_FACTS, REPEATED_AT_ONCE
+from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, REPEATED_AT_ONCE
 from palio.node.untold import Untold
 from palio.node.vouching import (
     ADDRESS,
@@ -72,7 +73,7 @@ _SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, PART, PEER
 """What counts no longer of a broker that is gone for good, with its durable subscriptions."""
 
 
-class Registry:
+class Registry(KnownFacts):
     """The facts of a network as one broker knows them.
 
     What is to be sent is left in `outbox`, facts that are new in `news`, and in `settled` the
@@ -99,7 +100,7 @@ class Registry:
     def __init__(
         self, name: str, facts: Iterable[Fact] = (), vouching: Vouching | None = None
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self.vouching = vouching or Vouching(name)
         self.outbox: list[tuple[str, Message]] = []
         self.news: list[Fact] = []
@@ -107,10 +108,6 @@ class Registry:
         self.unbelieved: list[tuple[str, Fact, str]] = []
         """Facts that neighbours said and that were not believed, with the reasons. Whoever calls
         takes it out."""
-        self._facts: dict[tuple[str, str], Fact] = {}
-        self._about: dict[str, tuple[Fact, ...]] = {}
-        """By durable subscription, the newest fact of each origin, in the order of origins."""
-        self._counts: dict[str, int] = {}
         self._hearsay = Hearsay()
         self.later = Later()
         """What `go_on` has yet to learn."""
@@ -118,22 +115,20 @@ class Registry:
         """Subjects of this broker that are yet to be said again."""
         self._is_outdone = False
         """Whether something was said of this broker under a version above its own."""
-        self._versions: dict[str, int] = {}
         self._neighbours: dict[str, KnownNeighbour] = {}
         self._echoes = Echoes(self._neighbours)
         self._found: ShortestWays | None = None
-        self.ways = 0
-        """Grows whenever `next_hop` may answer differently."""
+        self._found_at = 0
+        """The state of `ways` when that was found."""
         self._asked_at = 0
         """The state of `ways` when all brokers were last asked for an answer."""
         self._put_off: list[tuple[int, frozenset[str]]] = []
         """Tickets of `settle` that wait for what could not be written."""
-        self._retired: dict[str, int] = {}
         self.forgotten: list[Fact] = []
         """What brokers had said that are retired now. Whoever calls takes it out."""
         known = sorted(self.vouching.believable(facts), key=lambda each: each.version)
         for fact in sorted(known, key=lambda each: each.subject.startswith(RETIRED)):
-            self._keep(fact)
+            self._take_in(fact)
         self._is_new = name not in self._versions
         self._untold = Untold(self._version(name))
         self.is_behind = False
@@ -158,49 +153,9 @@ class Registry:
 
     # --- what is known ---
 
-    def fact(self, origin: str, subject: str) -> Fact | None:
-        """The newest fact about a subject of an origin."""
-        return self._facts.get((origin, subject))
-
-    def about(self, subject: str) -> tuple[Fact, ...]:
-        """What each broker says of a durable subscription."""
-        return self._about.get(subject, ())
-
-    def facts(self) -> list[Fact]:
-        """All facts, of all brokers."""
-        return list(self._facts.values())
-
-    def links(self, origin: str, subject: str = LINKS) -> tuple[str, ...]:
-        """The neighbours that a broker says it has."""
-        fact = self._facts.get((origin, subject))
-        return () if fact is None else fact.links
-
-    @property
-    def brokers(self) -> list[str]:
-        """All brokers that were ever heard of and are not retired."""
-        return sorted({self.name, *self._versions} - self.retired)
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether `brokers` has no other; asked for each message, so nothing is put in order."""
-        if not self._retired:
-            return self._versions.keys() <= {self.name}
-        retired = self.retired
-        return all(name == self.name or name in retired for name in self._versions)
-
-    @property
-    def retired(self) -> set[str]:
-        """The brokers that are gone for good, and were not heard of since that was said."""
-        return {name for name, until in self._retired.items() if self._version(name) <= until}
-
     def has_heard_of(self, broker: str) -> bool:
         """Whether there is or was such a broker, as far as is known."""
         return broker in self._versions or broker in self._neighbours
-
-    def is_leaving(self, broker: str) -> bool:
-        """Whether a broker has said that it is about to go."""
-        fact = self.fact(broker, LEAVING)
-        return fact is not None and bool(fact.filter)
 
     def by_distance(self) -> Iterable[str]:
         """The brokers to which a way leads, the nearest first."""
@@ -221,14 +176,11 @@ class Registry:
 
     @property
     def _shortest(self) -> ShortestWays:
-        if self._found is None:
+        if self._found is None or self._found_at != self.ways:
+            self._found_at = self.ways
             near = [name for name, state in self._neighbours.items() if state.is_equal]
             self._found = ShortestWays(self.name, near, self.links, self.is_leaving)
         return self._found
-
-    def _change_ways(self) -> None:
-        self._found = None
-        self.ways += 1
 
     # --- what this broker says ---
 
@@ -332,7 +284,7 @@ class Registry:
         """Say something under a new version."""
         version = self._next_version()
         fact = self.vouching.sign(msgspec.structs.replace(said, version=version, signature=b""))
-        self._keep(fact)
+        self._take_in(fact)
         self.news.append(fact)
         self._untold.add(fact)
 
@@ -425,7 +377,7 @@ class Registry:
         self._reply_if_complete(fact.origin)
 
     def _links_changed(self) -> None:
-        self._change_ways()
+        self.ways += 1
         self.is_behind = self._neighbours.keys() != set(self.links(self.name))
         if not self._bides:
             self.catch_up()
@@ -458,7 +410,7 @@ class Registry:
         if lacking:
             lacking.sort(key=lambda fact: fact.version)
             self.outbox.append((neighbour, Facts(tuple(lacking))))
-        self._change_ways()
+        self.ways += 1
         for origin in self._echoes.origins:
             self._reply_if_complete(origin)
 
@@ -475,7 +427,7 @@ class Registry:
                 if fact.origin == self.name:
                     self._correct(fact)
                 else:
-                    self._keep(fact)
+                    self._take_in(fact)
                     fresh.append(fact)
         for fact in fresh:
             known.pop(fact.origin, None)
@@ -490,12 +442,6 @@ class Registry:
         for origin, version in newest.items():
             self._echoes.owe(origin, PendingEcho(version, neighbour))
             self._reply_if_complete(origin)
-
-    def _is_news(self, fact: Fact) -> bool:
-        """Whether a fact would change anything."""
-        if fact.origin == self.name and (self.name, fact.subject) not in self._facts:
-            return True
-        return fact.version > self._version(fact.origin) or self._retires(fact)
 
     def _is_believed(self, neighbour: str, fact: Fact, at: Moment) -> bool:
         """Whether a fact may be kept now; if not, it is answered for, or will be."""
@@ -518,27 +464,11 @@ class Registry:
         self.outbox.append((neighbour, Echo(origin, fact.version, (self.name,))))
         return False
 
-    def _beyond(self, fact: Fact) -> str:
-        """What there is too much of."""
-        named = {fact.origin}
-        if fact.subject.startswith(RETIRED):
-            named.add(fact.subject.removeprefix(RETIRED))
-        fresh = named - self._versions.keys()
-        if fresh and len(self._versions) + len(fresh) > MAX_BROKERS:
-            return f"{MAX_BROKERS} brokers are the most (MAX_BROKERS)"
-        is_new = (fact.origin, fact.subject) not in self._facts
-        if is_new and self._counts.get(fact.origin, 0) >= MAX_FACTS:
-            return f"a broker says {MAX_FACTS} things of itself at most (MAX_FACTS)"
-        return ""
-
     def _answer_hearsay(self, origin: str) -> None:
         """A neighbour has spoken: others that had said so before it are answered too."""
         for source, version in self._hearsay.answered(origin, self._version(origin)).items():
             self._echoes.owe(origin, PendingEcho(version, source))
             self._reply_if_complete(origin)
-
-    def _version(self, origin: str) -> int:
-        return self._versions.get(origin, 0)
 
     def _correct(self, fact: Fact) -> None:
         """Something that this broker said in an earlier life, or that was made up."""
@@ -552,26 +482,11 @@ class Registry:
         else:
             self._announce(fact.subject, claimed_us=fact.claimed_us)
 
-    def _keep(self, fact: Fact) -> None:
-        known = self._facts.get((fact.origin, fact.subject))
-        if known is None:
-            self._counts[fact.origin] = self._counts.get(fact.origin, 0) + 1
-        self._facts[fact.origin, fact.subject] = fact
-        if is_subscription(fact.subject):
-            others = (each for each in self.about(fact.subject) if each.origin != fact.origin)
-            self._about[fact.subject] = tuple(sorted((*others, fact), key=_origin))
-        self._versions[fact.origin] = max(fact.version, self._version(fact.origin))
-        if fact.subject in {LINKS, LEAVING} and not (
-            known is not None and (known.links, known.filter) == (fact.links, fact.filter)
-        ):
-            self._change_ways()
-        elif self._retires(fact):
+    def _take_in(self, fact: Fact) -> None:
+        retires = self._retires(fact)
+        self._keep(fact)
+        if retires:
             self._forget(fact.subject.removeprefix(RETIRED), fact.claimed_us)
-
-    def _retires(self, fact: Fact) -> bool:
-        """Whether a fact retires more of a broker than is retired already."""
-        name = fact.subject.removeprefix(RETIRED)
-        return name != fact.subject and self._retired.get(name, 0) < fact.claimed_us
 
     def _forget(self, broker: str, until: int) -> None:
         """Discard a broker's facts up to a version, except its retirements of other brokers."""
@@ -591,15 +506,9 @@ class Registry:
             return
         self._versions[broker] = max(until, self._version(broker))
         for fact in over:
-            del self._facts[broker, fact.subject]
-            left = tuple(each for each in self.about(fact.subject) if each.origin != broker)
-            if left:
-                self._about[fact.subject] = left
-            else:
-                self._about.pop(fact.subject, None)
-            self._counts[broker] -= 1
+            self._drop(fact)
         self.forgotten += over
-        self._change_ways()
+        self.ways += 1
 
     def _flood(self, facts: Sequence[Fact], source: str | None) -> None:
         for name, state in self._neighbours.items():
@@ -645,7 +554,3 @@ class Registry:
         for broker in self.brokers:
             if broker != self.name and self.next_hop(broker) is None:
                 echo.unreached[broker] = None
-
-
-def _origin(fact: Fact) -> str:
-    return fact.origin

@@ -1,0 +1,128 @@
+"""`KnownFacts`: what is known of all brokers; the newest version of a subject counts.
+
+This is the memory of a `Registry`. How facts come and go is for that to say.
+"""
+
+from __future__ import annotations
+
+from palio.node.limits import MAX_BROKERS, MAX_FACTS
+from palio.node.vouching import LEAVING, LINKS, RETIRED, is_subscription
+from palio.protocol.messages import Fact
+
+__all__ = ["KnownFacts"]
+
+
+class KnownFacts:
+    """The facts that one broker knows, its own among them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ways = 0
+        """Grows whenever ways through the network may be others."""
+        self._facts: dict[tuple[str, str], Fact] = {}
+        self._about: dict[str, tuple[Fact, ...]] = {}
+        """By durable subscription, the newest fact of each origin, in the order of origins."""
+        self._counts: dict[str, int] = {}
+        """By origin, how many facts there are."""
+        self._versions: dict[str, int] = {}
+        """By broker, the newest that was heard of."""
+        self._retired: dict[str, int] = {}
+        """By broker that is gone for good, up to which version."""
+
+    def fact(self, origin: str, subject: str) -> Fact | None:
+        """The newest fact about a subject of an origin."""
+        return self._facts.get((origin, subject))
+
+    def about(self, subject: str) -> tuple[Fact, ...]:
+        """What each broker says of a durable subscription."""
+        return self._about.get(subject, ())
+
+    def facts(self) -> list[Fact]:
+        """All facts, of all brokers."""
+        return list(self._facts.values())
+
+    def links(self, origin: str, subject: str = LINKS) -> tuple[str, ...]:
+        """The neighbours that a broker says it has."""
+        fact = self._facts.get((origin, subject))
+        return () if fact is None else fact.links
+
+    @property
+    def brokers(self) -> list[str]:
+        """All brokers that were ever heard of and are not retired."""
+        return sorted({self.name, *self._versions} - self.retired)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether `brokers` has no other; asked for each message, so nothing is put in order."""
+        if not self._retired:
+            return self._versions.keys() <= {self.name}
+        retired = self.retired
+        return all(name == self.name or name in retired for name in self._versions)
+
+    @property
+    def retired(self) -> set[str]:
+        """The brokers that are gone for good, and were not heard of since that was said."""
+        return {name for name, until in self._retired.items() if self._version(name) <= until}
+
+    def is_leaving(self, broker: str) -> bool:
+        """Whether a broker has said that it is about to go."""
+        fact = self.fact(broker, LEAVING)
+        return fact is not None and bool(fact.filter)
+
+    # --- what is new ---
+
+    def _version(self, origin: str) -> int:
+        return self._versions.get(origin, 0)
+
+    def _is_news(self, fact: Fact) -> bool:
+        """Whether a fact would change anything."""
+        if fact.origin == self.name and (self.name, fact.subject) not in self._facts:
+            return True
+        return fact.version > self._version(fact.origin) or self._retires(fact)
+
+    def _retires(self, fact: Fact) -> bool:
+        """Whether a fact retires more of a broker than is retired already."""
+        name = fact.subject.removeprefix(RETIRED)
+        return name != fact.subject and self._retired.get(name, 0) < fact.claimed_us
+
+    def _beyond(self, fact: Fact) -> str:
+        """What there is too much of."""
+        named = {fact.origin}
+        if fact.subject.startswith(RETIRED):
+            named.add(fact.subject.removeprefix(RETIRED))
+        fresh = named - self._versions.keys()
+        if fresh and len(self._versions) + len(fresh) > MAX_BROKERS:
+            return f"{MAX_BROKERS} brokers are the most (MAX_BROKERS)"
+        is_new = (fact.origin, fact.subject) not in self._facts
+        if is_new and self._counts.get(fact.origin, 0) >= MAX_FACTS:
+            return f"a broker says {MAX_FACTS} things of itself at most (MAX_FACTS)"
+        return ""
+
+    def _keep(self, fact: Fact) -> None:
+        """From now on this counts."""
+        known = self._facts.get((fact.origin, fact.subject))
+        if known is None:
+            self._counts[fact.origin] = self._counts.get(fact.origin, 0) + 1
+        self._facts[fact.origin, fact.subject] = fact
+        if is_subscription(fact.subject):
+            others = (each for each in self.about(fact.subject) if each.origin != fact.origin)
+            self._about[fact.subject] = tuple(sorted((*others, fact), key=_origin))
+        self._versions[fact.origin] = max(fact.version, self._version(fact.origin))
+        if fact.subject in {LINKS, LEAVING} and not (
+            known is not None and (known.links, known.filter) == (fact.links, fact.filter)
+        ):
+            self.ways += 1
+
+    def _drop(self, fact: Fact) -> None:
+        """This counts no longer."""
+        del self._facts[fact.origin, fact.subject]
+        left = tuple(each for each in self.about(fact.subject) if each.origin != fact.origin)
+        if left:
+            self._about[fact.subject] = left
+        else:
+            self._about.pop(fact.subject, None)
+        self._counts[fact.origin] -= 1
+
+
+def _origin(fact: Fact) -> str:
+    return fact.origin

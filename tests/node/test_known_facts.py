@@ -1,0 +1,78 @@
+"""What is known of all brokers, whoever told it: seen through the registry that keeps it."""
+
+from __future__ import annotations
+
+import pytest
+
+from palio.node import known_facts
+from palio.node.effects import Moment
+from palio.node.registry import Registry
+from palio.node.vouching import LEAVING, LINKS, RETIRED
+from palio.protocol.messages import Fact, Facts, Known
+
+AT = Moment(0.0, 0)
+
+
+def knowing(*facts: Fact) -> Registry:
+    found = Registry("a", facts)
+    found.join("n", AT)
+    found.receive("n", Known({}), AT)
+    return found
+
+
+def test_the_newest_fact_of_a_subject_counts_and_an_older_one_is_no_news() -> None:
+    registry = knowing(Fact("b", 5, "ann/orders", filter="x = 1"))
+    registry.receive("n", Facts((Fact("b", 4, "ann/orders", filter="x = 4"),)), AT)
+    assert [fact.version for fact in registry.about("ann/orders")] == [5]
+    registry.receive("n", Facts((Fact("b", 6, "ann/orders", filter="x = 6"),)), AT)
+    assert registry.fact("b", "ann/orders") == Fact("b", 6, "ann/orders", filter="x = 6")
+
+
+def test_what_brokers_say_of_a_durable_subscription_is_in_the_order_of_their_names() -> None:
+    said = [Fact(name, 1, "ann/orders", filter="x = 1") for name in ("d", "b", "c")]
+    assert [fact.origin for fact in knowing(*said).about("ann/orders")] == ["b", "c", "d"]
+
+
+def test_only_links_and_leaving_change_ways() -> None:
+    registry = knowing()
+    for version, (subject, links, changes) in enumerate(
+        [
+            ("ann/orders", (), False),
+            (LINKS, ("c",), True),
+            (LINKS, ("c",), False),
+            (LEAVING, (), True),
+        ],
+        start=1,
+    ):
+        before = registry.ways
+        registry.receive("n", Facts((Fact("b", version, subject, links),)), AT)
+        assert (registry.ways > before) == changes, subject
+
+
+def test_a_broker_that_is_retired_has_said_nothing_until_it_says_more() -> None:
+    registry = knowing(Fact("b", 5, LINKS, ("c",)), Fact("b", 6, "ann/orders", filter="x = 1"))
+    registry.receive("n", Facts((Fact("c", 1, f"{RETIRED}b", claimed_us=9),)), AT)
+    assert (registry.retired, registry.brokers) == ({"b"}, ["a", "c"])
+    assert (registry.links("b"), registry.about("ann/orders")) == ((), ())
+    registry.receive("n", Facts((Fact("b", 10, LINKS, ("c",)),)), AT)
+    assert (registry.retired, registry.links("b")) == (set(), ("c",))
+
+
+@pytest.mark.parametrize(("most", "kept"), [(2, 2), (3, 3)])
+def test_a_broker_may_say_so_much_of_itself(
+    most: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_facts, "MAX_FACTS", most)
+    registry = knowing()
+    registry.receive("n", Facts(tuple(Fact("b", n, f"ann/{n}") for n in range(1, 4))), AT)
+    assert sum(fact.origin == "b" for fact in registry.facts()) == kept
+
+
+@pytest.mark.parametrize(("most", "kept"), [(3, ["a", "b", "c"]), (4, ["a", "b", "c", "d"])])
+def test_there_may_be_so_many_brokers(
+    most: int, kept: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_facts, "MAX_BROKERS", most)
+    registry = knowing(Fact("a", 1, "ann/1"))
+    registry.receive("n", Facts(tuple(Fact(name, 1, "ann/1") for name in "bcd")), AT)
+    assert registry.brokers == kept
