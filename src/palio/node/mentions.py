@@ -7,6 +7,7 @@ network; it stops at the first broker that keeps this rule.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from palio.errors import IllegalMessage, InvalidInput
@@ -76,7 +77,11 @@ def _named(message: Forward) -> list[str]:
 
 def _check(named: Iterable[tuple[str, str]]) -> None:
     for what, name in named:
-        check_name(name, what)
+        _known_good(name, what)
+
+
+_known_good: Final = lru_cache(maxsize=1 << 14)(check_name)
+"""A network has few names, and says them again and again. What is refused is not kept."""
 
 
 def _in_control(control: Control) -> Iterable[str]:

@@ -226,6 +226,13 @@ class Peers:
         if registry.ways == self._looked_at:
             return
         self._looked_at = registry.ways
+        in_trees = [
+            each
+            for each in core.neighbours.values()
+            if core.settings.graph_with(each.name) is GraphKind.TREE
+        ]
+        if not in_trees:
+            return
         said = {broker: registry.links(broker) for broker in registry.brokers}
         links = {
             edge_of(broker, near)
@@ -234,10 +241,9 @@ class Peers:
             if broker in said.get(near, ())
         }
         surplus = links - forest(sorted(links))
-        for neighbour in list(core.neighbours.values()):
+        for neighbour in in_trees:
             routing = core.settings.routing_with(neighbour.name)
-            is_for_trees = core.settings.graph_with(neighbour.name) is GraphKind.TREE
-            if is_for_trees and edge_of(core.name, neighbour.name) in surplus:
+            if edge_of(core.name, neighbour.name) in surplus:
                 if neighbour.link is not None:
                     self._links.hang_up(neighbour.link, circle(core.name, neighbour.name, routing))
                 self.end_neighbour(neighbour)
