@@ -48,7 +48,8 @@ Row = dict[str, Any]
 FAULT_S: Final = 16.0
 """How long a fault stays: longer than silence is noticed and a broker's session is kept."""
 AFTER_S: Final = 30.0
-"""How long the network is watched once it has ended."""
+LONG_AFTER_S: Final = 90.0
+"""How long the network is watched once it has ended: where many come back at once, longer."""
 IDLE_S: Final = 10.0
 START_S: Final = 600.0
 """How long all brokers may take to know of each other, on a machine that has other work."""
@@ -90,6 +91,8 @@ class Fault(NamedTuple):
     cuts: Callable[[Hierarchy], Callable[[str, str], bool]] = lambda _: lambda _one, _other: False
     """Which lines are silent meanwhile."""
     lasts_s: float = FAULT_S
+    after_s: float = AFTER_S
+    """How long the network is watched once it has ended."""
 
 
 async def _kill(fleet: HierarchyFleet, victims: tuple[str, ...]) -> None:
@@ -146,7 +149,7 @@ FAULTS: Final = (
     Fault("an inner broker is killed and starts again", _child(1), _kill, _start, lasts_s=0.0),
     Fault("an inner broker pauses", _child(2), _pause, _go_on),
     Fault("a branch is cut off", lambda _: (), _nothing, _nothing, _branch),
-    Fault("several inner brokers are killed", _inner, _kill, _start),
+    Fault("several inner brokers are killed", _inner, _kill, _start, after_s=LONG_AFTER_S),
     Fault("the root is killed", lambda _: ("b1",), _kill, _start),
 )
 
@@ -191,8 +194,8 @@ async def _struck(fleet: HierarchyFleet, load: Load, fault: Fault) -> list[Row]:
     await fault.end(fleet, victims)
     fleet.speak()
     ended = time.monotonic()
-    await asyncio.sleep(AFTER_S)
-    judged = time.monotonic() - AFTER_S / 4
+    await asyncio.sleep(fault.after_s)
+    judged = time.monotonic() - fault.after_s / 4
     is_short = not fault.lasts_s
     last = ending - LATE_S  # what is published after that may be late for what its end does
     rows = []
