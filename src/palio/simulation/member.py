@@ -213,6 +213,8 @@ class Member:
         self._line = _Line(self, broker, self._hello, self._draw)
         self._other: _Line | None = None
         """While it moves, the session at the other broker."""
+        self._hears_left = False
+        """Whether what it is told now comes from the broker that it is leaving."""
         self.core.session = self._line.session
         self._next_id = 1
         self._next_key = 1
@@ -416,6 +418,7 @@ class Member:
     def receive(self, link: int, message: Message) -> None:
         """A message came."""
         for line in self._lines(link):
+            self._hears_left = line is self._other
             line.session.receive(message, self.world.now)
             line.look()
 

@@ -211,3 +211,45 @@ def test_what_is_carried_again_is_heard_by_a_later_filter_and_out_of_order() -> 
         ),
     )
     assert play(script).breaches == ()
+
+
+def test_who_goes_away_hears_nothing_by_what_it_has_changed_since() -> None:
+    """Seed 100885: b2 was drained, and knew of no change that its client made at b1."""
+    script = Script(
+        seed=100885,
+        routing="acyclic",
+        brokers=("b1", "b2"),
+        edges=(("b1", "b2"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b2")),
+            Step(0.0, "join", ("publisher0", "b2")),
+            Step(0.9, "hear", ("listener0", "live1", "x >= :least", {"least": 0}, False)),
+            Step(6.648, "drain", ("b2", "restart", 2.9)),
+            Step(7.0, "tune", ("listener0", "live1", 3)),
+            Step(7.8, "publish", ("publisher0", False, {"kind": 0, "x": 1, "s": "b"})),
+        ),
+        sync_s=0.3,
+        find=True,
+    )
+    assert play(script).breaches == ()
+
+
+def test_who_goes_away_hears_nothing_by_what_it_has_changed_while_links_are_dead() -> None:
+    """Seed 107247: it waited long to hear that all was in force at b6, and heard b4 as well."""
+    script = Script(
+        seed=107247,
+        routing="proxies",
+        brokers=("b4", "b5", "b6"),
+        edges=(("b4", "b6"), ("b5", "b6")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b4", "team")),
+            Step(0.0, "join", ("publisher1", "b4", "team")),
+            Step(0.9, "hear", ("listener0", "live1", "EXISTS kind", {}, False)),
+            Step(6.4, "move over", ("listener0", "b6")),
+            Step(6.5, "silence", (("b4", "b6"), 6.8)),
+            Step(9.6, "change", ("listener0", "live1", "kind = 0")),
+            Step(11.445, "publish", ("publisher1", False, {"kind": 1, "x": 3, "s": "ab"})),
+        ),
+        sync_s=0.3,
+    )
+    assert play(script).breaches == ()

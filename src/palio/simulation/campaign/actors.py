@@ -11,10 +11,12 @@ from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from palio.errors import NotStored, PalioError, SubscriptionEnded
 from palio.language.parsing import parse, parse_filter
 from palio.matching.protocol import RowMask
-from palio.model.events import TIME
+from palio.model.events import TIME, rows
 from palio.model.filters import Filter
 from palio.model.patterns import Occurrence
 from palio.protocol.messages import (
@@ -404,7 +406,11 @@ class Actor(Member):
         super().deliver_durable(message)
 
     def hear(self, message: Deliver, mask: RowMask) -> None:
-        """Note when it came, and for what."""
+        """Note when it came, and for what. The broker that is being left knows nothing of what was
+        changed meanwhile: what it says is held against what is wanted, as all clients do.
+        """
+        if self._hears_left and not message.entry:
+            mask = mask & self._wanted(message)
         before = len(self.heard)
         super().hear(message, mask)
         now = self.world.now
@@ -419,6 +425,16 @@ class Actor(Member):
                 self.durable.setdefault(message.key, []).append(heard)
             else:
                 self.live.append(heard)
+
+    def _wanted(self, message: Deliver) -> RowMask:
+        """Which events of a message it wants now."""
+        wishes = [
+            each.versions[-1]
+            for each in self.interests.values()
+            if message.key == (each.key if each.durable else -1)
+        ]
+        wanted = [any(each.matches(row) for each in wishes) for row in rows(message.parcel.batch)]
+        return np.array(wanted, dtype=bool)
 
     def deliver_assembled(self, message: Assembled) -> None:
         """Note what brokers found."""
