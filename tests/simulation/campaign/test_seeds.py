@@ -253,3 +253,22 @@ def test_who_goes_away_hears_nothing_by_what_it_has_changed_while_links_are_dead
         sync_s=0.3,
     )
     assert play(script).breaches == ()
+
+
+def test_what_nobody_else_can_read_is_in_force_while_a_grant_has_something_cover_it() -> None:
+    """Seed 107233: within `x < 4` the one covered the other, until that was ended."""
+    script = Script(
+        seed=107233,
+        routing="acyclic",
+        brokers=("b6", "b7"),
+        edges=(("b6", "b7"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b6")),
+            Step(0.0, "join", ("publisher2", "b6")),
+            Step(13.7, "hear", ("listener0", "live4", "x < 4 OR s = 'a'", {}, False)),
+            Step(18.1, "unreadable", ("publisher2", "poison0", 2.4)),
+            Step(18.5, "end", ("listener0", "live4")),
+        ),
+        grants=True,
+    )
+    assert play(script).breaches == ()

@@ -7,8 +7,9 @@ own engines have no say in what was owed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from math import inf
+from operator import or_
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -94,6 +95,11 @@ class Wish:
     def matches(self, row: Mapping[str, Any]) -> bool:
         """Whether an event was wanted: of a pattern that its client assembles, by any step."""
         return any(each.matches(row, self.values) for each in self._steps)
+
+    @property
+    def filter(self) -> Filter:
+        """All that was wanted, of a pattern what any of its steps wants."""
+        return reduce(or_, self._steps).bind(self.values)
 
     def is_within(self, text: str) -> bool:
         """Whether another filter matches all that it does, of the events that there are."""

@@ -30,9 +30,11 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
+from palio.model.filters import TRUE
 from palio.model.patterns import Occurrence
+from palio.model.relations import covers
 from palio.routing.algorithms import GraphKind, find_algorithm
-from palio.simulation.campaign.actors import Actor, Debt, HeardEvent, Interest
+from palio.simulation.campaign.actors import Actor, Debt, HeardEvent, Interest, Wish
 from palio.simulation.campaign.casting import out_of_use
 from palio.simulation.campaign.faults import CLIENT_FAULTS, DISK_FAULTS, UNREADABLE_FILTER
 from palio.simulation.campaign.grants import MAY_HEAR, MAY_PUBLISH
@@ -166,7 +168,8 @@ class _Verdict:
 
     def of_unreadable(self, actor: Actor) -> Iterator[Breach]:
         """That something is in force everywhere which no other broker can read. What something else
-        covers is in force unsaid: only that counts which some neighbour refused.
+        covers is in force unsaid: only that counts which some neighbour refused, and which nothing
+        may have covered when it was asked.
         """
         refused = any(
             report.event in ("message_refused", "not_sent") and _may_be_at(name, actor)
@@ -180,8 +183,26 @@ class _Verdict:
             for each in actor.all_interests:
                 if each.versions[0].text != UNREADABLE_FILTER or each.settled is None:
                     continue
-                if not self._is_asked_in_ignorance(actor, each.settled_s):
+                if not (
+                    self._is_asked_in_ignorance(actor, each.settled_s)
+                    or self._may_be_covered(each.versions[0], each.settled_s)
+                ):
                     yield Breach("overclaimed", f"{actor.name}: {each.versions[0]} is in force")
+
+    def _may_be_covered(self, wish: Wish, since_s: float) -> bool:
+        """Whether anybody wanted something else since then, or perhaps later, that covers it within
+        what clients are granted.
+        """
+        granted = MAY_HEAR if self.play.script.grants else TRUE
+        unsaid = granted & wish.filter
+        return any(
+            other.text != wish.text
+            and other.over_s >= since_s
+            and covers(granted & other.filter, unsaid)
+            for actor in self.play.actors.values()
+            for interest in actor.all_interests
+            for other in interest.versions
+        )
 
     def _outside(
         self, actor: Actor, heard: list[HeardEvent], interests: list[Interest]
