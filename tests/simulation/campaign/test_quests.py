@@ -58,6 +58,12 @@ def test_one_begins_after_the_last_has_ended_unless_a_gap_was_told() -> None:
     assert list(quest.faults_of(PUBLISHED, [3.5])) == []
 
 
+def test_who_is_at_two_brokers_hears_what_both_find_however_long_that_takes() -> None:
+    quest = quest_with(*(FoundSequence(at_s, (ONE, TWO)) for at_s in (9.0, 9.5)))
+    assert len(list(quest.faults_of(PUBLISHED, [], [5.0], [(5.0, 8.5)]))) == 1
+    assert list(quest.faults_of(PUBLISHED, [], [5.0], [(5.0, 9.2)])) == []
+
+
 def test_an_example_completes_it_if_that_is_admitted() -> None:
     quest = quest_with()
     assert [step.matches(row) for step, row in zip(quest.steps, quest.example(), strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palio.simulation.campaign import Border, Script, Step, play
+from palio.simulation.campaign.drawing import OFFER
 
 
 @pytest.mark.parametrize("ends_after_s", [0.1, 0.517, 3.0])
@@ -270,5 +271,45 @@ def test_what_nobody_else_can_read_is_in_force_while_a_grant_has_something_cover
             Step(18.5, "end", ("listener0", "live4")),
         ),
         grants=True,
+    )
+    assert play(script).breaches == ()
+
+
+def test_who_goes_away_hears_what_both_brokers_find_as_long_as_it_is_at_both() -> None:
+    """Seed 107786: links were slow, so that took four seconds. The other broker began anew."""
+    script = Script(
+        seed=107786,
+        routing="advertised",
+        brokers=("b1", "b2", "b3", "b4", "b6", "b7"),
+        edges=(("b1", "b2"), ("b2", "b3"), ("b3", "b4"), ("b4", "b6"), ("b6", "b7")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b6")),
+            Step(0.0, "join", ("publisher0", "b6")),
+            Step(0.0, "join", ("publisher2", "b2")),
+            Step(0.2, "offer", ("publisher0", OFFER)),
+            Step(0.2, "offer", ("publisher2", OFFER)),
+            Step(
+                0.5, "seek", ("listener0", "pair", "kind = 0 THEN kind = 1 THEN EXISTS s WITHIN 3s")
+            ),
+            Step(0.8, "hear", ("listener0", "live1", "EXISTS kind", {}, False)),
+            Step(17.5, "delay", ("b1", "b2", 0.445, 1.9)),
+            Step(18.1, "publish", ("publisher2", False, {"kind": 0, "x": 0})),
+            Step(18.2, "move over", ("listener0", "b7")),
+            Step(18.7, "delay", ("b3", "b4", 0.433, 5.3)),
+            Step(19.3, "delay", ("b2", "b3", 0.231, 4.4)),
+            Step(19.4, "change", ("listener0", "live1", "s = 'b' THEN kind < 2 AND x = 2")),
+            Step(19.6, "one way", (("b6", "b2"), 0.6)),
+            Step(21.0, "publish", ("publisher0", False, {"kind": 0, "x": 3, "s": "a"})),
+            Step(
+                21.0,
+                "publish",
+                (
+                    "publisher0",
+                    False,
+                    {"kind": 1, "x": 3, "s": "ab"},
+                    {"kind": 1, "x": 3, "s": "b"},
+                ),
+            ),
+        ),
     )
     assert play(script).breaches == ()

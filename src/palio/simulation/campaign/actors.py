@@ -166,6 +166,9 @@ class Actor(Member):
         self.cancels: list[Cancelled] = []
         self.moves_s: list[float] = []
         """When it set out for another broker."""
+        self.crossings_s: list[tuple[float, float]] = []
+        """From when until when it was at two brokers."""
+        self._sets_out_s = 0.0
         self.said_again: set[int] = set()
         """Numbers of durable events that it published again, in another session."""
         self._offers = 0
@@ -293,7 +296,15 @@ class Actor(Member):
     def move_over(self, broker: str) -> None:
         """Likewise."""
         self.note_move()
+        if self._other is None:
+            self._sets_out_s = self.world.now
         super().move_over(broker)
+
+    def moved(self) -> None:
+        """Note how long that took."""
+        if self._other is not None:
+            self.crossings_s.append((self._sets_out_s, self.world.now))
+        super().moved()
 
     def ask_settled(self, interest: Interest) -> None:
         """Ask whether its newest filter is in force everywhere."""

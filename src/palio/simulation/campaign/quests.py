@@ -24,7 +24,7 @@ EVERY_EVENT: Final[tuple[Mapping[str, Any], ...]] = tuple(
 
 
 BOTH_S: Final = 3.0
-"""So long after it set out a client may hear what the broker that it leaves has found."""
+"""So long after it set out a client may hear what the broker that it leaves has found, at least."""
 
 
 class FoundSequence(NamedTuple):
@@ -74,10 +74,13 @@ class Quest:
         published: Mapping[tuple[str, int], Mapping[str, Any]],
         gaps_s: Sequence[float],
         moves_s: Sequence[float] = (),
+        crossings_s: Sequence[tuple[float, float]] = (),
     ) -> Iterator[str]:
         """What is wrong with the occurrences that were found, whatever was lost. After a gap some
-        may be found again, and a broker to which its client moves begins anew.
+        may be found again, and a broker to which its client moves begins anew: from when until when
+        it heard both, `crossings_s` say.
         """
+        moving_s = (*((move_s, move_s + BOTH_S) for move_s in moves_s), *crossings_s)
         for _, parts in self.found:
             rows = [_bare(each) for each in parts]
             if any(published.get((each.publisher, each.seq)) != _bare(each) for each in parts):
@@ -95,7 +98,7 @@ class Quest:
                 yield f"it took too long: {parts}"
         for before, after in pairwise(self.found):
             is_anew = any(before.at_s <= gap_s <= after.at_s for gap_s in gaps_s) or any(
-                before.at_s - BOTH_S <= move_s <= after.at_s for move_s in moves_s
+                from_s <= after.at_s and before.at_s <= until_s for from_s, until_s in moving_s
             )
             if not is_anew and place_of(after.parts[0]) <= place_of(before.parts[-1]):
                 yield f"{after.parts} began before {before.parts} had ended"

@@ -391,7 +391,9 @@ class _Verdict:
             what = f"{actor.name} {quest.name}, {quest.text}"
             yield from (
                 Breach("astray", f"{what}: {fault}")
-                for fault in quest.faults_of(published, actor.gaps_s, actor.moves_s)
+                for fault in quest.faults_of(
+                    published, actor.gaps_s, actor.moves_s, actor.crossings_s
+                )
                 if "clock" not in self.faults  # order is by the clocks of brokers
             )
             found = [each.parts for each in quest.found]
