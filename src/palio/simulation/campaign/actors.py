@@ -131,6 +131,8 @@ class Interest:
         """Whether it is going to be asked for again."""
         self.is_out = False
         """Whether its broker refused it whole."""
+        self.is_unsaid = False
+        """Whether that was so though it had been in force: then no new session says it."""
         self.is_cancelled = False
         """Whether another client of its identity has ended it."""
         self.owed: dict[int, Debt] = {}
@@ -385,7 +387,7 @@ class Actor(Member):
                 del self.standing[key]
                 self.receipts.pop(key, None)
             elif interest.key == key:
-                interest.is_out = True
+                interest.is_out = interest.is_unsaid = True
                 self._try_later(interest)
 
     def _try_later(self, interest: Interest) -> None:
@@ -401,7 +403,7 @@ class Actor(Member):
         if interest.ended:
             return
         if interest.is_out:
-            interest.is_out = False
+            interest.is_out = interest.is_unsaid = False
             known = self.standing[interest.key]
             newest.request = known.id
             self.subscribe_again(known)
@@ -473,7 +475,7 @@ class Actor(Member):
         for interest in self.interests.values():
             if may_have_missed and not interest.durable:  # it is subscribed anew
                 interest.settled = interest.question = None
-            if interest.is_out:  # all that is wanted is said in a new session
+            if interest.is_out and not interest.is_unsaid:  # it is said in the new session
                 interest.is_out = False
                 interest.versions[-1].request = 0
                 interest.settled = interest.question = None
