@@ -129,7 +129,7 @@ class Durability:
         """A durable subscription of this broker is over, by the word of its owner or as its lease
         is. It is at others where it was before: they hear after which visit that came.
         """
-        return self._close(self.here[subject], visit=self._visit(self.here[subject]))
+        return self._close(self.here[subject], visit=self.visit(self.here[subject]))
 
     def drop(self, subject: str, *, moved_to: str = "") -> list[Operation]:
         """A durable subscription is at this broker no longer, or lives elsewhere now."""
@@ -302,14 +302,14 @@ class Durability:
             if each.origin != self.name and _is_end(each) and each.visit != NO_VISIT
         ]
         claimed_us = max(durable.taken_us, claim.claimed_us if claim is not None else 0)
-        visit = self._visit(durable)
+        visit = self.visit(durable)
         if any(_ends(each, visit, claimed_us) for each in ends):
             return True
         if claim is not None and any(_ends(each, claim.visit, claim.claimed_us) for each in ends):
             self._claim(durable)
         return False
 
-    def _visit(self, durable: Durable) -> Visit:
+    def visit(self, durable: Durable) -> Visit:
         """In which session its owner spoke of it last, as far as that is remembered."""
         claim = self.registry.fact(self.name, durable.subject)
         return durable.visit if claim is None or durable.visit != NO_VISIT else claim.visit

@@ -255,7 +255,8 @@ class Leaving:
             self._offered[durable.subject] = now
             self._turn += 1
             bookmark = core.durability.custody.bookmark(durable.subject)
-            offer = Adopt(durable.subject, durable.lease_s, durable.visit, bookmark)
+            visit = core.durability.visit(durable)
+            offer = Adopt(durable.subject, durable.lease_s, visit, bookmark)
             takers[self._turn % len(takers)].say(core.out, offer)
             yield STEPS // ADOPTED_AT_ONCE
 

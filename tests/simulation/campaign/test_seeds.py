@@ -313,3 +313,31 @@ def test_who_goes_away_hears_what_both_brokers_find_as_long_as_it_is_at_both() -
         ),
     )
     assert play(script).breaches == ()
+
+
+def test_what_is_adopted_late_goes_back_to_where_its_owner_is() -> None:
+    """Seed 103901: a broker that had forgotten the visit of an owner offered what was his, and the
+    one that adopted it heard that only when he was back.
+    """
+    script = Script(
+        seed=103901,
+        routing="hierarchical",
+        brokers=("b1", "b2"),
+        edges=(("b1", "b2"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b2")),
+            Step(0.0, "join", ("listener1", "b2")),
+            Step(0.0, "join", ("publisher0", "b1")),
+            Step(0.0, "join", ("publisher1", "b2")),
+            Step(0.0, "join", ("publisher2", "b1")),
+            Step(0.9, "hear", ("listener0", "durable1", "EXISTS kind", {}, True)),
+            Step(11.2, "drain", ("b2", "replace", 4.5)),
+            Step(11.5, "drain", ("b1", "replace", 9.453)),
+            Step(13.9, "publish", ("publisher2", False, {"kind": 0, "x": 4, "s": "ab"})),
+            Step(13.9, "torn", ("b1", 4.3)),
+            Step(18.5, "pause", ("b2", 3.6)),
+            Step(20.7, "publish", ("publisher2", True, {"kind": 2, "x": 1})),
+        ),
+        find=True,
+    )
+    assert play(script).breaches == ()
