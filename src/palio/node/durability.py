@@ -309,6 +309,14 @@ class Durability:
             self._claim(durable)
         return False
 
+    def is_over(self, claim: Fact, visit: Visit) -> bool:
+        """Whether what a broker claims was ended at another, after this visit of its owner."""
+        return any(
+            each.origin != claim.origin and _ends(each, visit, claim.claimed_us)
+            for each in self.registry.about(claim.subject)
+            if _is_end(each) and each.visit != NO_VISIT
+        )
+
     def visit(self, durable: Durable) -> Visit:
         """In which session its owner spoke of it last, as far as that is remembered."""
         claim = self.registry.fact(self.name, durable.subject)

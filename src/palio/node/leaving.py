@@ -263,12 +263,15 @@ class Leaving:
     def adopt(self, neighbour: Neighbour, offer: Adopt) -> None:
         """A neighbour is about to go: its durable subscription lives here from now on.
 
-        Only what it has claimed itself, and nobody after it. Else it offers that again in a while.
+        Only what it has claimed itself, and nobody after it, and what was not ended since: of that
+        the neighbour may not have heard. Else it offers that again in a while.
         """
         core, durability = self._core, self._core.durability
         claim = durability.registry.fact(neighbour.name, offer.subject)
         is_its_own = claim is not None and claim is durability.latest_claim(offer.subject)
         if self.is_leaving or claim is None or not is_its_own:
+            return
+        if durability.is_over(claim, offer.visit):
             return
         try:
             filter = parse_filter(claim.filter)

@@ -341,3 +341,26 @@ def test_what_is_adopted_late_goes_back_to_where_its_owner_is() -> None:
         find=True,
     )
     assert play(script).breaches == ()
+
+
+def test_what_its_owner_has_ended_is_not_adopted() -> None:
+    """Seed 106314: b2 had not heard that it had ended at b3, to which it offered it."""
+    script = Script(
+        seed=106314,
+        routing="hierarchical",
+        brokers=("b2", "b3"),
+        edges=(("b2", "b3"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b2")),
+            Step(0.0, "join", ("listener1", "b2")),
+            Step(0.0, "join", ("publisher0", "b2")),
+            Step(1.0, "hear", ("listener1", "durable4", "EXISTS kind", {}, True)),
+            Step(1.1, "hear", ("listener0", "durable3", "EXISTS kind", {}, True)),
+            Step(5.233, "cut", ("b2", "b3", 5.747)),
+            Step(7.0, "drain", ("b2", "replace", 9.1)),
+            Step(7.2, "end", ("listener0", "durable3")),
+            Step(7.4, "publish", ("publisher0", True, {"kind": 2, "x": 4})),
+        ),
+        find=True,
+    )
+    assert play(script).breaches == ()
