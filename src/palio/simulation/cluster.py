@@ -291,7 +291,7 @@ class Cluster:
 
     def is_linked(self, one: str, other: str) -> bool:
         """Whether something has come through a connection between two that is open."""
-        return any(pipe.is_used for pipe in self._between(one, other))
+        return any(pipe.is_open and pipe.is_used for pipe in self._between(one, other))
 
     def _between(self, one: str, other: str) -> list[Pipe]:
         return [pipe for pipe in self._pipes if pipe.joins(one, other)]

@@ -6,7 +6,7 @@ import pytest
 
 from palio.multicast.datagrams import Datagram
 from palio.simulation.campaign.actors import Actor
-from palio.simulation.campaign.faults import CAST_FAULTS, FAULTS, Faults
+from palio.simulation.campaign.faults import CAST_FAULTS, FAULTS, TOLD_S, Faults
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 
@@ -178,6 +178,22 @@ def test_a_broker_that_lost_its_disk_is_blank_until_it_is_linked(
     assert blank.until_s == inf
     world.run(3.0)
     assert blank.until_s == pytest.approx(began_s + 3.0, abs=0.5)
+
+
+def test_a_link_that_is_gone_at_once_may_have_told_an_empty_broker_nothing(
+    world: World, faults: Faults
+) -> None:
+    faults.cause("wipe", ("b1", 0.0))
+    (blank,) = faults.blanks
+    world.run(0.5)
+    assert blank.until_s < world.now
+    faults.cause("crash", ("b2", 5.0))
+    assert blank.until_s == inf
+    world.run(10.0)
+    until_s = blank.until_s
+    assert until_s < world.now - TOLD_S
+    faults.cause("cut", ("b1", "b2", 3.0))
+    assert blank.until_s == until_s
 
 
 def test_it_is_known_when_something_was_broken(world: World, faults: Faults) -> None:

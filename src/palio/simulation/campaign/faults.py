@@ -85,10 +85,13 @@ UPKEEP: Final = ("drain", "part", "link")
 CAST_FAULTS: Final = ("lossy", "deaf", "unheard")
 """Those of the way of datagrams: nothing is lost for them, and nobody is told of a loss."""
 
+TOLD_S: Final = 2.0
+"""After so long a link has told each end what the other knows."""
+
 
 class Blank:
     """A broker that has lost its disk, until it is linked to one that has not, or to one that is:
-    it knows of nobody.
+    it knows of nobody. A link that is gone within `TOLD_S` may have told it nothing.
     """
 
     def __init__(self, broker: str, from_s: float) -> None:
@@ -128,14 +131,15 @@ class Faults:
         world.changed = self._see_links
 
     def _see_links(self) -> None:
-        blanks = {each.broker: each for each in self.blanks if each.until_s == inf}
+        now = self.world.now
+        blanks = {each.broker: each for each in self.blanks if each.until_s > now - TOLD_S}
         if not blanks:
             return
         linked = [edge for edge in self.edges if self.world.is_linked(*edge)]
         is_whole = bool(linked) and len(linked) == len(self.edges)
         ended = set(blanks) if is_whole else _told(linked, set(blanks))
-        for broker in ended:
-            blanks[broker].until_s = self.world.now
+        for broker, blank in blanks.items():
+            blank.until_s = min(blank.until_s, now) if broker in ended else inf
 
     @property
     def is_broken(self) -> bool:
