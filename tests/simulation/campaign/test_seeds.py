@@ -364,3 +364,31 @@ def test_what_its_owner_has_ended_is_not_adopted() -> None:
         find=True,
     )
     assert play(script).breaches == ()
+
+
+def test_a_changed_subscription_is_in_order_from_when_its_filter_is_in_force_everywhere() -> None:
+    """Seed 105240: an event that the old filter did not want came late, with what another client's
+    subscription had left behind, when b4 knew of the new one.
+    """
+    script = Script(
+        seed=105240,
+        routing="hierarchical",
+        brokers=("b2", "b4", "b6"),
+        edges=(("b6", "b2"), ("b2", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b4")),
+            Step(0.0, "join", ("publisher0", "b6")),
+            Step(
+                0.7, "hear", ("listener0", "durable1", "s = 'b' THEN kind < 2 AND x = 2", {}, True)
+            ),
+            Step(5.1, "away", ("listener0", 1.7)),
+            Step(5.8, "crash", ("b4", 6.8)),
+            Step(7.7, "harm", ("mallory1", "b2", "hears all")),
+            Step(9.1, "change", ("listener0", "durable1", "NOT kind = 1 AND EXISTS s")),
+            Step(11.3, "publish", ("publisher0", True, {"kind": 2, "x": 2, "s": "a"})),
+            Step(12.1, "publish", ("publisher0", True, {"kind": 0, "x": 2, "s": "ab"})),
+            Step(13.2, "drain", ("b2", "replace", 2.6)),
+        ),
+        find=True,
+    )
+    assert play(script).breaches == ()

@@ -350,17 +350,18 @@ class _Verdict:
         )
 
     def _is_since(self, interest: Interest, heard: HeardEvent) -> bool:
-        """Whether it was published since the subscription is in force everywhere, and wanted then,
-        or once if that was changed: a later filter may want what is said or carried again.
+        """Whether it was published since the subscription is in force everywhere. If that was
+        changed, also whether the filter that was so then wanted it, and it was said once: a later
+        filter may want what is said or carried again.
         """
         key = heard.publisher, heard.seq
-        event = self.event(heard)
-        was_wanted = event is not None and any(
-            each.matches(event.row) and each.asked_s <= event.at_s <= each.over_s
-            for each in interest.versions
-        )
-        is_sure = len(interest.versions) == 1 or (was_wanted and key not in self.said_again)
-        return self.places.get(key) in interest.owed and is_sure
+        event, place = self.event(heard), self.places.get(key)
+        debt = None if place is None else interest.owed.get(place)
+        if event is None or debt is None:
+            return False
+        known = interest.versions[debt.version]
+        was_wanted = known.matches(event.row) and event.at_s <= known.over_s
+        return len(interest.versions) == 1 or (was_wanted and key not in self.said_again)
 
     def _is_announced(self, event: PublishedEvent) -> bool:
         """Where publishers advertise, nobody hears singly what was published before that is known
