@@ -475,10 +475,11 @@ class Actor(Member):
         for interest in self.interests.values():
             if may_have_missed and not interest.durable:  # it is subscribed anew
                 interest.settled = interest.question = None
-            if interest.is_out and not interest.is_unsaid:  # it is said in the new session
-                interest.is_out = False
-                interest.versions[-1].request = 0
+            if interest.is_out:
                 interest.settled = interest.question = None
+                if interest.key in self.core.unconfirmed:  # it was said in the new session
+                    interest.is_out = False
+                    interest.versions[-1].request = 0
             if interest.settled is None and interest.question is None:
                 self.ask_settled(interest)
 
