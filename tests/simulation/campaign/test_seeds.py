@@ -232,3 +232,42 @@ def test_what_was_refused_to_one_that_came_back_is_asked_for_again_though_its_se
         ),
     )
     assert play(script).breaches == ()
+
+
+def test_what_a_small_window_brings_late_does_not_count_in_the_calm() -> None:
+    """Seed 108400: what was published while its broker was away came to others seconds later."""
+    script = Script(
+        seed=108400,
+        routing="flooded",
+        brokers=("b1", "b2", "b3", "b4"),
+        edges=(("b1", "b2"), ("b2", "b3"), ("b3", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b1")),
+            Step(0.0, "join", ("listener2", "b2")),
+            Step(0.0, "join", ("publisher0", "b4")),
+            Step(0.0, "join", ("publisher1", "b3")),
+            Step(0.5, "hear", ("listener0", "wide", "EXISTS kind", {}, False)),
+            Step(0.7, "hear", ("listener2", "durable9", "EXISTS kind", {}, True)),
+            Step(
+                2.0,
+                "apply",
+                (
+                    "publisher1",
+                    ("b4", "b3", "b2"),
+                    (("b3", "b4"), ("b4", "b3"), ("b4",), ("b4", "b3", "b2")),
+                ),
+            ),
+            Step(12.1, "publish", ("publisher0", True, {"kind": 1, "x": 2}, {"kind": 1, "x": 1})),
+            Step(12.1, "torn", ("b4", 7.5)),
+            Step(15.4, "publish", ("publisher0", True, {"kind": 0, "x": 2})),
+            Step(
+                15.454,
+                "publish",
+                ("publisher0", True, {"kind": 1, "x": 3}, {"kind": 0, "x": 4, "s": "b"}),
+            ),
+            Step(15.5, "publish", ("publisher0", True, {"kind": 1, "x": 3})),
+        ),
+        window_bytes=6000,
+        memory_bytes=8000,
+    )
+    assert play(script).breaches == ()
