@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import NamedTuple
 
 from palio.model.parcels import Parcel
@@ -48,7 +49,7 @@ class Detours:
         self._parted[name] = _Parted(neighbour.id, neighbour.principal)
         if len(self._parted) > MAX_PARTED:
             del self._parted[next(iter(self._parted))]
-        if self._core.router.goes_round:
+        if self._core.router.goes_round(neighbour.peer):
             self.waiting += (
                 (name, each) for each in unseen if each.detour is None and each.addressed is None
             )
@@ -76,14 +77,20 @@ class Detours:
         """Events come by a detour: on to their target, or they are there."""
         if detour.path:
             self._send(parcel, detour, durable=durable)
-        elif self._knows(detour.session):
-            self._arrived(Peer.broker(self._core.name), parcel, durable)
+            return
+        core, outside = self._core, self._core.settings.outside
+        name = self._whose(detour.session)
+        if name is not None:
+            is_beyond = outside is not None and name in outside.brokers
+            own = Peer.beyond(core.name) if is_beyond else Peer.broker(core.name)
+            self._arrived(own, parcel, durable)
 
-    def _knows(self, session: str) -> bool:
-        """Whether a session was with this broker; it may not have ended yet at this end."""
-        return any(each.session == session for each in self._parted.values()) or any(
-            each.id == session and each.link is None for each in self._core.neighbours.values()
-        )
+    def _whose(self, session: str) -> str | None:
+        """With which neighbour there was a session; it may not have ended yet at this end."""
+        neighbours = self._core.neighbours.values()
+        lost = (each.name for each in neighbours if each.id == session and each.link is None)
+        ended = (name for name, each in self._parted.items() if each.session == session)
+        return next(chain(lost, ended), None)
 
     def _send(self, parcel: Parcel, detour: Detour, *, durable: bool) -> None:
         """To the next broker on the way, as far as it may hear of them. That some may be lost was

@@ -56,6 +56,7 @@ class Gateway:
         self.is_outside = is_outside
         self._up = Peer(top, f"{name} outside")
         self._down = Peer(Role.SIDE, f"{name} inside")
+        self._beyond_it = Peer.beyond(name)
         asks = self.inside.attach(self._up)
         tells = self.outside.attach(self._down)
         self._settle(deque((self.inside, send) for send in asks))
@@ -95,10 +96,9 @@ class Gateway:
         """See `Router`."""
         return self.inside.is_in_order and self.outside.is_in_order
 
-    @property
-    def goes_round(self) -> bool:
+    def goes_round(self, neighbour: Peer) -> bool:
         """See `Router`."""
-        return self.inside.goes_round or self.outside.goes_round
+        return self._side(neighbour).goes_round(neighbour)
 
     def bide(self) -> None:
         """See `Router`."""
@@ -144,6 +144,8 @@ class Gateway:
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. Events that one side sends to the other are routed there as well."""
         side = self._side(sender)
+        if sender == self._beyond_it:
+            sender = Peer.broker(self.name)
         found = side.route(sender, parcel)
         crossing = found.pop(self._up, None) if side is self.inside else found.pop(self._down, None)
         if crossing is None:
@@ -171,7 +173,8 @@ class Gateway:
         return self._settle(deque((side, send) for send in side.refused(neighbour, control)))
 
     def _side(self, peer: Peer) -> Router:
-        return self.outside if not peer.is_client and self.is_outside(peer) else self.inside
+        is_beyond = not peer.is_client and (peer == self._beyond_it or self.is_outside(peer))
+        return self.outside if is_beyond else self.inside
 
     def _beyond(self, side: Router) -> tuple[Router, Peer]:
         """The other side, and what this side is to it."""

@@ -55,7 +55,6 @@ class General:
     """
 
     follows_sources = False
-    goes_round = True
 
     def __init__(self, name: str, inner: Callable[[str], Router] = Acyclic) -> None:
         self.name = name
@@ -289,6 +288,11 @@ class General:
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
         """See `Router`."""
         return self.inner.announced(sender, parcel)
+
+    def goes_round(self, neighbour: Peer) -> bool:
+        """See `Router`."""
+        del neighbour
+        return True
 
     def refused(self, neighbour: Peer, control: Batch | Flood) -> list[Send]:
         """See `Router`. A link that comes into the tree anew is told all anew."""

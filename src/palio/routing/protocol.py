@@ -101,6 +101,11 @@ class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         return cls(Role.BROKER, name)
 
     @classmethod
+    def beyond(cls, name: str) -> Peer:
+        """A gateway as its outside sees it: what came round to it there goes on under this name."""
+        return cls(Role.SIDE, f"{name} beyond")
+
+    @classmethod
     def master(cls, name: str) -> Peer:
         """The broker above in a hierarchy."""
         return cls(Role.MASTER, name)
@@ -176,9 +181,8 @@ class Router(Protocol):
     def is_in_order(self) -> bool:
         """Whether ways are as they are to be, as far as is known here."""
 
-    @property
-    def goes_round(self) -> bool:
-        """Whether events that a link has not carried may come to its other end by other ways."""
+    def goes_round(self, neighbour: Peer) -> bool:
+        """Whether events that the link to a neighbour has not carried may come to it by others."""
 
     def holds(self, sender: Peer) -> bool:
         """Whether what a peer publishes must wait, and not be routed, until this is over."""
@@ -299,7 +303,11 @@ class Steady:
 
     is_changing = False
     is_in_order = True
-    goes_round = False
+
+    def goes_round(self, neighbour: Peer) -> bool:
+        """See `Router`."""
+        del neighbour
+        return False
 
     @property
     def is_behind(self) -> bool:

@@ -271,3 +271,27 @@ def test_what_a_small_window_brings_late_does_not_count_in_the_calm() -> None:
         memory_bytes=8000,
     )
     assert play(script).breaches == ()
+
+
+@pytest.mark.parametrize(
+    ("listens", "publishes"), [("b1", "ob3"), ("ob3", "b1"), ("b1", "b3"), ("b3", "b1")]
+)
+def test_what_came_to_or_from_a_gateway_over_a_link_that_broke_does_not_come_again(
+    listens: str, publishes: str
+) -> None:
+    """Seeds 105578 and 108017: a tree has no detours, and a graph knows events by their numbers."""
+    script = Script(
+        seed=108017,
+        routing="acyclic",
+        brokers=("ob3", "b1", "b3"),
+        edges=(("ob3", "b1"), ("b1", "b3")),
+        steps=(
+            Step(0.0, "join", ("listener1", listens)),
+            Step(0.0, "join", ("publisher0", publishes)),
+            Step(0.8, "hear", ("listener1", "live5", "EXISTS kind", {}, False)),
+            Step(7.0, "publish", ("publisher0", False, {"kind": 2, "x": 5, "s": "b"})),
+            Step(7.1, "half-open", (listens, publishes)),
+        ),
+        gate=Border("b1", "general", ("ob3",)),
+    )
+    assert play(script).breaches == ()

@@ -131,10 +131,9 @@ class Patterned:
         """See `Router`. Until that is over nothing is assembled."""
         return self.inner.is_changing
 
-    @property
-    def goes_round(self) -> bool:
+    def goes_round(self, neighbour: Peer) -> bool:
         """See `Router`."""
-        return self.inner.goes_round
+        return self.inner.goes_round(neighbour)
 
     @property
     def is_in_order(self) -> bool:
