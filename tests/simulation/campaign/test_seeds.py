@@ -295,3 +295,23 @@ def test_what_came_to_or_from_a_gateway_over_a_link_that_broke_does_not_come_aga
         gate=Border("b1", "general", ("ob3",)),
     )
     assert play(script).breaches == ()
+
+
+def test_an_end_of_a_link_that_was_not_told_that_it_broke_takes_a_while_to_find_out() -> None:
+    """Seed 101509: what was covered was in force by what was known, and the break was not known."""
+    script = Script(
+        seed=101509,
+        routing="hierarchical",
+        brokers=("ob3", "b1", "b4"),
+        edges=(("ob3", "b1"), ("b1", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "ob3")),
+            Step(0.0, "join", ("publisher0", "b4")),
+            Step(1.1, "hear", ("listener0", "live3", "EXISTS kind", {}, False)),
+            Step(4.0, "half-open", ("b4", "b1")),
+            Step(5.5, "hear", ("listener0", "live4", "EXISTS kind", {}, False)),
+            Step(6.5, "publish", ("publisher0", False, {"kind": 2, "x": 3})),
+        ),
+        gate=Border(broker="b1", routing="general", beyond=("ob3",)),
+    )
+    assert play(script).breaches == ()

@@ -73,6 +73,10 @@ UNREAD_S: Final = 4.0
 """So long after an unreadable filter was said, or may have been said anew, things may be lost that
 it covers: by then it was tried, and they are said in its stead."""
 
+UNNOTICED_S: Final = 4.0
+"""An end of a link that was not told that it broke has found out by then, after 3 heartbeats of
+silence, and is linked again."""
+
 DISK_FAULTS: Final = frozenset({"wipe", "flip", "fsync", "full"})
 """Those after which something durable may be missing, if that is told."""
 
@@ -255,6 +259,7 @@ class Faults:
         self.world.drop(one, other)
 
     def _half_open(self, one: str, other: str) -> None:
+        self._note(UNNOTICED_S)
         self.world.half_open(one, other)
 
     def _damage(self, sender: str, receiver: str) -> None:
