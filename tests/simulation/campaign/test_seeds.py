@@ -315,3 +315,29 @@ def test_an_end_of_a_link_that_was_not_told_that_it_broke_takes_a_while_to_find_
         gate=Border(broker="b1", routing="general", beyond=("ob3",)),
     )
     assert play(script).breaches == ()
+
+
+def test_what_is_published_at_another_broker_may_overtake_what_was_published_before() -> None:
+    """Seed 105102: b2 hears no datagrams for a while, and what came later came by links."""
+    groups = ("b3", "b2"), ("b4", "b3"), ("b3", "b4", "b2")
+    script = Script(
+        seed=105102,
+        routing="source-trees",
+        brokers=("b2", "b3", "b4"),
+        edges=(("b2", "b4"), ("b3", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b2")),
+            Step(0.0, "join", ("listener1", "b3")),
+            Step(0.0, "join", ("publisher1", "b3")),
+            Step(0.0, "join", ("publisher2", "b4")),
+            Step(0.5, "hear", ("listener0", "wide", "EXISTS kind", {}, False)),
+            Step(0.5, "hear", ("listener1", "wide", "EXISTS kind", {}, False)),
+            Step(7.9, "deaf", ("b2", 4.3)),
+            Step(10.0, "apply", ("publisher1", ("b3", "b4", "b2"), groups)),
+            Step(10.7, "publish", ("publisher2", False, {"kind": 1, "x": 3})),
+            Step(10.8, "move", ("publisher2", "b3")),
+            Step(10.9, "publish", ("publisher2", False, {"kind": 2, "x": 4, "s": "b"})),
+        ),
+        multicast=True,
+    )
+    assert play(script).breaches == ()

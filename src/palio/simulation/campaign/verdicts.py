@@ -331,7 +331,8 @@ class _Verdict:
         for each, debt in self._owed(actor, interest):
             if (each.publisher, each.seq) in heard or not self._is_announced(each):
                 continue
-            if last_gap_s < each.at_s and not self._was_left_unawares(actor, each):
+            is_excused = self._was_left_unawares(actor, each) or self._was_overtaken(each)
+            if last_gap_s < each.at_s and not is_excused:
                 yield Breach("untold", f"{actor.name} {interest.name} did not hear {each}")
                 return
             if not self._was_disturbed(actor, each, debt):
@@ -347,6 +348,15 @@ class _Verdict:
             event.at_s - ARRIVES_S <= move_s <= event.at_s + UNAWARES_S
             and self.play.faults.broke(move_s - UNAWARES_S, move_s + ARRIVES_S)
             for move_s in actor.moves_s
+        )
+
+    def _was_overtaken(self, event: PublishedEvent) -> bool:
+        """Whether its publisher went elsewhere while it may have been held up on its way: on a
+        graph a broker that has heard a later one of that publisher takes it for one that it knows.
+        """
+        moves_s = self.play.actors[event.publisher.partition("/")[0]].moves_s
+        return not self.on_trees and any(
+            event.at_s - ARRIVES_S <= move_s <= event.at_s + UNAWARES_S for move_s in moves_s
         )
 
     def _is_since(self, interest: Interest, heard: HeardEvent) -> bool:
