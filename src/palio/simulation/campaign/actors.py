@@ -131,8 +131,6 @@ class Interest:
         """Whether it is going to be asked for again."""
         self.is_out = False
         """Whether its broker refused it whole."""
-        self.is_unsaid = False
-        """Whether that was so though it had been in force: then no new session says it."""
         self.is_cancelled = False
         """Whether another client of its identity has ended it."""
         self.owed: dict[int, Debt] = {}
@@ -387,7 +385,7 @@ class Actor(Member):
                 del self.standing[key]
                 self.receipts.pop(key, None)
             elif interest.key == key:
-                interest.is_out = interest.is_unsaid = True
+                interest.is_out = True
                 self._try_later(interest)
 
     def _try_later(self, interest: Interest) -> None:
@@ -403,7 +401,7 @@ class Actor(Member):
         if interest.ended:
             return
         if interest.is_out:
-            interest.is_out = interest.is_unsaid = False
+            interest.is_out = False
             known = self.standing[interest.key]
             newest.request = known.id
             self.subscribe_again(known)
