@@ -107,6 +107,21 @@ def test_a_link_that_is_added_ends() -> None:
     assert not faults.breaks
 
 
+def test_a_link_that_is_added_ends_though_its_broker_does_not_run_when_it_is_to() -> None:
+    faults = faults_in(ring(4))
+    world = faults.world
+    faults.cause("link", ("b1", "b3", 3.0))
+    world.run(2.0)
+    assert world.is_linked("b1", "b3")
+    world.kill("b1")
+    world.run(3.0)
+    assert faults.operators.under_way == [("link", "b1", "b3")]
+    world.start("b1")
+    world.run(20.0)
+    assert not world.is_linked("b1", "b3")
+    assert not faults.operators.under_way
+
+
 def test_nothing_is_done_at_a_broker_that_does_not_run_nor_where_there_is_a_link() -> None:
     faults = faults_in(line(3))
     faults.world.kill("b1")

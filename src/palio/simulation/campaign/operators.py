@@ -259,7 +259,7 @@ class Operators:
                     operator,
                     partial(RemovePeer, 0, other),
                     partial(self._ends, what, operator),
-                    lambda: not self.world.calls(one, url),
+                    lambda: one in self.world.nodes and not self.world.calls(one, url),
                 )
             else:
                 self._later(AGAIN_S, end)
