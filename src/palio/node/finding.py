@@ -13,8 +13,9 @@ It goes by what brokers have said: where they can be reached (`ADDRESS`), who th
    `REST_S`, and longer each time. After the first `FAST_CALLS` there is one a second.
 4. Whoever is dialled takes such a call only from a broker that it cannot reach itself, and no more
    than `TAKEN` in a heartbeat: all that were lost dial one that is back, and one link leads to all.
-5. A link that was found is a stand-in. Once nobody is missed, and all can be reached without
-   stand-ins, it ends (`palio.node.partings`).
+5. A link that was found is a stand-in. Once nobody is missed, it ends if its other end can be
+   reached without it (`palio.node.partings`). Where several stand in for each other, they end in an
+   order that all agree on.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from palio.node.ways import ShortestWays
 from palio.protocol.addresses import Address, parse_address
 from palio.protocol.messages import Bye
 from palio.routing.algorithms import GraphKind
+from palio.routing.trees import edge_of
 
 __all__ = [
     "CALLS",
@@ -389,17 +391,18 @@ class Finder:
     # --- links that were found ---
 
     def _give_back(self, up: list[str]) -> None:
-        """End a stand-in, if all can be reached without any."""
+        """End a stand-in, if there is another way."""
         core = self._core
         ours = self._found
         if not ours or core.at.now - self._whole_since < self._steady_s:
             return
         if any(name in self._partings for name in ours):
             return
-        if ours[0] in self._lasting_ways(up):
-            done = partial(self._given_back, ours[0])
+        spare = next((name for name in ours if name in self._ways_without(name, up)), None)
+        if spare is not None:
+            done = partial(self._given_back, spare)
             bye = Bye("closed", "the link is needed no longer")
-            self._partings.begin(ours[0], bye, done)
+            self._partings.begin(spare, bye, done)
 
     @property
     def _found(self) -> list[str]:
@@ -423,6 +426,23 @@ class Finder:
         """The brokers that can be reached without stand-ins."""
         own = [name for name in up if not self._had[name]]
         return ShortestWays(self._core.name, own, self._lasting_links).hops
+
+    def _ways_without(self, name: str, up: list[str]) -> Collection[str]:
+        """The brokers that can be reached without one stand-in, and without those that end before
+        it. Of a circle of stand-ins one may end so, and not two at once.
+        """
+        first = edge_of(self._core.name, name)
+
+        def stays(one: str, other: str) -> bool:
+            return edge_of(one, other) < first
+
+        def links(broker: str) -> tuple[str, ...]:
+            lasting = self._lasting_links(broker)
+            every = self._registry.links(broker)
+            return tuple(each for each in every if each in lasting or stays(broker, each))
+
+        own = [each for each in up if not self._had[each] or stays(self._core.name, each)]
+        return ShortestWays(self._core.name, own, links).hops
 
     def _lasting_links(self, broker: str) -> tuple[str, ...]:
         """The neighbours of a broker by links that are no stand-ins."""
