@@ -15,6 +15,7 @@ from palio.node.whereabouts import Whereabouts
 from palio.protocol.messages import AddPeer, Answer, Ask, Failed, RemovePeer
 from palio.routing.acyclic import Acyclic
 from palio.routing.algorithms import find_algorithm
+from palio.routing.general import General
 from palio.simulation.cluster import address_of
 from palio.simulation.member import Member
 from palio.simulation.topologies import Topology, line, ring
@@ -80,6 +81,22 @@ def test_who_is_linked_already_is_added_without_another_link(one: str) -> None:
     world.start(one)
     world.run(3.0)
     assert links_of(world, one) == [other]
+
+
+@pytest.mark.parametrize(("one", "other"), [("b1", "b3"), ("b3", "b1")])
+def test_a_link_that_was_found_ends_on_request_though_somebody_is_missed(
+    monkeypatch: pytest.MonkeyPatch, one: str, other: str
+) -> None:
+    """Whoever of the two has found the other."""
+    world = world_of(line(3))
+    ann = world.client("ann", one)
+    world.run(1.0)
+    world.kill("b2")
+    world.run(3.0)
+    assert links_of(world, one) == [other]
+    monkeypatch.setattr(General, "is_in_order", False)  # it does not end at once
+    assert asked(world, ann, RemovePeer(0, other)) == {"peer": other, "configured": []}
+    assert links_of(world, one) == []
 
 
 def test_what_is_removed_is_not_dialled_again_by_either_end_and_may_be_added_again() -> None:

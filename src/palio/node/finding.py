@@ -134,6 +134,8 @@ class Finder:
         """Those that are left alone: until when, and for how long."""
         self._taken: deque[float] = deque(maxlen=TAKEN)
         """When this broker took calls of others."""
+        self._spare = ""
+        """The stand-in that this broker is about to end, if any: it stays if somebody is missed."""
         self._alone_since = 0.0
         self._whole_since = 0.0
         self._begun = 0
@@ -248,8 +250,9 @@ class Finder:
             self._give_back(up)
         else:
             self._whole_since = self._core.at.now
-            for name in self._calls:
-                self._partings.stop(name)
+            if self._spare in self._calls:
+                self._partings.stop(self._spare)
+                self._spare = ""
             self._seek(up, lacking)
         self._tell()
 
@@ -403,6 +406,7 @@ class Finder:
             done = partial(self._given_back, spare)
             bye = Bye("closed", "the link is needed no longer")
             self._partings.begin(spare, bye, done)
+            self._spare = spare
 
     @property
     def _found(self) -> list[str]:
@@ -458,6 +462,7 @@ class Finder:
         call = self._calls.get(name)
         if call is not None:
             self._end(call)
+        self._spare = ""
         self.forget(name)
         self._core.report("info", "given_back", broker=name)
 
