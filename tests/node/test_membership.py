@@ -83,6 +83,21 @@ def test_who_is_linked_already_is_added_without_another_link(one: str) -> None:
     assert links_of(world, one) == [other]
 
 
+def test_who_is_added_is_dialled_though_it_was_looked_for_and_not_found() -> None:
+    """It dials this broker as well, and that link is the one that is added."""
+    world = world_of(line(3))
+    ann = world.client("ann", "b1")
+    world.run(1.0)
+    world.kill("b2")
+    world.delay("b1", "b3", 0.6)
+    world.run(1.5)
+    assert world.calls("b1", address_of("b3"))
+    world.pause("b3", 5.5)  # longer than b1 looks for it, not so long as it waits to add it
+    assert asked(world, ann, AddPeer(0, address_of("b3")), 9.0)["peer"] == "b3"
+    assert links_of(world, "b1") == ["b3"]
+    assert world.calls("b1", address_of("b3"))
+
+
 @pytest.mark.parametrize(("one", "other"), [("b1", "b3"), ("b3", "b1")])
 def test_a_link_that_was_found_ends_on_request_though_somebody_is_missed(
     monkeypatch: pytest.MonkeyPatch, one: str, other: str
@@ -97,6 +112,18 @@ def test_a_link_that_was_found_ends_on_request_though_somebody_is_missed(
     monkeypatch.setattr(General, "is_in_order", False)  # it does not end at once
     assert asked(world, ann, RemovePeer(0, other)) == {"peer": other, "configured": []}
     assert links_of(world, one) == []
+
+
+def test_who_could_not_be_added_is_looked_for_as_before() -> None:
+    world = world_of(line(3))
+    ann = world.client("ann", "b1")
+    world.run(1.0)
+    world.cut("b1", "b3")
+    assert asked(world, ann, AddPeer(0, address_of("b3")))[0] == "Unreachable"
+    world.heal("b1", "b3")
+    world.kill("b2")
+    world.run(3.0)
+    assert links_of(world, "b1") == ["b3"]
 
 
 def test_what_is_removed_is_not_dialled_again_by_either_end_and_may_be_added_again() -> None:

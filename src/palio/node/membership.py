@@ -109,6 +109,7 @@ class Membership:
             del self._removed[each]
         patience_s = ADD_BEATS * core.settings.peer_heartbeat_s
         self._adding[url] = _Adding(session, request.id, core.at.now + patience_s)
+        self._finding.kept.add(url)
         core.out.append(Dial(self._written(url), name))  # it may be dialled already
         if self._is_up(name):
             self._names[url] = name
@@ -141,6 +142,11 @@ class Membership:
         address_of = self._core.whereabouts.of
         up = (name for name in self._core.neighbours if self._is_up(name))
         return next((name for name in up if url == str(address_of(name))), "")
+
+    def _linked_at(self, url: str) -> str:
+        """Who is linked to this broker, and is at an address, or has answered there."""
+        name = self._names.get(url, "")
+        return name if self._is_up(name) else self._neighbour_at(url)
 
     def _removed_at(self, url: str) -> list[str]:
         """Brokers that were removed and are at an address, as far as is known. If each of two was
@@ -229,9 +235,13 @@ class Membership:
             self._failed(link.url, error_of(Failure(bye.code, why)))
 
     def look(self) -> None:
-        """Time has passed."""
+        """Time has passed. Who is to be added may have dialled this broker meanwhile."""
         for url, adding in list(self._adding.items()):
-            if self._core.at.now > adding.until:
+            name = self._linked_at(url)
+            if name:
+                self._names[url] = name
+                self._up(url, name)
+            elif self._core.at.now > adding.until:
                 self._failed(url, Unreachable(f"{url} does not answer as a broker does"))
 
     @property
@@ -247,17 +257,18 @@ class Membership:
         self._removed.pop(name, None)
         if url not in self._configured:
             self._added[url] = None
-            self._finding.kept.add(url)
             self._remember()
         self._core.report("info", "added", peer=name, url=url, by=adding.session.owner)
         told = {"peer": name, "url": url, "remembered": self._core.settings.has_disk}
         self._answer(adding.session, adding.id, told)
 
     def _failed(self, url: str, error: PalioError) -> None:
-        adding = self._adding.pop(str(parse_address(url)), None) if url else None
+        address = str(parse_address(url)) if url else ""
+        adding = self._adding.pop(address, None)
         if adding is None:
             return
-        if url not in self._added and url not in self._configured.values():
+        if address not in self._added and address not in self._configured:
+            self._finding.kept.discard(address)
             self._core.out.append(Undial(url))
         if self._core.sessions.get(adding.session.id) is adding.session:
             adding.session.say(self._core.out, Failed(adding.id, failure(error)))
