@@ -290,3 +290,17 @@ def test_only_who_may_do_everything_adds_and_removes() -> None:
     world.run(1.0)
     for message in (AddPeer(0, address_of("b2")), RemovePeer(0, "b2")):
         assert asked(world, ann, message)[0] == "NotPermitted"
+
+
+def test_what_was_answered_is_remembered_though_the_broker_stops_then() -> None:
+    world = world_of(TWO)
+    ann = world.client("ann", "b1")
+    asked(world, ann, AddPeer(0, address_of("b2")))
+    world.sync_us = 50_000
+    ann.ask(lambda id: RemovePeer(id, "b2"))
+    while len(ann.answers) < 2:
+        world.run(0.001)
+    world.kill("b1")
+    world.run(1.0)
+    world.start("b1")
+    assert not world.calls("b1", address_of("b2"))

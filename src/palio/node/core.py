@@ -231,6 +231,14 @@ class Core:
         """Do something once all brokers know what this one has said of itself, but for some."""
         self.durability.registry.settle(self._begin_wave(_Wave(1, then)))
 
+    def when_written(self, then: Callable[[], None]) -> None:
+        """Do something once what this broker has said of itself is on the disk, or cannot be."""
+
+        def said(_unreached: tuple[str, ...]) -> None:
+            self.append((), then, lambda _reason: then())
+
+        self.durability.registry.settled.append((self._begin_wave(_Wave(1, said)), ()))
+
     def end_waves(self, session: Session) -> None:
         """A session is over: nobody waits for what it asked, and perhaps nobody answers."""
         for wave in session.waves:

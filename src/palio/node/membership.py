@@ -290,6 +290,10 @@ class Membership:
         self._registry.announce(PEERS, filter=" ".join(self._added))
 
     def _answer(self, session: Session, id: int, data: dict[str, Any]) -> None:
+        """Answer once it is on the disk whom this broker is to dial."""
+        self._core.when_written(partial(self._say, session, id, data))
+
+    def _say(self, session: Session, id: int, data: dict[str, Any]) -> None:
         if self._core.sessions.get(session.id) is session:
             session.say(self._core.out, Answer(id, data))
 
