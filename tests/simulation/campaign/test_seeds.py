@@ -214,6 +214,336 @@ def test_what_is_carried_again_is_heard_by_a_later_filter_and_out_of_order() -> 
     assert play(script).breaches == ()
 
 
+def test_who_goes_away_hears_nothing_by_what_it_has_changed_since() -> None:
+    """Seed 100885: b2 was drained, and knew of no change that its client made at b1."""
+    script = Script(
+        seed=100885,
+        routing="acyclic",
+        brokers=("b1", "b2"),
+        edges=(("b1", "b2"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b2")),
+            Step(0.0, "join", ("publisher0", "b2")),
+            Step(0.9, "hear", ("listener0", "live1", "x >= :least", {"least": 0}, False)),
+            Step(6.648, "drain", ("b2", "restart", 2.9)),
+            Step(7.0, "tune", ("listener0", "live1", 3)),
+            Step(7.8, "publish", ("publisher0", False, {"kind": 0, "x": 1, "s": "b"})),
+        ),
+        sync_s=0.3,
+        find=True,
+    )
+    assert play(script).breaches == ()
+
+
+def test_who_goes_away_hears_nothing_by_what_it_has_changed_while_links_are_dead() -> None:
+    """Seed 107247: it waited long to hear that all was in force at b6, and heard b4 as well."""
+    script = Script(
+        seed=107247,
+        routing="proxies",
+        brokers=("b4", "b5", "b6"),
+        edges=(("b4", "b6"), ("b5", "b6")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b4", "team")),
+            Step(0.0, "join", ("publisher1", "b4", "team")),
+            Step(0.9, "hear", ("listener0", "live1", "EXISTS kind", {}, False)),
+            Step(6.4, "move over", ("listener0", "b6")),
+            Step(6.5, "silence", (("b4", "b6"), 6.8)),
+            Step(9.6, "change", ("listener0", "live1", "kind = 0")),
+            Step(11.445, "publish", ("publisher1", False, {"kind": 1, "x": 3, "s": "ab"})),
+        ),
+        sync_s=0.3,
+    )
+    assert play(script).breaches == ()
+
+
+def test_what_nobody_else_can_read_is_in_force_while_a_grant_has_something_cover_it() -> None:
+    """Seed 107233: within `x < 4` the one covered the other, until that was ended."""
+    script = Script(
+        seed=107233,
+        routing="acyclic",
+        brokers=("b6", "b7"),
+        edges=(("b6", "b7"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b6")),
+            Step(0.0, "join", ("publisher2", "b6")),
+            Step(13.7, "hear", ("listener0", "live4", "x < 4 OR s = 'a'", {}, False)),
+            Step(18.1, "unreadable", ("publisher2", "poison0", 2.4)),
+            Step(18.5, "end", ("listener0", "live4")),
+        ),
+        grants=True,
+    )
+    assert play(script).breaches == ()
+
+
+def test_who_goes_away_hears_what_both_brokers_find_as_long_as_it_is_at_both() -> None:
+    """Seed 107786: links were slow, so that took four seconds. The other broker began anew."""
+    script = Script(
+        seed=107786,
+        routing="advertised",
+        brokers=("b1", "b2", "b3", "b4", "b6", "b7"),
+        edges=(("b1", "b2"), ("b2", "b3"), ("b3", "b4"), ("b4", "b6"), ("b6", "b7")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b6")),
+            Step(0.0, "join", ("publisher0", "b6")),
+            Step(0.0, "join", ("publisher2", "b2")),
+            Step(0.2, "offer", ("publisher0", OFFER)),
+            Step(0.2, "offer", ("publisher2", OFFER)),
+            Step(
+                0.5, "seek", ("listener0", "pair", "kind = 0 THEN kind = 1 THEN EXISTS s WITHIN 3s")
+            ),
+            Step(0.8, "hear", ("listener0", "live1", "EXISTS kind", {}, False)),
+            Step(17.5, "delay", ("b1", "b2", 0.445, 1.9)),
+            Step(18.1, "publish", ("publisher2", False, {"kind": 0, "x": 0})),
+            Step(18.2, "move over", ("listener0", "b7")),
+            Step(18.7, "delay", ("b3", "b4", 0.433, 5.3)),
+            Step(19.3, "delay", ("b2", "b3", 0.231, 4.4)),
+            Step(19.4, "change", ("listener0", "live1", "s = 'b' THEN kind < 2 AND x = 2")),
+            Step(19.6, "one way", (("b6", "b2"), 0.6)),
+            Step(21.0, "publish", ("publisher0", False, {"kind": 0, "x": 3, "s": "a"})),
+            Step(
+                21.0,
+                "publish",
+                (
+                    "publisher0",
+                    False,
+                    {"kind": 1, "x": 3, "s": "ab"},
+                    {"kind": 1, "x": 3, "s": "b"},
+                ),
+            ),
+        ),
+    )
+    assert play(script).breaches == ()
+
+
+def test_a_subscription_that_was_refused_anew_is_asked_for_in_the_next_session() -> None:
+    """Seed 106137: its disk was full as the broker came back, and then it stopped again."""
+    script = Script(
+        seed=106137,
+        routing="centralized",
+        brokers=("b1",),
+        edges=(),
+        steps=(
+            Step(0.0, "join", ("listener0", "b1", "team")),
+            Step(0.0, "join", ("listener1", "b1", "team")),
+            Step(0.0, "join", ("publisher2", "b1")),
+            Step(1.2, "hear", ("listener1", "durable5", "EXISTS kind", {}, True)),
+            Step(6.6, "crash", ("b1", 2.4)),
+            Step(8.7, "full", ("b1", 2.3)),
+            Step(10.2, "publish", ("publisher2", True, {"kind": 0, "x": 4, "s": "ab"})),
+            Step(10.9, "crash", ("b1", 0.0)),
+        ),
+    )
+    assert play(script).breaches == ()
+
+
+def test_what_is_adopted_late_goes_back_to_where_its_owner_is() -> None:
+    """Seed 103901: a broker that had forgotten the visit of an owner offered what was his, and the
+    one that adopted it heard that only when he was back.
+    """
+    script = Script(
+        seed=103901,
+        routing="hierarchical",
+        brokers=("b1", "b2"),
+        edges=(("b1", "b2"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b2")),
+            Step(0.0, "join", ("listener1", "b2")),
+            Step(0.0, "join", ("publisher0", "b1")),
+            Step(0.0, "join", ("publisher1", "b2")),
+            Step(0.0, "join", ("publisher2", "b1")),
+            Step(0.9, "hear", ("listener0", "durable1", "EXISTS kind", {}, True)),
+            Step(11.2, "drain", ("b2", "replace", 4.5)),
+            Step(11.5, "drain", ("b1", "replace", 9.453)),
+            Step(13.9, "publish", ("publisher2", False, {"kind": 0, "x": 4, "s": "ab"})),
+            Step(13.9, "torn", ("b1", 4.3)),
+            Step(18.5, "pause", ("b2", 3.6)),
+            Step(20.7, "publish", ("publisher2", True, {"kind": 2, "x": 1})),
+        ),
+        find=True,
+    )
+    assert play(script).breaches == ()
+
+
+def test_what_its_owner_has_ended_is_not_adopted() -> None:
+    """Seed 106314: b2 had not heard that it had ended at b3, to which it offered it."""
+    script = Script(
+        seed=106314,
+        routing="hierarchical",
+        brokers=("b2", "b3"),
+        edges=(("b2", "b3"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b2")),
+            Step(0.0, "join", ("listener1", "b2")),
+            Step(0.0, "join", ("publisher0", "b2")),
+            Step(1.0, "hear", ("listener1", "durable4", "EXISTS kind", {}, True)),
+            Step(1.1, "hear", ("listener0", "durable3", "EXISTS kind", {}, True)),
+            Step(5.233, "cut", ("b2", "b3", 5.747)),
+            Step(7.0, "drain", ("b2", "replace", 9.1)),
+            Step(7.2, "end", ("listener0", "durable3")),
+            Step(7.4, "publish", ("publisher0", True, {"kind": 2, "x": 4})),
+        ),
+        find=True,
+    )
+    assert play(script).breaches == ()
+
+
+def test_a_changed_subscription_is_in_order_from_when_its_filter_is_in_force_everywhere() -> None:
+    """Seed 105240: an event that the old filter did not want came late, with what another client's
+    subscription had left behind, when b4 knew of the new one.
+    """
+    script = Script(
+        seed=105240,
+        routing="hierarchical",
+        brokers=("b2", "b4", "b6"),
+        edges=(("b6", "b2"), ("b2", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b4")),
+            Step(0.0, "join", ("publisher0", "b6")),
+            Step(
+                0.7, "hear", ("listener0", "durable1", "s = 'b' THEN kind < 2 AND x = 2", {}, True)
+            ),
+            Step(5.1, "away", ("listener0", 1.7)),
+            Step(5.8, "crash", ("b4", 6.8)),
+            Step(7.7, "harm", ("mallory1", "b2", "hears all")),
+            Step(9.1, "change", ("listener0", "durable1", "NOT kind = 1 AND EXISTS s")),
+            Step(11.3, "publish", ("publisher0", True, {"kind": 2, "x": 2, "s": "a"})),
+            Step(12.1, "publish", ("publisher0", True, {"kind": 0, "x": 2, "s": "ab"})),
+            Step(13.2, "drain", ("b2", "replace", 2.6)),
+        ),
+        find=True,
+    )
+    assert play(script).breaches == ()
+
+
+def test_what_was_refused_to_one_that_came_back_is_asked_for_again_though_its_session_ends() -> (
+    None
+):
+    """Seed 109246: its client does not say it again in a new session, so the actor has to."""
+    script = Script(
+        seed=109246,
+        routing="centralized",
+        brokers=("b1",),
+        edges=(),
+        steps=(
+            Step(0.0, "join", ("listener0", "b1")),
+            Step(0.8, "hear", ("listener0", "durable3", "EXISTS kind", {}, True)),
+            Step(5.9, "crash", ("b1", 4.3)),
+            Step(11.4, "fsync", ("b1", 7.8)),
+            Step(12.5, "wipe", ("b1", 0.0)),
+        ),
+    )
+    assert play(script).breaches == ()
+
+
+def test_what_a_small_window_brings_late_does_not_count_in_the_calm() -> None:
+    """Seed 108400: what was published while its broker was away came to others seconds later."""
+    script = Script(
+        seed=108400,
+        routing="flooded",
+        brokers=("b1", "b2", "b3", "b4"),
+        edges=(("b1", "b2"), ("b2", "b3"), ("b3", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b1")),
+            Step(0.0, "join", ("listener2", "b2")),
+            Step(0.0, "join", ("publisher0", "b4")),
+            Step(0.0, "join", ("publisher1", "b3")),
+            Step(0.5, "hear", ("listener0", "wide", "EXISTS kind", {}, False)),
+            Step(0.7, "hear", ("listener2", "durable9", "EXISTS kind", {}, True)),
+            Step(
+                2.0,
+                "apply",
+                (
+                    "publisher1",
+                    ("b4", "b3", "b2"),
+                    (("b3", "b4"), ("b4", "b3"), ("b4",), ("b4", "b3", "b2")),
+                ),
+            ),
+            Step(12.1, "publish", ("publisher0", True, {"kind": 1, "x": 2}, {"kind": 1, "x": 1})),
+            Step(12.1, "torn", ("b4", 7.5)),
+            Step(15.4, "publish", ("publisher0", True, {"kind": 0, "x": 2})),
+            Step(
+                15.454,
+                "publish",
+                ("publisher0", True, {"kind": 1, "x": 3}, {"kind": 0, "x": 4, "s": "b"}),
+            ),
+            Step(15.5, "publish", ("publisher0", True, {"kind": 1, "x": 3})),
+        ),
+        window_bytes=6000,
+        memory_bytes=8000,
+    )
+    assert play(script).breaches == ()
+
+
+@pytest.mark.parametrize(
+    ("listens", "publishes"), [("b1", "ob3"), ("ob3", "b1"), ("b1", "b3"), ("b3", "b1")]
+)
+def test_what_came_to_or_from_a_gateway_over_a_link_that_broke_does_not_come_again(
+    listens: str, publishes: str
+) -> None:
+    """Seeds 105578 and 108017: a tree has no detours, and a graph knows events by their numbers."""
+    script = Script(
+        seed=108017,
+        routing="acyclic",
+        brokers=("ob3", "b1", "b3"),
+        edges=(("ob3", "b1"), ("b1", "b3")),
+        steps=(
+            Step(0.0, "join", ("listener1", listens)),
+            Step(0.0, "join", ("publisher0", publishes)),
+            Step(0.8, "hear", ("listener1", "live5", "EXISTS kind", {}, False)),
+            Step(7.0, "publish", ("publisher0", False, {"kind": 2, "x": 5, "s": "b"})),
+            Step(7.1, "half-open", (listens, publishes)),
+        ),
+        gate=Border("b1", "general", ("ob3",)),
+    )
+    assert play(script).breaches == ()
+
+
+def test_an_end_of_a_link_that_was_not_told_that_it_broke_takes_a_while_to_find_out() -> None:
+    """Seed 101509: what was covered was in force by what was known, and the break was not known."""
+    script = Script(
+        seed=101509,
+        routing="hierarchical",
+        brokers=("ob3", "b1", "b4"),
+        edges=(("ob3", "b1"), ("b1", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "ob3")),
+            Step(0.0, "join", ("publisher0", "b4")),
+            Step(1.1, "hear", ("listener0", "live3", "EXISTS kind", {}, False)),
+            Step(4.0, "half-open", ("b4", "b1")),
+            Step(5.5, "hear", ("listener0", "live4", "EXISTS kind", {}, False)),
+            Step(6.5, "publish", ("publisher0", False, {"kind": 2, "x": 3})),
+        ),
+        gate=Border(broker="b1", routing="general", beyond=("ob3",)),
+    )
+    assert play(script).breaches == ()
+
+
+def test_what_is_published_at_another_broker_may_overtake_what_was_published_before() -> None:
+    """Seed 105102: b2 hears no datagrams for a while, and what came later came by links."""
+    groups = ("b3", "b2"), ("b4", "b3"), ("b3", "b4", "b2")
+    script = Script(
+        seed=105102,
+        routing="source-trees",
+        brokers=("b2", "b3", "b4"),
+        edges=(("b2", "b4"), ("b3", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b2")),
+            Step(0.0, "join", ("listener1", "b3")),
+            Step(0.0, "join", ("publisher1", "b3")),
+            Step(0.0, "join", ("publisher2", "b4")),
+            Step(0.5, "hear", ("listener0", "wide", "EXISTS kind", {}, False)),
+            Step(0.5, "hear", ("listener1", "wide", "EXISTS kind", {}, False)),
+            Step(7.9, "deaf", ("b2", 4.3)),
+            Step(10.0, "apply", ("publisher1", ("b3", "b4", "b2"), groups)),
+            Step(10.7, "publish", ("publisher2", False, {"kind": 1, "x": 3})),
+            Step(10.8, "move", ("publisher2", "b3")),
+            Step(10.9, "publish", ("publisher2", False, {"kind": 2, "x": 4, "s": "b"})),
+        ),
+        multicast=True,
+    )
+    assert play(script).breaches == ()
+
+
 def test_of_two_stand_ins_that_stand_in_for_each_other_one_ends() -> None:
     """Seed 105793: b1 found both others, and neither could be reached without what was found."""
     script = Script(
