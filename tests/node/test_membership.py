@@ -12,7 +12,15 @@ from palio.node.limits import MAX_PEERS
 from palio.node.partings import PATIENCE_BEATS
 from palio.node.settings import Settings
 from palio.node.whereabouts import Whereabouts
-from palio.protocol.messages import AddPeer, Answer, Ask, Failed, RemovePeer
+from palio.protocol.messages import (
+    AddPeer,
+    Answer,
+    Ask,
+    Failed,
+    Hello,
+    Message,
+    RemovePeer,
+)
 from palio.routing.acyclic import Acyclic
 from palio.routing.algorithms import find_algorithm
 from palio.routing.general import General
@@ -124,6 +132,32 @@ def test_who_could_not_be_added_is_looked_for_as_before() -> None:
     world.kill("b2")
     world.run(3.0)
     assert links_of(world, "b1") == ["b3"]
+
+
+def test_who_is_added_while_it_is_looked_for_is_not_dialled_as_a_way_to_others() -> None:
+    """It might refuse such a call, and then nobody would have been added."""
+    world = world_of(line(3))
+    said: list[bool] = []
+
+    def note(_sender: str, message: Message) -> bool:
+        if isinstance(message, Hello) and message.role == "broker":
+            said.append(message.seeks)
+        return False
+
+    world.cut("b1", "b3")
+    world.kill("b2")
+    ann, bob = world.client("ann", "b1"), world.client("bob", "b3")
+    while "finding" not in {report.event for _, report in world.reports}:
+        world.run(0.1)
+    ann.ask(lambda id: AddPeer(id, address_of("b3")))
+    bob.ask(lambda id: AddPeer(id, address_of("b1")))
+    world.run(0.05)
+    world.spoils = note
+    world.heal("b1", "b3")
+    world.run(2.0)
+    assert links_of(world, "b1") == ["b3"]
+    assert said
+    assert True not in said
 
 
 def test_what_is_removed_is_not_dialled_again_by_either_end_and_may_be_added_again() -> None:

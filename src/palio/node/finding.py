@@ -70,11 +70,11 @@ MAX_REST_S: Final = 60.0
 FAST_CALLS: Final = 10
 """Addresses that are dialled as soon as may be: more of them were perhaps made up."""
 
-TAKEN: Final = 3
-"""Calls of others that look for a way, of which a broker takes so many in a heartbeat."""
-
 PACE_S: Final = 1.0
 """Seconds between two of those after them."""
+
+TAKEN: Final = 3
+"""Calls of others that look for a way, of which a broker takes so many in a heartbeat."""
 
 MAX_WAIT_BEATS: Final = 10
 """Heartbeats that a broker waits for others that miss the same neighbour and may find it a way."""
@@ -156,6 +156,10 @@ class Finder:
     def urls(self) -> list[str]:
         """Where it dials."""
         return [call.url for call in self._calls.values()]
+
+    def seeks(self, url: str) -> bool:
+        """Whether an address is dialled for no other reason than that somebody is missed."""
+        return url not in self.kept and url in self.urls
 
     def begin(self) -> None:
         """The broker starts: its neighbours are those of its earlier life, if it remembers that."""

@@ -218,7 +218,7 @@ class Node:
         introduction = self._links.open(link, principal, dialed=True, url=url)
         stream = Stream() if known is None else known.stream
         session = "" if known is None else known.id
-        seeks = url in self._finding.urls
+        seeks = self._finding.seeks(url)
         hello = introduction.hello(session, stream.received, stream.refused, seeks=seeks)
         core.out.append(Send(link, hello))
         return self._effects()
