@@ -78,10 +78,9 @@ class Detours:
         if detour.path:
             self._send(parcel, detour, durable=durable)
             return
-        core, outside = self._core, self._core.settings.outside
-        name = self._whose(detour.session)
+        core, name = self._core, self._whose(detour.session)
         if name is not None:
-            is_beyond = outside is not None and name in outside.brokers
+            is_beyond = core.settings.is_outside(name)
             own = Peer.beyond(core.name) if is_beyond else Peer.broker(core.name)
             self._arrived(own, parcel, durable)
 

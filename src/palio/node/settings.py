@@ -86,9 +86,13 @@ class Settings(msgspec.Struct, frozen=True):
         is_above = name == self.parent or (self.outside is not None and name == self.outside.parent)
         return Peer.master(name) if is_above else Peer.broker(name)
 
+    def is_outside(self, name: str) -> bool:
+        """Whether this is a gateway, and a broker is on the outer side of it."""
+        return self.outside is not None and name in self.outside.brokers
+
     def routing_with(self, name: str) -> str:
         """The algorithm on the link to a broker."""
-        if self.outside is not None and name in self.outside.brokers:
+        if self.outside is not None and self.is_outside(name):
             return self.outside.routing
         return self.routing
 
