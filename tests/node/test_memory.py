@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from palio.node.effects import (
+    AddNumbers,
     Assign,
     DropEntries,
+    DropNumbers,
     DropSubscription,
     Forget,
     Heading,
@@ -12,7 +14,6 @@ from palio.node.effects import (
     PutFacts,
     PutSubscription,
     PutTime,
-    PutWindow,
 )
 from palio.node.memory import MemoryStore
 from palio.protocol.messages import Fact
@@ -63,10 +64,10 @@ def test_the_newest_of_each_counts() -> None:
     store = MemoryStore()
     changed = OF_ALICE._replace(filter="x > 1")
     old, new, other = Fact("b1", 1, "links"), Fact("b1", 2, "links"), Fact("b2", 1, "links")
-    store.write([OF_ALICE, changed, PutWindow("p", b"1"), PutWindow("q", b"1"), PutTime(1)])
-    store.write([PutFacts((old, other)), PutFacts((new,)), PutWindow("p", b""), PutTime(7)])
+    store.write([OF_ALICE, changed, AddNumbers("p", b"1"), AddNumbers("q", b"1"), PutTime(1)])
+    store.write([PutFacts((old, other)), PutFacts((new,)), DropNumbers("p"), PutTime(7)])
     loaded = store.load()
     assert loaded.subscriptions == [changed]
-    assert loaded.windows == [PutWindow("q", b"1")]
+    assert loaded.windows == [AddNumbers("q", b"1")]
     assert {*loaded.facts} == {new, other}
     assert loaded.time_us == 7

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
 
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
@@ -18,6 +19,7 @@ from palio.matching.protocol import Matcher, RowMask
 from palio.model.filters import TRUE, Filter
 from palio.node.custody import Custody
 from palio.node.effects import (
+    AddNumbers,
     DropSubscription,
     Entry,
     Operation,
@@ -32,7 +34,7 @@ from palio.protocol.messages import NO_VISIT, Fact, Parcel, Visit, unpack_mask
 from palio.protocol.seen_numbers import SeenNumbers
 from palio.routing.protocol import routed
 
-__all__ = ["NOWHERE", "Addressees", "Durability", "MatcherFactory", "lives"]
+__all__ = ["NOWHERE", "Addressees", "Durability", "MatcherFactory", "Taken", "lives"]
 
 MatcherFactory: TypeAlias = Callable[[], Matcher]
 
@@ -51,6 +53,19 @@ class Addressees(NamedTuple):
     def of(self, rows: RowMask) -> dict[int, RowMask]:
         """`here`, where of the events only some rows are left."""
         return {number: mask[rows] for number, mask in self.here.items()}
+
+
+class Taken(NamedTuple):
+    """Events that were taken into custody."""
+
+    entry: int
+    """0 if nobody needs them."""
+    assigned: tuple[str, ...]
+    """Durable subscriptions of this broker that they are for."""
+    writes: list[Operation]
+    """What to write for it."""
+    has_known: bool
+    """Whether some had come before to a durable subscription of this broker."""
 
 
 class Durability:
@@ -186,52 +201,52 @@ class Durability:
         homes: tuple[str, ...],
         wall_us: int,
         here: Mapping[int, RowMask] | None = None,
-    ) -> tuple[int, tuple[str, ...], list[Operation]]:
-        """Take events into custody: the entry (0 if nobody needs them), the durable subscriptions
-        of this broker that they are for, and what to write. `here` is what `addressees` has found.
-        """
+    ) -> Taken:
+        """Take events into custody. `here` is what `addressees` has found."""
         assigned: dict[str, RowMask] = {}
-        operations: list[Operation] = []
+        writes: list[Operation] = []
+        has_known = False
         homes = tuple(home for home in homes if home not in self.registry.retired)
         if self.name in homes:
             here = routed(self._local, parcel) if here is None else here
-            assigned, followed, operations = self._assign(parcel, here)
+            assigned, followed, writes, has_known = self._assign(parcel, here)
             homes = (*homes, *(home for home in followed if home not in homes))
         if not assigned and all(home == self.name for home in homes):
-            return 0, (), operations
+            return Taken(0, (), writes, has_known)
         entry, puts = self.custody.take(parcel, homes, assigned, wall_us)
-        return entry, tuple(assigned), [*puts, *operations]
+        return Taken(entry, tuple(assigned), [*puts, *writes], has_known)
 
-    def take_back(self, parcel: Parcel, assigned: Iterable[str]) -> list[Operation]:
-        """What was taken could not be written: it may come again, and is not there before."""
-        numbers = parcel.numbers
-        return [
-            write
-            for subject in assigned
-            for write in self._windows.take_back(f"{subject}\n{parcel.publisher}", numbers)
-        ]
+    def take_back(self, taken: Taken) -> None:
+        """What was taken could not be written: it may come again."""
+        self.custody.abandon(taken.entry, taken.assigned)
+        self._windows.take_back(each for each in taken.writes if isinstance(each, AddNumbers))
 
     def _assign(
         self, parcel: Parcel, here: Mapping[int, RowMask]
-    ) -> tuple[dict[str, RowMask], dict[str, None], list[Operation]]:
+    ) -> tuple[dict[str, RowMask], dict[str, None], list[Operation], bool]:
         """The rows that are new to each durable subscription here that they match, and where those
-        have gone that lived here once: whoever carried the events here may not have known.
+        have gone that lived here once: whoever carried the events here may not have known. What to
+        write, and whether some had come before.
         """
         numbers = parcel.numbers
-        operations: list[Operation] = []
+        writes: list[Operation] = []
+        has_known = False
         assigned: dict[str, RowMask] = {}
         followed: dict[str, None] = {}
         for number, mask in sorted(here.items()):
             subject = self._subjects[number]
             line = f"{subject}\n{parcel.publisher}"
-            wanted = mask & self._windows.fresh(line, numbers)
+            fresh = self._windows.fresh(line, numbers)
+            wanted = mask & fresh
+            is_all_fresh = bool(fresh.all())
+            has_known = has_known or not (is_all_fresh or np.array_equal(wanted, mask))
             if wanted.any():
-                operations += self._windows.add(line, numbers)
+                writes += self._windows.add(line, numbers if is_all_fresh else numbers[fresh])
                 if subject in self.here:
                     assigned[subject] = wanted
                 else:
                     followed[self.home_of(subject)] = None
-        return assigned, followed, operations
+        return assigned, followed, writes, has_known
 
     def home_of(self, subject: str) -> str:
         """Where a durable subscription that has moved away lives now, as far as is known."""

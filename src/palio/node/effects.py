@@ -12,15 +12,17 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from palio.multicast.datagrams import Datagram
 from palio.protocol.messages import Fact, Message, Parcel
-from palio.protocol.seen_numbers import PutWindow
+from palio.protocol.seen_numbers import AddNumbers, DropNumbers
 
 __all__ = [
+    "AddNumbers",
     "Append",
     "Assign",
     "Cast",
     "Close",
     "Dial",
     "DropEntries",
+    "DropNumbers",
     "DropSubscription",
     "Effect",
     "Entry",
@@ -32,7 +34,6 @@ __all__ = [
     "PutFacts",
     "PutSubscription",
     "PutTime",
-    "PutWindow",
     "Report",
     "Send",
     "Store",
@@ -191,7 +192,8 @@ Operation: TypeAlias = (
     | Forget
     | PutSubscription
     | DropSubscription
-    | PutWindow
+    | AddNumbers
+    | DropNumbers
     | PutFacts
     | PutTime
 )
@@ -225,7 +227,7 @@ class Stored(NamedTuple):
     subscriptions: Sequence[PutSubscription]
     waiting: dict[str, Sequence[int]]
     """For each durable subscription the entries that it has not dealt with, in order."""
-    windows: Sequence[PutWindow]
+    windows: Sequence[AddNumbers]
     facts: Sequence[Fact]
     time_us: int = 0
     """The time of the last publication that is remembered."""

@@ -7,10 +7,13 @@ whoever keeps the store.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import starmap
 
 from palio.node.effects import (
+    AddNumbers,
     Assign,
     DropEntries,
+    DropNumbers,
     DropSubscription,
     Entry,
     Forget,
@@ -20,10 +23,10 @@ from palio.node.effects import (
     PutFacts,
     PutSubscription,
     PutTime,
-    PutWindow,
     Stored,
 )
 from palio.protocol.messages import Fact
+from palio.protocol.seen_numbers import united
 
 __all__ = ["MemoryStore"]
 
@@ -32,9 +35,9 @@ class MemoryStore:
     """A `Store` that keeps everything in dictionaries.
 
     >>> store = MemoryStore()
-    >>> store.write([PutWindow("p#0", b"x")])
+    >>> store.write([AddNumbers("p#0", b"x"), AddNumbers("p#0", b"\x01")])
     >>> store.load().windows
-    [PutWindow(key='p#0', ranges=b'x')]
+    [AddNumbers(key='p#0', bits=b'y')]
     """
 
     def __init__(self) -> None:
@@ -45,7 +48,7 @@ class MemoryStore:
         self._subscriptions: dict[str, PutSubscription] = {}
         self._assigned: dict[str, dict[int, bytes | None]] = {}
         self._bookmarks: dict[str, bytes] = {}
-        self._windows: dict[str, PutWindow] = {}
+        self._windows: dict[str, bytes] = {}
         self._facts: dict[tuple[str, str], Fact] = {}
 
     def write(self, operations: Iterable[Operation]) -> None:
@@ -74,11 +77,10 @@ class MemoryStore:
                 self._subscriptions.pop(subscription, None)
                 self._assigned.pop(subscription, None)
                 self._bookmarks.pop(subscription, None)
-            case PutWindow(key, ranges):
-                if ranges:
-                    self._windows[key] = operation
-                else:
-                    self._windows.pop(key, None)
+            case AddNumbers(key, bits):
+                self._windows[key] = united(self._windows.get(key, b""), bits)
+            case DropNumbers(key):
+                self._windows.pop(key, None)
             case PutFacts(facts):
                 self._facts.update({(fact.origin, fact.subject): fact for fact in facts})
 
@@ -102,7 +104,7 @@ class MemoryStore:
             [(entry.entry, entry.homes) for _, entry in sorted(self._entries.items())],
             list(self._subscriptions.values()),
             {name: sorted(lines) for name, lines in self._assigned.items()},
-            list(self._windows.values()),
+            list(starmap(AddNumbers, self._windows.items())),
             list(self._facts.values()),
             self._time_us,
             dict(self._bookmarks),

@@ -22,7 +22,7 @@ from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.core import Core
 from palio.node.detours import Detours
-from palio.node.durability import Addressees
+from palio.node.durability import Addressees, Taken
 from palio.node.effects import Entry
 from palio.node.holding import Holding
 from palio.node.limits import MAX_BROKERS, MAX_STRANGERS
@@ -67,12 +67,9 @@ class _Giver(Protocol):
 class _Pending(NamedTuple):
     """Events that were taken into custody and are being written."""
 
-    entry: int
-    """0 if nobody needs them."""
+    taken: Taken
     parcel: Parcel
     homes: tuple[str, ...]
-    assigned: tuple[str, ...]
-    """Durable subscriptions of this broker that they are for."""
     failures: int
     """How many writes had failed before."""
     giver: _Giver
@@ -348,27 +345,25 @@ class Publishing:
         """
         core = self._core
         taken = core.durability.take(parcel, homes, core.at.wall_us, here)
-        entry, assigned, operations = taken
-        if entry:
-            core.durability.custody.dispatch(entry, core.durability.registry.next_hop)
-        pending = _Pending(entry, parcel, homes, assigned, core.failures, giver)
-        if operations:
-            operations += self.times.to_keep()
-        core.append(operations, partial(self._written, pending), partial(self._unwritten, pending))
+        if taken.entry:
+            core.durability.custody.dispatch(taken.entry, core.durability.registry.next_hop)
+        pending = _Pending(taken, parcel, homes, core.failures, giver)
+        writes = [*taken.writes, *self.times.to_keep()] if taken.writes else []
+        core.append(writes, partial(self._written, pending), partial(self._unwritten, pending))
 
     def _written(self, pending: _Pending) -> None:
         """What was taken into custody is on the disk."""
-        core, entry, assigned = self._core, pending.entry, pending.assigned
-        if not entry and core.failures > pending.failures:
-            # It had come before, but that was not on the disk yet and never got there.
-            pending.giver.refused("what came before could not be written")
-            return
+        core, (entry, assigned, _, has_known) = self._core, pending.taken
         for subject in assigned:
             if subject not in core.durability.here:
-                taken = Entry(entry, pending.parcel, pending.homes, core.at.wall_us)
-                core.follow(subject, taken)
+                entered = Entry(entry, pending.parcel, pending.homes, core.at.wall_us)
+                core.follow(subject, entered)
         core.durability.custody.release(entry, assigned)
-        pending.giver.kept()
+        if has_known and core.failures > pending.failures:
+            # What had come before was perhaps not on the disk yet, and never got there.
+            pending.giver.refused("what came before could not be written")
+        else:
+            pending.giver.kept()
         for subject in assigned:
             durable = core.durability.here.get(subject)
             if durable is not None:
@@ -377,9 +372,7 @@ class Publishing:
 
     def _unwritten(self, pending: _Pending, reason: str) -> None:
         """What was taken into custody could not be written: it was never taken."""
-        core = self._core
-        core.durability.custody.abandon(pending.entry, pending.assigned)
-        core.append(core.durability.take_back(pending.parcel, pending.assigned))
+        self._core.durability.take_back(pending.taken)
         pending.giver.refused(reason)
 
     # --- the live way ---

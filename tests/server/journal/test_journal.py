@@ -19,9 +19,11 @@ from palio.errors import InvalidConfiguration, JournalDamaged, UnsafeFile
 from palio.model.events import stamped, to_batches
 from palio.model.parcels import Parcel, Shape
 from palio.node.effects import (
+    AddNumbers,
     Append,
     Assign,
     DropEntries,
+    DropNumbers,
     DropSubscription,
     Forget,
     Heading,
@@ -29,11 +31,11 @@ from palio.node.effects import (
     PutFacts,
     PutSubscription,
     PutTime,
-    PutWindow,
 )
 from palio.node.memory import MemoryStore
 from palio.protocol.messages import Fact
-from palio.server.journal.format import payload_checksum
+from palio.server.journal import format as journal_format
+from palio.server.journal.format import connect, create_or_check, payload_checksum
 from palio.server.journal.journal import FILE, Diskless, Journal
 from tests.conftest import NIGHTLY
 from tests.modes import modes_below, umask
@@ -80,10 +82,12 @@ SUBSCRIPTION: Final = PutSubscription("alice/all", "alice", "x > :low", b"\x81\x
 HISTORY: Final = (
     append(1, put(1, "b2"), put(2, "b2", "b3"), SUBSCRIPTION),
     append(2, Assign("alice/all", 1, None), Assign("alice/all", 2, b"\x05")),
-    append(3, PutWindow("p#0", b"ab"), PutWindow("q#0", b"c")),
+    append(3, AddNumbers("p#0", b"\x03\x01"), AddNumbers("q#0", b"c")),
     append(4, PutFacts((Fact("b2", 1, "links", ("b1",)), Fact("b2", 2, "x", filter="x = 1")))),
     append(5, put(3), Assign("alice/all", 3, None), Assign("bob/some", 3, None)),
-    append(6, DropEntries((1,)), Forget("alice/all", 1), PutWindow("q#0", b"")),
+    append(
+        6, DropEntries((1,)), Forget("alice/all", 1), AddNumbers("p#0", b"\x04"), DropNumbers("q#0")
+    ),
     append(7, PutFacts((Fact("b2", 3, "links", ("b1", "b3")),))),
     append(8, DropSubscription("bob/some")),
     append(9, put(9), DropEntries((9,)), PutTime(77)),
@@ -106,7 +110,7 @@ def test_what_was_written_is_read_as_the_store_in_memory_has_it(tmp_path: Path) 
         assert loaded.subscriptions == expected.subscriptions == [SUBSCRIPTION]
         assert loaded.waiting == {"alice/all": [2, 3]}
         assert loaded.bookmarks == expected.bookmarks == {"alice/all": b"further"}
-        assert loaded.windows == expected.windows == [PutWindow("p#0", b"ab")]
+        assert loaded.windows == expected.windows == [AddNumbers("p#0", b"\x07\x01")]
         assert sorted(loaded.facts, key=lambda fact: fact.version) == [
             Fact("b2", 2, "x", filter="x = 1"),
             Fact("b2", 3, "links", ("b1", "b3")),
@@ -340,6 +344,40 @@ def test_events_that_changed_on_the_disk_are_not_served(tmp_path: Path) -> None:
         assert found.counters.damaged == 1
         assert found.heading(20) == Heading("alice", 2_000, 2_499)
         assert found.heading(21) is None
+
+
+def test_numbers_are_added_to_those_that_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is at hand, and whatever was not written after all."""
+    monkeypatch.setattr(journal_format, "WINDOWS_AT_HAND", 2)
+    with closing(connect(tmp_path / FILE)) as connection:
+        create_or_check(connection, tmp_path / FILE, "b1")
+        scribe = journal_format.Scribe(connection)
+        for key, bits in [("p", 1), ("q", 1), ("p", 2), ("r", 1), ("q", 4), ("p", 8)]:
+            scribe.write(AddNumbers(key, bytes([bits])))
+        connection.execute("BEGIN")
+        scribe.write(AddNumbers("p", b"\x10"))
+        scribe.write(DropNumbers("q"))
+        connection.execute("ROLLBACK")
+        scribe.forget()
+        scribe.write(AddNumbers("p", b"\x20"))
+        scribe.write(DropNumbers("r"))
+        scribe.write(AddNumbers("r", b"\x02"))
+        rows = connection.execute("SELECT key, ranges FROM windows").fetchall()
+    assert rows == [("p", b"\x2b"), ("q", b"\x05"), ("r", b"\x02")]
+
+
+def test_nothing_is_added_to_numbers_that_changed_on_the_disk(tmp_path: Path) -> None:
+    answers = Answers()
+    written(tmp_path, append(1, AddNumbers("p#0", b"\x01")))
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute("UPDATE windows SET ranges = x'03'")
+    with journal(tmp_path, answers) as found:
+        found.append(append(2, put(1), AddNumbers("p#0", b"\x04")))
+        found.append(append(3, put(2), AddNumbers("q#0", b"\x04")))
+    assert answers.stored == [3]
+    assert answers.failed == {2: "in windows, p#0 is not what was written"}
 
 
 TAMPERED: Final = {

@@ -35,8 +35,10 @@ from palio.errors import InvalidConfiguration, JournalDamaged
 from palio.model.events import SEQ
 from palio.model.parcels import Parcel, Shape
 from palio.node.effects import (
+    AddNumbers,
     Assign,
     DropEntries,
+    DropNumbers,
     DropSubscription,
     Forget,
     Operation,
@@ -44,8 +46,8 @@ from palio.node.effects import (
     PutFacts,
     PutSubscription,
     PutTime,
-    PutWindow,
 )
+from palio.protocol.seen_numbers import united
 from palio.server.journal.mark import Note, Span
 
 __all__ = [
@@ -66,6 +68,9 @@ FORMAT: Final = 3
 OLDER: Final = frozenset({1, 2})
 """Formats that are read, too: before 3 there were no bookmarks, before 2 an event by itself was a
 batch of one row."""
+
+WINDOWS_AT_HAND: Final = 4_096
+"""Rows of `windows` that are not read again before they are written; 512 bytes each at the most."""
 
 _BOOKMARKS: Final = """
 CREATE TABLE bookmarks (subscription TEXT PRIMARY KEY, bookmark BLOB NOT NULL, sum INTEGER NOT NULL)
@@ -207,6 +212,9 @@ class Scribe:
         self._many = connection.executemany
         self._shapes: dict[Shape, tuple[int, pa.Buffer]] = {}
         self._name, self._epochs = str(about(connection, "name")), int(about(connection, "epoch"))
+        self._windows: dict[str, bytes] = {}
+        """What the table of that name holds under some keys: to read it each time costs as much as
+        to write it."""
         self._last_entry = self._time_us = 0
         self._spans: dict[str, Span] = {}
         self._note = Note(self._name, self._epochs, 0, 0)
@@ -235,12 +243,11 @@ class Scribe:
                 self._execute("DELETE FROM subscriptions WHERE subscription = ?", (subscription,))
                 self._execute("DELETE FROM assigned WHERE subscription = ?", (subscription,))
                 self._execute("DELETE FROM bookmarks WHERE subscription = ?", (subscription,))
-            case PutWindow(key, ranges):
-                if ranges:
-                    row_of_window = (key, ranges, checksum(key, ranges))
-                    self._execute("INSERT OR REPLACE INTO windows VALUES (?, ?, ?)", row_of_window)
-                else:
-                    self._execute("DELETE FROM windows WHERE key = ?", (key,))
+            case AddNumbers():
+                self._add_numbers(operation)
+            case DropNumbers(key):
+                self._windows.pop(key, None)
+                self._execute("DELETE FROM windows WHERE key = ?", (key,))
             case PutTime(time_us):
                 self._note.time_us = time_us
             case PutFacts(facts):
@@ -269,6 +276,7 @@ class Scribe:
     def forget(self) -> None:
         """After a transaction that failed: what it added is not there."""
         self._shapes.clear()
+        self._windows.clear()
         self._last_entry = int(about(self._connection, "last_entry"))
         self._time_us = int(about(self._connection, "time_us", 0))
         self._begin(int(about(self._connection, "commits", 0)) + 1)
@@ -285,6 +293,24 @@ class Scribe:
         if bookmark:
             row = (subscription, bookmark, checksum(subscription, bookmark))
             self._execute("INSERT OR REPLACE INTO bookmarks VALUES (?, ?, ?)", row)
+
+    def _add_numbers(self, added: AddNumbers) -> None:
+        key, bits = added
+        known = self._windows.get(key)
+        if known is None:
+            known = self._window(key)
+            if len(self._windows) >= WINDOWS_AT_HAND:
+                self._windows.clear()
+        bits = self._windows[key] = united(known, bits)
+        row = (key, bits, checksum(key, bits))
+        self._execute("INSERT OR REPLACE INTO windows VALUES (?, ?, ?)", row)
+
+    def _window(self, key: str) -> bytes:
+        query = "SELECT ranges, sum FROM windows WHERE key = ?"
+        bits, found = self._execute(query, (key,)).fetchone() or (b"", checksum(key, b""))
+        if found != checksum(key, bits):
+            raise JournalDamaged(f"in windows, {key} is not what was written")
+        return bytes(bits)
 
     def _put_entry(self, put: PutEntry) -> None:
         shape, schema = self._shape(put.parcel.shape)

@@ -29,13 +29,13 @@ from palio import files
 from palio.errors import InvalidConfiguration, JournalDamaged, UnsafeFile
 from palio.model.parcels import Shape
 from palio.node.effects import (
+    AddNumbers,
     Append,
     Assign,
     Entry,
     Heading,
     PutEntry,
     PutSubscription,
-    PutWindow,
     Stored,
 )
 from palio.protocol.messages import Fact
@@ -228,10 +228,10 @@ class Journal:
             self._expect(found, checksum(subscription, bookmark), "bookmarks", subscription)
             yield subscription, bookmark
 
-    def _windows(self) -> Iterator[PutWindow]:
-        for key, ranges, found in self._rows("SELECT * FROM windows"):
-            self._expect(found, checksum(key, ranges), "windows", key)
-            yield PutWindow(key, ranges)
+    def _windows(self) -> Iterator[AddNumbers]:
+        for key, bits, found in self._rows("SELECT * FROM windows"):
+            self._expect(found, checksum(key, bits), "windows", key)
+            yield AddNumbers(key, bits)
 
     def _facts(self) -> Iterator[Fact]:
         for origin, subject, fact, found in self._rows("SELECT * FROM facts"):

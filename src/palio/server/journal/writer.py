@@ -3,9 +3,9 @@
 1. An append is answered once, in the order of the appends: `stored` after the commit that holds it
    is on the disk, or `failed` when that could not be. Of a transaction that failed each append is
    tried by itself, and whatever fits is stored.
-2. What releases room (`DropEntries`, `Forget`, `DropSubscription`) is written also where nothing
-   else can be: the reserve is for that (see `DiskSpace`). What could not be written even so is
-   owed: it is written before anything else once there is room.
+2. What releases room (`DropEntries`, `Forget`, `DropSubscription`, `DropNumbers`) is written also
+   where nothing else can be: the reserve is for that (see `DiskSpace`). What could not be written
+   even so is owed: it is written before anything else once there is room.
 3. When nothing is to be written for a while, the file gives back what it no longer needs.
 4. After a commit and before its answers the mark is told (`mark`).
 5. Once the files are not where they were (`presence`), everything is refused.
@@ -21,9 +21,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from palio.errors import JournalDamaged
 from palio.node.effects import (
     Append,
     DropEntries,
+    DropNumbers,
     DropSubscription,
     Forget,
     Operation,
@@ -55,7 +57,7 @@ MOVABLE_PAGES: Final = 65_536
 SMALL_BYTES: Final = 8_192
 """Bytes that a row takes beside its events, with the changes of the trees above it."""
 
-_RELEASING: Final = (DropEntries, Forget, DropSubscription)
+_RELEASING: Final = (DropEntries, Forget, DropSubscription, DropNumbers)
 
 Stored = Callable[[list[int]], None]
 Failed = Callable[[int, str], None]
@@ -222,7 +224,7 @@ class Writer:
                     self._scribe.write(operation)
             note = self._scribe.finish()
             execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, JournalDamaged) as error:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
             self._scribe.forget()
