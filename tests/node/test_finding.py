@@ -105,6 +105,23 @@ def test_a_link_that_breaks_again_and_again_and_is_back_at_once_is_not_missed() 
     assert "peer_down" not in {report.event for _, report in world.reports}
 
 
+def test_who_is_missed_keeps_no_more_stand_ins_than_lead_to_it() -> None:
+    world = world_of(star(4))
+    world.cut("b1", "b2")
+    world.run(15.0)  # b1 keeps the session until its grace is over
+    assert links_of(world, "b2") == ["b3"]
+    world.cut("b1", "b3")
+    world.run(15.0)
+    assert links_of(world, "b2") == ["b3", "b4"]
+    world.heal("b1", "b3")  # b2 misses b1 still, and either of the two leads there
+    world.run(10.0)
+    assert links_of(world, "b2") == ["b3"]
+    assert said(world, "given_back") == ["b4"]
+    world.heal("b1", "b2")
+    world.run(10.0)
+    assert links_of(world, "b2") == ["b1"]
+
+
 def test_a_stand_in_that_starts_again_is_found_again() -> None:
     world = world_of(line(3))
     world.kill("b2")

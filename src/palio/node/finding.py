@@ -335,13 +335,17 @@ class Finder:
 
     def _is_spared(self, name: str, up: list[str]) -> bool:
         """Whether one that is missed, and can be reached, need not come back: it was a stand-in, or
-        none of ours is needed for it. That it was one is perhaps not known here.
+        one of ours is not needed for it, so that it would keep that for nothing. That it was a
+        stand-in is perhaps not known here.
         """
-        return self._had[name] or (
-            bool(self._found)
-            and self._core.at.now - self._missed[name] > self._steady_s
-            and name in self._lasting_ways(up)
-        )
+        found = self._found
+        if self._had[name] or not found:
+            return self._had[name]
+        if self._core.at.now - self._missed[name] <= self._steady_s:
+            return False
+        # What can be reached without any one of ours can be without the one that ends first.
+        first = max(found, key=partial(edge_of, self._core.name))
+        return name in self._ways_without(first, up)
 
     def _reached(self, up: list[str]) -> Collection[str]:
         state = (self._registry.ways, tuple(up))
@@ -429,11 +433,6 @@ class Finder:
     @property
     def _steady_s(self) -> float:
         return STEADY_BEATS * self._beat_s
-
-    def _lasting_ways(self, up: list[str]) -> Collection[str]:
-        """The brokers that can be reached without stand-ins."""
-        own = [name for name in up if not self._had[name]]
-        return ShortestWays(self._core.name, own, self._lasting_links).hops
 
     def _ways_without(self, name: str, up: list[str]) -> Collection[str]:
         """The brokers that can be reached without one stand-in, and without those that end before
