@@ -131,6 +131,20 @@ def test_a_session_cancels_what_others_of_its_identity_hear() -> None:
     assert house.say(ONE, Subscribe(3, 1, "x > 5")) == [Done(3)]  # the key is free
 
 
+def test_who_ends_for_good_what_another_has_just_cancelled_is_told_that_it_waits() -> None:
+    house = House()
+    house.say(ONE, Subscribe(1, 1, "x > 5", durable="mine", lease_s=60.0))
+    assert house.say(TWO, Cancel(1, "x > 4")) == [Answer(1, 1)]
+    (answer,) = house.say(ONE, Unsubscribe(2, 1, forget=True))
+    assert isinstance(answer, Failed)
+    assert answer.failure.kind == "SubscriptionEnded"
+    assert "subscribe to it again, and forget it then" in answer.failure.message
+    assert house.say(ONE, Unsubscribe(3, 1)) == [Done(3)]  # it is heard no longer
+    house.say(ONE, Subscribe(4, 1, "x > 5", durable="mine", lease_s=60.0))
+    assert Done(5) in house.say(ONE, Unsubscribe(5, 1, forget=True))
+    assert house.node.status()["durable_subscriptions"] == 0
+
+
 def test_what_counts_is_what_a_subscription_hears_now() -> None:
     house = House()
     house.say(ONE, Subscribe(1, 1, "x > :least", {"least": 7}))

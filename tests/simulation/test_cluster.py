@@ -141,8 +141,9 @@ def test_delays_are_those_of_the_link(line: Line) -> None:
     line.changes.clear()
     cluster.drop("b1", "b2")
     line.run(3.0)
-    cut, used = line.changes
-    assert used - cut == REDIAL_US + 500_000
+    cut, called, answered = line.changes
+    assert called - cut == REDIAL_US + 500_000
+    assert answered - called == 500_000
 
 
 def test_what_is_asked_of_a_broker_that_is_not_there_is_refused(line: Line) -> None:

@@ -59,7 +59,7 @@ def test_messages_arrive_in_order_after_the_delay(connection: Connection) -> Non
     connection.agenda.run()
     assert connection.ears[1].heard == [(10, Ping()), (10, Ask(1, "status"))]
     assert connection.ears[0].heard == [(3, Ping())]
-    assert connection.changes == [(True, True)]
+    assert connection.changes == [(False, True), (True, True)]
 
 
 def test_what_was_sent_before_an_end_closed_still_arrives(connection: Connection) -> None:
@@ -73,7 +73,7 @@ def test_what_was_sent_before_an_end_closed_still_arrives(connection: Connection
         (10, "the other end closed the connection"),
     ]
     assert connection.ears[0].heard == []  # it closed itself
-    assert connection.changes == [(True, True), (True, False)]
+    assert connection.changes == [(False, True), (True, True), (True, False)]
 
 
 def test_what_is_under_way_when_a_connection_breaks_is_lost(connection: Connection) -> None:

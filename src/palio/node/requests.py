@@ -20,6 +20,7 @@ from palio.errors import (
     NotStored,
     NotSupported,
     PalioError,
+    SubscriptionEnded,
 )
 from palio.language.parsing import parse, parse_advertisement
 from palio.model.filters import Filter
@@ -359,6 +360,11 @@ class RequestHandler:
         its owner if it cannot be written.
         """
         core, known = self._core, session.subscriptions.get(request.key)
+        if known is None and request.forget:
+            raise SubscriptionEnded(
+                "this subscription has ended already; if it is durable it may wait for its owner "
+                "still: subscribe to it again, and forget it then"
+            )
         self._cancelling.end(session, (request.key,), forget=False)
         if known is None or not known.durable or not request.forget:
             return

@@ -290,7 +290,7 @@ class Cluster:
         return max(self.delay_us(sender, receiver), self._held_for(sender, receiver))
 
     def is_linked(self, one: str, other: str) -> bool:
-        """Whether something has come through a connection between two that is open."""
+        """Whether each has heard from the other through a connection that is open."""
         return any(pipe.is_open and pipe.is_used for pipe in self._between(one, other))
 
     def _between(self, one: str, other: str) -> list[Pipe]:

@@ -142,15 +142,19 @@ class Pipe:
         self.names = (one, other)
         self.surface = surface
         self.is_open = True
-        self.is_used = False
-        """Whether something has come through."""
         self.ends = (End(self, 0), End(self, 1))
+        self._has_carried = [False, False]
         self._last_us = [0, 0]
         self._is_damaged = [False, False]
 
     def joins(self, one: str, other: str) -> bool:
         """Whether it lies between these two."""
         return {*self.names} == {one, other}
+
+    @property
+    def is_used(self) -> bool:
+        """Whether each end has heard from the other."""
+        return all(self._has_carried)
 
     def carry(self, side: int, data: bytes | None) -> None:
         """Bring bytes to one end, after those before; a delay that shrinks overtakes nothing."""
@@ -168,8 +172,8 @@ class Pipe:
 
     def _bring(self, side: int, data: bytes | None) -> None:
         if self.is_open:
-            if not self.is_used and data is not None:
-                self.is_used = True
+            if not self._has_carried[side] and data is not None:
+                self._has_carried[side] = True
                 self.surface.changed(self)
             self.ends[side].take(data)
 

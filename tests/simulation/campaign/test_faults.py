@@ -196,6 +196,18 @@ def test_a_link_that_is_gone_at_once_may_have_told_an_empty_broker_nothing(
     assert blank.until_s == until_s
 
 
+def test_an_empty_broker_hears_nothing_from_one_that_is_paused(
+    world: World, faults: Faults
+) -> None:
+    faults.cause("pause", ("b2", 5.0))
+    faults.cause("wipe", ("b1", 1.0))
+    (blank,) = faults.blanks
+    world.run(4.5)
+    assert blank.until_s == inf
+    world.run(2.0)
+    assert blank.until_s < world.now
+
+
 def test_it_is_known_when_something_was_broken(world: World, faults: Faults) -> None:
     at_s = world.now
     faults.cause("cut", ("b1", "b2", 3.0))

@@ -588,3 +588,26 @@ def test_a_stand_in_that_is_missed_and_not_known_as_one_keeps_no_others() -> Non
         find=True,
     )
     assert play(script).breaches == ()
+
+
+def test_seed_20023_lost() -> None:
+    """Two writes fail, one after the other, and the broker stops."""
+    script = Script(
+        seed=20023,
+        routing="flooded",
+        brokers=("b2", "b3", "b4", "b5", "b6"),
+        edges=(("b2", "b3"), ("b3", "b4"), ("b4", "b5"), ("b3", "b6")),
+        steps=(
+            Step(0.0, "join", ("listener1", "b6")),
+            Step(0.0, "join", ("publisher1", "b3")),
+            Step(0.0, "join", ("publisher2", "b2")),
+            Step(1.3, "hear", ("listener1", "durable6", "EXISTS kind", {}, True)),
+            Step(19.4, "publish", ("publisher1", True, {"kind": 1, "x": 4})),
+            Step(19.4, "fsync", ("b6", 3.2)),
+            Step(21.1, "publish", ("publisher2", True, {"kind": 1, "x": 5})),
+            Step(21.2, "publish", ("publisher2", True, {"kind": 2, "x": 2, "s": "b"})),
+            Step(21.8, "torn", ("b6", 0.5)),
+        ),
+        sync_s=0.3,
+    )
+    assert play(script).breaches == ()
