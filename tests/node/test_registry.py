@@ -95,12 +95,19 @@ class Mesh:
         if not waiting:
             self.write()
             return any(self.links.values()) or bool(self.written)
-        source, target = self.random.choice(waiting)
+        self._receive(*self.random.choice(waiting))
+        return True
+
+    def deliver(self, source: str, target: str) -> None:
+        """All that is on its way from one to another."""
+        for _ in range(len(self.links[source, target])):
+            self._receive(source, target)
+
+    def _receive(self, source: str, target: str) -> None:
         message = self.links[source, target].popleft()
         self.crossed += len(message.facts) if isinstance(message, Facts) else 0
         self.members[target].receive(source, message, AT)  # type: ignore[arg-type]  # as it was sent
         self.collect()
-        return True
 
     def rest(self) -> None:
         while True:
@@ -405,6 +412,26 @@ def test_known_is_said_once_a_link() -> None:
     registry.receive("b1", Known({}), AT)
     with pytest.raises(IllegalMessage, match="too soon"):
         registry.receive("b1", Known({}), AT)
+
+
+def test_two_who_said_what_a_neighbour_says_itself_later_do_not_wait_for_each_other() -> None:
+    """Seed 102117: b4 hears of the links of b0 by b2 and b3, and then newer ones of b0 itself."""
+    mesh = Mesh(0, 5, by_links)
+    there = ("b0", "b1"), ("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b4")
+    for one, other in there:
+        mesh.join(one, other)
+    mesh.rest()
+    mesh.join("b0", "b4")
+    mesh.write()
+    for source, target in there:
+        mesh.deliver(source, target)
+    mesh.members["b0"].settle(1)  # says its links anew
+    mesh.collect()
+    mesh.write()
+    for source, target in (("b4", "b0"), ("b0", "b4"), ("b4", "b2"), ("b4", "b3")):
+        mesh.deliver(source, target)
+    mesh.rest()
+    assert mesh.settled == {("b0", 1): ()}
 
 
 def test_what_is_said_about_a_subscription_is_the_newest_of_each_broker() -> None:

@@ -465,8 +465,13 @@ class Registry(KnownFacts):
         return False
 
     def _answer_hearsay(self, origin: str) -> None:
-        """A neighbour has spoken: others that had said so before it are answered too."""
-        for source, version in self._hearsay.answered(origin, self._version(origin)).items():
+        """A neighbour has spoken: others that had said so before it are answered too. None of them
+        is waited for, since they had it: it would wait for the answer itself.
+        """
+        answers = self._hearsay.answered(origin, self._version(origin))
+        for source, version in answers.items():
+            self._hear(self._neighbours[source], origin, version)
+        for source, version in answers.items():
             self._echoes.owe(origin, PendingEcho(version, source))
             self._reply_if_complete(origin)
 
