@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
+import msgspec
 import pytest
 
 from palio.simulation.campaign.actors import Actor, Cancelled, HeardEvent
@@ -147,6 +148,25 @@ def test_who_moves_may_hear_again_what_it_had_heard_before_it_set_out(
         alice.moves_s.append(first.at_s + after_s)
 
     assert after(move) == expected
+
+
+@pytest.mark.parametrize(
+    ("routing", "broker", "after_s", "expected"),
+    [
+        ("general", "b1", 1.0, []),
+        ("general", "b1", -0.1, ["doubled"]),
+        ("general", "b2", 1.0, ["doubled"]),
+        ("acyclic", "b1", 1.0, ["doubled"]),
+    ],
+)
+def test_on_a_graph_what_was_heard_before_a_broker_stopped_may_come_there_again(
+    routing: str, broker: str, after_s: float, expected: list[str]
+) -> None:
+    play, alice, _ = played(msgspec.structs.replace(SCRIPT, routing=routing))
+    first = next(each for each in alice.live if each.seq == 3)
+    alice.live.append(first._replace(at_s=first.at_s + 2.0))
+    play.faults.stops.append((broker, first.at_s + after_s))
+    assert [each for each in kinds(play) if each != "disordered"] == expected
 
 
 @pytest.mark.parametrize(("broke_s", "expected"), [(2.0, []), (9.0, ["untold"])])

@@ -127,6 +127,8 @@ class Faults:
         self.wiped: set[tuple[str, int]] = set()
         """Events that were on a disk that was lost."""
         self.blanks: list[Blank] = []
+        self.stops: list[tuple[str, float]] = []
+        """Which broker stopped, and when: what it had in memory alone is gone."""
         self.breaks: list[tuple[float, float]] = []
         """From when until when something was broken, of each fault."""
         self.healed_s = float("-inf")
@@ -239,6 +241,10 @@ class Faults:
         """Something was broken from then until now."""
         self.breaks.append((from_s, self.world.now))
 
+    def stopped(self, broker: str) -> None:
+        """A broker has stopped."""
+        self.stops.append((broker, self.world.now))
+
     def replaced(self, broker: str) -> None:
         """A broker that does not run has an empty disk from now on."""
         self.blanks.append(Blank(broker, self.world.now))
@@ -294,9 +300,13 @@ class Faults:
     # --- brokers ---
 
     def _crash(self, broker: str, seconds: float) -> None:
+        self._stop(broker)
+        self._for(seconds, ("crash", broker), lambda: self._start(broker))
+
+    def _stop(self, broker: str) -> None:
         if broker in self.world.nodes:
             self.world.kill(broker)
-        self._for(seconds, ("crash", broker), lambda: self._start(broker))
+            self.stopped(broker)
 
     def _start(self, broker: str) -> None:
         if broker not in self.world.nodes:
@@ -330,8 +340,7 @@ class Faults:
         for client in self.world.clients.values():
             if isinstance(client, Actor):
                 client.forget_home(broker)
-        if broker in self.world.nodes:
-            self.world.kill(broker)
+        self._stop(broker)
         self.replaced(broker)
         self._for(seconds, ("crash", broker), lambda: self._start(broker))
 

@@ -44,6 +44,9 @@ class Accounts(Protocol):
     def broken(self, from_s: float) -> None:
         """Something was broken from then until now."""
 
+    def stopped(self, broker: str) -> None:
+        """A broker has stopped."""
+
     def replaced(self, broker: str) -> None:
         """A broker that does not run has an empty disk from now on."""
 
@@ -164,6 +167,7 @@ class Operators:
         """A broker that is empty stops, and starts again."""
         world = self.world
         world.kill(broker)
+        self.accounts.stopped(broker)
         self._lack((broker,))
         if is_new:
             self.accounts.replaced(broker)

@@ -11,7 +11,8 @@ Safety, for all that happened:
 - *untold*: a live event that did not come was lost with a gap.
 - *unsettled*: none is lost at all if nothing broke since it was asked whether all is in force.
 - *doubled*: no durable subscription hears anything twice, and nobody hears a live event twice, but
-  for what its publisher said again, and what was on its way as a client went elsewhere.
+  for what its publisher said again, and what was on its way as a client went elsewhere, or as its
+  broker stopped, on a graph.
 - *misanswered*: what is published is answered once, and durable is what is on a disk.
 - *overclaimed*: nothing is said to be in force everywhere that no other broker can read.
 - *failed*, *taken down*: no broker fails on anything, and no link goes down, whatever clients say.
@@ -231,15 +232,21 @@ class _Verdict:
 
     def _once(self, actor: Actor, heard: list[HeardEvent]) -> list[HeardEvent]:
         """What a session must not hear twice, of what it heard live. It may hear again what was
-        published again, and at another broker what it had heard before it set out.
+        published again, and at another broker what it had heard before it set out; on a graph also
+        what it had heard before its broker stopped, which is known there by its number no more.
         """
+        stops_s = [
+            stop_s
+            for broker, stop_s in self.play.faults.stops
+            if not self.on_trees and _may_be_at(broker, actor)
+        ]
         first_s: dict[tuple[str, int], float] = {}
         once: list[HeardEvent] = []
         for each in heard:
             event, key = self.event(each), (each.publisher, each.seq)
             was_s = first_s.setdefault(key, each.at_s)
-            crossed = any(was_s <= move_s <= each.at_s for move_s in actor.moves_s)
-            if event is not None and key not in self.said_again and not crossed:
+            is_anew = any(was_s <= at_s <= each.at_s for at_s in (*actor.moves_s, *stops_s))
+            if event is not None and key not in self.said_again and not is_anew:
                 once.append(each)
         return once
 
