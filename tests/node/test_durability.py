@@ -11,7 +11,7 @@ from palio.language.parsing import parse_filter
 from palio.matching.index import Index
 from palio.node.authority import OpenAuthority, Principal
 from palio.node.durability import NOWHERE, Durability, lives
-from palio.node.effects import Moment, Operation
+from palio.node.effects import Moment, Operation, PutFacts
 from palio.node.identity import NOBODY
 from palio.node.memory import MemoryStore
 from palio.node.sessions import Budget, Durable, Session
@@ -49,7 +49,7 @@ class Place:
         while registry.news:
             news, registry.news = registry.news, []
             operations, gone = self.durability.learn(news)
-            self.write(operations)
+            self.write([PutFacts(tuple(news)), *operations])
             moved += gone
         return moved
 

@@ -28,6 +28,25 @@ def test_it_is_written_as_it_is_known_then_and_in_portions() -> None:
     assert not len(unkept)
 
 
+def test_what_is_new_goes_behind_what_waits() -> None:
+    """Or a broker that starts again would know the new, and be told nothing of what came before."""
+    registry = Registry("b1")
+    unkept = Unkept(registry)
+    facts = [Fact("b2", 1 + n, f"ann/{n}", filter="x > 0") for n in range(PORTION_FACTS + 1)]
+    own = Fact("b1", 1, "links")
+    assert unkept.before([facts[0], own]) == [facts[0], own]
+    registry.join("b2", Moment(0.0, 0))
+    registry.receive("b2", Facts(tuple(facts[:PORTION_FACTS])), Moment(0.0, 0))
+    registry.receive("b2", Facts(tuple(facts[PORTION_FACTS:])), Moment(0.0, 0))
+    unkept.refuse(facts[:2])
+    assert unkept.before([facts[2], own]) == [own, *facts[:3]]
+    unkept.refuse(facts)
+    newer = Fact("b2", 999, "ann/0")
+    registry.receive("b2", Facts((newer,)), Moment(0.0, 0))
+    assert unkept.before([newer]) == facts[1:]
+    assert unkept.before([own]) == [own, newer]
+
+
 def test_a_broker_whose_disk_was_full_knows_after_a_restart_who_wants_durable_events() -> None:
     script = Script(
         seed=129,

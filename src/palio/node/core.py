@@ -405,13 +405,15 @@ class Core:
         self, operations: Iterable[Operation], version: int, facts: list[Fact]
     ) -> None:
         registry = self.durability.registry
+        written = self.unkept.before(facts)
 
         def untold(_reason: str) -> None:
             """A full disk does not keep a broker from telling of its links, and what was lost."""
             registry.tell(version, only=(LINKS, LAPSE))
-            self.unkept.refuse(facts)
+            self.unkept.refuse(written)
 
-        self.append(operations, lambda: registry.tell(version), untold)
+        told = partial(registry.tell, version)
+        self.append((PutFacts(tuple(written)), *operations), told, untold)
 
     def move(self, moved: Iterable[tuple[str, str]]) -> None:
         """Durable subscriptions of ours live elsewhere now, or nowhere any longer."""

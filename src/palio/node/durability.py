@@ -23,7 +23,6 @@ from palio.node.effects import (
     DropSubscription,
     Entry,
     Operation,
-    PutFacts,
     PutSubscription,
     Store,
 )
@@ -261,8 +260,10 @@ class Durability:
     # --- news of the network ---
 
     def learn(self, facts: list[Fact]) -> tuple[list[Operation], list[tuple[str, str]]]:
-        """Facts are new: what to write, and durable subscriptions that have moved, with whereto."""
-        operations: list[Operation] = [PutFacts(tuple(facts))]
+        """Facts are new: what to write beside them, and durable subscriptions that have moved, with
+        whereto.
+        """
+        operations: list[Operation] = []
         for fact in facts:
             if fact.subject.startswith(RETIRED):
                 operations += self._give_up(fact.subject.removeprefix(RETIRED))

@@ -580,3 +580,56 @@ def test_what_was_heard_before_a_broker_stopped_may_come_again_where_a_graph_hel
         ),
     )
     assert play(script).breaches == ()
+
+
+def test_a_stand_in_that_is_missed_and_not_known_as_one_keeps_no_others() -> None:
+    """Seed 200432: b3 had found b1 and stopped before it told that the link was a stand-in. b1
+    missed it for good, and kept the two that it found then, though one was enough.
+    """
+    script = Script(
+        seed=200432,
+        routing="general",
+        brokers=("b1", "b2", "b3", "b4", "b5"),
+        edges=(("b1", "b2"), ("b1", "b5"), ("b2", "b3"), ("b3", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b5")),
+            Step(0.0, "join", ("publisher2", "b2")),
+            Step(0.8, "hear", ("listener0", "durable3", "EXISTS kind", {}, True)),
+            Step(4.191, "partition", (("b1", "b3"), 1.125)),
+            Step(4.7, "crash", ("b3", 0.2)),
+            Step(4.9, "drain", ("b2", "replace", 4.1)),
+            Step(5.3, "drain", ("b5", "restart", 8.9)),
+            Step(6.948, "crash", ("b1", 0.3)),
+            Step(9.5, "publish", ("publisher2", True, {"kind": 0, "x": 5, "s": "b"})),
+            Step(10.072, "crash", ("b3", 4.251)),
+            Step(12.1, "fsync", ("b2", 6.2)),
+            Step(14.3, "clog", ("b3", "b2", 5.0)),
+            Step(15.6, "crash", ("b3", 0.0)),
+        ),
+        sync_s=0.3,
+        find=True,
+    )
+    assert play(script).breaches == ()
+
+
+def test_seed_20023_lost() -> None:
+    """Two writes fail, one after the other, and the broker stops."""
+    script = Script(
+        seed=20023,
+        routing="flooded",
+        brokers=("b2", "b3", "b4", "b5", "b6"),
+        edges=(("b2", "b3"), ("b3", "b4"), ("b4", "b5"), ("b3", "b6")),
+        steps=(
+            Step(0.0, "join", ("listener1", "b6")),
+            Step(0.0, "join", ("publisher1", "b3")),
+            Step(0.0, "join", ("publisher2", "b2")),
+            Step(1.3, "hear", ("listener1", "durable6", "EXISTS kind", {}, True)),
+            Step(19.4, "publish", ("publisher1", True, {"kind": 1, "x": 4})),
+            Step(19.4, "fsync", ("b6", 3.2)),
+            Step(21.1, "publish", ("publisher2", True, {"kind": 1, "x": 5})),
+            Step(21.2, "publish", ("publisher2", True, {"kind": 2, "x": 2, "s": "b"})),
+            Step(21.8, "torn", ("b6", 0.5)),
+        ),
+        sync_s=0.3,
+    )
+    assert play(script).breaches == ()
