@@ -82,6 +82,25 @@ def test_a_fair_share_is_left_to_each_whatever_the_others_hold(receivers: int, r
     assert budget.room == room
 
 
+@pytest.mark.parametrize(("under_way", "most"), [(60, 39), (87, 12), (500, 12)])
+def test_queues_have_an_eighth_whatever_is_under_way(under_way: int, most: int) -> None:
+    budget = Budget(100 * SIZE)
+    one = party(budget)
+    budget.under_way = under_way * SIZE
+    for number in range(1 + most):  # the first is sent
+        one.offer([], some(number), MANY)
+    assert one.dropped == 0
+    one.offer([], some(1 + most), MANY)
+    assert one.dropped
+
+
+@pytest.mark.parametrize(("under_way", "is_strained"), [(50, False), (51, True)])
+def test_more_than_a_half_under_way_is_a_strain(under_way: int, is_strained: bool) -> None:
+    budget = Budget(100)
+    budget.under_way = under_way
+    assert budget.is_strained == is_strained
+
+
 def session(budget: Budget) -> Session:
     peer = Peer.session("s1")
     stream = Stream(SIZE)

@@ -36,7 +36,8 @@ MAX_SESSIONS: Final = 100_000
 """Sessions of one broker, connected or waiting to be resumed."""
 
 UNSEEN_BYTES: Final = 16 << 20
-"""Bytes that a client may have been sent, answers included, before it acknowledges any of them."""
+"""Bytes that a client may have been sent, answers included, before it acknowledges any of them.
+While more than half of `MEMORY_BYTES` is unacknowledged it is a fair share of that half instead."""
 
 QUEUE_BYTES: Final = 8 << 20
 """Bytes that wait for one slow receiver beyond the window; then the oldest events are dropped."""
@@ -47,6 +48,9 @@ is lost for one receiver in ten where a hundredth of all packets is. Larger ones
 
 MEMORY_BYTES: Final = 1 << 30
 """Bytes of all windows and queues of a broker together; the longest queue loses first."""
+
+QUEUES_PART: Final = 8
+"""Queues may hold one part in so many of `MEMORY_BYTES`, however much is on its way."""
 
 FEW_RECEIVERS: Final = 1_024
 """At most this many receivers are guaranteed an equal share of half of `MEMORY_BYTES`; with more

@@ -437,12 +437,20 @@ class Node:
         party.send_ack(self._core.out)
 
     def _check_patience(self, session: Session) -> None:
-        """Part with a client that goes on asking and never says that it got an answer."""
-        if session.stream.unseen_bytes > UNSEEN_BYTES and session.link is not None:
+        """Part with a client that goes on asking and never says that it got an answer; sooner
+        where so many do that others would lose events for it.
+        """
+        budget, stream = self._core.budget, session.stream
+        maximum = UNSEEN_BYTES
+        if budget.is_strained and stream.unseen_bytes > budget.fair_share:
+            maximum = min(maximum, budget.fair_share)
+            is_over = stream.unseen_answers > maximum
+        else:
+            is_over = stream.unseen_bytes > maximum
+        if is_over and session.link is not None:
             what = "what a session was sent and has not seen"
-            self._links.hang_up(
-                session.link, LimitExceeded(what, limit="UNSEEN_BYTES", maximum=UNSEEN_BYTES)
-            )
+            error = LimitExceeded(what, limit="UNSEEN_BYTES", maximum=maximum)
+            self._links.hang_up(session.link, error)
             self._peers.end_session(session)
 
     def _from_client(self, session: Session, message: Message) -> None:

@@ -17,7 +17,7 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
-from palio.node.limits import FEW_RECEIVERS, MAX_GAPS
+from palio.node.limits import FEW_RECEIVERS, MAX_GAPS, QUEUES_PART
 from palio.node.missing import Missing
 from palio.protocol.limits import PORTION_BYTES, ROUTES_UNDER_WAY
 from palio.protocol.messages import (
@@ -67,12 +67,26 @@ class Budget:
         """What one receiver may have under way: as much as is left of a half for all together, so
         that however many stall there is some left for one that does not; and at least a fair share.
         """
-        half = self.maximum // 2
-        return max(half - self.under_way, half // max(FEW_RECEIVERS, self.receivers))
+        return max(self.maximum // 2 - self.under_way, self.fair_share)
+
+    @property
+    def fair_share(self) -> int:
+        """What each receiver may have under way, whatever others have."""
+        return self.maximum // 2 // max(FEW_RECEIVERS, self.receivers)
+
+    @property
+    def is_strained(self) -> bool:
+        """Whether more than a half is under way: answers that nobody sees, since events stop there
+        but for fair shares.
+        """
+        return self.under_way > self.maximum // 2
 
     def relieve(self) -> None:
-        """Bring the sum under the maximum: the longest queue loses half of what it holds."""
-        while self.parties and self.used + self.under_way > self.maximum:
+        """Bring the sum under the maximum: the longest queue loses half of what it holds. Whatever
+        is under way, queues have an eighth: what some clients do not see costs others no more.
+        """
+        least = self.maximum // QUEUES_PART
+        while self.parties and self.used > max(self.maximum - self.under_way, least):
             longest = max(self.parties, key=lambda party: party.queued_bytes)
             longest.shed(longest.queued_bytes // 2)
 

@@ -42,6 +42,9 @@ from palio.routing.patterns.messages import WithEvents, events_of
 
 __all__ = ["Stream", "size_of"]
 
+_EVENTS = (EventMessage, Assembled)
+"""What a session's window is for; it stops there of itself."""
+
 _CONTROL_BYTES = 128
 """What a message without events is taken to weigh."""
 
@@ -123,6 +126,13 @@ class Stream:
     def has_room(self) -> bool:
         """Whether more may be sent before the other end says what it has seen."""
         return self.unseen_bytes < self.window
+
+    @property
+    def unseen_answers(self) -> int:
+        """Bytes that were sent and not yet seen, and are no events. To count them takes a look at
+        each message.
+        """
+        return sum(size for each, size in self._unseen if not isinstance(each, _EVENTS))
 
     @property
     def has_pending_ack(self) -> bool:
