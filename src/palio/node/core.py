@@ -39,6 +39,7 @@ from palio.node.plans import Plans
 from palio.node.releases import Releases
 from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
+from palio.node.settling import SHOWN_CHARS, Settling
 from palio.node.telling import Telling
 from palio.node.unkept import Unkept
 from palio.node.vouching import LAPSE, LINKS, Vouching
@@ -65,9 +66,6 @@ __all__ = ["Core"]
 
 _FAULTS: Final = ("cannot_take", "message_refused", "not_sent", "journal_failed")
 """Complaints of what no sound broker says."""
-
-SHOWN_CHARS: Final = 80
-"""Of a name that came from outside, so much is put into a log."""
 
 _Promise: TypeAlias = tuple[Callable[[], None], Callable[[str], None]]
 """Two callbacks of an append: called when it is on the disk, or with the reason if it failed."""
@@ -105,8 +103,9 @@ class Core:
         self.neighbours: dict[str, Neighbour] = {}
         self.by_peer: dict[Peer, tuple[Session, int]] = {}
         """Places in the routing table: whose they are, and the key of a durable subscription."""
-        self._waves: dict[int, _Wave] = {}
-        self._next_wave = 1
+        self.settling = Settling(self.durability.registry, self._ask_tables, self._ask_disk)
+        self._after_facts: list[Callable[[], None]] = []
+        """What waits for facts of this broker that are yet to be written."""
         self._ways = router.ways
         self._sounder: Peer | None = None
         """The place in the routing table from which this broker itself sends waves."""
@@ -202,76 +201,28 @@ class Core:
 
     def settle(self, session: Session, id: int) -> None:
         """Answer a client once all it asked for is in force everywhere, and on the disk here."""
-
-        def done(unreached: tuple[str, ...]) -> None:
-            del session.waves[wave]
-            session.say(self.out, Done(id, unreached))
-
-        def in_view(unreached: tuple[str, ...]) -> None:
-            """Ask the tables only now: while the registry waited, links may have come into use,
-            and what is under way on these is theirs to answer for.
-            """
-            del session.waves[view]
-            self._answered(wave, unreached)
-            self.route(self.router.receive(session.peer, Batch((), wave=wave)))
-
-        wave = self._begin_wave(_Wave(3, done))
-        view = self._begin_wave(_Wave(1, in_view))
-        session.waves.update({wave: None, view: None})
-        mine = frozenset(each.subject for each in session.durables.values())
-        self.durability.registry.settle(view, mine)
-
-        def on_disk(_reason: str = "") -> None:
-            """What could not be written was refused by itself."""
-            self._answered(wave, ())
-
-        self.append((), on_disk, on_disk)
-
-    def when_known(self, then: Callable[[tuple[str, ...]], None]) -> None:
-        """Do something once all brokers know what this one has said of itself, but for some."""
-        self.durability.registry.settle(self._begin_wave(_Wave(1, then)))
+        self.settling.when_in_force(
+            session, lambda unreached: session.say(self.out, Done(id, unreached))
+        )
 
     def when_written(self, then: Callable[[], None]) -> None:
-        """Do something once what this broker has said of itself is on the disk, or cannot be."""
-
-        def said(_unreached: tuple[str, ...]) -> None:
-            self.append((), then, lambda _reason: then())
-
-        self.durability.registry.settled.append((self._begin_wave(_Wave(1, said)), ()))
-
-    def end_waves(self, session: Session) -> None:
-        """A session is over: nobody waits for what it asked, and perhaps nobody answers."""
-        for wave in session.waves:
-            del self._waves[wave]
-        session.waves.clear()
+        """Do something once what this broker has said of itself is on the disk, or cannot be. It is
+        written at the end of an input.
+        """
+        self._after_facts.append(then)
 
     def _sound(self, then: Callable[[], None]) -> None:
         """Do something once all that this broker has told its neighbours is in force beyond."""
         if self._sounder is None:
             self._sounder = Peer.session(f"broker {self.name}")
             self.route(self.router.attach(self._sounder))
-        wave = self._begin_wave(_Wave(1, lambda _unreached: then()))
-        self.route(self.router.receive(self._sounder, Batch((), wave=wave)))
+        self.settling.when_through(self._sounder, lambda _unreached: then())
 
-    def _begin_wave(self, state: _Wave) -> int:
-        wave = self._next_wave
-        self._next_wave += 1
-        self._waves[wave] = state
-        return wave
+    def _ask_tables(self, peer: Peer, wave: int) -> None:
+        self.route(self.router.receive(peer, Batch((), wave=wave)))
 
-    def _answered(self, wave: int, unreached: Iterable[str]) -> None:
-        """Routing tables, registry or disk: one of the three has answered."""
-        state = self._waves.get(wave)
-        if state is None:
-            return
-        named = tuple(unreached)
-        known = [each for each in named if self.durability.registry.has_heard_of(each)]
-        # What nobody has heard of is not told on; that somebody is unreached is.
-        state.unreached.update(dict.fromkeys(known or [each[:SHOWN_CHARS] for each in named[:1]]))
-        state.open -= 1
-        if state.open == 0:
-            del self._waves[wave]
-            state.then(tuple(sorted(state.unreached)))
+    def _ask_disk(self, then: Callable[[], None]) -> None:
+        self.append((), then, lambda _reason: then())
 
     # --- saying things ---
 
@@ -286,7 +237,7 @@ class Core:
         for peer, control in sends:
             if peer.is_client:
                 if isinstance(control, Settled):
-                    self._answered(control.wave, control.unreached)
+                    self.settling.answered(control.wave, control.unreached)
                 elif isinstance(control, Composite | TooLate):
                     session, _ = self.by_peer[peer]
                     session.hear_pattern(self.out, control, self.settings.queue_bytes)
@@ -321,8 +272,11 @@ class Core:
     def settle_up(self) -> None:
         """Say and write what the last input led to. What it did not change is not looked at."""
         registry, custody = self.durability.registry, self.durability.custody
-        while registry.outbox or registry.news or registry.settled:
+        while registry.outbox or registry.news or registry.settled or self._after_facts:
             self._settle_registry()
+            waiting, self._after_facts = self._after_facts, []
+            for then in waiting:
+                self._ask_disk(then)
         if registry.unbelieved:
             self._tell_unbelieved()
         custody.reroute(registry.next_hop, registry.ways)
@@ -356,7 +310,7 @@ class Core:
                 self.telling.tell(neighbour, message)
         settled, registry.settled = registry.settled, []
         for wave, unreached in settled:
-            self._answered(wave, unreached)
+            self.settling.answered(wave, unreached)
 
     def _tell_unbelieved(self) -> None:
         """Facts that were not believed are told of."""
@@ -534,17 +488,6 @@ class Core:
         self.releases.add(self.at.now, (*acknowledged, *self.durability.custody.drop(entries)))
         if self.releases.are_many:
             self.append(())
-
-
-class _Wave:
-    """A question, open until so many of routing tables, registry and disk have answered."""
-
-    __slots__ = ("open", "then", "unreached")
-
-    def __init__(self, open: int, then: Callable[[tuple[str, ...]], None]) -> None:
-        self.open = open
-        self.then = then
-        self.unreached: dict[str, None] = {}
 
 
 def _permitted(session: Session, delivery: Deliver) -> Deliver:

@@ -197,7 +197,7 @@ class Peers:
             core.release(durable)
         core.outlets.leave(session)
         del core.sessions[session.id], core.by_peer[session.peer]
-        core.end_waves(session)
+        core.settling.end(session)
         session.forget()
         if len(session.subscriptions) <= STEPS:
             core.route(core.router.detach(session.peer))
