@@ -7,6 +7,7 @@ import pytest
 from palio.routing.graphs import LinkStates
 from palio.routing.messages import LinkState
 from palio.routing.trees import (
+    LEAVING_WEIGHT,
     MAX_PRICE,
     MAX_WEIGHT,
     UNMEASURED,
@@ -84,6 +85,23 @@ def test_a_broker_that_joins_changes_no_link_in_use(seed: int) -> None:
         for each in new:
             wider[each][name] = 1
         assert tree < spanning_tree(wider, tree, name), f"seed {seed}"
+
+
+@pytest.mark.parametrize(
+    ("weight", "taken"), [(LEAVING_WEIGHT, ("b", "d")), (MAX_WEIGHT, ("c", "d"))]
+)
+def test_a_broker_that_leaves_is_gone_through_before_a_link_that_is_to_go(
+    weight: int, taken: tuple[str, str]
+) -> None:
+    """Only where both are to go does that in use stay."""
+    graph = {
+        "a": {"b": weight, "c": 1},
+        "b": {"a": weight, "d": weight},
+        "c": {"a": 1, "d": MAX_WEIGHT},
+        "d": {"b": weight, "c": MAX_WEIGHT},
+    }
+    used = [("a", "b"), ("a", "c"), ("c", "d")]
+    assert spanning_tree(graph, used, "a") == {("a", "b"), ("a", "c"), taken}
 
 
 @pytest.mark.parametrize("seed", range(20))

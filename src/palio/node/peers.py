@@ -21,7 +21,7 @@ from palio.protocol.streams import Stream
 from palio.routing.algorithms import GraphKind
 from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.protocol import Peer
-from palio.routing.trees import MAX_WEIGHT, UNMEASURED, edge_of, forest
+from palio.routing.trees import LEAVING_WEIGHT, MAX_WEIGHT, UNMEASURED, edge_of, forest
 
 __all__ = ["STEPS", "WEIGHT_PACE_S", "Peers", "circle"]
 
@@ -169,8 +169,11 @@ class Peers:
         core, name = self._core, neighbour.name
         trips = self._round_trips.setdefault(name, RoundTrips())
         weight = core.settings.prices.get(name, trips.weight)
-        is_spared = self._is_leaving or name in self._spared
-        core.route(core.router.weigh(neighbour.peer, MAX_WEIGHT if is_spared else weight))
+        if name in self._spared:
+            weight = MAX_WEIGHT
+        elif self._is_leaving:
+            weight = LEAVING_WEIGHT
+        core.route(core.router.weigh(neighbour.peer, weight))
 
     def step_aside(self, *, is_leaving: bool) -> None:
         """Links to this broker are to be taken only where there are no others; or as ever."""

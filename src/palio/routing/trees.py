@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
     "DETOUR",
+    "LEAVING_WEIGHT",
     "MAX_PRICE",
     "MAX_WEIGHT",
     "UNMEASURED",
@@ -41,6 +42,11 @@ DETOUR: Final = 2
 MAX_WEIGHT: Final = 1_000_000_000
 """What a link weighs at most, so that a way over all of them is still a number. One that weighs so
 much is to go: it is taken only where there is no other.
+"""
+
+LEAVING_WEIGHT: Final = MAX_WEIGHT // 2
+"""What each link of a broker weighs that is to go, or more: such a way is better than a link that
+is to go, since nobody knows when the broker will.
 """
 
 MAX_PRICE: Final = 1_000_000
@@ -105,7 +111,8 @@ def spanning_tree(graph: Graph, used: Iterable[Edge], member: str) -> frozenset[
     """The links of the one tree of the component that holds a broker.
 
     Those that are in use come first, the lighter the sooner, unless a way round one is much lighter
-    than it is; those that are to go come last. Others come in the order of their distance from the
+    than it is; those of brokers that are to go come after all others, and those that are to go
+    themselves come last. Others come in the order of their distance from the
     middle of the component: where none is in use yet, the tree is that of the shortest ways from
     there.
 
@@ -117,11 +124,12 @@ def spanning_tree(graph: Graph, used: Iterable[Edge], member: str) -> frozenset[
     near = shortest_ways(graph, middle(graph, component)).distances
     kept = {edge for edge in used if edge[0] in near and not _has_detour(graph, edge)}
 
-    def place(edge: Edge) -> tuple[bool, bool, int, int, Edge]:
+    def place(edge: Edge) -> tuple[int, bool, int, int, Edge]:
         one, other = edge
         weight = graph[one][other]
         farness = min(near[one], near[other]) + weight
-        return weight >= MAX_WEIGHT, edge not in kept, farness, weight, edge
+        goes = (weight >= LEAVING_WEIGHT) + (weight >= MAX_WEIGHT)
+        return goes, edge not in kept, farness, weight, edge
 
     edges = {edge_of(one, other) for one in near for other in graph.get(one, ())}
     return forest(sorted(edges, key=place))

@@ -39,7 +39,7 @@ from palio.routing.patterns.messages import (
 from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Peer, Router, Send, Shortening
 from palio.routing.source_trees import SourceTrees
-from palio.routing.trees import MAX_WEIGHT
+from palio.routing.trees import LEAVING_WEIGHT, MAX_WEIGHT
 from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, Agenda
 from palio.simulation.clients import Client
 from palio.simulation.inbox import Inbox, Letter
@@ -291,7 +291,8 @@ class Network:
         for wire in self._wires.values():
             if broker in wire.ends and other in ("", *wire.ends):
                 peer = self._peer(wire, broker)
-                self._carry(broker, self.routers[broker].weigh(peer, MAX_WEIGHT))
+                weight = MAX_WEIGHT if other else LEAVING_WEIGHT
+                self._carry(broker, self.routers[broker].weigh(peer, weight))
 
     def look(self, broker: str) -> None:
         """A broker looks whether shortcuts pay, if its router has any (`Shortening`)."""

@@ -633,3 +633,28 @@ def test_seed_20023_lost() -> None:
         sync_s=0.3,
     )
     assert play(script).breaches == ()
+
+
+def test_ways_lead_through_a_broker_that_leaves_before_a_link_ends() -> None:
+    """Seed 310563: b3 is drained, and b6 parts from b5, which is then reached by b3 alone."""
+    script = Script(
+        seed=310563,
+        routing="general",
+        brokers=("b1", "b2", "b3", "b4", "b5", "b6"),
+        edges=(
+            *(("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b4")),
+            *(("b3", "b5"), ("b4", "b6"), ("b5", "b6")),
+        ),
+        steps=(
+            Step(0.0, "join", ("listener0", "b5")),
+            Step(0.0, "join", ("publisher0", "b4")),
+            Step(0.6, "hear", ("listener0", "live3", "EXISTS kind", {}, False)),
+            Step(10.0, "drain", ("b3", "undo", 7.3)),
+            Step(14.8, "part", ("b1", "b2", 2.5)),
+            Step(14.853, "part", ("b6", "b5", 1.0)),
+            Step(15.0, "publish", ("publisher0", False, {"kind": 1, "x": 5, "s": "ab"})),
+        ),
+        sync_s=0.3,
+        find=True,
+    )
+    assert play(script).breaches == ()
