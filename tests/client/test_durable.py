@@ -11,7 +11,7 @@ import pytest
 
 from palio.client.connection import Client
 from palio.client.subscription import Subscription
-from palio.errors import InvalidFilter, InvalidInput
+from palio.errors import InvalidFilter, InvalidInput, SubscriptionEnded
 from palio.testing import Network
 from tests.client.helpers import drain
 from tests.client.virtual import in_virtual_time
@@ -234,6 +234,10 @@ async def test_of_two_clients_under_one_name_the_later_hears_wherever_the_other_
         with pytest.raises(TimeoutError):
             await before.receive(5.0)
         assert [each.publisher for each in before.gaps] == ["*"], "it is told"
+        with pytest.raises(SubscriptionEnded, match="may wait for its owner still"):
+            await before.unsubscribe(forget=True)
+        await now.unsubscribe(forget=True)
+        assert net.node("b2").status()["durable_subscriptions"] == 0
 
 
 @in_virtual_time

@@ -176,7 +176,7 @@ class Near:
         done = list(effects)
         for each in effects:
             if isinstance(each, Append):
-                self.store.write(each.operations)
+                self.store.write((*each.operations, *each.released))
                 done += self.node.stored(each.ticket, AT)
         return done
 

@@ -11,13 +11,9 @@ import pytest
 
 from palio.errors import NotAuthenticated
 from palio.language.parsing import parse_filter
-from palio.model.events import to_batches
 from palio.model.filters import TRUE
-from palio.node import node as node_module
 from palio.node.authority import Limits, NamedAuthority, Principal
-from palio.node.effects import Close, Moment, Send
-from palio.node.limits import FEW_RECEIVERS
-from palio.node.sessions import Budget
+from palio.node.effects import Moment
 from palio.node.settings import Settings
 from palio.protocol.limits import ANSWER_S, MAX_NAME_BYTES, PROTOCOL_VERSION
 from palio.protocol.messages import (
@@ -28,7 +24,6 @@ from palio.protocol.messages import (
     Failed,
     Hello,
     Message,
-    Parcel,
     Publish,
     Replace,
     Retire,
@@ -689,56 +684,6 @@ def test_a_session_is_not_resumed_under_another_grant() -> None:
     publisher.publish({"x": 9}, {"x": 3})
     world.run(1.0)
     assert heard(reader) == [3]
-
-
-def test_whoever_asks_on_and_on_and_sees_nothing_is_parted_with(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(node_module, "UNSEEN_BYTES", 2_000)
-    world = world_of(1)
-    node, at = world.nodes["b1"], world.at
-    node.accept(900, at)
-    node.receive(900, Hello("client", "greedy", PROTOCOL_VERSION), at)
-    closed = [
-        number
-        for number in range(20)
-        if any(
-            type(each).__name__ == "Close" for each in node.receive(900, Ask(number, "status"), at)
-        )
-    ]
-    assert len(closed) == 1
-    assert closed[0] > 1
-    assert node.status()["sessions"] == 0
-
-
-def test_where_many_see_nothing_each_may_be_owed_a_fair_share_of_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Events do not count for that: of these no more is sent than a window holds."""
-    share = 4_096
-    world = world_of(
-        1, settings=msgspec.structs.replace(QUICK, memory_bytes=2 * share * FEW_RECEIVERS)
-    )
-    node, at = world.nodes["b1"], world.at
-    greedy, hearing, publishing = range(900, 903)
-    for link in (greedy, hearing, publishing):
-        node.accept(link, at)
-        node.receive(link, Hello("client", f"c{link}", PROTOCOL_VERSION), at)
-    node.receive(hearing, Subscribe(1, 1, "x > 0"), at)
-    (batch,) = to_batches([{"x": 1, "text": "a" * 1_000}] * 8)
-    sent = node.receive(publishing, Publish(Parcel("", batch), 1), at)
-    assert any(isinstance(each, Send) and each.link == hearing for each in sent)
-
-    def is_parted_with(link: int) -> bool:
-        effects = node.receive(link, Ask(1, "status"), at)
-        return any(isinstance(each, Close) for each in effects)
-
-    assert not any(is_parted_with(greedy) for _ in range(20))
-    monkeypatch.setattr(Budget, "is_strained", True)
-    assert not is_parted_with(hearing)
-    assert not is_parted_with(publishing)
-    assert is_parted_with(greedy)
-    assert node.status()["sessions"] == 2
 
 
 @pytest.mark.parametrize(

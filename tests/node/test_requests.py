@@ -83,8 +83,8 @@ class House:
         """All that waits comes to the disk; what a client hears of it."""
         said: list[Message] = []
         while self.appends:
-            ticket, operations = self.appends.pop(0)
-            self.store.write(operations)
+            ticket, operations, released = self.appends.pop(0)
+            self.store.write((*operations, *released))
             said += heard(self.note(self.node.stored(ticket, AT)), link)
         return said
 
@@ -92,7 +92,7 @@ class House:
         """The disk is full: nothing of what waits is written; what a client hears of it."""
         said: list[Message] = []
         pending, self.appends = self.appends, []
-        for ticket, _ in pending:
+        for ticket, *_ in pending:
             said += heard(self.note(self.node.failed(ticket, "no space", AT)), link)
         return said
 
@@ -294,7 +294,7 @@ def test_an_end_of_which_the_network_is_not_told_yet_is_told_once_there_is_room(
     house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
     house.write()
     house.say(ALICE, Unsubscribe(2, 1, forget=True))
-    ticket, operations = house.appends.pop(0)
+    ticket, operations, _ = house.appends.pop(0)
     house.store.write(operations)
     house.note(house.node.stored(ticket, AT))
     refused(house.fill(), "NotStored")
@@ -350,14 +350,15 @@ def test_an_acknowledgement_is_written_with_what_comes_next() -> None:
         house.at = AT._replace(now=AT.now + later)
         house.publish(4, durable=True)
         (append,) = house.appends
-        kinds = {type(each) for each in append.operations}
-        assert PutEntry in kinds
-        assert ({Forget, DropEntries} <= kinds) is is_written
+        assert PutEntry in {type(each) for each in append.operations}
+        kinds = {type(each) for each in append.released}
+        assert kinds == ({Forget, DropEntries} if is_written else set())
         house.write()
     house.say(ALICE, Acknowledge(1, second.entry))
     house.say(ALICE, Settle(2))
     (append,) = house.appends
-    assert append.operations == (Forget("alice/d", second.entry), DropEntries((second.entry,)))
+    assert append.operations == ()
+    assert append.released == (Forget("alice/d", second.entry), DropEntries((second.entry,)))
     assert house.write() == [Done(2)], "settled is who is on the disk"
 
 

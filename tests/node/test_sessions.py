@@ -10,7 +10,7 @@ from palio.node.effects import Effect, Send
 from palio.node.limits import FEW_RECEIVERS
 from palio.node.sessions import Budget, Neighbour, PeerSession, Session
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Accepted, Deliver, Forward, Gap, Gaps, Message, Route
+from palio.protocol.messages import Accepted, Deliver, Done, Forward, Gap, Gaps, Message, Route
 from palio.protocol.streams import Stream, size_of
 from palio.routing.messages import Control, EndShortcut, Reached
 from palio.routing.patterns.messages import Ready
@@ -94,11 +94,20 @@ def test_queues_have_an_eighth_whatever_is_under_way(under_way: int, most: int) 
     assert one.dropped
 
 
-@pytest.mark.parametrize(("under_way", "is_strained"), [(50, False), (51, True)])
-def test_more_than_a_half_under_way_is_a_strain(under_way: int, is_strained: bool) -> None:
-    budget = Budget(100)
-    budget.under_way = under_way
-    assert budget.is_strained == is_strained
+def test_a_quarter_in_answers_is_a_strain_and_events_are_none() -> None:
+    budget = Budget(4 * 128 * 5)
+    one = party(budget)
+    one.offer([], some(), MANY)
+    for number in range(5):
+        one.say([], Done(number))
+    found = [(budget.answers, one.stream.unseen_answers, budget.is_strained)]
+    one.say([], Done(6))
+    found.append((budget.answers, one.stream.unseen_answers, budget.is_strained))
+    one.seen(3)
+    found.append((budget.answers, one.stream.unseen_answers, budget.is_strained))
+    one.forget()
+    assert found == [(640, 640, False), (768, 768, True), (512, 512, False)]
+    assert budget.answers == 0
 
 
 def session(budget: Budget) -> Session:

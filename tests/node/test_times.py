@@ -47,9 +47,9 @@ class Life:
     def do(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Append(ticket, operations):
+                case Append(ticket, operations, released):
                     self.appends += 1
-                    self.store.write(operations)
+                    self.store.write((*operations, *released))
                     self.do(self.node.stored(ticket, self.at))
                 case Send(_, Deliver(parcel)) if parcel.publisher == self.publisher:
                     self.times += [each.value for each in parcel.batch.column(TIME)]

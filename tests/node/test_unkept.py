@@ -47,6 +47,17 @@ def test_what_is_new_goes_behind_what_waits() -> None:
     assert unkept.before([own]) == [own, newer]
 
 
+def test_what_is_refused_again_stays_before_what_waits() -> None:
+    facts = [Fact("b2", 1 + n, f"ann/{n}", filter="x > 0") for n in range(PORTION_FACTS + 5)]
+    unkept = Unkept(Registry("b1", facts))
+    unkept.refuse(facts)
+    first = unkept.take()
+    assert first == facts[:PORTION_FACTS]
+    unkept.refuse(first)
+    assert unkept.take() == first
+    assert unkept.take() == facts[PORTION_FACTS:]
+
+
 def test_a_broker_whose_disk_was_full_knows_after_a_restart_who_wants_durable_events() -> None:
     script = Script(
         seed=129,

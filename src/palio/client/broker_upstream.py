@@ -12,9 +12,10 @@ import logging
 import random
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
-from palio.client.answering import answers, finish, log_refusal
+from palio.client.answering import answers, finish, is_refusal, log_refusal
 from palio.client.deadlines import Deadlines
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import ANY_PUBLISHER, Gap, Late
@@ -255,9 +256,7 @@ class BrokerUpstream:
         withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if not self.core.unsubscribe(request, answers(withdrawn)):
             return None
-        if forget:
-            log_refusal(withdrawn)
-        return self._while_connected(withdrawn, request)
+        return self._while_connected(withdrawn, request, may_refuse=forget)
 
     async def cancel(self, what: Filter | Pattern, *, forget: bool) -> int:
         """See `Upstream`. Who acts under no identity is by itself."""
@@ -267,17 +266,22 @@ class BrokerUpstream:
         ended: int = answer.data
         return ended
 
-    def _while_connected(self, change: asyncio.Future[Any], request: Request) -> Told:
+    def _while_connected(
+        self, change: asyncio.Future[Any], request: Request, *, may_refuse: bool = False
+    ) -> Told:
         """Done with a change that is in force here, or when the connection breaks: the broker is
-        told of it in any case.
+        told of it in any case. Nobody waits for a refusal where there is no connection: it is
+        logged.
         """
         change.add_done_callback(_retrieved)
         if not self.session.is_connected:
+            if may_refuse:
+                log_refusal(change)
             return None
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leavers.add(told)
         told.add_done_callback(self._leavers.discard)
-        change.add_done_callback(lambda _: finish(told))
+        change.add_done_callback(partial(_done, told, may_refuse))
         self.deadlines.watch(told, _unanswered(request), self.deadlines.seconds)
         return told
 
@@ -427,6 +431,15 @@ def _tell_unknown(registrations: Iterable[Registration]) -> None:
     """Events of anybody may have been lost to these."""
     for each in registrations:
         each.queue.note(each, _UNKNOWN)
+
+
+def _done(told: asyncio.Future[None], may_refuse: bool, change: asyncio.Future[Any]) -> None:
+    """A change is answered: whoever waits goes on, or is told that it was refused."""
+    error = None if change.cancelled() else change.exception()
+    if may_refuse and error is not None and is_refusal(error) and not told.done():
+        told.set_exception(error)
+    else:
+        finish(told)
 
 
 def _retrieved(change: asyncio.Future[Any]) -> None:

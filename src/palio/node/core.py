@@ -21,6 +21,7 @@ from palio.node.custody import Lost
 from palio.node.durability import NOWHERE, Durability, MatcherFactory
 from palio.node.effects import (
     Append,
+    DropNumbers,
     DropSubscription,
     Effect,
     Entry,
@@ -67,6 +68,8 @@ __all__ = ["Core"]
 _FAULTS: Final = ("cannot_take", "message_refused", "not_sent", "journal_failed")
 """Complaints of what no sound broker says."""
 
+_OF_SUBSCRIPTIONS: Final = (DropSubscription, DropNumbers)
+
 _Promise: TypeAlias = tuple[Callable[[], None], Callable[[str], None]]
 """Two callbacks of an append: called when it is on the disk, or with the reason if it failed."""
 
@@ -104,6 +107,8 @@ class Core:
         self.by_peer: dict[Peer, tuple[Session, int]] = {}
         """Places in the routing table: whose they are, and the key of a durable subscription."""
         self.settling = Settling(self.durability.registry, self._ask_tables, self._ask_disk)
+        self._uncarried: list[Callable[[], None]] = []
+        """What could not be written of what goes to where durable subscriptions have moved."""
         self._after_facts: list[Callable[[], None]] = []
         """What waits for facts of this broker that are yet to be written."""
         self._ways = router.ways
@@ -167,12 +172,13 @@ class Core:
         for each in written:
             if isinstance(each, DropSubscription):
                 self.releases.end(each.subscription)
+        released: tuple[Operation, ...] = ()
         if not written or self.releases.are_ripe(self.at.now):
-            written += (*self.releases.take(),)
+            released = tuple(self.releases.take())
         promise = (then or _nothing, otherwise or _never_mind)
-        if written:
+        if written or released:
             self._promises[self._next_ticket] = [promise]
-            self.out.append(Append(self._next_ticket, written))
+            self.out.append(Append(self._next_ticket, written, released))
             self._next_ticket += 1
         elif self._promises:
             self._promises[next(reversed(self._promises))].append(promise)
@@ -350,10 +356,12 @@ class Core:
         self.append((), answer, answer)
 
     def write_unkept(self) -> None:
-        """Time has passed: try again to write what others have said."""
+        """Time has passed, or the disk takes something: write what others have said after all."""
         facts = self.unkept.take()
         if facts:
-            self.append((PutFacts(tuple(facts)),), None, lambda _: self.unkept.refuse(facts))
+            self.append(
+                (PutFacts(tuple(facts)),), self.write_unkept, lambda _: self.unkept.refuse(facts)
+            )
 
     def _write_facts(
         self, operations: Iterable[Operation], version: int, facts: list[Fact]
@@ -366,7 +374,10 @@ class Core:
             registry.tell(version, only=(LINKS, LAPSE))
             self.unkept.refuse(written)
 
-        told = partial(registry.tell, version)
+        def told() -> None:
+            registry.tell(version)
+            self.write_unkept()
+
         self.append((PutFacts(tuple(written)), *operations), told, untold)
 
     def move(self, moved: Iterable[tuple[str, str]]) -> None:
@@ -395,22 +406,53 @@ class Core:
         self.release(durable)
         self.report("info", "durable_moved", subscription=subject, to=home)
         entries, operations = self.durability.hand_over(subject, home, self.at.wall_us)
-        self._carry_on(entries, operations)
+        self._carry_on(subject, entries, operations)
 
-    def follow(self, subject: str, entry: Entry) -> None:
-        """An entry reached the disk for a durable subscription that has moved away meanwhile."""
-        home = self.durability.home_of(subject)
-        if home != self.name:
-            number, operations = self.durability.pass_on(subject, entry, home, self.at.wall_us)
-            self._carry_on([number], operations)
+    def follow(self, subjects: Iterable[str], entry: Entry) -> None:
+        """An entry reached the disk for durable subscriptions that have moved away meanwhile. It is
+        kept until those who carry on for them are there.
+        """
+        entries, operations = list[int](), list[Operation]()
+        for subject in subjects:
+            home = self.durability.home_of(subject)
+            if home != self.name:
+                number, puts = self.durability.pass_on(subject, entry, home, self.at.wall_us)
+                entries.append(number)
+                operations += puts
+        self._carry_on("", entries, operations, partial(self.dismiss, (entry.entry,)))
 
-    def _carry_on(self, entries: Sequence[int], operations: Iterable[Operation]) -> None:
+    def _carry_on(
+        self,
+        subject: str,
+        entries: Sequence[int],
+        operations: Iterable[Operation],
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Send entries to where a durable subscription has moved, once they are on the disk. One
+        that is back by then stays: only what waited for it goes on.
+        """
+        if subject in self.durability.here:
+            operations = [each for each in operations if not isinstance(each, _OF_SUBSCRIPTIONS)]
+
         def carry() -> None:
             for entry in entries:
                 self.durability.custody.release(entry, ())
                 self.durability.custody.dispatch(entry, self.durability.registry.next_hop)
+            if then is not None:
+                then()
 
-        self.append(operations, carry)
+        def wait(_reason: str) -> None:
+            self._uncarried.append(partial(self._carry_on, subject, entries, operations, then))
+
+        self.append(operations, carry, wait)
+
+    def carry_again(self) -> None:
+        """Time has passed: try again to write what goes to where durable subscriptions have moved.
+        Until then it waits here, and is on the disk for those that were here.
+        """
+        waiting, self._uncarried = self._uncarried, []
+        for carry_on in waiting:
+            carry_on()
 
     def release(self, durable: Durable) -> None:
         """The owner of a durable subscription is here no longer."""

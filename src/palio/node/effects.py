@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from palio.multicast.datagrams import Datagram
 from palio.protocol.messages import Fact, Message, Parcel
 from palio.protocol.seen_numbers import AddNumbers, DropNumbers
 
 __all__ = [
+    "RELEASING",
     "AddNumbers",
     "Append",
     "Assign",
@@ -78,6 +79,9 @@ class Append(NamedTuple):
 
     ticket: int
     operations: tuple[Operation, ...]
+    released: tuple[Operation, ...] = ()
+    """What is over: written with these, and without them if they cannot be; then as soon as the
+    disk takes anything."""
 
 
 class Cast(NamedTuple):
@@ -197,6 +201,10 @@ Operation: TypeAlias = (
     | PutFacts
     | PutTime
 )
+
+
+RELEASING: Final = (DropEntries, Forget, DropSubscription, DropNumbers)
+"""Operations that make room: a disk that is full takes steps of nothing else."""
 
 
 class Entry(NamedTuple):

@@ -338,7 +338,7 @@ class Finder:
         one of ours is not needed for it, so that it would keep that for nothing. That it was a
         stand-in is perhaps not known here.
         """
-        found = self._found
+        found = [each for each in self._found if each in up]
         if self._had[name] or not found:
             return self._had[name]
         if self._core.at.now - self._missed[name] <= self._steady_s:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from palio.model.limits import MAX_COMPARISONS
-from palio.protocol.limits import FRAME_TRIES
+from palio.protocol.limits import FRAME_TRIES, SEEN_EVERY_BYTES
 
 SESSION_TRIES: Final = 3 * FRAME_TRIES
 """An end that goes on sending what cannot be taken loses its session after so many times: a table
@@ -36,8 +36,14 @@ MAX_SESSIONS: Final = 100_000
 """Sessions of one broker, connected or waiting to be resumed."""
 
 UNSEEN_BYTES: Final = 16 << 20
-"""Bytes that a client may have been sent, answers included, before it acknowledges any of them.
-While more than half of `MEMORY_BYTES` is unacknowledged it is a fair share of that half instead."""
+"""Bytes that a client may have been sent, answers included, before it acknowledges any of them."""
+
+ANSWERS_PART: Final = 4
+"""Where all clients together have left more unseen than one part in so many of `MEMORY_BYTES`, not
+counting events, each may leave a fair share..."""
+
+LEAST_SHARE: Final = 2 * SEEN_EVERY_BYTES
+"""...which is so many bytes at least: who acknowledges as it should has never more."""
 
 QUEUE_BYTES: Final = 8 << 20
 """Bytes that wait for one slow receiver beyond the window; then the oldest events are dropped."""

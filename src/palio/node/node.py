@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, Final
 
-from palio.errors import DamagedFrame, IllegalMessage, LimitExceeded, PalioError
+from palio.errors import DamagedFrame, IllegalMessage, PalioError
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.multicast.datagrams import Datagram
@@ -23,12 +23,13 @@ from palio.node.greetings import Greetings
 from palio.node.host import numbered_ids
 from palio.node.identity import NOBODY, Identity
 from palio.node.leaving import Leaving
-from palio.node.limits import SESSION_TRIES, UNSEEN_BYTES
+from palio.node.limits import SESSION_TRIES
 from palio.node.link_reports import LinkReports
 from palio.node.links import Link, Links
 from palio.node.membership import Membership
 from palio.node.mentions import check_names
 from palio.node.partings import Partings
+from palio.node.patience import Patience
 from palio.node.peers import STEPS, Peers
 from palio.node.publishing import Publishing
 from palio.node.questions import Questions
@@ -133,7 +134,8 @@ class Node:
             self._core, self._links, self._peers, self._questions, self._finding, self._membership
         )
         self._leaving = Leaving(self._core, self._peers, self._publishing.holding)
-        self._watch = Watch(self._core, self._links, self._peers, self._publishing)
+        self._patience = Patience(self._core, self._links, self._peers)
+        self._watch = Watch(self._core, self._links, self._peers, self._publishing, self._patience)
         later = self._core.durability.registry.later
         self._core.facts_came = self._publishing.multicasting.learn
         self._unfinished = (
@@ -428,30 +430,14 @@ class Node:
             whom = "clients" if party.peer.is_client else "brokers"
             raise IllegalMessage(party.peer, f"{type(message).__name__} is not for {whom}")
         if isinstance(party, Session):
+            if self._patience.is_over(party):
+                return
             self._from_client(party, message)
             party.stream.arrive(message)
-            self._check_patience(party)
         elif isinstance(party, Neighbour):
             self._from_broker(party, message)
             party.stream.arrive(message)
         party.send_ack(self._core.out)
-
-    def _check_patience(self, session: Session) -> None:
-        """Part with a client that goes on asking and never says that it got an answer; sooner
-        where so many do that others would lose events for it.
-        """
-        budget, stream = self._core.budget, session.stream
-        maximum = UNSEEN_BYTES
-        if budget.is_strained and stream.unseen_bytes > budget.fair_share:
-            maximum = min(maximum, budget.fair_share)
-            is_over = stream.unseen_answers > maximum
-        else:
-            is_over = stream.unseen_bytes > maximum
-        if is_over and session.link is not None:
-            what = "what a session was sent and has not seen"
-            error = LimitExceeded(what, limit="UNSEEN_BYTES", maximum=maximum)
-            self._links.hang_up(session.link, error)
-            self._peers.end_session(session)
 
     def _from_client(self, session: Session, message: Message) -> None:
         match message:

@@ -354,10 +354,9 @@ class Publishing:
     def _written(self, pending: _Pending) -> None:
         """What was taken into custody is on the disk."""
         core, (entry, assigned, _, has_known) = self._core, pending.taken
-        for subject in assigned:
-            if subject not in core.durability.here:
-                entered = Entry(entry, pending.parcel, pending.homes, core.at.wall_us)
-                core.follow(subject, entered)
+        gone = [subject for subject in assigned if subject not in core.durability.here]
+        if gone:
+            core.follow(gone, Entry(entry, pending.parcel, pending.homes, core.at.wall_us))
         core.durability.custody.release(entry, assigned)
         if has_known and core.failures > pending.failures:
             # What had come before was perhaps not on the disk yet, and never got there.
@@ -368,7 +367,8 @@ class Publishing:
             durable = core.durability.here.get(subject)
             if durable is not None:
                 core.pump(durable)
-        core.dismiss([entry])
+        if not gone:
+            core.dismiss([entry])
 
     def _unwritten(self, pending: _Pending, reason: str) -> None:
         """What was taken into custody could not be written: it was never taken."""

@@ -17,7 +17,7 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
-from palio.node.limits import FEW_RECEIVERS, MAX_GAPS, QUEUES_PART
+from palio.node.limits import ANSWERS_PART, FEW_RECEIVERS, MAX_GAPS, QUEUES_PART
 from palio.node.missing import Missing
 from palio.protocol.limits import PORTION_BYTES, ROUTES_UNDER_WAY
 from palio.protocol.messages import (
@@ -33,7 +33,7 @@ from palio.protocol.messages import (
     unpack_mask,
 )
 from palio.protocol.portions import weight
-from palio.protocol.streams import Stream, size_of
+from palio.protocol.streams import EVENTS, Stream, size_of
 from palio.protocol.transitions import ALLOWED, Speaker, State
 from palio.routing.messages import Batch, Control, EndShortcut, Join, Leave, Reached
 from palio.routing.parameters import WaitingBatch
@@ -58,6 +58,8 @@ class Budget:
         """In queues."""
         self.under_way = 0
         """In windows: sent, and not yet seen. It cannot be dropped."""
+        self.answers = 0
+        """Among that, what is no events: there is as much of it as is asked for."""
         self.receivers = 0
         self.parties: dict[PeerSession, None] = {}
         """Those whose queue is not empty."""
@@ -76,10 +78,8 @@ class Budget:
 
     @property
     def is_strained(self) -> bool:
-        """Whether more than a half is under way: answers that nobody sees, since events stop there
-        but for fair shares.
-        """
-        return self.under_way > self.maximum // 2
+        """Whether answers that nobody has seen take much of it."""
+        return self.answers > self.maximum // ANSWERS_PART
 
     def relieve(self) -> None:
         """Bring the sum under the maximum: the longest queue loses half of what it holds. Whatever
@@ -134,7 +134,10 @@ class PeerSession:
 
     def say(self, out: list[Effect], message: Message) -> None:
         """Send a counted message now, or when the party is back."""
-        self._budget.under_way += self.stream.send(message)
+        size = self.stream.send(message)
+        self._budget.under_way += size
+        if type(message) not in EVENTS:
+            self._budget.answers += size
         if self.link is not None:
             out.append(Send(self.link, message))
 
@@ -172,15 +175,17 @@ class PeerSession:
 
     def seen(self, count: int) -> None:
         """The other end has got so many messages."""
-        before = self.stream.unseen_bytes
+        before, answers = self.stream.unseen_bytes, self.stream.unseen_answers
         self.stream.seen(count)
         self._budget.under_way += self.stream.unseen_bytes - before
+        self._budget.answers += self.stream.unseen_answers - answers
 
     def replace(self, messages: Sequence[Message]) -> None:
         """See `Stream.replace`."""
-        before = self.stream.unseen_bytes
+        before, answers = self.stream.unseen_bytes, self.stream.unseen_answers
         self.stream.replace(messages)
         self._budget.under_way += self.stream.unseen_bytes - before
+        self._budget.answers += self.stream.unseen_answers - answers
 
     def send_ack(self, out: list[Effect], *, now: bool = False) -> None:
         """Tell the other end what arrived, if it is due."""
@@ -192,6 +197,7 @@ class PeerSession:
     def forget(self) -> None:
         """The session is over."""
         self._budget.under_way -= self.stream.unseen_bytes
+        self._budget.answers -= self.stream.unseen_answers
         self._budget.receivers -= 1
         self._queue.clear()
         self._account(-self.queued_bytes)

@@ -3,7 +3,7 @@
 It answers for that all the same, so that a full disk keeps nobody waiting. So it is written again
 until it is there: a broker that starts anew must know what it has answered for. Nothing that is
 newer is written before it: by the newest that a broker knows of each other one it is told what it
-lacks.
+lacks. (What was on its way when it failed may come to the disk: then it is made good at once.)
 """
 
 from __future__ import annotations
@@ -36,18 +36,23 @@ class Unkept:
         return len(self._waiting)
 
     def refuse(self, facts: Iterable[Fact]) -> None:
-        """They could not be written. This broker's own have a way of their own (`Untold`)."""
-        for fact in facts:
-            if fact.origin != self._registry.name:
-                self._waiting.pop((fact.origin, fact.subject), None)
-                self._waiting[fact.origin, fact.subject] = None
+        """They could not be written, and go before what waits already. This broker's own have a way
+        of their own (`Untold`).
+        """
+        own = self._registry.name
+        refused = dict.fromkeys((f.origin, f.subject) for f in facts if f.origin != own)
+        self._waiting = refused | self._waiting
 
     def before(self, news: list[Fact]) -> list[Fact]:
         """What to write where some facts are new: of those of others what has waited longest."""
         if not self._waiting:
             return news
-        self.refuse(news)
-        return [fact for fact in news if fact.origin == self._registry.name] + self.take()
+        own = [fact for fact in news if fact.origin == self._registry.name]
+        for fact in news:
+            if fact.origin != self._registry.name:
+                self._waiting.pop((fact.origin, fact.subject), None)
+                self._waiting[fact.origin, fact.subject] = None
+        return own + self.take()
 
     def take(self) -> list[Fact]:
         """Some of them as they are known now, to be written; none that was forgotten meanwhile."""

@@ -14,6 +14,7 @@ from palio.errors import NotAuthenticated
 from palio.node.core import Core
 from palio.node.effects import Close, Send
 from palio.node.links import Link, Links
+from palio.node.patience import Patience
 from palio.node.peers import Peers
 from palio.node.publishing import Publishing
 from palio.node.sessions import Durable, Neighbour, PeerSession
@@ -33,11 +34,14 @@ LEASE_STEPS: Final = 10
 class Watch:
     """What one broker looks at several times a heartbeat."""
 
-    def __init__(self, core: Core, links: Links, peers: Peers, publishing: Publishing) -> None:
+    def __init__(
+        self, core: Core, links: Links, peers: Peers, publishing: Publishing, patience: Patience
+    ) -> None:
         self._core = core
         self._links = links
         self._peers = peers
         self._publishing = publishing
+        self._patience = patience
         self._neighbours_at = 0.0
         self._hierarchy = core.router if isinstance(core.router, Hierarchy) else None
         self._place = "", core.name
@@ -102,6 +106,7 @@ class Watch:
                 steps = 1 + len(session.subscriptions)
                 self._peers.end_session(session)
                 yield steps
+        yield from self._patience.look()
         self._peers.open_circles()
         self._publishing.holding.watch()
         self._publishing.multicasting.look()
@@ -116,6 +121,7 @@ class Watch:
                 yield LEASE_STEPS
         core.durability.registry.again(core.at)
         core.write_unkept()
+        core.carry_again()
         core.complain_again()
         self._publishing.times.keep()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Final, get_args
 
 import msgspec
 
@@ -40,10 +41,10 @@ from palio.protocol.messages import (
 )
 from palio.routing.patterns.messages import WithEvents, events_of
 
-__all__ = ["Stream", "size_of"]
+__all__ = ["EVENTS", "Stream", "size_of"]
 
-_EVENTS = (EventMessage, Assembled)
-"""What a session's window is for; it stops there of itself."""
+EVENTS: Final = frozenset({*get_args(EventMessage), Assembled})
+"""The messages of events: a window is for these, and it stops them where it is full."""
 
 _CONTROL_BYTES = 128
 """What a message without events is taken to weigh."""
@@ -106,6 +107,8 @@ class Stream:
         """Counted messages that were sent, arrived or not."""
         self.unseen_bytes = 0
         """What was sent and not yet seen."""
+        self._unseen_events = 0
+        """Of events among that."""
         self.unseen_routes = 0
         """Messages of the router among that."""
         self.refused = ""
@@ -129,10 +132,8 @@ class Stream:
 
     @property
     def unseen_answers(self) -> int:
-        """Bytes that were sent and not yet seen, and are no events. To count them takes a look at
-        each message.
-        """
-        return sum(size for each, size in self._unseen if not isinstance(each, _EVENTS))
+        """What was sent and not yet seen, and is no events."""
+        return self.unseen_bytes - self._unseen_events
 
     @property
     def has_pending_ack(self) -> bool:
@@ -143,10 +144,18 @@ class Stream:
         """Count and keep a message that is about to be written; what it weighs."""
         size = size_of(message)
         self._unseen.append((message, size))
-        self.unseen_bytes += size
-        self.unseen_routes += type(message) is Route
+        self._note(message, size)
         self.sent += 1
         return size
+
+    def _note(self, message: Message, size: int) -> None:
+        """A message is to be seen, or (below 0) has been."""
+        self.unseen_bytes += size
+        kind = type(message)
+        if kind in EVENTS:
+            self._unseen_events += size
+        elif kind is Route:
+            self.unseen_routes += 1 if size > 0 else -1
 
     def arrive(self, message: Message) -> None:
         """Count a message that was read."""
@@ -180,8 +189,7 @@ class Stream:
             )
         for _ in range(fresh):
             message, size = self._unseen.popleft()
-            self.unseen_bytes -= size
-            self.unseen_routes -= type(message) is Route
+            self._note(message, -size)
 
     def take_up(self, sent: int) -> None:
         """Go on with a session that another program began, and that sent so many messages."""
@@ -219,13 +227,11 @@ class Stream:
     def replace(self, messages: Sequence[Message]) -> None:
         """Put others, or none, in the place of the message that was `returned`."""
         message, size = self._unseen.popleft()
-        self.unseen_bytes -= size
-        self.unseen_routes -= type(message) is Route
+        self._note(message, -size)
         for message in reversed(messages):
             size = size_of(message)
             self._unseen.appendleft((message, size))
-            self.unseen_bytes += size
-            self.unseen_routes += type(message) is Route
+            self._note(message, size)
         self.sent += len(messages) - 1
         self._returned = -1
 

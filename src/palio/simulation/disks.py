@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from palio.errors import JournalDamaged
-from palio.node.effects import Entry, Heading, Operation, Stored
+from palio.node.effects import RELEASING, Entry, Heading, Operation, Stored
 from palio.node.memory import MemoryStore
 from palio.simulation.randomness import Randomness
 
@@ -25,25 +25,38 @@ class Disk:
         self.synced = MemoryStore()
         """What is safe."""
         self._unsynced: list[tuple[Operation, ...]] = []
+        self._over: list[tuple[Operation, ...]] = []
+        """What is over with each of these."""
+        self._owed: list[Operation] = []
         self._flipped: dict[int, None] = {}
         self.is_full = False
         self.fails_to_sync = False
         self.written: Callable[[], object] = lambda: None
         """Called when a step was handed over, before it is safe."""
 
-    def write(self, operations: tuple[Operation, ...]) -> bool:
-        """Hand a step over; whether there is room for it."""
-        if self.is_full:
+    def write(
+        self, operations: tuple[Operation, ...], released: tuple[Operation, ...] = ()
+    ) -> bool:
+        """Hand a step over, with what is over; whether there is room for it. A full disk has room
+        for what is over, and for steps that make room.
+        """
+        if self.is_full and not all(isinstance(each, RELEASING) for each in operations):
+            self.synced.write(released)
             return False
         self._unsynced.append(operations)
+        self._over.append(released)
         self.written()
         return True
 
     def sync(self) -> bool:
-        """Make the oldest step safe; whether it is. A step that could not be synced is gone."""
+        """Make the oldest step safe; whether it is. A step that could not be synced is gone, and
+        what is over is owed.
+        """
         operations = self._unsynced.pop(0)
+        self._owed += self._over.pop(0)
         if not self.fails_to_sync:
-            self.synced.write(operations)
+            self.synced.write((*operations, *self._owed))
+            self._owed.clear()
         return not self.fails_to_sync
 
     def crash(self) -> None:
@@ -52,6 +65,8 @@ class Disk:
         for operations in self._unsynced[:kept]:
             self.synced.write(operations)
         self._unsynced.clear()
+        self._over.clear()
+        self._owed.clear()
 
     def flip(self, entry: int) -> None:
         """A bit of an entry turns round."""

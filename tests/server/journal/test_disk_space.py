@@ -177,9 +177,14 @@ def test_what_makes_room_is_written_though_what_comes_with_it_is_refused(
     journal.append(Append(1, (put(1), Assign("s", 1, None))))
     journal.flush()
     disk.free = 0
-    journal.append(Append(2, (put(2), Assign("s", 2, None), Forget("s", 1), DropEntries((1,)))))
+    over = (Forget("s", 1), DropEntries((1,)))
+    journal.append(Append(2, (put(2), Assign("s", 2, None), *over)))
     journal.flush()
     assert failed == [2]
+    assert journal.load().waiting == {"s": [1]}, "all of a step or nothing"
+    journal.append(Append(3, (put(2), Assign("s", 2, None)), over))
+    journal.flush()
+    assert failed == [2, 3]
     assert journal.load().waiting == {}
     assert journal.entries([1, 2]) == []
     journal.close()

@@ -275,7 +275,7 @@ def test_what_releases_room_is_written_once_there_is_room(tmp_path: Path) -> Non
     answers = Answers()
     with journal(tmp_path, answers, max_bytes=200_000) as found:
         found.append(append(1, put(1, rows=10)))
-        found.append(append(2, DropEntries((1,)), put(2, rows=30_000)))
+        found.append(Append(2, (put(2, rows=30_000),), (DropEntries((1,)),)))
         found.append(append(3, put(3)))
         found.flush()
         assert list(answers.failed) == [2]

@@ -16,6 +16,7 @@ from palio.errors import (
     NotStored,
     PalioError,
     ParseError,
+    SubscriptionEnded,
     Unreachable,
 )
 from palio.protocol.messages import Failure
@@ -43,6 +44,7 @@ _STATUSES: Final[dict[type[BaseException], int]] = {
     NotAuthenticated: 401,
     NotPermitted: 403,
     NotAdvertised: 409,
+    SubscriptionEnded: 409,
     LimitExceeded: 413,
     Encoded: 415,
     MethodNotAllowed: 405,

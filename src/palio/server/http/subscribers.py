@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from palio.errors import InvalidInput, NotPermitted, PalioError
+from palio.errors import InvalidInput, NotPermitted, PalioError, SubscriptionEnded
 from palio.language.http_events import BATCH_TYPE, CURSOR
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE
@@ -369,18 +369,25 @@ class HttpSubscribers:
         feed = await CursorFeed.open(self._connect, subscription, cursor=cursor, name=NAME)
         feed.close()
 
+    async def _forget(self, subscription: HttpSubscription, feed: CursorFeed | None) -> None:
+        """Have the node forget a durable subscription: by a feed that it does not serve any more,
+        since another took it up, only another can say so.
+        """
+        try:
+            if feed is not None:
+                return await feed.forget()
+        except SubscriptionEnded:
+            pass
+        anew = await CursorFeed.open(self._connect, subscription, name=NAME)
+        return await anew.forget()
+
     async def _remove(self, subscription: HttpSubscription) -> None:
         """End a subscription; it stays as it is if the node does not forget it."""
         self._directory.drop(subscription.id)
         feeds = self._feeds.get(subscription.id, [])
         if subscription.durable:
             try:
-                feed = (
-                    feeds[-1]
-                    if feeds
-                    else await CursorFeed.open(self._connect, subscription, name=NAME)
-                )
-                await feed.forget()
+                await self._forget(subscription, feeds[-1] if feeds else None)
             except BaseException:
                 self._directory.put(subscription)
                 raise

@@ -3,9 +3,9 @@
 1. An append is answered once, in the order of the appends: `stored` after the commit that holds it
    is on the disk, or `failed` when that could not be. Of a transaction that failed each append is
    tried by itself, and whatever fits is stored.
-2. What releases room (`DropEntries`, `Forget`, `DropSubscription`, `DropNumbers`) is written also
-   where nothing else can be: the reserve is for that (see `DiskSpace`). What could not be written
-   even so is owed: it is written before anything else once there is room.
+2. What is over (`Append.released`), and an append of nothing but what makes room (`RELEASING`), is
+   written also where nothing else can be: the reserve is for that (see `DiskSpace`). What is over
+   and could not be written even so is owed: it is written before anything else once there is room.
 3. When nothing is to be written for a while, the file gives back what it no longer needs.
 4. After a commit and before its answers the mark is told (`mark`).
 5. Once the files are not where they were (`presence`), everything is refused.
@@ -22,15 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from palio.errors import JournalDamaged
-from palio.node.effects import (
-    Append,
-    DropEntries,
-    DropNumbers,
-    DropSubscription,
-    Forget,
-    Operation,
-    PutEntry,
-)
+from palio.node.effects import RELEASING, Append, Operation, PutEntry
 from palio.server.counters import JournalCounters
 from palio.server.journal.disk_space import DiskSpace
 from palio.server.journal.format import Scribe
@@ -56,8 +48,6 @@ MOVABLE_PAGES: Final = 65_536
 
 SMALL_BYTES: Final = 8_192
 """Bytes that a row takes beside its events, with the changes of the trees above it."""
-
-_RELEASING: Final = (DropEntries, Forget, DropSubscription, DropNumbers)
 
 Stored = Callable[[list[int]], None]
 Failed = Callable[[int, str], None]
@@ -166,11 +156,10 @@ class Writer:
     def _alone(self, append: Append, problem: str | None) -> None:
         """An append was tried by itself: answer it; what releases room has the reserve too."""
         if problem is not None:
-            releasing = [each for each in append.operations if isinstance(each, _RELEASING)]
-            self._owed += releasing
-            is_paid = bool(releasing) and self._pay()
-            if is_paid and len(releasing) == len(append.operations):
-                problem = None
+            self._owed += append.released
+            makes_room = all(isinstance(each, RELEASING) for each in append.operations)
+            if (makes_room or append.released) and self._pay([append] if makes_room else []):
+                problem = None if makes_room else problem
         if problem is None:
             self._stored([append.ticket])
         else:
@@ -178,13 +167,15 @@ class Writer:
             logger.error("the journal cannot be written", extra={"details": {"reason": problem}})
             self._failed(append.ticket, problem)
 
-    def _pay(self) -> bool:
-        """Write what is owed, with the reserve as room; whether that could be done."""
+    def _pay(self, appends: Sequence[Append]) -> bool:
+        """Write what is owed, and what makes room, with the reserve as room; whether that could be
+        done.
+        """
         room = self._room
         if room is None:
             return False
         room.release()
-        is_paid = self._attempt([]) is None
+        is_paid = self._attempt(appends) is None
         if is_paid:
             self._empty_log()
         room.reserve()
@@ -220,7 +211,7 @@ class Writer:
             for operation in self._owed:
                 self._scribe.write(operation)
             for append in group:
-                for operation in append.operations:
+                for operation in (*append.operations, *append.released):
                     self._scribe.write(operation)
             note = self._scribe.finish()
             execute("COMMIT")
@@ -268,6 +259,6 @@ class Writer:
 
 def _size(operation: Operation) -> int:
     """About how much an operation makes a journal grow; nothing if it makes room."""
-    if isinstance(operation, _RELEASING):
+    if isinstance(operation, RELEASING):
         return 0
     return SMALL_BYTES + (operation.parcel.nbytes if isinstance(operation, PutEntry) else 0)
