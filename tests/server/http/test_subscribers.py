@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from palio.errors import Unreachable
+from palio.errors import SubscriptionEnded, Unreachable
 from palio.language.http_events import BATCH_TYPE
 from palio.model.filters import TRUE
 from palio.node.authority import OpenAuthority, Principal
@@ -141,6 +141,26 @@ async def test_a_subscription_that_the_node_has_not_forgotten_stays(
         assert (await client.get(address)).json() == made.json()
         assert (await client.delete(address)).status_code == 204
         assert server.node.status()["durable_subscriptions"] == 0
+
+
+async def test_a_subscription_ends_though_its_reader_has_it_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program of its owner took it up: the node knows nothing of the reader any more."""
+    forget = CursorFeed.forget
+
+    async def taken(_feed: CursorFeed) -> None:
+        monkeypatch.setattr(CursorFeed, "forget", forget)
+        raise SubscriptionEnded("this subscription has ended already")
+
+    async with broker(tmp_path) as server, listening(server) as client:
+        made = await client.post("/subscriptions", json={"config": {"durable": True}})
+        address = f"/subscriptions/{made.json()['id']}"
+        async with Source(client, f"{address}/events").open():
+            monkeypatch.setattr(CursorFeed, "forget", taken)
+            assert (await client.delete(address)).status_code == 204
+        assert server.node.status()["durable_subscriptions"] == 0
+        assert (await client.get(address)).status_code == 404
 
 
 async def test_a_sink_that_is_gone_is_removed_in_the_end(
