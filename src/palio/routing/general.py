@@ -340,7 +340,7 @@ class General:
         if self._change is None:
             plan = self._plans.decide(self._states.graph, self._states.below)
             if plan is not None:
-                sends = [Send(peer, plan) for peer in self._links]
+                sends += [Send(peer, plan) for peer in self._links]
             plan = self._plans.in_force
             if plan.calm and plan != self._followed:
                 self._change = Change(plan, has_offers=self.takes_advertisements)
@@ -348,7 +348,7 @@ class General:
                 sends += self._follow(plan)
         elif self._change.round:
             sends += self._follow(self._followed)
-        return sends + self._step() + self._go_on()
+        return sends + self._excuses() + self._step() + self._go_on()
 
     def _follow(self, plan: TreePlan) -> list[Send]:
         """Hold the links that a plan holds, and those to brokers that do not occur in it, unless
@@ -370,6 +370,7 @@ class General:
                     link.mine is not None
                     and peer.name not in brokers
                     and not (link.upward and self._above)
+                    and self._plans.holds_on_to(plan, edge_of(self.name, peer.name), peer.name)
                 )
             sends += self._settle(peer, link)
         return sends
@@ -378,6 +379,20 @@ class General:
         """A change comes to nothing. What was held may be lost, now that it goes its way."""
         self._change = None
         self.ways += 1
+
+    def _excuses(self) -> list[Send]:
+        """Neighbours that are on the way to a plan that is not in force here wait in vain for this
+        broker: it says that it has reached all, before they ask, as some never would.
+        """
+        sends = []
+        for peer, link in self._links.items():
+            theirs = self._plans.in_force_for(peer.name)
+            plan = _number(theirs)
+            is_other = theirs.calm and plan not in (_number(self._plans.in_force), link.answered)
+            if link.up and is_other and (self._change is None or not self._change.is_to(plan)):
+                link.answered = plan
+                sends.append(Send(peer, Reached(*plan, LAST_ROUND)))
+        return sends
 
     def _step(self) -> list[Send]:
         """Go as far in the change as neighbours allow."""
@@ -395,17 +410,23 @@ class General:
         return sends
 
     def _heard_in(self, change: Change) -> dict[Peer, int]:
-        """The links that count in this round of a change, and the round that each has said."""
+        """The links that count in this round of a change, and the round that each has said. Who has
+        begun anew and decided by itself meanwhile does not join, and is not waited for.
+        """
         tree, brokers = frozenset(change.plan.links), brokers_in(change.plan)
-        return {
-            peer: change.heard(link.heard) if link.up else NOT_IN_USE
-            for peer, link in self._links.items()
-            if (
-                edge_of(self.name, peer.name) in tree
-                if change.round
-                else link.up and peer.name in brokers
-            )
-        }
+        found: dict[Peer, int] = {}
+        for peer, link in self._links.items():
+            edge = edge_of(self.name, peer.name)
+            if link.up:
+                if edge in tree if change.round else peer.name in brokers:
+                    found[peer] = change.heard(link.heard)
+            elif (
+                change.round
+                and edge in tree
+                and not self._plans.is_past(change.plan, edge, peer.name)
+            ):
+                found[peer] = NOT_IN_USE
+        return found
 
     def _heard(self, sender: Peer, link: TreeLink, message: Reached) -> list[Send]:
         if link.heard is None or message.version >= link.heard.version:

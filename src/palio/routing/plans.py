@@ -14,7 +14,8 @@ name is the least makes no other tree.
    go without end: a plan that is known everywhere is what all would decide.
 3. A plan is *calm* if a link in use makes way for another, or turns round (`changes`).
 4. Two parts that find each other go by their own plans until there is one for both; a link to a
-   broker that does not occur in the plan stays as it is.
+   broker that does not occur in the plan stays as it is. Where several links lead to a part that
+   does not occur in it, one of them stays: with two, there would be a circle.
 5. With *ranks* a plan says who is the root. If some whom it can reach have a parent and others have
    none, it is one of those. It remains as long as it is there, and else is the middle of the tree.
 """
@@ -76,7 +77,11 @@ class Plans:
     @property
     def in_force(self) -> TreePlan:
         """The plan that is in force here."""
-        return self._in_force.get(self.name, _NONE)
+        return self.in_force_for(self.name)
+
+    def in_force_for(self, broker: str) -> TreePlan:
+        """The plan that is in force for another broker, as far as is known here."""
+        return self._in_force.get(broker, _NONE)
 
     @property
     def tree(self) -> frozenset[Edge]:
@@ -95,6 +100,29 @@ class Plans:
         mine = self._in_force.get(self.name, _NONE)
         reached = shortest_ways(graph, self.name).distances
         return len(reached) == 1 or all(self._in_force.get(each) is mine for each in reached)
+
+    def is_past(self, plan: TreePlan, link: Edge, broker: str) -> bool:
+        """Whether a newer plan is in force for a broker, which does not hold a link of that one."""
+        newer = self.in_force_for(broker)
+        return _rank(newer) < _rank(plan) and link not in newer.links
+
+    def holds_on_to(self, plan: TreePlan, link: Edge, outsider: str) -> bool:
+        """Whether a link stays to a broker that does not occur in a plan: of those to its part,
+        which goes by a plan of its own, the first one does.
+        """
+        inside, theirs = brokers_in(plan), self.in_force_for(outsider).links
+        if link not in theirs or inside.isdisjoint(link):
+            return True
+        near: dict[str, list[str]] = {}
+        for one, other in theirs:
+            near.setdefault(one, []).append(other)
+            near.setdefault(other, []).append(one)
+        part, news = {outsider}, [outsider]
+        while news:
+            more = [each for each in near[news.pop()] if each not in inside and each not in part]
+            part.update(more)
+            news += more
+        return link == min(edge for edge in theirs if (edge[0] in part) != (edge[1] in part))
 
     def all(self) -> list[TreePlan]:
         """The plans, by origin, that a new neighbour is sent."""
