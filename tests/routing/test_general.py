@@ -11,10 +11,12 @@ from palio.model.row_parcels import RowParcel
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import (
+    LAST_ROUND,
     Batch,
     Join,
     Leave,
     LinkState,
+    Reached,
     Settled,
     Subscribe,
     TreePlan,
@@ -148,6 +150,41 @@ def test_a_wave_waits_until_those_it_can_reach_have_a_plan() -> None:
     assert [send.to for send in broker.receive(between, Join())] == [between, between]
     answers = broker.receive(between, Settled(0))
     assert answers == [Send(ALICE, Settled(1))]
+
+
+def between(plan: TreePlan) -> tuple[General, Peer, Peer]:
+    """Of a line b, c, d the middle, which is linked to `b` in the tree; and the plan comes next."""
+    broker, near, far = General("c"), Peer.broker("b"), Peer.broker("d")
+    for peer in (near, far):
+        broker.attach(peer)
+        broker.receive(peer, LinkState(peer.name, 1, ("c",)))
+    broker.receive(near, TreePlan("b", 1, (("b", "c"),)))
+    broker.receive(near, Join())
+    broker.receive(near, Batch((), fresh=True))
+    broker.receive(near, plan)
+    return broker, near, far
+
+
+def test_who_decided_by_itself_meanwhile_is_not_waited_for() -> None:
+    """It has begun anew, joins nothing of that plan, and never says that it has reached it."""
+    plan = TreePlan("b", 2, (("b", "c"), ("c", "d")), calm=True)
+    broker, near, _ = between(plan)
+    broker.receive(near, Reached("b", 2, 0))
+    broker.receive(near, Reached("b", 2, 1))
+    assert broker.is_changing
+    broker.receive(near, TreePlan("d", 9, ()))
+    assert not broker.is_changing
+
+
+def test_a_neighbour_on_its_way_to_another_plan_is_told_once_that_it_need_not_wait() -> None:
+    broker, near, far = between(TreePlan("b", 2, (("b", "c"), ("c", "d"))))
+    broker.receive(far, Join())
+    broker.receive(far, Batch((), fresh=True))
+    excuse = Send(far, Reached("d", 9, LAST_ROUND))
+    assert excuse in broker.receive(far, TreePlan("d", 9, (("d", "e"),), calm=True))
+    assert excuse not in broker.receive(far, LinkState("e", 1, ("d",)))
+    assert excuse not in broker.receive(far, Reached("d", 9, 0))
+    assert Send(near, Reached("d", 9, LAST_ROUND)) not in broker.catch_up()
 
 
 def test_illegal_messages() -> None:

@@ -67,6 +67,39 @@ def test_two_parts_go_by_their_own_plans_until_there_is_one_for_both() -> None:
     assert plans.all() == [TreePlan("a", 10, (("a", "b"), ("b", "c"), ("c", "d")))]
 
 
+@pytest.mark.parametrize(
+    ("newer", "is_past"),
+    [
+        (TreePlan("c", 6, ()), True),
+        (TreePlan("c", 6, (("b", "c"),)), False),
+        (TreePlan("c", 5, ()), False),
+        (TreePlan("c", 4, ()), False),
+    ],
+)
+def test_who_decided_by_itself_later_is_past_a_plan(newer: TreePlan, is_past: bool) -> None:
+    """Unless it holds the link in question all the same."""
+    plans, plan = Plans("b"), TreePlan("a", 5, (("a", "b"), ("b", "c")))
+    plans.learn(plan)
+    assert not plans.is_past(plan, ("b", "c"), "c")
+    plans.learn(newer)
+    assert plans.is_past(plan, ("b", "c"), "c") is is_past
+
+
+def test_of_the_links_to_a_part_with_a_plan_of_its_own_one_stays() -> None:
+    """Both ends of each decide alike, and there is no circle."""
+    plan = TreePlan("a", 9, (("a", "b"), ("b", "c")))
+    for name in "abc":
+        plans = Plans(name)
+        plans.learn(plan)
+        plans.learn(TreePlan("x", 3, (("a", "z"), ("b", "x"), ("c", "y"), ("x", "y"))))
+        kept = {
+            edge: plans.holds_on_to(plan, edge, edge[1])
+            for edge in (("b", "x"), ("c", "y"), ("a", "z"), ("a", "x"))
+        }
+        assert kept == {("b", "x"): True, ("c", "y"): False, ("a", "z"): True, ("a", "x"): True}
+    assert Plans("b").holds_on_to(TreePlan("", 0, ()), ("b", "x"), "x")
+
+
 def test_all_go_by_one_plan_only_if_there_is_one() -> None:
     plans = Plans("c")
     assert plans.is_whole({"c": {}})

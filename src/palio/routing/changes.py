@@ -13,7 +13,8 @@ the leaves through the tree and back, one for each direction of each link:
 2. Where there are advertisements, told again: subscriptions have followed what was advertised.
 
 After the last round what had to wait goes its way. A link that breaks is one less to wait for, and
-who is not on the way to that plan, or no longer, says at once that it has reached all.
+who is not on the way to that plan, or no longer, says at once that it has reached all. Who decides
+by itself meanwhile, since it has begun anew, joins no link of that plan, and is not waited for.
 """
 
 from __future__ import annotations
