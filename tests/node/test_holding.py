@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from benchmarks.healing_network import hierarchy
 from palio.language.parsing import parse_filter
 from palio.model.events import to_batch
 from palio.node import holding
@@ -33,6 +34,7 @@ from palio.protocol.messages import (
     Subscribe,
 )
 from palio.routing import messages as routing
+from palio.routing.algorithms import find_algorithm
 from palio.routing.general import General
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, connected_random
@@ -320,3 +322,21 @@ def test_a_broker_that_is_told_to_stop_costs_nobody_an_event(seed: int) -> None:
             assert [each for each in got if each[0] == mine] == [
                 each for each in published if each[0] == mine
             ], f"seed {seed}"
+
+
+def test_nobody_waits_for_a_broker_that_starts_again_at_once() -> None:
+    """It decides on a tree by itself before it is linked to all its neighbours."""
+    shape = hierarchy(31)
+    algorithm = find_algorithm("proxies")
+    world = World(settings=Settings(routing="proxies", find=True))
+    for name in shape.names:
+        world.add_broker(name, lambda broker: algorithm.new(broker, life=world.at.wall_us))
+    for edge in shape.links:
+        world.connect(*edge)
+    world.run(10.0)
+    world.kill("b3")
+    world.run(1.0)
+    world.start("b3")
+    world.run(3.0)
+    changing = [name for name, node in world.nodes.items() if node._core.router.is_changing]
+    assert changing == []
