@@ -29,20 +29,24 @@ class AddressedWays:
 
     def pass_on(
         self, source: str, parcel: Parcel, addressed: Addressed, before: str, *, durable: bool
-    ) -> None:
+    ) -> bool:
         """To each neighbour on the way events with those of the addressees that lie beyond it;
-        `before` is the neighbour that they came from.
+        `before` is the neighbour that they came from. Whether anybody was sent anything: it may be
+        that by the tree of the source no way leads on from here.
         """
         if addressed.hops > MAX_HOPS:
-            return
+            return False
         by_hop: dict[str, list[tuple[str, int]]] = {}
         for each in addressed.to:
             hop = self._hop(source, each[0], before)
             if hop is not None:
                 by_hop.setdefault(hop, []).append(each)
+        is_sent = False
         for hop, to in by_hop.items():
             passed = Addressed(tuple(to), addressed.life, addressed.hops)
-            self._offer(self._core.neighbours.get(hop), source, parcel, passed, durable=durable)
+            neighbour = self._core.neighbours.get(hop)
+            is_sent |= self._offer(neighbour, source, parcel, passed, durable=durable)
+        return is_sent
 
     def _offer(
         self,
@@ -52,20 +56,23 @@ class AddressedWays:
         addressed: Addressed,
         *,
         durable: bool,
-    ) -> None:
-        """Send a neighbour what it may hear. What is not whole is not what has a number."""
+    ) -> bool:
+        """Send a neighbour what it may hear, if anything. What is not whole is not what has a
+        number.
+        """
         if neighbour is None:
-            return
+            return False
         if not neighbour.principal.hears_all:
             mask = hearable(neighbour.principal, parcel)
             if not mask.all():
                 to = tuple(each for each in addressed.to if not each[1])
                 if not to or not mask.any():
-                    return
+                    return False
                 addressed = Addressed(to, addressed.life, addressed.hops)
                 parcel = parcel.select(mask)
         message = Forward(parcel, None, durable, source, addressed=addressed)
         neighbour.offer(self._core.out, message, self._core.settings.queue_bytes)
+        return True
 
     def _hop(self, source: str, broker: str, before: str) -> str | None:
         """The neighbour on the way to a broker, unless it all came from there."""

@@ -320,26 +320,30 @@ class Multicasting:
             self.say()
 
     def _help(self, message: Heard) -> Heard:
-        """Send a receiver what it lacks and came here; the question without that."""
+        """Send a receiver what it lacks and came here, if a way leads there; the question without
+        that.
+        """
 
         def place(datagram: Datagram) -> int:
             epoch = self._epochs.get(datagram.plan)
             return -1 if epoch is None else epoch.place(message.receiver, datagram.group)
 
         found = self._recent.find(message.sender, message.life, place, message.lacking)
-        for number, datagram in found.items():
-            flow = message.receiver, message.sender, number
-            if datagram.parcel is not None and self._may_help(flow):
-                addressed = Addressed(((message.receiver, number),), message.life)
-                self._ways.pass_on(
-                    message.sender, datagram.parcel, addressed, "", durable=datagram.durable
-                )
-        return replace(message, lacking=without(message.lacking, found)[:MAX_RANGES])
+        helped = {
+            number: datagram
+            for number, datagram in found.items()
+            if datagram.parcel is None or self._is_sent(message, number, datagram, datagram.parcel)
+        }
+        return replace(message, lacking=without(message.lacking, helped)[:MAX_RANGES])
 
-    def _may_help(self, flow: tuple[str, str, int]) -> bool:
-        """Whether an event of a flow was not sent by this broker just now; it is noted."""
-        now = self._core.at.now
+    def _is_sent(self, message: Heard, number: int, datagram: Datagram, parcel: Parcel) -> bool:
+        """Send a receiver an event of a flow, unless it was sent just now; whether it is sent."""
+        flow, now = (message.receiver, message.sender, number), self._core.at.now
         if now < self._helped.get(flow, -inf) + LINK_S:
+            return True
+        addressed = Addressed(((message.receiver, number),), message.life)
+        durable = datagram.durable
+        if not self._ways.pass_on(message.sender, parcel, addressed, "", durable=durable):
             return False
         if len(self._helped) >= MAX_HELPED:
             self._helped.clear()

@@ -658,3 +658,35 @@ def test_ways_lead_through_a_broker_that_leaves_before_a_link_ends() -> None:
         find=True,
     )
     assert play(script).breaches == ()
+
+
+def test_what_is_lacking_is_asked_of_the_next_where_no_way_leads_back() -> None:
+    """Seed 400509: b1 has what b5 lacks, on the way of the question to b2. By the tree of b2 events
+    go to b5 by the other half of the ring, and none from b1.
+    """
+    groups = (
+        *(("b4", "b3", "b5", "b2", "b1"), ("b6",)),
+        *(("b1", "b6", "b3", "b2"), ("b1", "b5", "b4", "b6", "b2", "b3")),
+    )
+    script = Script(
+        seed=400509,
+        routing="source-trees",
+        brokers=("b1", "b2", "b3", "b4", "b5", "b6"),
+        edges=(
+            *(("b1", "b2"), ("b2", "b3"), ("b3", "b4")),
+            *(("b4", "b5"), ("b5", "b6"), ("b6", "b1")),
+        ),
+        steps=(
+            Step(0.0, "join", ("listener0", "b5")),
+            Step(0.0, "join", ("listener1", "b4", "team")),
+            Step(0.0, "join", ("publisher0", "b1")),
+            Step(0.0, "join", ("publisher2", "b2")),
+            Step(0.5, "hear", ("listener0", "wide", "EXISTS kind", {}, False)),
+            Step(1.3, "hear", ("listener1", "live6", "EXISTS kind", {}, False)),
+            Step(2.0, "apply", ("publisher0", ("b1", "b5", "b4", "b6", "b2", "b3"), groups)),
+            Step(20.9, "unheard", ("b2", "b5", 0.5)),
+            Step(21.2, "publish", ("publisher2", False, {"kind": 2, "x": 4, "s": "b"})),
+        ),
+        multicast=True,
+    )
+    assert play(script).breaches == ()
