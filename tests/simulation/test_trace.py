@@ -116,10 +116,10 @@ RECORDED = {
     "advertised": "a63fa97d73fb5f30",
     "centralized": "15d008d3d85f2621",
     "flooded": "fafae288656300aa",
-    "general": "eb65d5132508b219",
-    "general-advertised": "58d262e713a6008e",
+    "general": "94a0b006a3435080",
+    "general-advertised": "8a512756e311ea72",
     "hierarchical": "ae84e2d495c8c7bc",
-    "proxies": "d5140caca5f9ac83",
+    "proxies": "b77312dec57dd35a",
     "source-trees": "f21674320dcdcd12",
     "rough links": "fa4f8264a3a8084b",
 }
