@@ -11,6 +11,7 @@ import pytest
 
 from palio.errors import IllegalMessage
 from palio.model.events import SEQ, TIME, TIMESTAMP
+from palio.node import core as core_module
 from palio.node.effects import (
     Append,
     Assign,
@@ -312,6 +313,25 @@ def test_what_waits_for_a_subscription_that_moves_is_on_the_disk_until_it_is_han
     assert [each.subscription for each in alone.disk.load().subscriptions] == (
         ["alice/d"] if is_back else []
     )
+
+
+def test_of_many_that_have_moved_so_many_are_tried_again_in_a_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(core_module, "CARRIED_AT_ONCE", 2)
+    alone = Alone()
+    for key in range(3):
+        alone.tell(1, Subscribe(key, key, "x = 1", durable=f"d{key}"))
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync()
+    moves = tuple(Fact("b2", 5 + key, f"alice/d{key}", (), "x = 1", 9_000_000) for key in range(3))
+    alone.tell(2, Facts((*moves, Fact("b2", 9, "links", ("b1",)))))
+    alone.sync(fails=True)
+    for waiting in (1, 0):
+        alone.tick()
+        alone.sync()
+        assert len(alone.disk.load().subscriptions) == waiting
+    assert carried(alone) == [[1]] * 3
 
 
 def test_what_comes_to_the_disk_after_a_subscription_has_moved_stays_until_it_can_follow() -> None:

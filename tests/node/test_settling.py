@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from palio.node.authority import Principal
+from palio.node.limits import SHOWN_CHARS
 from palio.node.registry import Registry
 from palio.node.sessions import Budget, Session
-from palio.node.settling import SHOWN_CHARS, Settling
+from palio.node.settling import Settling
 from palio.protocol.messages import Fact
 from palio.protocol.streams import Stream
 from palio.routing.protocol import Peer

@@ -434,12 +434,16 @@ def _tell_unknown(registrations: Iterable[Registration]) -> None:
 
 
 def _done(told: asyncio.Future[None], may_refuse: bool, change: asyncio.Future[Any]) -> None:
-    """A change is answered: whoever waits goes on, or is told that it was refused."""
+    """A change is answered: whoever waits goes on, or is told that it was refused. If nobody waits
+    any longer, that is logged.
+    """
     error = None if change.cancelled() else change.exception()
-    if may_refuse and error is not None and is_refusal(error) and not told.done():
-        told.set_exception(error)
-    else:
+    if not may_refuse or error is None or not is_refusal(error):
         finish(told)
+    elif told.done():
+        log_refusal(change)
+    else:
+        told.set_exception(error)
 
 
 def _retrieved(change: asyncio.Future[Any]) -> None:

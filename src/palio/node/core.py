@@ -35,12 +35,13 @@ from palio.node.effects import (
 from palio.node.fact_reports import Answers, FactReports, bundled
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
+from palio.node.limits import CARRIED_AT_ONCE, SHOWN_CHARS
 from palio.node.outlets import Outlets
 from palio.node.plans import Plans
 from palio.node.releases import Releases
 from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
-from palio.node.settling import SHOWN_CHARS, Settling
+from palio.node.settling import Settling
 from palio.node.telling import Telling
 from palio.node.unkept import Unkept
 from palio.node.vouching import LAPSE, LINKS, Vouching
@@ -447,10 +448,11 @@ class Core:
         self.append(operations, carry, wait)
 
     def carry_again(self) -> None:
-        """Time has passed: try again to write what goes to where durable subscriptions have moved.
-        Until then it waits here, and is on the disk for those that were here.
+        """Time has passed: try again to write some of what goes to where durable subscriptions have
+        moved. Until then it waits here, and is on the disk for those that were here.
         """
-        waiting, self._uncarried = self._uncarried, []
+        waiting = self._uncarried[:CARRIED_AT_ONCE]
+        del self._uncarried[:CARRIED_AT_ONCE]
         for carry_on in waiting:
             carry_on()
 

@@ -55,6 +55,13 @@ is lost for one receiver in ten where a hundredth of all packets is. Larger ones
 MEMORY_BYTES: Final = 1 << 30
 """Bytes of all windows and queues of a broker together; the longest queue loses first."""
 
+SHOWN_CHARS: Final = 80
+"""Of a name that came from outside, so much is put into a log or an answer."""
+
+CARRIED_AT_ONCE: Final = 64
+"""Durable subscriptions that have moved, of which a look round tries again to write what goes after
+them where the disk did not take it: with all of them it might keep everybody else waiting."""
+
 QUEUES_PART: Final = 8
 """Queues may hold one part in so many of `MEMORY_BYTES`, however much is on its way."""
 

@@ -24,12 +24,11 @@ from palio.errors import (
 from palio.node.core import Core
 from palio.node.effects import Dial, Undial
 from palio.node.finding import Finder
-from palio.node.limits import MAX_PEERS
+from palio.node.limits import MAX_PEERS, SHOWN_CHARS
 from palio.node.links import Link, Links
 from palio.node.partings import Partings
 from palio.node.requests import check_free
 from palio.node.sessions import Session
-from palio.node.settling import SHOWN_CHARS
 from palio.node.vouching import PEERS
 from palio.protocol.addresses import parse_address
 from palio.protocol.failures import error_of, failure

@@ -332,11 +332,12 @@ class Multicasting:
         helped = {
             number: datagram
             for number, datagram in found.items()
-            if datagram.parcel is None or self._is_sent(message, number, datagram, datagram.parcel)
+            if datagram.parcel is None
+            or self._send_again(message, number, datagram, datagram.parcel)
         }
         return replace(message, lacking=without(message.lacking, helped)[:MAX_RANGES])
 
-    def _is_sent(self, message: Heard, number: int, datagram: Datagram, parcel: Parcel) -> bool:
+    def _send_again(self, message: Heard, number: int, datagram: Datagram, parcel: Parcel) -> bool:
         """Send a receiver an event of a flow, unless it was sent just now; whether it is sent."""
         flow, now = (message.receiver, message.sender, number), self._core.at.now
         if now < self._helped.get(flow, -inf) + LINK_S:

@@ -430,7 +430,7 @@ class Node:
             whom = "clients" if party.peer.is_client else "brokers"
             raise IllegalMessage(party.peer, f"{type(message).__name__} is not for {whom}")
         if isinstance(party, Session):
-            if self._patience.is_over(party):
+            if self._patience.ends(party):
                 return
             self._from_client(party, message)
             party.stream.arrive(message)

@@ -27,9 +27,9 @@ class Patience:
         self._links = links
         self._peers = peers
 
-    def is_over(self, session: Session) -> bool:
-        """Part with a client that has left too much unseen before it says something more; whether
-        that is so.
+    def ends(self, session: Session) -> bool:
+        """Part with a client that has left too much unseen, before it is answered more; whether it
+        has.
         """
         budget, stream = self._core.budget, session.stream
         maximum = UNSEEN_BYTES
@@ -53,5 +53,5 @@ class Patience:
         sessions = self._core.sessions
         for session in list(sessions.values()) if self._core.budget.is_strained else ():
             if sessions.get(session.id) is session:
-                self.is_over(session)
+                self.ends(session)
             yield 1

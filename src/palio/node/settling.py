@@ -7,16 +7,14 @@ once brokers have what this one has said of itself; and the disk. Whoever was no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
+from palio.node.limits import SHOWN_CHARS
 from palio.node.registry import Registry
 from palio.node.sessions import Session
 from palio.routing.protocol import Peer
 
-__all__ = ["SHOWN_CHARS", "Settling"]
-
-SHOWN_CHARS: Final = 80
-"""Of a name that came from outside, so much is put into a log or an answer."""
+__all__ = ["Settling"]
 
 Then: TypeAlias = Callable[[tuple[str, ...]], None]
 """What is done once all have answered: it is told who was not reached."""

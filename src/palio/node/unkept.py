@@ -39,20 +39,17 @@ class Unkept:
         """They could not be written, and go before what waits already. This broker's own have a way
         of their own (`Untold`).
         """
-        own = self._registry.name
-        refused = dict.fromkeys((f.origin, f.subject) for f in facts if f.origin != own)
-        self._waiting = refused | self._waiting
+        self._waiting = self._keys(facts) | self._waiting
 
     def before(self, news: list[Fact]) -> list[Fact]:
         """What to write where some facts are new: of those of others what has waited longest."""
         if not self._waiting:
             return news
-        own = [fact for fact in news if fact.origin == self._registry.name]
-        for fact in news:
-            if fact.origin != self._registry.name:
-                self._waiting.pop((fact.origin, fact.subject), None)
-                self._waiting[fact.origin, fact.subject] = None
-        return own + self.take()
+        later = self._keys(news)
+        for key in later:
+            self._waiting.pop(key, None)
+        self._waiting |= later
+        return [fact for fact in news if fact.origin == self._registry.name] + self.take()
 
     def take(self) -> list[Fact]:
         """Some of them as they are known now, to be written; none that was forgotten meanwhile."""
@@ -61,3 +58,7 @@ class Unkept:
             del self._waiting[key]
         found = [self._registry.fact(*key) for key in keys]
         return [fact for fact in found if fact is not None]
+
+    def _keys(self, facts: Iterable[Fact]) -> dict[tuple[str, str], None]:
+        own = self._registry.name
+        return dict.fromkeys((each.origin, each.subject) for each in facts if each.origin != own)

@@ -384,12 +384,13 @@ class General:
         """Neighbours that are on the way to a plan that is not in force here wait in vain for this
         broker: it says that it has reached all, before they ask, as some never would.
         """
-        sends = []
+        sends, mine, change = [], self._plans.in_force, self._change
         for peer, link in self._links.items():
             theirs = self._plans.in_force_for(peer.name)
+            if not (link.up and theirs.calm) or theirs is mine:
+                continue
             plan = _number(theirs)
-            is_other = theirs.calm and plan not in (_number(self._plans.in_force), link.answered)
-            if link.up and is_other and (self._change is None or not self._change.is_to(plan)):
+            if plan != link.answered and (change is None or not change.is_to(plan)):
                 link.answered = plan
                 sends.append(Send(peer, Reached(*plan, LAST_ROUND)))
         return sends

@@ -45,8 +45,8 @@ much is to go: it is taken only where there is no other.
 """
 
 LEAVING_WEIGHT: Final = MAX_WEIGHT // 2
-"""What each link of a broker weighs that is to go, or more: such a way is better than a link that
-is to go, since nobody knows when the broker will.
+"""What a link to a broker weighs that leaves. One that ends by itself weighs more: a broker stays
+until it is needed no longer, so ways may lead through it a while.
 """
 
 MAX_PRICE: Final = 1_000_000
@@ -111,10 +111,9 @@ def spanning_tree(graph: Graph, used: Iterable[Edge], member: str) -> frozenset[
     """The links of the one tree of the component that holds a broker.
 
     Those that are in use come first, the lighter the sooner, unless a way round one is much lighter
-    than it is; those of brokers that are to go come after all others, and those that are to go
-    themselves come last. Others come in the order of their distance from the
-    middle of the component: where none is in use yet, the tree is that of the shortest ways from
-    there.
+    than it is. Others come in the order of their distance from the middle of the component: where
+    none is in use yet, the tree is that of the shortest ways from there. Links to brokers that
+    leave come after all these, and last come links that are to go.
 
     >>> ring = {"a": {"b": 1, "c": 1}, "b": {"a": 1, "c": 1}, "c": {"a": 1, "b": 1}}
     >>> sorted(spanning_tree(ring, (), "c")), sorted(spanning_tree(ring, [("a", "b")], "c"))

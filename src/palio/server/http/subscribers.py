@@ -7,6 +7,7 @@ import logging
 import math
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -373,13 +374,12 @@ class HttpSubscribers:
         """Have the node forget a durable subscription: by a feed that it does not serve any more,
         since another took it up, only another can say so.
         """
-        try:
-            if feed is not None:
-                return await feed.forget()
-        except SubscriptionEnded:
-            pass
+        if feed is not None:
+            with suppress(SubscriptionEnded):
+                await feed.forget()
+                return
         anew = await CursorFeed.open(self._connect, subscription, name=NAME)
-        return await anew.forget()
+        await anew.forget()
 
     async def _remove(self, subscription: HttpSubscription) -> None:
         """End a subscription; it stays as it is if the node does not forget it."""

@@ -158,8 +158,9 @@ class Writer:
         if problem is not None:
             self._owed += append.released
             makes_room = all(isinstance(each, RELEASING) for each in append.operations)
-            if (makes_room or append.released) and self._pay([append] if makes_room else []):
-                problem = None if makes_room else problem
+            may_pay = makes_room or append.released
+            if may_pay and self._pay([append] if makes_room else []) and makes_room:
+                problem = None
         if problem is None:
             self._stored([append.ticket])
         else:
