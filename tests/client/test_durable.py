@@ -241,6 +241,24 @@ async def test_of_two_clients_under_one_name_the_later_hears_wherever_the_other_
 
 
 @in_virtual_time
+async def test_a_refusal_that_comes_when_nobody_waits_any_longer_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Network() as net:
+        former = await net.connect("b1", name="ann")
+        before = await former.subscribe("EXISTS x", durable="d")
+        later = await net.connect("b1", name="ann")
+        await later.subscribe("EXISTS x", durable="d")
+        net.delay("ann", "b1", 0.5)
+        leaving = asyncio.create_task(before.unsubscribe(forget=True))
+        await asyncio.sleep(0.7)  # it has come to the broker, whose answer is lost
+        net.drop("ann", "b1")
+        await leaving
+        await asyncio.sleep(5.0)
+        assert "a change was not confirmed: this subscription has ended already" in caplog.text
+
+
+@in_virtual_time
 async def test_forgetting_while_the_broker_is_away() -> None:
     async with Network() as net:
         client = await net.connect("b1", name="bob")
