@@ -169,6 +169,18 @@ def test_all_is_there_again_after_a_restart() -> None:
     assert after.take(parcel(*EVENTS)) == (0, ())  # these numbers came before
 
 
+def test_a_change_counts_though_the_disk_had_only_what_others_were_told() -> None:
+    """The disk was full when the filter came, and had room when the fact was written again."""
+    before = Place()
+    before.put("alice/d", "x > 3")
+    before.durability.put("alice/d", parse_filter("x < 3"), {}, 60.0, 1, NO_VISIT)
+    before.learn()
+    after = Place(before.store)
+    assert after.homes(parcel(*EVENTS)) == {"b1": [False, True]}
+    after.put("alice/d", "x < 3")
+    assert after.homes(parcel(*EVENTS)) == {"b1": [True, False]}
+
+
 def test_a_subscription_that_begins_anew_hears_of_numbers_anew() -> None:
     place = Place()
     place.put("alice/d", "x > 3")

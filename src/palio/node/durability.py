@@ -135,6 +135,8 @@ class Durability:
         latest = self.latest_claim(subject)
         if known is None or latest is not known or known.filter != str(durable.bound):
             self._claim(durable)
+        else:  # it is known so, though perhaps not from the disk: that had refused the change
+            self._place(known)
         packed = msgspec.msgpack.encode(durable.values)
         operations.append(PutSubscription(subject, owner, str(filter), packed, lease_s))
         return durable, operations
