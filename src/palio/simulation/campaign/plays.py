@@ -42,6 +42,10 @@ MOST_ACTIONS: Final = 3_000_000
 PRICE: Final = Price(0.05, 0.1, 0.5)
 """By two of three seeds shortcuts begin where anything comes, and soon end again."""
 
+LAPSES_S: Final = 1.0
+"""After so long all are told of what was lost before all was whole: brokers tell their clients, and
+each other, with their next look round."""
+
 SETTINGS: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 
 
@@ -180,6 +184,7 @@ class Play:
             world.run(LOOK_S)
             if self._is_converged():
                 self.converged_s = round(world.now - calm_s, 3)
+                world.run(LAPSES_S)
                 return
 
     def _perform(self, step: Step) -> None:
