@@ -270,6 +270,24 @@ def test_a_rolling_restart_costs_nobody_an_event(seed: int) -> None:
     assert not house.said("failed")
 
 
+@pytest.mark.parametrize("seed", range(30 if NIGHTLY else 2))
+def test_ways_lead_rather_through_a_drained_broker_than_through_one_that_stops(seed: int) -> None:
+    """They are opposite each other in a ring, so the others reach each other by no third way."""
+    house = House(seed)
+    world, host = house.world, house.world.host("b3")
+    house.until_drained()
+    host.leave()
+    while not host.machine.is_free_to_go:
+        house.load(1)
+    host.drain("it stops")
+    house.load(3)
+    world.kill("b3")
+    house.load(20)
+    world.run(QUICK.peer_grace_s)
+    for listener in house.listeners:
+        assert sorted(got(listener)) == sorted(house.published), f"seed {seed}"
+
+
 def test_a_durable_subscription_that_is_about_to_end_is_offered_to_nobody() -> None:
     world = World.of(ring(4), General, settings=QUICK, sync_s=0.5)
     ann, admin = Admin(world, "ann", "b1"), Admin(world, "admin", "b1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, starmap
+
 import pytest
 
 from palio.routing.graphs import LinkStates
@@ -10,8 +12,10 @@ from palio.routing.trees import (
     LEAVING_WEIGHT,
     MAX_PRICE,
     MAX_WEIGHT,
+    STOPPING_WEIGHT,
     UNMEASURED,
     Edge,
+    is_other_weight,
     shortest_ways,
     spanning_tree,
 )
@@ -102,6 +106,24 @@ def test_a_broker_that_leaves_is_gone_through_before_a_link_that_is_to_go(
     }
     used = [("a", "b"), ("a", "c"), ("c", "d")]
     assert spanning_tree(graph, used, "a") == {("a", "b"), ("a", "c"), taken}
+
+
+@pytest.mark.parametrize("in_use", ["b", "c"])
+def test_a_broker_that_leaves_is_gone_through_before_one_that_stops(in_use: str) -> None:
+    """Whichever of them is gone through now."""
+    graph = {
+        "a": {"b": LEAVING_WEIGHT, "c": STOPPING_WEIGHT},
+        "b": {"a": LEAVING_WEIGHT, "d": LEAVING_WEIGHT},
+        "c": {"a": STOPPING_WEIGHT, "d": STOPPING_WEIGHT},
+        "d": {"b": LEAVING_WEIGHT, "c": STOPPING_WEIGHT},
+    }
+    used = [("a", in_use), (in_use, "d")]
+    assert spanning_tree(graph, used, "a") > {("a", "b"), ("b", "d")}
+
+
+def test_neighbours_are_told_when_a_broker_that_leaves_stops() -> None:
+    weights = [MAX_PRICE, LEAVING_WEIGHT, STOPPING_WEIGHT, MAX_WEIGHT]
+    assert all(starmap(is_other_weight, pairwise(weights)))
 
 
 @pytest.mark.parametrize("seed", range(20))

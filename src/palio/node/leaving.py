@@ -2,13 +2,14 @@
 
 ```
   begin: ways lead round it, others tell nobody to come here (`LEAVING`, a fact)
+  stop:  the same, and ways lead rather through others that have begun
   look:  clients       --Redirect-->  they move, and leave when all is in force elsewhere
          durables      --Adopt----->  a neighbour claims it, and it moves there as any other does
          custody       --Carry----->  as ever, until nothing is left
 ```
 
-One that is restarted soon (`Node.leave`) keeps its durable subscriptions. One that is *drained* by
-a client (`Drain`) hands over these, too, for as long as the session of that client lasts: who is
+One that is stopped (`Node.leave`) keeps its durable subscriptions. One that is *drained* by a
+client (`Drain`) hands over these, too, for as long as the session of that client lasts: who is
 interrupted leaves the broker in service. Once it is done it stays empty, until it is told to `undo`
 that or starts anew.
 """
@@ -30,6 +31,7 @@ from palio.node.sessions import Durable, Neighbour, Session
 from palio.node.vouching import LEAVING
 from palio.protocol.limits import MAX_URLS
 from palio.protocol.messages import Adopt, Answer, Drain, Redirect
+from palio.routing.trees import LEAVING_WEIGHT, STOPPING_WEIGHT
 
 __all__ = ["Leaving"]
 
@@ -67,12 +69,21 @@ class Leaving:
 
     def begin(self) -> None:
         """Let ways lead round this broker, and send its clients elsewhere."""
-        core = self._core
         if not self.is_leaving:
-            self.is_leaving, self._went_at = True, core.at.now
-            self._peers.step_aside(is_leaving=True)
-            core.durability.registry.announce(LEAVING, filter="TRUE")
-            core.report("info", "leaving")
+            self._peers.step_aside(LEAVING_WEIGHT)
+            self._begin()
+
+    def stop(self) -> None:
+        """The same of one that is not there for long any more."""
+        self._peers.step_aside(STOPPING_WEIGHT)
+        if not self.is_leaving:
+            self._begin()
+
+    def _begin(self) -> None:
+        core = self._core
+        self.is_leaving, self._went_at = True, core.at.now
+        core.durability.registry.announce(LEAVING, filter="TRUE")
+        core.report("info", "leaving")
 
     @property
     def is_ready(self) -> bool:
@@ -113,7 +124,7 @@ class Leaving:
             self._asker = None
             self._told.clear()
             self._offered.clear()
-            self._peers.step_aside(is_leaving=False)
+            self._peers.step_aside(None)
             self._core.durability.registry.announce(LEAVING)
             self._core.report("info", "in_service", reason=reason)
 

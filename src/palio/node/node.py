@@ -344,7 +344,7 @@ class Node:
     def leave(self, at: Moment) -> list[Effect]:
         """This broker is about to go: ways are to lead round it, and clients to go elsewhere."""
         self._core.at = at
-        self._leaving.begin()
+        self._leaving.stop()
         return self._effects()
 
     def drain(self, at: Moment) -> list[Effect]:

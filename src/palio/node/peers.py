@@ -21,7 +21,7 @@ from palio.protocol.streams import Stream
 from palio.routing.algorithms import GraphKind
 from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.protocol import Peer
-from palio.routing.trees import LEAVING_WEIGHT, MAX_WEIGHT, UNMEASURED, edge_of, forest
+from palio.routing.trees import MAX_WEIGHT, UNMEASURED, edge_of, forest
 
 __all__ = ["STEPS", "WEIGHT_PACE_S", "Peers", "circle"]
 
@@ -63,7 +63,8 @@ class Peers:
         """Neighbours whose weight may have changed since it was told."""
         self._weights_at = 0.0
         """When weights that were measured may be told again."""
-        self._is_leaving = False
+        self._aside: int | None = None
+        """What each link weighs while this broker is about to go."""
         self._spared: dict[str, None] = {}
         """Neighbours whose links are to be taken only where there are no others."""
 
@@ -171,13 +172,13 @@ class Peers:
         weight = core.settings.prices.get(name, trips.weight)
         if name in self._spared:
             weight = MAX_WEIGHT
-        elif self._is_leaving:
-            weight = LEAVING_WEIGHT
+        elif self._aside is not None:
+            weight = self._aside
         core.route(core.router.weigh(neighbour.peer, weight))
 
-    def step_aside(self, *, is_leaving: bool) -> None:
-        """Links to this broker are to be taken only where there are no others; or as ever."""
-        self._is_leaving = is_leaving
+    def step_aside(self, weight: int | None) -> None:
+        """All links to this broker weigh so much, or as ever (None)."""
+        self._aside = weight
         for neighbour in self._core.neighbours.values():
             self._weigh(neighbour)
 

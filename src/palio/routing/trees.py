@@ -16,6 +16,7 @@ __all__ = [
     "LEAVING_WEIGHT",
     "MAX_PRICE",
     "MAX_WEIGHT",
+    "STOPPING_WEIGHT",
     "UNMEASURED",
     "Edge",
     "Graph",
@@ -44,9 +45,14 @@ MAX_WEIGHT: Final = 1_000_000_000
 much is to go: it is taken only where there is no other.
 """
 
-LEAVING_WEIGHT: Final = MAX_WEIGHT // 2
+LEAVING_WEIGHT: Final = MAX_WEIGHT // 4
 """What a link to a broker weighs that leaves. One that ends by itself weighs more: a broker stays
 until it is needed no longer, so ways may lead through it a while.
+"""
+
+STOPPING_WEIGHT: Final = MAX_WEIGHT // 2
+"""What a link to a broker weighs that stops at once. Ways lead rather through one that was drained:
+that stays until somebody stops it, too. The three differ as much as neighbours tell (`NOTABLE`).
 """
 
 MAX_PRICE: Final = 1_000_000
@@ -113,7 +119,7 @@ def spanning_tree(graph: Graph, used: Iterable[Edge], member: str) -> frozenset[
     Those that are in use come first, the lighter the sooner, unless a way round one is much lighter
     than it is. Others come in the order of their distance from the middle of the component: where
     none is in use yet, the tree is that of the shortest ways from there. Links to brokers that
-    leave come after all these, and last come links that are to go.
+    leave come after all these, then those to brokers that stop, and last links that are to go.
 
     >>> ring = {"a": {"b": 1, "c": 1}, "b": {"a": 1, "c": 1}, "c": {"a": 1, "b": 1}}
     >>> sorted(spanning_tree(ring, (), "c")), sorted(spanning_tree(ring, [("a", "b")], "c"))
@@ -127,7 +133,7 @@ def spanning_tree(graph: Graph, used: Iterable[Edge], member: str) -> frozenset[
         one, other = edge
         weight = graph[one][other]
         farness = min(near[one], near[other]) + weight
-        goes = (weight >= LEAVING_WEIGHT) + (weight >= MAX_WEIGHT)
+        goes = sum(map(weight.__ge__, (LEAVING_WEIGHT, STOPPING_WEIGHT, MAX_WEIGHT)))
         return goes, edge not in kept, farness, weight, edge
 
     edges = {edge_of(one, other) for one in near for other in graph.get(one, ())}

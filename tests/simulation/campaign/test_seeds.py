@@ -690,3 +690,47 @@ def test_what_is_lacking_is_asked_of_the_next_where_no_way_leads_back() -> None:
         multicast=True,
     )
     assert play(script).breaches == ()
+
+
+def test_of_two_brokers_that_are_drained_one_may_stop() -> None:
+    """Seed 171 of proxies: it says goodbye, and ways lead through the other at once."""
+    script = Script(
+        seed=171,
+        routing="proxies",
+        brokers=("b2", "b3", "b5", "b6"),
+        edges=(("b2", "b3"), ("b3", "b5"), ("b2", "b6"), ("b5", "b6")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b2", "team")),
+            Step(0.0, "join", ("publisher0", "b5")),
+            Step(1.3, "hear", ("listener0", "live2", "EXISTS kind", {}, False)),
+            Step(4.0, "hear", ("listener0", "durable7", "EXISTS kind", {}, True)),
+            Step(6.3, "drain", ("b3", "restart", 3.4)),
+            Step(6.5, "drain", ("b6", "restart", 4.4)),
+            Step(7.5, "publish", ("publisher0", True, {"kind": 0, "x": 3, "s": "ab"})),
+            Step(8.6, "publish", ("publisher0", True, {"kind": 2, "x": 4, "s": "ab"})),
+        ),
+        sync_s=0.05,
+        find=True,
+    )
+    assert play(script).breaches == ()
+
+
+def test_what_was_lost_before_all_was_whole_may_be_told_a_moment_later() -> None:
+    """Seed 416321: brokers tell of it with their next look round."""
+    script = Script(
+        seed=416321,
+        routing="general-advertised",
+        brokers=("b1", "b3"),
+        edges=(("b1", "b3"),),
+        steps=(
+            Step(0.0, "join", ("listener2", "b1")),
+            Step(0.0, "join", ("publisher0", "b3")),
+            Step(0.2, "offer", ("publisher0", "EXISTS kind AND EXISTS x")),
+            Step(0.7, "hear", ("listener2", "live7", "EXISTS kind", {}, False)),
+            Step(0.7, "hear", ("listener2", "durable9", "EXISTS kind", {}, True)),
+            Step(19.4, "publish", ("publisher0", True, {"kind": 1, "x": 0, "s": "a"})),
+            Step(20.1, "half-open", ("b3", "b1")),
+            Step(20.9, "publish", ("publisher0", False, {"kind": 1, "x": 3, "s": "b"})),
+        ),
+    )
+    assert play(script).breaches == ()

@@ -31,6 +31,12 @@ with an empty disk: all that it had is elsewhere."""
 AGAIN_S: Final = 1.0
 """How long an operator waits until it asks again."""
 
+LEAVE_S: Final = 5.0
+"""How long a broker that is to stop, as a service is stopped, waits for ways round it."""
+
+GOODBYE_S: Final = 0.1
+"""How long it has to say goodbye then."""
+
 DOWN_S: Final = 1.5
 """How long a drained broker is stopped: its neighbours miss it, and start to look for others."""
 
@@ -143,7 +149,7 @@ class Operators:
             is_done = is_empty and afterwards != "undo" and self._is_empty(broker)
             if is_done:
                 self._ends(what, operator)
-                self._start_again(broker, is_new=afterwards == "replace")
+                self._stop(broker, partial(self._start_again, broker, afterwards == "replace"))
             else:
                 self._later(AGAIN_S, ask)
 
@@ -163,10 +169,28 @@ class Operators:
         status = {} if node is None else node.status()
         return bool(status) and not (status["custody_entries"] or status["durable_subscriptions"])
 
-    def _start_again(self, broker: str, *, is_new: bool) -> None:
-        """A broker that is empty stops, and starts again."""
+    def _stop(self, broker: str, then: Callable[[], None]) -> None:
+        """A broker is stopped as a service is: it steps aside, and says goodbye."""
         world = self.world
-        world.kill(broker)
+        until = world.now + LEAVE_S
+
+        def ask() -> None:
+            node = world.nodes.get(broker)
+            if node is not None and not node.is_free_to_go and world.now < until:
+                self.accounts.lasts(GOODBYE_S, ("restart", broker, "leaves"), ask)
+                return
+            if node is not None:
+                world.host(broker).drain("the broker is stopped")
+            self.accounts.lasts(GOODBYE_S, ("restart", broker, "goodbye"), then)
+
+        world.host(broker).leave()
+        ask()
+
+    def _start_again(self, broker: str, is_new: bool) -> None:
+        """A broker that is empty, and has said goodbye, stops, and starts again."""
+        world = self.world
+        if broker in world.nodes:
+            world.kill(broker)
         self.accounts.stopped(broker)
         self._lack((broker,))
         if is_new:
