@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,19 +10,11 @@ import pytest
 
 from palio.errors import IllegalMessage
 from palio.model.events import SEQ, TIME, TIMESTAMP
-from palio.node import core as core_module
 from palio.node.effects import (
-    Append,
     Assign,
-    Close,
-    Effect,
-    Moment,
     PutSubscription,
-    Report,
-    Send,
 )
-from palio.node.node import Node
-from palio.protocol.limits import MAX_NUMBER, PROTOCOL_VERSION
+from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import (
     Accepted,
     Acknowledge,
@@ -36,8 +27,6 @@ from palio.protocol.messages import (
     Forward,
     Gap,
     Gaps,
-    Hello,
-    Known,
     Message,
     Parcel,
     Probe,
@@ -49,93 +38,9 @@ from palio.protocol.messages import (
     Unsubscribe,
 )
 from palio.protocol.wire import Decoder, Encoder
-from palio.routing.acyclic import Acyclic
 from palio.simulation.disks import Disk
 from palio.simulation.randomness import Randomness
-
-
-class Alone:
-    """One node whose disk does what the test says, a client on link 1 and a broker on link 2."""
-
-    def __init__(self, store: Disk | None = None) -> None:
-        self.disk = store or Disk(Randomness(0))
-        self.node = Node("b1", Acyclic("b1"), self.disk)
-        self.said: list[tuple[int, Message]] = []
-        self.open: list[Append] = []
-        self.reports: list[Report] = []
-        self.closed: list[int] = []
-        self.now = 0.0
-        self.do(self.node.start(self.at))
-        self.greet(1, "client", "alice")
-        self.greet(2, "broker", "b2")
-        self.tell(2, Known({}))
-        self.sync()
-
-    @property
-    def at(self) -> Moment:
-        return Moment(self.now, 1_000_000 + round(self.now * 1e6))
-
-    def greet(self, link: int, role: str, name: str) -> None:
-        self.do(self.node.accept(link, self.at))
-        self.tell(link, Hello(role, name, PROTOCOL_VERSION, incarnation="1"))
-
-    def tell(self, link: int, message: Message) -> None:
-        self.do(self.node.receive(link, message, self.at))
-
-    def tick(self) -> None:
-        self.now += 1.0
-        self.do(self.node.tick(self.at))
-
-    def do(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Send(link, message):
-                    self.said.append((link, message))
-                case Append():
-                    self.open.append(effect)
-                case Report():
-                    self.reports.append(effect)
-                case Close(link):
-                    self.closed.append(link)
-
-    def sync(self, *, fails: bool = False, steps: int = 1_000) -> None:
-        """Answer for what is being written."""
-        while self.open and steps:
-            steps -= 1
-            append = self.open.pop(0)
-            if fails:
-                self.do(self.node.failed(append.ticket, "the disk is full", self.at))
-            else:
-                self.disk.write(append.operations, append.released)
-                self.disk.sync()
-                self.do(self.node.stored(append.ticket, self.at))
-
-    def heard(self, kind: type) -> list[Message]:
-        return [message for _, message in self.said if isinstance(message, kind)]
-
-
-def parcel(*numbers: int, publisher: str = "p/1") -> Parcel:
-    return Parcel(
-        publisher,
-        pa.RecordBatch.from_pydict(
-            {
-                "x": pa.array([1] * len(numbers), pa.int64()),
-                SEQ: pa.array(numbers, pa.int64()),
-                TIME: pa.array([0] * len(numbers), TIMESTAMP),
-            }
-        ),
-    )
-
-
-def subscribed() -> Alone:
-    alone = Alone()
-    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
-    alone.sync()
-    return alone
-
-
-def event(x: int = 1) -> Parcel:
-    return Parcel("", pa.RecordBatch.from_pydict({"x": [x]}))
+from tests.node.alone import Alone, event, parcel, subscribed
 
 
 def test_what_could_not_be_written_is_taken_when_it_comes_again() -> None:
@@ -274,97 +179,6 @@ def test_a_damaged_entry_on_its_way_is_told_of_and_written_off() -> None:
     again.sync()
     assert not again.disk.held()
     assert again.node.status()["custody_entries"] == 0
-
-
-MOVED: Final = Facts(
-    (Fact("b2", 5, "alice/d", (), "x = 1", 9_000_000), Fact("b2", 6, "links", ("b1",)))
-)
-
-
-def carried(alone: Alone) -> list[list[Any]]:
-    """The numbers that the neighbour was handed."""
-    return [
-        each.parcel.batch.column(SEQ).to_pylist()
-        for each in alone.heard(Carry)
-        if isinstance(each, Carry)
-    ]
-
-
-@pytest.mark.parametrize("is_back", [False, True])
-def test_what_waits_for_a_subscription_that_moves_is_on_the_disk_until_it_is_handed_over(
-    is_back: bool,
-) -> None:
-    alone = subscribed()
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.sync()
-    (entry,) = alone.disk.held()
-    alone.tell(2, MOVED)
-    alone.sync(fails=True)
-    assert alone.disk.held() == [entry]
-    assert alone.disk.load().waiting == {"alice/d": [entry.entry]}
-    if is_back:
-        alone.tell(1, Subscribe(2, 2, "x = 1", durable="d"))
-    alone.tick()
-    assert carried(alone) == []
-    alone.sync()
-    assert carried(alone) == [[1]]
-    (handed_over,) = alone.disk.held()
-    assert handed_over.homes == ("b2",)
-    assert [each.subscription for each in alone.disk.load().subscriptions] == (
-        ["alice/d"] if is_back else []
-    )
-
-
-def test_of_many_that_have_moved_so_many_are_tried_again_in_a_look(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(core_module, "CARRIED_AT_ONCE", 2)
-    alone = Alone()
-    for key in range(3):
-        alone.tell(1, Subscribe(key, key, "x = 1", durable=f"d{key}"))
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.sync()
-    moves = tuple(Fact("b2", 5 + key, f"alice/d{key}", (), "x = 1", 9_000_000) for key in range(3))
-    alone.tell(2, Facts((*moves, Fact("b2", 9, "links", ("b1",)))))
-    alone.sync(fails=True)
-    for waiting in (1, 0):
-        alone.tick()
-        alone.sync()
-        assert len(alone.disk.load().subscriptions) == waiting
-    assert carried(alone) == [[1]] * 3
-
-
-def test_what_comes_to_the_disk_after_a_subscription_has_moved_stays_until_it_can_follow() -> None:
-    alone = subscribed()
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.tell(2, MOVED)
-    alone.sync(steps=1)
-    (entry,) = alone.disk.held()
-    alone.sync(fails=True)
-    for _ in range(3):
-        alone.tick()
-        alone.sync(fails=True)
-    assert alone.disk.held() == [entry]
-    alone.tick()
-    alone.sync()
-    assert carried(alone) == [[1]]
-    alone.tick()
-    alone.sync()
-    (follower,) = alone.disk.held()
-    assert follower.homes == ("b2",)
-
-
-def test_a_damaged_entry_does_not_stop_a_subscription_from_moving() -> None:
-    alone = subscribed()
-    for number in (1, 2):
-        alone.tell(2, Carry(parcel(number), number, ("b1",)))
-    alone.sync()
-    first, _ = alone.disk.held()
-    alone.disk.flip(first.entry)
-    alone.tell(2, MOVED)
-    alone.sync()
-    assert carried(alone) == [[2]]
-    assert [each.event for each in alone.reports if each.level == "error"] == ["entry_lost"]
 
 
 def test_of_a_damaged_batch_a_subscription_is_told_how_many_were_its_own() -> None:

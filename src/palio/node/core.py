@@ -6,7 +6,7 @@ turns them into effects, until there is nothing left to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
 from traceback import format_tb
@@ -18,13 +18,11 @@ from palio.node.assembling import Assembling
 from palio.node.authority import Authority, hearable
 from palio.node.complaints import Complaints
 from palio.node.custody import Lost
-from palio.node.durability import NOWHERE, Durability, MatcherFactory
+from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import (
     Append,
-    DropNumbers,
     DropSubscription,
     Effect,
-    Entry,
     Forget,
     Moment,
     Operation,
@@ -35,7 +33,7 @@ from palio.node.effects import (
 from palio.node.fact_reports import Answers, FactReports, bundled
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
-from palio.node.limits import CARRIED_AT_ONCE, SHOWN_CHARS
+from palio.node.limits import SHOWN_CHARS
 from palio.node.outlets import Outlets
 from palio.node.plans import Plans
 from palio.node.releases import Releases
@@ -53,7 +51,6 @@ from palio.protocol.messages import (
     Echo,
     Fact,
     Facts,
-    Gap,
     Gaps,
     Message,
     Route,
@@ -68,8 +65,6 @@ __all__ = ["Core"]
 
 _FAULTS: Final = ("cannot_take", "message_refused", "not_sent", "journal_failed")
 """Complaints of what no sound broker says."""
-
-_OF_SUBSCRIPTIONS: Final = (DropSubscription, DropNumbers)
 
 _Promise: TypeAlias = tuple[Callable[[], None], Callable[[str], None]]
 """Two callbacks of an append: called when it is on the disk, or with the reason if it failed."""
@@ -108,8 +103,6 @@ class Core:
         self.by_peer: dict[Peer, tuple[Session, int]] = {}
         """Places in the routing table: whose they are, and the key of a durable subscription."""
         self.settling = Settling(self.durability.registry, self._ask_tables, self._ask_disk)
-        self._uncarried: list[Callable[[], None]] = []
-        """What could not be written of what goes to where durable subscriptions have moved."""
         self._after_facts: list[Callable[[], None]] = []
         """What waits for facts of this broker that are yet to be written."""
         self._ways = router.ways
@@ -127,6 +120,8 @@ class Core:
         self.unkept = Unkept(self.durability.registry)
         self.facts_came: Callable[[list[Fact]], None] = lambda _facts: None
         """Told of what brokers have said that is new."""
+        self.durables_moved: Callable[[Iterable[tuple[str, str]]], None] = lambda _moved: None
+        """Told of durable subscriptions of this broker that live elsewhere now: their homes."""
         self._next_ticket = 1
         self._promises: dict[int, list[_Promise]] = {}
         self.failures = 0
@@ -308,7 +303,7 @@ class Core:
             self.facts_came(news)
             mine = [fact.version for fact in news if fact.origin == self.name]
             self._write_facts(operations, max(mine, default=0), news)
-            self.move(moved)
+            self.durables_moved(moved)
         for name, message in outbox:
             neighbour = self.neighbours.get(name)
             if neighbour is not None and isinstance(message, Facts | Echo):
@@ -380,81 +375,6 @@ class Core:
             self.write_unkept()
 
         self.append((PutFacts(tuple(written)), *operations), told, untold)
-
-    def move(self, moved: Iterable[tuple[str, str]]) -> None:
-        """Durable subscriptions of ours live elsewhere now, or nowhere any longer."""
-        for subject, home in moved:
-            if home == NOWHERE:
-                self._end(subject)
-            else:
-                self._move(subject, home)
-
-    def _end(self, subject: str) -> None:
-        """The owner of a durable subscription of ours has ended it at another broker."""
-        durable = self.durability.here[subject]
-        if durable.session is not None:  # another program, or an earlier session of the owner
-            durable.session.say(self.out, Gaps((Gap("*", 0, 0, 0, durable.key),)))
-        self.release(durable)
-        self.report("info", "durable_ended", subscription=subject)
-        self.append(self.durability.end(subject))
-
-    def _move(self, subject: str, home: str) -> None:
-        """A durable subscription of ours lives elsewhere now: hand over what waits for it."""
-        durable, claim = self.durability.here[subject], self.durability.registry.fact(home, subject)
-        is_same_client = claim is not None and claim.visit.follows(durable.visit)
-        if durable.session is not None and not is_same_client:  # who had it hears it no more
-            durable.session.say(self.out, Gaps((Gap("*", 0, 0, 0, durable.key),)))
-        self.release(durable)
-        self.report("info", "durable_moved", subscription=subject, to=home)
-        entries, operations = self.durability.hand_over(subject, home, self.at.wall_us)
-        self._carry_on(subject, entries, operations)
-
-    def follow(self, subjects: Iterable[str], entry: Entry) -> None:
-        """An entry reached the disk for durable subscriptions that have moved away meanwhile. It is
-        kept until those who carry on for them are there.
-        """
-        entries, operations = list[int](), list[Operation]()
-        for subject in subjects:
-            home = self.durability.home_of(subject)
-            if home != self.name:
-                number, puts = self.durability.pass_on(subject, entry, home, self.at.wall_us)
-                entries.append(number)
-                operations += puts
-        self._carry_on("", entries, operations, partial(self.dismiss, (entry.entry,)))
-
-    def _carry_on(
-        self,
-        subject: str,
-        entries: Sequence[int],
-        operations: Iterable[Operation],
-        then: Callable[[], None] | None = None,
-    ) -> None:
-        """Send entries to where a durable subscription has moved, once they are on the disk. One
-        that is back by then stays: only what waited for it goes on.
-        """
-        if subject in self.durability.here:
-            operations = [each for each in operations if not isinstance(each, _OF_SUBSCRIPTIONS)]
-
-        def carry() -> None:
-            for entry in entries:
-                self.durability.custody.release(entry, ())
-                self.durability.custody.dispatch(entry, self.durability.registry.next_hop)
-            if then is not None:
-                then()
-
-        def wait(_reason: str) -> None:
-            self._uncarried.append(partial(self._carry_on, subject, entries, operations, then))
-
-        self.append(operations, carry, wait)
-
-    def carry_again(self) -> None:
-        """Time has passed: try again to write some of what goes to where durable subscriptions have
-        moved. Until then it waits here, and is on the disk for those that were here.
-        """
-        waiting = self._uncarried[:CARRIED_AT_ONCE]
-        del self._uncarried[:CARRIED_AT_ONCE]
-        for carry_on in waiting:
-            carry_on()
 
     def release(self, durable: Durable) -> None:
         """The owner of a durable subscription is here no longer."""

@@ -58,6 +58,9 @@ MEMORY_BYTES: Final = 1 << 30
 SHOWN_CHARS: Final = 80
 """Of a name that came from outside, so much is put into a log or an answer."""
 
+REASON_CHARS: Final = 500
+"""The same of what another broker gives as a reason."""
+
 CARRIED_AT_ONCE: Final = 64
 """Durable subscriptions that have moved, of which a look round tries again to write what goes after
 them where the disk did not take it: with all of them it might keep everybody else waiting."""

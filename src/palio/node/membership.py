@@ -24,7 +24,7 @@ from palio.errors import (
 from palio.node.core import Core
 from palio.node.effects import Dial, Undial
 from palio.node.finding import Finder
-from palio.node.limits import MAX_PEERS, SHOWN_CHARS
+from palio.node.limits import MAX_PEERS, REASON_CHARS
 from palio.node.links import Link, Links
 from palio.node.partings import Partings
 from palio.node.requests import check_free
@@ -220,7 +220,7 @@ class Membership:
 
     def unreachable(self, url: str, reason: str) -> None:
         """Nobody could be connected to at an address."""
-        self._failed(url, Unreachable(f"{url} cannot be reached: {reason[:SHOWN_CHARS]}"))
+        self._failed(url, Unreachable(f"{url} cannot be reached: {reason[:REASON_CHARS]}"))
 
     def refused(self, link: Link, error: PalioError) -> None:
         """This broker does not want who answers at an address."""
@@ -231,7 +231,7 @@ class Membership:
         if bye.code == "removed" and link.party is not None:
             self._shun(link.party.peer.name)
         elif bye.code != "duplicate":
-            why = f"{link.url} refuses: {bye.reason[:SHOWN_CHARS]}"
+            why = f"{link.url} refuses: {bye.reason[:REASON_CHARS]}"
             self._failed(link.url, error_of(Failure(bye.code, why)))
 
     def look(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 from palio.errors import DamagedFrame, IllegalMessage, PalioError
 from palio.matching.protocol import Matcher
@@ -23,11 +23,12 @@ from palio.node.greetings import Greetings
 from palio.node.host import numbered_ids
 from palio.node.identity import NOBODY, Identity
 from palio.node.leaving import Leaving
-from palio.node.limits import SESSION_TRIES
+from palio.node.limits import REASON_CHARS, SESSION_TRIES
 from palio.node.link_reports import LinkReports
 from palio.node.links import Link, Links
 from palio.node.membership import Membership
 from palio.node.mentions import check_names
+from palio.node.moving import Moving
 from palio.node.partings import Partings
 from palio.node.patience import Patience
 from palio.node.peers import STEPS, Peers
@@ -78,9 +79,6 @@ from palio.routing.protocol import Router
 
 __all__ = ["Node"]
 
-SHOWN_CHARS: Final = 500
-"""Of what another broker gives as a reason, so much is put into a log."""
-
 
 class Node:
     """One broker.
@@ -122,7 +120,9 @@ class Node:
         )
         self._cancelling = Cancelling(self._core)
         self._requests = RequestHandler(self._core, self._cancelling)
-        self._publishing = Publishing(self._core)
+        self._moving = Moving(self._core)
+        self._core.durables_moved = self._moving.move
+        self._publishing = Publishing(self._core, self._moving)
         self._questions = Questions(self._core, self._publishing)
         self._links = Links(self._core)
         self._peers = Peers(self._core, self._links, self._questions, self._publishing.detours)
@@ -135,7 +135,9 @@ class Node:
         )
         self._leaving = Leaving(self._core, self._peers, self._publishing.holding)
         self._patience = Patience(self._core, self._links, self._peers)
-        self._watch = Watch(self._core, self._links, self._peers, self._publishing, self._patience)
+        self._watch = Watch(
+            self._core, self._links, self._peers, self._publishing, self._moving, self._patience
+        )
         later = self._core.durability.registry.later
         self._core.facts_came = self._publishing.multicasting.learn
         self._unfinished = (
@@ -192,7 +194,7 @@ class Node:
         core.durability.registry.begin(at.wall_us)
         self._publishing.times.begin()
         self._publishing.multicasting.begin()
-        core.move(core.durability.moved(list(core.durability.here)))
+        self._moving.move(core.durability.moved(list(core.durability.here)))
         if core.durability.custody.left_over:
             core.append((DropEntries(core.durability.custody.left_over),))
         return self._effects()
@@ -228,7 +230,7 @@ class Node:
     def unreachable(self, url: str, reason: str, at: Moment) -> list[Effect]:
         """No connection could be made to an address, this time."""
         self._core.at = at
-        self._core.report("debug", "unreachable", url=url, reason=reason[:SHOWN_CHARS])
+        self._core.report("debug", "unreachable", url=url, reason=reason[:REASON_CHARS])
         self._finding.unreachable(url)
         self._membership.unreachable(url, reason)
         return self._effects()
@@ -389,7 +391,7 @@ class Node:
         """The other end closes the connection."""
         core, party = self._core, state.party
         if party is None and state.dialed and bye.code not in ("closed", "duplicate"):
-            core.report("warning", "turned_away", reason=bye.reason[:SHOWN_CHARS])
+            core.report("warning", "turned_away", reason=bye.reason[:REASON_CHARS])
         if bye.code in ("closed", "removed") and party is not None:
             self._peers.left(party)
         self._membership.turned_away(state, bye)

@@ -26,6 +26,7 @@ from palio.node.durability import Addressees, Taken
 from palio.node.effects import Entry
 from palio.node.holding import Holding
 from palio.node.limits import MAX_BROKERS, MAX_STRANGERS
+from palio.node.moving import Moving
 from palio.node.multicasting import Multicasting
 from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.node.times import Times
@@ -117,8 +118,9 @@ class _Carried(NamedTuple):
 class Publishing:
     """The ways of events through one broker."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, moving: Moving) -> None:
         self._core = core
+        self._moving = moving
         self.times = Times(core)
         self.holding = Holding(core, self._go)
         self.detours = Detours(core, self._go)
@@ -356,7 +358,7 @@ class Publishing:
         core, (entry, assigned, _, has_known) = self._core, pending.taken
         gone = [subject for subject in assigned if subject not in core.durability.here]
         if gone:
-            core.follow(gone, Entry(entry, pending.parcel, pending.homes, core.at.wall_us))
+            self._moving.follow(gone, Entry(entry, pending.parcel, pending.homes, core.at.wall_us))
         core.durability.custody.release(entry, assigned)
         if has_known and core.failures > pending.failures:
             # What had come before was perhaps not on the disk yet, and never got there.

@@ -14,6 +14,7 @@ from palio.errors import NotAuthenticated
 from palio.node.core import Core
 from palio.node.effects import Close, Send
 from palio.node.links import Link, Links
+from palio.node.moving import Moving
 from palio.node.patience import Patience
 from palio.node.peers import Peers
 from palio.node.publishing import Publishing
@@ -35,12 +36,19 @@ class Watch:
     """What one broker looks at several times a heartbeat."""
 
     def __init__(
-        self, core: Core, links: Links, peers: Peers, publishing: Publishing, patience: Patience
+        self,
+        core: Core,
+        links: Links,
+        peers: Peers,
+        publishing: Publishing,
+        moving: Moving,
+        patience: Patience,
     ) -> None:
         self._core = core
         self._links = links
         self._peers = peers
         self._publishing = publishing
+        self._moving = moving
         self._patience = patience
         self._neighbours_at = 0.0
         self._hierarchy = core.router if isinstance(core.router, Hierarchy) else None
@@ -121,7 +129,7 @@ class Watch:
                 yield LEASE_STEPS
         core.durability.registry.again(core.at)
         core.write_unkept()
-        core.carry_again()
+        self._moving.again()
         core.complain_again()
         self._publishing.times.keep()
 

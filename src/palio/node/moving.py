@@ -1,0 +1,116 @@
+"""`Moving`: what waits for a durable subscription goes after it once it lives at another broker.
+
+```
+  move    it lives elsewhere   the rows are put under its new home, and carried there
+  follow  it had just moved    the same with what reached the disk after that
+  again   the disk was full    what could not be written is tried again; until then it is on the
+                               disk for those that were here
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from palio.node.core import Core
+from palio.node.durability import NOWHERE
+from palio.node.effects import DropNumbers, DropSubscription, Entry, Operation
+from palio.node.limits import CARRIED_AT_ONCE
+from palio.node.sessions import Durable
+from palio.protocol.messages import Gap, Gaps
+
+__all__ = ["Moving"]
+
+_OF_SUBSCRIPTIONS: Final = (DropSubscription, DropNumbers)
+
+
+class Moving:
+    """Hands over what waits for the durable subscriptions of one broker that have moved."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._waiting: list[Callable[[], None]] = []
+        """What could not be written."""
+
+    def move(self, moved: Iterable[tuple[str, str]]) -> None:
+        """Durable subscriptions of this broker live elsewhere now, or nowhere any longer."""
+        for subject, home in moved:
+            if home == NOWHERE:
+                self._end(subject)
+            else:
+                self._move(subject, home)
+
+    def _end(self, subject: str) -> None:
+        """Its owner has ended it at another broker."""
+        core = self._core
+        self._part(core.durability.here[subject], is_told=True)
+        core.report("info", "durable_ended", subscription=subject)
+        core.append(core.durability.end(subject))
+
+    def _move(self, subject: str, home: str) -> None:
+        """It lives elsewhere now: hand over what waits for it."""
+        core = self._core
+        durable, claim = core.durability.here[subject], core.durability.registry.fact(home, subject)
+        is_same_client = claim is not None and claim.visit.follows(durable.visit)
+        self._part(durable, is_told=not is_same_client)
+        core.report("info", "durable_moved", subscription=subject, to=home)
+        entries, operations = core.durability.hand_over(subject, home, core.at.wall_us)
+        self._carry_on(subject, entries, operations)
+
+    def _part(self, durable: Durable, *, is_told: bool) -> None:
+        """Whoever has it here has it no longer, and is told that it hears no more: another program,
+        or an earlier session of the owner.
+        """
+        core = self._core
+        if is_told and durable.session is not None:
+            durable.session.say(core.out, Gaps((Gap("*", 0, 0, 0, durable.key),)))
+        core.release(durable)
+
+    def follow(self, subjects: Iterable[str], entry: Entry) -> None:
+        """An entry reached the disk for durable subscriptions that have moved away meanwhile. It is
+        kept until those who carry on for them are there.
+        """
+        core = self._core
+        entries, operations = list[int](), list[Operation]()
+        for subject in subjects:
+            home = core.durability.home_of(subject)
+            if home != core.name:
+                number, puts = core.durability.pass_on(subject, entry, home, core.at.wall_us)
+                entries.append(number)
+                operations += puts
+        self._carry_on("", entries, operations, partial(core.dismiss, (entry.entry,)))
+
+    def _carry_on(
+        self,
+        subject: str,
+        entries: Sequence[int],
+        operations: Iterable[Operation],
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Send entries to where a durable subscription has moved, once they are on the disk. One
+        that is back by then stays: only what waited for it goes on.
+        """
+        durability = self._core.durability
+        if subject in durability.here:
+            operations = [each for each in operations if not isinstance(each, _OF_SUBSCRIPTIONS)]
+
+        def carry() -> None:
+            for entry in entries:
+                durability.custody.release(entry, ())
+                durability.custody.dispatch(entry, durability.registry.next_hop)
+            if then is not None:
+                then()
+
+        def wait(_reason: str) -> None:
+            self._waiting.append(partial(self._carry_on, subject, entries, operations, then))
+
+        self._core.append(operations, carry, wait)
+
+    def again(self) -> None:
+        """Time has passed: try again to write some of what could not be written."""
+        tried = self._waiting[:CARRIED_AT_ONCE]
+        del self._waiting[:CARRIED_AT_ONCE]
+        for carry_on in tried:
+            carry_on()

@@ -1,0 +1,98 @@
+"""One node by itself, whose disk and neighbours do what a test says."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from palio.model.events import SEQ, TIME, TIMESTAMP
+from palio.node.effects import Append, Close, Effect, Moment, Report, Send
+from palio.node.node import Node
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Hello, Known, Message, Parcel, Subscribe
+from palio.routing.acyclic import Acyclic
+from palio.simulation.disks import Disk
+from palio.simulation.randomness import Randomness
+
+
+class Alone:
+    """One node whose disk does what the test says, a client on link 1 and a broker on link 2."""
+
+    def __init__(self, store: Disk | None = None) -> None:
+        self.disk = store or Disk(Randomness(0))
+        self.node = Node("b1", Acyclic("b1"), self.disk)
+        self.said: list[tuple[int, Message]] = []
+        self.open: list[Append] = []
+        self.reports: list[Report] = []
+        self.closed: list[int] = []
+        self.now = 0.0
+        self.do(self.node.start(self.at))
+        self.greet(1, "client", "alice")
+        self.greet(2, "broker", "b2")
+        self.tell(2, Known({}))
+        self.sync()
+
+    @property
+    def at(self) -> Moment:
+        return Moment(self.now, 1_000_000 + round(self.now * 1e6))
+
+    def greet(self, link: int, role: str, name: str) -> None:
+        self.do(self.node.accept(link, self.at))
+        self.tell(link, Hello(role, name, PROTOCOL_VERSION, incarnation="1"))
+
+    def tell(self, link: int, message: Message) -> None:
+        self.do(self.node.receive(link, message, self.at))
+
+    def tick(self) -> None:
+        self.now += 1.0
+        self.do(self.node.tick(self.at))
+
+    def do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(link, message):
+                    self.said.append((link, message))
+                case Append():
+                    self.open.append(effect)
+                case Report():
+                    self.reports.append(effect)
+                case Close(link):
+                    self.closed.append(link)
+
+    def sync(self, *, fails: bool = False, steps: int = 1_000) -> None:
+        """Answer for what is being written."""
+        while self.open and steps:
+            steps -= 1
+            append = self.open.pop(0)
+            if fails:
+                self.do(self.node.failed(append.ticket, "the disk is full", self.at))
+            else:
+                self.disk.write(append.operations, append.released)
+                self.disk.sync()
+                self.do(self.node.stored(append.ticket, self.at))
+
+    def heard(self, kind: type) -> list[Message]:
+        return [message for _, message in self.said if isinstance(message, kind)]
+
+
+def parcel(*numbers: int, publisher: str = "p/1") -> Parcel:
+    return Parcel(
+        publisher,
+        pa.RecordBatch.from_pydict(
+            {
+                "x": pa.array([1] * len(numbers), pa.int64()),
+                SEQ: pa.array(numbers, pa.int64()),
+                TIME: pa.array([0] * len(numbers), TIMESTAMP),
+            }
+        ),
+    )
+
+
+def subscribed() -> Alone:
+    alone = Alone()
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
+    alone.sync()
+    return alone
+
+
+def event(x: int = 1) -> Parcel:
+    return Parcel("", pa.RecordBatch.from_pydict({"x": [x]}))
