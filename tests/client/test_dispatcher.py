@@ -12,6 +12,7 @@ import palio
 from palio.client.arrivals import ROWS_A_TAKE
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import FEW_EVENTS, FEW_SUBSCRIPTIONS, Dispatcher
+from palio.client.events import Gap
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.errors import InvalidBinding
 from palio.matching.protocol import Matcher
@@ -168,6 +169,22 @@ async def test_an_entry_of_custody_is_acknowledged_when_all_of_it_is_dealt_with(
     place.dispatcher.deliver_durable(heard, parcel, everything(parcel), 8)
     assert (heard.queue.waiting, heard.spurious) == (1, 1)
     await heard.queue.take_event()
+    heard.receipts.finish()
+    assert place.upstream.told == [("acknowledge", 0, 8)]
+
+
+async def test_an_entry_that_was_lost_is_acknowledged_once_the_gap_is_told() -> None:
+    place = Place()
+    heard = place.hear("x > 0", options=SubscriptionOptions(durable="mine"))
+    parcel = several([{"x": 1}])
+    place.dispatcher.deliver_durable(heard, parcel, everything(parcel), 7)
+    heard.lose(Gap("p", 2, 3, 2))
+    empty = parcel.select(np.zeros(1, np.bool_))
+    place.dispatcher.deliver_durable(heard, empty, everything(empty), 8)
+    assert not place.upstream.told
+    await heard.queue.take_event()
+    assert heard.lost == 2
+    assert not place.upstream.told, "what came before it is still being dealt with"
     heard.receipts.finish()
     assert place.upstream.told == [("acknowledge", 0, 8)]
 

@@ -371,7 +371,9 @@ async def test_a_client_that_moves_takes_its_pattern_along() -> None:
         assert [[each.seq for each in one.parts] for one in found] == [[1, 2], [3, 4]]
 
 
-def test_a_gap_in_the_journal_makes_it_start_over(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def bad(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Entries that journals cannot give back."""
     bad: list[int] = []
     whole = MemoryStore.entries
 
@@ -381,7 +383,40 @@ def test_a_gap_in_the_journal_makes_it_start_over(monkeypatch: pytest.MonkeyPatc
         return whole(self, numbers)
 
     monkeypatch.setattr(MemoryStore, "entries", entries)
+    return bad
 
+
+@pytest.mark.parametrize("filter", ["EXISTS n", TWO])
+def test_a_gap_in_the_journal_is_acknowledged_though_nothing_comes_after_it(
+    filter: str, bad: list[int]
+) -> None:
+    """Else it would be told with every session, and a drain would wait for it without end."""
+
+    @in_virtual_time
+    async def lived() -> None:
+        async with Network() as net:
+            gaps: list[Gap] = []
+            ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
+            await bob.subscribe(filter, durable="d")
+            await bob.close()
+            await put(ann, 1)
+            assert await kept(net) == 1
+            bad.append(1)
+            net.kill("b1")
+            net.restart("b1")
+            for _ in range(2):
+                bob = await net.connect("b1", name="bob")
+                heard = await bob.subscribe(filter, durable="d", on_gap=gaps.append)
+                with pytest.raises(TimeoutError):
+                    await heard.receive(timeout=1)
+                assert len(gaps) == 1
+                assert await kept(net) == 0
+                await bob.close()
+
+    lived()
+
+
+def test_a_gap_in_the_journal_makes_it_start_over(bad: list[int]) -> None:
     @in_virtual_time
     async def lived() -> None:
         async with Network() as net:

@@ -198,10 +198,16 @@ def test_of_a_damaged_batch_a_subscription_is_told_how_many_were_its_own() -> No
     again = Alone(alone.disk)
     again.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
     again.sync()
-    assert not again.heard(Deliver)
     assert [each.gaps for each in again.heard(Gaps) if isinstance(each, Gaps)] == [
         (Gap("far/p", 10, 15, 3, 1),)
     ]
+    (nothing,) = (each for each in again.heard(Deliver) if isinstance(each, Deliver))
+    assert (len(nothing.parcel), nothing.entry) == (0, entry.entry)
+    assert again.node.status()["custody_entries"] == 1
+    again.tell(1, Acknowledge(1, nothing.entry))
+    again.tick()
+    again.sync()
+    assert again.node.status()["custody_entries"] == 0, "who was told of it has dealt with it"
     assert [each.details for each in again.reports if each.event == "entry_lost"] == [
         {
             "entry": entry.entry,

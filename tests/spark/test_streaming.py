@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
+from palio.node.custody import Lost
 from palio.protocol.messages import Accepted, Deliver, Gap, Gaps, Message, Parcel, Publish
 from palio.spark import streaming
 from palio.spark.connection import Door
@@ -305,17 +306,18 @@ class Late:
 
     broker = "b1"
 
-    def __init__(self, *entries: int, sent: int, lost: int = 0) -> None:
+    def __init__(self, *entries: int, sent: int, lost: tuple[Lost, ...] = ()) -> None:
         parcel = Parcel("p", pa.record_batch({"x": [1]}))
-        gone = Gaps((Gap("*", 0, 0, 0, 1),))
         self.lines: list[Message] = [Deliver(parcel, None, 1, entry) for entry in entries]
-        self.lines += [gone] * lost
+        self.count = len(entries) + len(lost)
+        for each in lost:
+            self.lines += each.messages
         self.sent = sent
         self.last = max(entries)
 
     def ask(self, what: str, about: int) -> dict[str, int]:
         assert (what, about) == ("waiting", 1)
-        return {"entries": len(self.lines), "sent": self.sent, "last": self.last}
+        return {"entries": self.count, "sent": self.sent, "last": self.last}
 
     def early(self) -> list[Message]:
         return self.lines[: self.sent]
@@ -343,10 +345,20 @@ def test_what_waits_is_taken_whenever_it_is_delivered(sent: int) -> None:
     assert entries.last == 9
 
 
-def test_an_entry_that_the_broker_cannot_read_is_not_waited_for() -> None:
-    entries = entries_over(Late(4, 7, sent=1, lost=2), fail_on_loss=False)
+@pytest.mark.parametrize("gap", [Gap("*", 0, 0, 0, 1), Gap("p", 5, 6, 2, 1)])
+def test_an_entry_that_the_broker_cannot_read_comes_without_events(gap: Gap) -> None:
+    """So that it is acknowledged like others, and waited for no longer."""
+    lost = (Lost(8, gap), Lost(9, gap))
+    entries = entries_over(Late(4, 7, sent=1, lost=lost), fail_on_loss=False)
     entries.take()
-    assert list(entries.held) == [4, 7]
+    assert {number: len(each.batch) for number, each in entries.held.items()} == {
+        4: 1,
+        7: 1,
+        8: 0,
+        9: 0,
+    }
+    with pytest.raises(PalioError, match="failOnDataLoss"):
+        entries_over(Late(4, 7, sent=1, lost=lost)).take()
 
 
 def test_no_more_is_taken_than_a_batch_unless_the_batch_goes_further(

@@ -202,12 +202,17 @@ class Dispatcher:
         self, registration: Registration, parcel: Parcel, mask: RowMask, entry: int
     ) -> None:
         """Queue some of the events that came for a durable subscription, in an entry of its custody
-        (0: in none). What it wants no longer is acknowledged.
+        (0: in none). What it wants no longer is acknowledged; an entry without events once the
+        application was told of the gap before it.
         """
         if registration.sequences is not None:
             self._deliver_to_pattern(registration, parcel, mask, entry)
             return
         numbers, receipts = parcel.numbers, registration.receipts
+        if entry and not len(parcel):
+            lost = receipts.expect(entry, parcel.publisher, numbers, 1)
+            registration.queue.give_after_gaps(receipts.make(lost))
+            return
         if entry:
             mask = mask.copy()
             mask[mask] = receipts.came(parcel.publisher, numbers[mask])

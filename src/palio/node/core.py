@@ -51,7 +51,6 @@ from palio.protocol.messages import (
     Echo,
     Fact,
     Facts,
-    Gaps,
     Message,
     Route,
     unpack_mask,
@@ -427,7 +426,8 @@ class Core:
                 return
             if isinstance(delivery, Lost):
                 self._tell_lost(delivery.entry, subscription=durable.subject)
-                session.say(self.out, Gaps((delivery.gap,)))
+                for message in delivery.messages:
+                    session.say(self.out, message)
             else:
                 session.say(self.out, _permitted(session, delivery))
         session.stalled[durable] = None

@@ -14,8 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
+import pyarrow as pa
+
 from palio.errors import IllegalMessage, JournalDamaged
 from palio.matching.protocol import RowMask
+from palio.model.parcels import Shape
 from palio.node.bookmarks import Bookmarks
 from palio.node.effects import (
     Assign,
@@ -29,7 +32,7 @@ from palio.node.effects import (
     Stored,
 )
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Carry, Deliver, Gap, Parcel, pack_mask
+from palio.protocol.messages import Carry, Deliver, Gap, Gaps, Parcel, pack_mask
 
 __all__ = ["Custody", "Lost"]
 
@@ -38,6 +41,8 @@ CACHE_BYTES: Final = 64 << 20
 
 READ_AHEAD: Final = 64
 """Entries read from the journal at once."""
+
+_NO_EVENTS: Final = pa.RecordBatch.from_pylist([], schema=Shape(pa.schema([])).stamped.schema)
 
 NextHop = Callable[[str], "str | None"]
 
@@ -101,6 +106,12 @@ class Lost(NamedTuple):
 
     entry: int
     gap: Gap
+
+    @property
+    def messages(self) -> tuple[Gaps, Deliver]:
+        """A gap, and an entry without events: to acknowledge that is to have heard of the gap."""
+        nothing = Parcel(self.gap.publisher, _NO_EVENTS)
+        return Gaps((self.gap,)), Deliver(nothing, None, self.gap.key, self.entry)
 
 
 class _Line:

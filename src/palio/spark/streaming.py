@@ -131,7 +131,9 @@ class OpenEntries:
             )
 
     def _take_more(self, connection: Connection, to_come: int, through: int, until: float) -> None:
-        """Take in `to_come` entries, or as many as the broker certainly gives at once."""
+        """Take in `to_come` entries, or as many as the broker certainly gives at once. One that it
+        cannot read any more comes without events, after the gap that tells of it.
+        """
         size = sum(entry.size for entry in self.held.values())
         while to_come and (size < BATCH_BYTES or next(reversed(self.held), 0) < through):
             message = connection.receive(until - monotonic())
@@ -141,7 +143,7 @@ class OpenEntries:
                     f"give them within {self.source.timeout_s:g} s"
                 )
             size += self._heard(connection, message)
-            to_come -= _is_of_line(message)
+            to_come -= isinstance(message, Deliver)
 
     def release(self, number: int) -> None:
         """These are in the log of what is done: the broker may forget them."""
@@ -195,18 +197,6 @@ class OpenEntries:
                     "with option('failOnDataLoss', false)"
                 )
         return 0
-
-
-def _is_of_line(message: Message) -> bool:
-    """Whether it is an entry that waited, or stands for one that the broker cannot read any more;
-    other gaps count what was published for those who were there.
-    """
-    match message:
-        case Deliver():
-            return True
-        case Gaps(gaps):
-            return any(gap.key == KEY and not gap.count for gap in gaps)
-    return False
 
 
 @dataclass(frozen=True)
