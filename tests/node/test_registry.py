@@ -229,6 +229,48 @@ def test_a_broker_that_lost_its_disk_takes_back_what_it_no_longer_has() -> None:
     assert (facts["b0", "a/old"], facts["b0", "a/new"]) == (((), ""), ((), "x = 2"))
 
 
+@pytest.mark.parametrize("first", [("b0", "b1"), ("b1", "b2")])
+def test_two_neighbours_that_lost_their_disks_are_told_by_who_has_one(
+    first: tuple[str, str], vouching: VouchingFor
+) -> None:
+    """Also if they meet each other first, and who asks hears that nothing is known."""
+    names = ("b0", "b1", "b2")
+    mesh = Mesh(0, 3, vouching)
+    mesh.join("b0", "b1")
+    mesh.join("b1", "b2")
+    mesh.members["b0"].announce("a/old", filter="x = 1")
+    mesh.collect()
+    mesh.rest()
+    mesh.cut("b0", "b1")
+    mesh.cut("b1", "b2")
+    mesh.rest()
+    for name in ("b0", "b1"):
+        mesh.members[name] = Registry(name, (), vouching(name))
+        mesh.members[name].begin(1_000)
+    for one, other in (first, ("b0", "b1"), ("b1", "b2")):
+        mesh.join(one, other)
+        mesh.rest()
+    assert mesh.known("b0") == mesh.known("b1") == mesh.known("b2")
+    assert mesh.known("b2")["b0", "a/old"] == ((), "")
+    assert not any(mesh.members[name].unbelieved for name in names)
+
+
+def test_what_a_retired_broker_had_said_is_not_brought_back() -> None:
+    mesh = three()
+    old = mesh.members["b0"].fact("b2", "ann/d")
+    assert old is not None
+    mesh.cut("b1", "b2")
+    mesh.members["b0"].retire("b2", 1_000)
+    mesh.rest()
+    mesh.members["b2"].announce("ann/e", filter="x = 1")
+    mesh.join("b1", "b2")
+    mesh.rest()
+    mesh.members["b1"].outbox.clear()
+    mesh.members["b1"].receive("b0", Facts((old,)), AT)
+    sent = [message for to, message in mesh.members["b1"].outbox if to == "b2"]
+    assert not sent
+
+
 def test_a_restarted_broker_goes_on_from_its_disk() -> None:
     mesh = full(0, 2)
     mesh.members["b0"].announce("a/d", filter="x = 1")

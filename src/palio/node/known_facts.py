@@ -28,6 +28,8 @@ class KnownFacts:
         """By broker, the newest that was heard of."""
         self._retired: dict[str, int] = {}
         """By broker that is gone for good, up to which version."""
+        self._forgetful: dict[str, None] = {}
+        """Brokers that have lost their disks, and may be held to what they said before that."""
 
     def fact(self, origin: str, subject: str) -> Fact | None:
         """The newest fact about a subject of an origin."""
@@ -80,6 +82,26 @@ class KnownFacts:
             return True
         return fact.version > self._version(fact.origin) or self._retires(fact)
 
+    def _begin(self, origin: str) -> int:
+        """From which version on a broker remembers what it said (see `Registry`)."""
+        links = self._facts.get((origin, LINKS))
+        return 0 if links is None else links.claimed_us
+
+    def _is_forgotten(self, fact: Fact) -> bool:
+        """Whether a fact that is not known here is of before its origin lost its disk."""
+        known = origin, _ = fact.origin, fact.subject
+        begin = 0 if origin == self.name or known in self._facts else self._begin(origin)
+        return self._retired.get(origin, 0) < fact.version < begin
+
+    def _forgotten(self, origin: str) -> list[Fact]:
+        """What is known here of before a broker lost its disk."""
+        begin = self._begin(origin)
+        mine = [fact for fact in self._facts.values() if fact.origin == origin]
+        found = sorted((fact for fact in mine if fact.version < begin), key=_version)
+        if not found:
+            self._forgetful.pop(origin, None)
+        return found
+
     def _retires(self, fact: Fact) -> bool:
         """Whether a fact retires more of a broker than is retired already."""
         name = fact.subject.removeprefix(RETIRED)
@@ -103,6 +125,8 @@ class KnownFacts:
         known = self._facts.get((fact.origin, fact.subject))
         if known is None:
             self._counts[fact.origin] = self._counts.get(fact.origin, 0) + 1
+        elif fact.subject == LINKS and known.claimed_us < fact.claimed_us:
+            self._forgetful[fact.origin] = None
         self._facts[fact.origin, fact.subject] = fact
         if is_subscription(fact.subject):
             others = (each for each in self.about(fact.subject) if each.origin != fact.origin)
@@ -126,3 +150,7 @@ class KnownFacts:
 
 def _origin(fact: Fact) -> str:
     return fact.origin
+
+
+def _version(fact: Fact) -> int:
+    return fact.version

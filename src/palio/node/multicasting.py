@@ -424,8 +424,10 @@ class Multicasting:
 
     @property
     def wake_at(self) -> float:
-        """When `tick` is next to be called."""
-        return min(self._out.wake_at, self._in.wake_at) if self.participants else inf
+        """When `tick` is next to be called. Who takes part no longer may still be sent events:
+        others learn of it later, much later if the disk here is full.
+        """
+        return min(self._out.wake_at, self._in.wake_at)
 
     def tick(self) -> bool:
         """Time has passed: whether there was something to do."""

@@ -10,7 +10,9 @@ all before it, so that two brokers are made equal by comparing one number an ori
 
 A broker tells what is on its disk and nothing else, so that after a crash it has not said more than
 it remembers. One that begins with an empty disk numbers from the time of the wall on, above
-whatever it may have said in an earlier life, and asks for that, to take it back.
+whatever it may have said in an earlier life, and asks its neighbours for that, to take it back.
+Its links are claimed from that version on (`Fact.claimed_us`): whoever holds it to something older
+that it does not take back, as its neighbours had forgotten that too, reminds it (`_remind`).
 
 A flood is an echo wave. Whoever learns a fact passes it on to its other neighbours and, once they
 have all answered, answers the one it came from; whoever knew it already answers at once. When all
@@ -33,47 +35,24 @@ that learns of its own retirement is not gone, and says everything again, under 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterable, KeysView, Sequence
-from typing import Final
-
-import msgspec
 
 from palio.errors import IllegalMessage
 from palio.node.echoes import Echoes, KnownNeighbour, PendingEcho
 from palio.node.effects import Moment
 from palio.node.hearsay import Hearsay
-from palio.node.known_facts import KnownFacts
 from palio.node.later import Later
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, REPEATED_AT_ONCE
-from palio.node.untold import Untold
-from palio.node.vouching import (
-    ADDRESS,
-    FOUND,
-    LAPSE,
-    LEAVING,
-    LINKS,
-    PART,
-    PEERS,
-    PLAN,
-    RETIRED,
-    SHORTCUTS,
-    TOKEN,
-    Trust,
-    Vouching,
-    is_subscription,
-)
+from palio.node.said_facts import SaidFacts
+from palio.node.vouching import LINKS, TOKEN, Trust, Vouching
 from palio.node.ways import ShortestWays
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
-from palio.protocol.messages import NO_VISIT, Echo, Echoed, Fact, Facts, Known, Message, Visit
+from palio.protocol.messages import Echo, Echoed, Fact, Facts, Known, Message
 
 __all__ = ["Registry"]
 
-_SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, PART, PEERS, PLAN, SHORTCUTS))
-"""What counts no longer of a broker that is gone for good, with its durable subscriptions."""
 
-
-class Registry(KnownFacts):
+class Registry(SaidFacts):
     """The facts of a network as one broker knows them.
 
     What is to be sent is left in `outbox`, facts that are new in `news`, and in `settled` the
@@ -100,10 +79,8 @@ class Registry(KnownFacts):
     def __init__(
         self, name: str, facts: Iterable[Fact] = (), vouching: Vouching | None = None
     ) -> None:
-        super().__init__(name)
-        self.vouching = vouching or Vouching(name)
+        super().__init__(name, facts, vouching)
         self.outbox: list[tuple[str, Message]] = []
-        self.news: list[Fact] = []
         self.settled: list[tuple[int, tuple[str, ...]]] = []
         self.unbelieved: list[tuple[str, Fact, str]] = []
         """Facts that neighbours said and that were not believed, with the reasons. Whoever calls
@@ -111,10 +88,6 @@ class Registry(KnownFacts):
         self._hearsay = Hearsay()
         self.later = Later()
         """What `go_on` has yet to learn."""
-        self._repeating: deque[str] = deque()
-        """Subjects of this broker that are yet to be said again."""
-        self._is_outdone = False
-        """Whether something was said of this broker under a version above its own."""
         self._neighbours: dict[str, KnownNeighbour] = {}
         self._echoes = Echoes(self._neighbours)
         self._found: ShortestWays | None = None
@@ -124,32 +97,11 @@ class Registry(KnownFacts):
         """The state of `ways` when all brokers were last asked for an answer."""
         self._put_off: list[tuple[int, frozenset[str]]] = []
         """Tickets of `settle` that wait for what could not be written."""
-        self.forgotten: list[Fact] = []
-        """What brokers had said that are retired now. Whoever calls takes it out."""
-        known = sorted(self.vouching.believable(facts), key=lambda each: each.version)
-        for fact in sorted(known, key=lambda each: each.subject.startswith(RETIRED)):
-            self._take_in(fact)
-        self._is_new = name not in self._versions
-        self._untold = Untold(self._version(name))
         self.is_behind = False
         """Whether its links are others than it has told."""
         self._bides = False
         self._asked: dict[str, None] = {}
         """Neighbours that were asked what an earlier life of this broker had said."""
-
-    def begin(self, wall_us: int) -> None:
-        """The broker starts, with no links."""
-        if self._is_new:
-            self._versions[self.name] = wall_us
-        elif self.links(self.name):  # from before a restart
-            self._announce(LINKS)
-        if self.is_leaving(self.name):
-            self._announce(LEAVING)
-        shown = self.links(self.name, TOKEN)
-        if shown != tuple(filter(None, (self.vouching.token,))):
-            self._announce(TOKEN, tuple(filter(None, (self.vouching.token,))))
-            self._say_again()
-            self._repeat(len(self._repeating))  # nobody is linked yet, and nobody waits
 
     # --- what is known ---
 
@@ -184,33 +136,6 @@ class Registry(KnownFacts):
 
     # --- what this broker says ---
 
-    def announce(
-        self,
-        subject: str,
-        *,
-        filter: str = "",
-        claimed_us: int = 0,
-        visit: Visit = NO_VISIT,
-        moved_to: str = "",
-    ) -> None:
-        """Tell all brokers of a durable subscription here, of where it has gone, or (without a
-        filter) of its end.
-        """
-        known = self.fact(self.name, subject)
-        claim = claimed_us or (known.claimed_us if known is not None else 0)
-        links = (moved_to,) if moved_to else ()
-        self._say(Fact(self.name, 0, subject, links, filter, claim, visit))
-
-    def say_links(self, subject: str, names: tuple[str, ...]) -> None:
-        """Tell all brokers of some of this broker's neighbours, if that is news."""
-        if names != self.links(self.name, subject):
-            self._announce(subject, names)
-
-    def retire(self, broker: str, wall_us: int) -> None:
-        """Tell all brokers that one of them is gone for good."""
-        until = max(wall_us, self._version(broker))
-        self._announce(f"{RETIRED}{broker}", claimed_us=until)
-
     def settle(self, ticket: int, about: frozenset[str] = frozenset()) -> None:
         """Put the ticket into `settled` once all brokers know what was announced until now: of what
         could not be written, and is told once there is room, only that `about` these subjects.
@@ -237,23 +162,6 @@ class Registry(KnownFacts):
             self._announce(LINKS, self.links(self.name))
         self._asked_at = self.ways
 
-    def _next_version(self) -> int:
-        return self._version(self.name) + 1
-
-    def lapse(self) -> None:
-        """Tell all brokers that live events may have been lost on their way through here."""
-        self._announce(LAPSE)
-
-    @property
-    def _newest_told(self) -> int:
-        """The newest version of this broker that others hear of, as far as is known."""
-        return self._untold.newest(self._version(self.name))
-
-    @property
-    def has_told_all(self) -> bool:
-        """Whether all that this broker has to say of itself is on its disk, and on its way."""
-        return not (self._untold or self._repeating)
-
     def tell(self, version: int, *, only: Collection[str] = ()) -> None:
         """What this broker has announced up to a version is on its disk: the others may know.
 
@@ -276,28 +184,6 @@ class Registry(KnownFacts):
             put_off, self._put_off = self._put_off, []
             for ticket, about in put_off:
                 self.settle(ticket, about)
-
-    def _announce(self, subject: str, links: tuple[str, ...] = (), claimed_us: int = 0) -> None:
-        self._say(Fact(self.name, 0, subject, links, claimed_us=claimed_us))
-
-    def _say(self, said: Fact) -> None:
-        """Say something under a new version."""
-        version = self._next_version()
-        fact = self.vouching.sign(msgspec.structs.replace(said, version=version, signature=b""))
-        self._take_in(fact)
-        self.news.append(fact)
-        self._untold.add(fact)
-
-    def _say_again(self) -> None:
-        """Announce everything under new versions, the token first: from now on, part by part."""
-        self._is_outdone = False
-        mine = [fact for fact in self._facts.values() if fact.origin == self.name]
-        mine.sort(key=lambda each: (each.subject != TOKEN, each.version))
-        self._repeating = deque(fact.subject for fact in mine)
-
-    def _repeat(self, most: int) -> None:
-        for _ in range(min(most, len(self._repeating))):
-            self._say(self._facts[self.name, self._repeating.popleft()])
 
     def again(self, at: Moment) -> None:
         """Time has passed: say again what was outdone, ask again for what was not believed."""
@@ -414,23 +300,8 @@ class Registry(KnownFacts):
         for origin in self._echoes.origins:
             self._reply_if_complete(origin)
 
-    def _is_untold(self, fact: Fact) -> bool:
-        return fact.origin == self.name and self._untold.holds(fact)
-
     def _learn(self, neighbour: str, facts: Sequence[Fact], at: Moment) -> None:
-        fresh: list[Fact] = []
-        known: dict[str, int] = {}
-        for fact in facts:
-            if not self._is_news(fact):
-                known[fact.origin] = fact.version
-            elif self._is_believed(neighbour, fact, at):
-                if fact.origin == self.name:
-                    self._correct(fact)
-                else:
-                    self._take_in(fact)
-                    fresh.append(fact)
-        for fact in fresh:
-            known.pop(fact.origin, None)
+        fresh, known = self._sift(neighbour, facts, at)
         for origin, version in known.items():
             self.outbox.append((neighbour, Echo(origin, version)))
         self._answer_hearsay(neighbour)
@@ -442,6 +313,39 @@ class Registry(KnownFacts):
         for origin, version in newest.items():
             self._echoes.owe(origin, PendingEcho(version, neighbour))
             self._reply_if_complete(origin)
+        for origin in newest.keys() & self._forgetful.keys():
+            self._remind(neighbour, self._forgotten(origin))
+
+    def _sift(
+        self, neighbour: str, facts: Sequence[Fact], at: Moment
+    ) -> tuple[list[Fact], dict[str, int]]:
+        """Take in what is new: that, and by origin up to which version all was known."""
+        fresh: list[Fact] = []
+        known: dict[str, int] = {}
+        for fact in facts:
+            if not self._is_news(fact):
+                known[fact.origin] = fact.version
+                if self._is_forgotten(fact):
+                    hop, token = self.next_hop(fact.origin), self._token(fact.origin)
+                    if hop != neighbour and not self.vouching.check(fact, token, at):
+                        self._remind(hop, (fact,))
+            elif self._is_believed(neighbour, fact, at):
+                if fact.origin == self.name:
+                    self._correct(fact)
+                else:
+                    self._take_in(fact)
+                    fresh.append(fact)
+        for fact in fresh:
+            known.pop(fact.origin, None)
+        return fresh, known
+
+    def _remind(self, hop: str | None, said: Sequence[Fact]) -> None:
+        """An origin is held to what it said before it lost its disk: that goes towards it."""
+        if hop is not None and said:
+            self.outbox.append((hop, Facts(tuple(said))))
+
+    def _token(self, origin: str) -> str:
+        return next(iter(self.links(origin, TOKEN)), "")
 
     def _is_believed(self, neighbour: str, fact: Fact, at: Moment) -> bool:
         """Whether a fact may be kept now; if not, it is answered for, or will be."""
@@ -455,8 +359,8 @@ class Registry(KnownFacts):
                 if self._hearsay.hold(neighbour, fact):
                     return False
                 problem = f"{origin!r} has not said so itself"
-            token = next(iter(self.links(origin, TOKEN)), "")
-            problem = problem or self._beyond(fact) or self.vouching.check(fact, token, at)
+            problem = problem or self._beyond(fact)
+            problem = problem or self.vouching.check(fact, self._token(origin), at)
             if not problem:
                 return True
             self.unbelieved.append((neighbour, fact, problem))
@@ -474,46 +378,6 @@ class Registry(KnownFacts):
         for source, version in answers.items():
             self._echoes.owe(origin, PendingEcho(version, source))
             self._reply_if_complete(origin)
-
-    def _correct(self, fact: Fact) -> None:
-        """Something that this broker said in an earlier life, or that was made up."""
-        if fact.version > self._version(self.name):
-            self._versions[self.name] = fact.version
-            self._is_outdone = True
-        if (self.name, fact.subject) in self._facts:
-            return
-        if fact.subject == PLAN or fact.subject.startswith(RETIRED):  # which is for others to end
-            self._say(fact)
-        else:
-            self._announce(fact.subject, claimed_us=fact.claimed_us)
-
-    def _take_in(self, fact: Fact) -> None:
-        retires = self._retires(fact)
-        self._keep(fact)
-        if retires:
-            self._forget(fact.subject.removeprefix(RETIRED), fact.claimed_us)
-
-    def _forget(self, broker: str, until: int) -> None:
-        """Discard a broker's facts up to a version, except its retirements of other brokers."""
-        self._retired[broker] = until
-        said = [
-            fact
-            for fact in self._facts.values()
-            if fact.origin == broker
-            and (is_subscription(fact.subject) or fact.subject in _SAID_WHILE_THERE)
-        ]
-        over = [fact for fact in said if fact.version <= until]
-        if broker == self.name:
-            self._versions[broker] = max(until + 1, self._version(broker))
-            self._is_outdone = self._is_outdone or bool(over)
-            if over and self.vouching.token:  # what is said until then is to be believed
-                self._announce(TOKEN, (self.vouching.token,))
-            return
-        self._versions[broker] = max(until, self._version(broker))
-        for fact in over:
-            self._drop(fact)
-        self.forgotten += over
-        self.ways += 1
 
     def _flood(self, facts: Sequence[Fact], source: str | None) -> None:
         for name, state in self._neighbours.items():

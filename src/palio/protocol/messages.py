@@ -657,7 +657,8 @@ class Fact(msgspec.Struct, frozen=True):
     for multicast; empty where there is to be none."""
     claimed_us: Number = 0
     """When it came to live here: of two homes that claim it the later one has it. Of a broker
-    that is gone, up to which version what it had said is over. Of a plan its epoch."""
+    that is gone, up to which version what it had said is over. Of a plan its epoch. Of links, from
+    which version on their broker remembers what it said: since it began with an empty disk."""
     visit: Visit = NO_VISIT
     """By which session of its owner it came to live here."""
     signature: bytes = b""

@@ -1,0 +1,190 @@
+"""`SaidFacts`: what a broker says of itself, under versions of its own, on top of what is known.
+
+This is the voice of a `Registry`: whom it tells, and when, is for that to say.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from palio.node.known_facts import KnownFacts
+from palio.node.untold import Untold
+from palio.node.vouching import (
+    ADDRESS,
+    FOUND,
+    LAPSE,
+    LEAVING,
+    LINKS,
+    PART,
+    PEERS,
+    PLAN,
+    RETIRED,
+    SHORTCUTS,
+    TOKEN,
+    Vouching,
+    is_subscription,
+)
+from palio.protocol.messages import NO_VISIT, Fact, Visit
+
+__all__ = ["SaidFacts"]
+
+_SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, PART, PEERS, PLAN, SHORTCUTS))
+"""What counts no longer of a broker that is gone for good, with its durable subscriptions."""
+
+
+class SaidFacts(KnownFacts):
+    """The facts of a network, and what one broker adds to them."""
+
+    def __init__(
+        self, name: str, facts: Iterable[Fact] = (), vouching: Vouching | None = None
+    ) -> None:
+        super().__init__(name)
+        self.vouching = vouching or Vouching(name)
+        self.news: list[Fact] = []
+        """What is new, of all brokers. Whoever calls takes it out."""
+        self.forgotten: list[Fact] = []
+        """What brokers had said that are retired now. Whoever calls takes it out."""
+        self._repeating: deque[str] = deque()
+        """Subjects of this broker that are yet to be said again."""
+        self._is_outdone = False
+        """Whether something was said of this broker under a version above its own."""
+        known = sorted(self.vouching.believable(facts), key=lambda each: each.version)
+        for fact in sorted(known, key=lambda each: each.subject.startswith(RETIRED)):
+            self._load(fact)
+        self._is_new = name not in self._versions
+        self._begins_at = self._begin(name)
+        """From which version on it remembers what it said."""
+        self._untold = Untold(self._version(name))
+
+    def begin(self, wall_us: int) -> None:
+        """The broker starts, with no links."""
+        if self._is_new:
+            self._versions[self.name] = self._begins_at = wall_us
+        elif self.links(self.name):  # from before a restart
+            self._announce(LINKS)
+        if self.is_leaving(self.name):
+            self._announce(LEAVING)
+        token = tuple(filter(None, (self.vouching.token,)))
+        if token != self.links(self.name, TOKEN) or self._is_outdone:
+            self._announce(TOKEN, token)
+            self._say_again()
+            self._repeat(len(self._repeating))  # nobody is linked yet, and nobody waits
+
+    def announce(
+        self,
+        subject: str,
+        *,
+        filter: str = "",
+        claimed_us: int = 0,
+        visit: Visit = NO_VISIT,
+        moved_to: str = "",
+    ) -> None:
+        """Tell all brokers of a durable subscription here, of where it has gone, or (without a
+        filter) of its end.
+        """
+        known = self.fact(self.name, subject)
+        claim = claimed_us or (known.claimed_us if known is not None else 0)
+        links = (moved_to,) if moved_to else ()
+        self._say(Fact(self.name, 0, subject, links, filter, claim, visit))
+
+    def say_links(self, subject: str, names: tuple[str, ...]) -> None:
+        """Tell all brokers of some of this broker's neighbours, if that is news."""
+        if names != self.links(self.name, subject):
+            self._announce(subject, names)
+
+    def retire(self, broker: str, wall_us: int) -> None:
+        """Tell all brokers that one of them is gone for good."""
+        until = max(wall_us, self._version(broker))
+        self._announce(f"{RETIRED}{broker}", claimed_us=until)
+
+    def lapse(self) -> None:
+        """Tell all brokers that live events may have been lost on their way through here."""
+        self._announce(LAPSE)
+
+    @property
+    def _newest_told(self) -> int:
+        """The newest version of this broker that others hear of, as far as is known."""
+        return self._untold.newest(self._version(self.name))
+
+    @property
+    def has_told_all(self) -> bool:
+        """Whether all that this broker has to say of itself is on its disk, and on its way."""
+        return not (self._untold or self._repeating)
+
+    def _is_untold(self, fact: Fact) -> bool:
+        return fact.origin == self.name and self._untold.holds(fact)
+
+    def _announce(self, subject: str, links: tuple[str, ...] = (), claimed_us: int = 0) -> None:
+        claimed_us = self._begins_at if subject == LINKS else claimed_us
+        self._say(Fact(self.name, 0, subject, links, claimed_us=claimed_us))
+
+    def _say(self, said: Fact) -> None:
+        """Say something under a new version."""
+        version = self._version(self.name) + 1
+        fact = self.vouching.sign(msgspec.structs.replace(said, version=version, signature=b""))
+        self._take_in(fact)
+        self.news.append(fact)
+        self._untold.add(fact)
+
+    def _say_again(self) -> None:
+        """Announce everything under new versions, the token first: from now on, part by part."""
+        self._is_outdone = False
+        mine = [fact for fact in self._facts.values() if fact.origin == self.name]
+        mine.sort(key=lambda each: (each.subject != TOKEN, each.version))
+        self._repeating = deque(fact.subject for fact in mine)
+
+    def _repeat(self, most: int) -> None:
+        for _ in range(min(most, len(self._repeating))):
+            self._say(self._facts[self.name, self._repeating.popleft()])
+
+    def _correct(self, fact: Fact) -> None:
+        """Something that this broker said in an earlier life, or that was made up."""
+        if fact.version > self._version(self.name):
+            self._versions[self.name] = fact.version
+            self._is_outdone = True
+        if (self.name, fact.subject) in self._facts:
+            return
+        if fact.subject == PLAN or fact.subject.startswith(RETIRED):  # which is for others to end
+            self._say(fact)
+        else:
+            self._announce(fact.subject, claimed_us=fact.claimed_us)
+
+    def _take_in(self, fact: Fact) -> None:
+        """From now on this counts."""
+        if self._load(fact) and self.vouching.token:  # what is said next is to be believed
+            self._announce(TOKEN, (self.vouching.token,))
+
+    def _load(self, fact: Fact) -> bool:
+        """Keep a fact, without what it retires; whether this broker itself had said some of that,
+        and is to say it again.
+        """
+        retires = self._retires(fact)
+        self._keep(fact)
+        if not retires:
+            return False
+        broker, until = fact.subject.removeprefix(RETIRED), fact.claimed_us
+        self._retired[broker] = until
+        over = [each for each in self._facts.values() if _is_over(each, broker, until)]
+        if broker == self.name:
+            self._versions[broker] = max(until + 1, self._version(broker))
+            self._is_outdone = self._is_outdone or bool(over)
+            return bool(over)
+        self._versions[broker] = max(until, self._version(broker))
+        for each in over:
+            self._drop(each)
+        self.forgotten += over
+        self.ways += 1
+        return False
+
+
+def _is_over(fact: Fact, broker: str, until: int) -> bool:
+    """Whether a fact counts no longer, as its origin is retired up to a version. That it had
+    retired others does.
+    """
+    if fact.origin != broker or fact.version > until:
+        return False
+    return is_subscription(fact.subject) or fact.subject in _SAID_WHILE_THERE

@@ -1,0 +1,70 @@
+"""What a broker says of itself: seen through the registry that tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from palio.node.effects import Moment
+from palio.node.registry import Registry
+from palio.node.vouching import LINKS, Vouching
+from palio.protocol.messages import Fact
+from tests.node.signing import Keyring
+
+AT = Moment(0.0, 0)
+
+
+def test_all_that_is_said_has_a_version_of_its_own_above_the_last() -> None:
+    registry = Registry("b0", [Fact("b0", 7, "a/d", filter="x = 1")])
+    registry.begin(1_000)
+    registry.announce("a/e", filter="x = 2")
+    registry.say_links("found", ("b1",))
+    registry.say_links("found", ("b1",))  # which is no news
+    registry.lapse()
+    assert [(fact.version, fact.subject) for fact in registry.news] == [
+        (8, "a/e"),
+        (9, "found"),
+        (10, "/lapse"),
+    ]
+    assert not registry.has_told_all
+    registry.tell(10)
+    assert registry.has_told_all
+
+
+def test_links_say_from_when_on_a_broker_remembers() -> None:
+    """Also after it has started again, with its disk."""
+    first = Registry("b0")
+    first.begin(1_000)
+    first.join("b1", AT)
+    again = Registry("b0", first.facts())
+    again.begin(2_000)
+    again.join("b2", AT)
+    links = again.fact("b0", LINKS)
+    assert links is not None
+    assert (links.links, links.claimed_us) == (("b2",), 1_000)
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_a_broker_that_stopped_as_it_learned_of_its_retirement_says_all_again(
+    has_key: bool, tmp_path: Path
+) -> None:
+    ring = Keyring(tmp_path)
+
+    def vouching(name: str) -> Vouching:
+        return Vouching(name, ring.identity(name), ring.authority()) if has_key else Vouching(name)
+
+    before, other = Registry("b0", (), vouching("b0")), Registry("b1", (), vouching("b1"))
+    for each in (before, other):
+        each.begin(1)
+    before.announce("a/d", filter="x = 1")
+    other.retire("b0", 1_000)
+    after = Registry("b0", [*before.facts(), *other.facts()], vouching("b0"))
+    after.begin(2_000)
+    after.again(AT)
+    assert not after.retired
+    said = {fact.subject: fact for fact in after.facts() if fact.origin == "b0"}
+    assert said["a/d"].filter == "x = 1"
+    assert all(fact.version > 1_000 for fact in said.values())
+    after.tell(said["a/d"].version)
+    assert after.has_told_all
