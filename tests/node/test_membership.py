@@ -134,6 +134,22 @@ def test_who_could_not_be_added_is_looked_for_as_before() -> None:
     assert links_of(world, "b1") == ["b3"]
 
 
+def test_who_could_not_be_added_is_dialled_as_long_as_it_is_looked_for() -> None:
+    world = world_of(line(3))
+    ann = world.client("ann", "b1")
+    world.run(1.0)
+    world.cut("b1", "b3")
+    world.kill("b2")
+    while not world.calls("b1", address_of("b3")):
+        world.run(0.1)
+    number = ann.ask(lambda id: AddPeer(id, address_of("b3")))
+    while number not in ann.answers:
+        world.run(0.1)
+    assert isinstance(ann.answers[number], Failed)
+    assert "not_found" not in {report.event for _, report in world.reports}
+    assert world.calls("b1", address_of("b3"))
+
+
 def test_who_is_added_while_it_is_looked_for_is_not_dialled_as_a_way_to_others() -> None:
     """It might refuse such a call, and then nobody would have been added."""
     world = world_of(line(3))

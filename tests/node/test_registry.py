@@ -14,7 +14,7 @@ from palio.node.effects import Moment
 from palio.node.limits import AHEAD_US
 from palio.node.registry import Registry
 from palio.node.vouching import LINKS, RETIRED, Vouching
-from palio.protocol.messages import Fact, Facts, Known
+from palio.protocol.messages import Echo, Fact, Facts, Known
 from palio.simulation.randomness import Randomness
 from tests.node.signing import Keyring
 
@@ -253,6 +253,16 @@ def test_two_neighbours_that_lost_their_disks_are_told_by_who_has_one(
     assert mesh.known("b0") == mesh.known("b1") == mesh.known("b2")
     assert mesh.known("b2")["b0", "a/old"] == ((), "")
     assert not any(mesh.members[name].unbelieved for name in names)
+
+
+def test_what_is_said_now_is_answered_though_something_older_comes_with_it() -> None:
+    registry = Registry("b0")
+    registry.join("b1", AT)
+    said = Fact("b2", 9, "a/d", filter="x = 1")
+    for facts in ((said,), (said, Fact("b2", 3, "a/old", filter="x = 1"))):
+        registry.outbox.clear()
+        registry.receive("b1", Facts(facts), AT)
+    assert registry.outbox == [("b1", Echo("b2", 9))]
 
 
 def test_what_a_retired_broker_had_said_is_not_brought_back() -> None:

@@ -269,7 +269,8 @@ class Membership:
             return
         if address not in self._added and address not in self._configured:
             self._finding.kept.discard(address)
-            self._core.out.append(Undial(url))
+            if address not in self._finding.urls:
+                self._core.out.append(Undial(url))
         if self._core.sessions.get(adding.session.id) is adding.session:
             adding.session.say(self._core.out, Failed(adding.id, failure(error)))
 

@@ -324,7 +324,7 @@ class Registry(SaidFacts):
         known: dict[str, int] = {}
         for fact in facts:
             if not self._is_news(fact):
-                known[fact.origin] = fact.version
+                known[fact.origin] = max(fact.version, known.get(fact.origin, 0))
                 if self._is_forgotten(fact):
                     hop, token = self.next_hop(fact.origin), self._token(fact.origin)
                     if hop != neighbour and not self.vouching.check(fact, token, at):

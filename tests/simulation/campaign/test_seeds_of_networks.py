@@ -396,3 +396,42 @@ def test_a_plan_outlives_two_disks() -> None:
         multicast=True,
     )
     assert play(script).breaches == ()
+
+
+def test_what_a_broker_is_reminded_of_does_not_stand_for_what_it_says_now() -> None:
+    """Seed 600355: an answer for both named the older version, and `settled()` waited."""
+    script = Script(
+        seed=600355,
+        routing="general-advertised",
+        brokers=("b1", "b2", "b3", "b4"),
+        edges=(("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b4")),
+        steps=(
+            Step(0.0, "join", ("publisher2", "b3")),
+            Step(11.5, "wipe", ("b4", 7.3)),
+            Step(15.064, "wipe", ("b2", 5.215)),
+            Step(17.115, "wipe", ("b3", 3.632)),
+            Step(20.026, "wipe", ("b4", 0.429)),
+            Step(20.6, "full", ("b3", 0.9)),
+        ),
+        sync_s=0.3,
+        find=True,
+    )
+    assert play(script).breaches == ()
+
+
+def test_who_could_not_be_added_is_still_looked_for() -> None:
+    """Seed 601082: the broker had begun to look for it, and ceased to dial."""
+    script = Script(
+        seed=601082,
+        routing="source-trees",
+        brokers=("b1", "b2", "b3"),
+        edges=(("b1", "b2"), ("b1", "b3"), ("b2", "b3")),
+        steps=(
+            Step(14.9, "crash", ("b3", 5.7)),
+            Step(19.356, "crash", ("b3", 2.664)),
+            Step(20.2, "part", ("b1", "b3", 0.044)),
+            Step(22.3, "half-open", ("b3", "b1")),
+        ),
+        find=True,
+    )
+    assert play(script).breaches == ()

@@ -228,7 +228,7 @@ class Operators:
     def part(self, one: str, other: str, seconds: float) -> None:
         """A broker is told to part from a neighbour, and to link to it again after a while."""
         what = ("part", one, other)
-        if not self._begins(what):
+        if not self._is_edge(one, other) or not self._begins(what):
             return
         operator = self._operator(one)
         dialled: list[tuple[str, str]] = []
@@ -262,6 +262,9 @@ class Operators:
         operator.core.ask(RemovePeer(0, other), parted)
         self.accounts.lasts(seconds, what, end)
 
+    def _is_edge(self, one: str, other: str) -> bool:
+        return (one, other) in self.edges or (other, one) in self.edges
+
     def _is_up(self, one: str, other: str) -> bool:
         """Whether a broker has the other for a neighbour now."""
         node = self.world.nodes.get(one)
@@ -271,8 +274,7 @@ class Operators:
     def link(self, one: str, other: str, seconds: float) -> None:
         """A broker is told to link to another as well, and to part from it after a while."""
         what = ("link", one, other)
-        is_there = (one, other) in self.edges or (other, one) in self.edges or one == other
-        if is_there or not self._begins(what):
+        if one == other or self._is_edge(one, other) or not self._begins(what):
             return
         operator, url = self._operator(one), address_of(other)
         is_answered = False
