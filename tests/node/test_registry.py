@@ -486,6 +486,23 @@ def test_two_who_said_what_a_neighbour_says_itself_later_do_not_wait_for_each_ot
     assert mesh.settled == {("b0", 1): ()}
 
 
+def test_answers_are_given_in_the_order_of_versions_whoever_said_them_first() -> None:
+    """Else two brokers may wait for each other, each for an answer behind the one it owes."""
+    registry = Registry("b4", (), by_links("b4"))
+    for name in ("b0", "b2", "b3"):
+        registry.join(name, AT)
+        registry.receive(name, Known({}), AT)
+    older, newer = Fact("b0", 1, "a/d", filter="x = 1"), Fact("b0", 2, "a/d", filter="x = 2")
+    registry.receive("b2", Facts((older, newer)), AT)
+    registry.receive("b3", Facts((older,)), AT)
+    registry.outbox.clear()
+    registry.receive("b0", Facts((older, newer)), AT)
+    assert ("b3", Echo("b0", 1)) in registry.outbox
+    assert ("b2", Echo("b0", 2)) not in registry.outbox
+    registry.receive("b3", Echo("b0", 2), AT)
+    assert ("b2", Echo("b0", 2)) in registry.outbox
+
+
 def test_what_is_said_about_a_subscription_is_the_newest_of_each_broker() -> None:
     registry = Registry(
         "b0", [Fact("b2", 1, "o/d", (), "x = 1"), Fact("b1", 1, "o/d", (), "x = 1")]

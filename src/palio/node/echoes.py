@@ -61,8 +61,12 @@ class Echoes:
         return list(self._pending)
 
     def owe(self, origin: str, echo: PendingEcho) -> None:
-        """An answer is owed for what an origin said."""
-        self._pending.setdefault(origin, deque()).append(echo)
+        """An answer is owed for what an origin said, before those for what it said later."""
+        pending = self._pending.setdefault(origin, deque())
+        place = len(pending)
+        while place and pending[place - 1].version > echo.version:
+            place -= 1
+        pending.insert(place, echo)
 
     def call_off(self, origin: str, subject: str, newest: int) -> list[PendingEcho]:
         """What an origin said of a subject is not told: nothing newer than `newest` is to be

@@ -435,3 +435,35 @@ def test_who_could_not_be_added_is_still_looked_for() -> None:
         find=True,
     )
     assert play(script).breaches == ()
+
+
+def test_answers_that_were_heard_of_out_of_order_are_given_in_order() -> None:
+    """Seed 601869: two brokers waited for each other, and `settled()` for both."""
+    script = Script(
+        seed=601869,
+        routing="general",
+        brokers=("b1", "b2", "b3", "b4", "b5", "b6"),
+        edges=(
+            ("b1", "b2"),
+            ("b1", "b3"),
+            ("b2", "b4"),
+            ("b3", "b4"),
+            ("b3", "b5"),
+            ("b4", "b6"),
+            ("b5", "b6"),
+        ),
+        steps=(
+            Step(0.0, "join", ("listener0", "b2")),
+            Step(0.0, "join", ("publisher0", "b6")),
+            Step(6.1, "full", ("b3", 6.0)),
+            Step(7.9, "hear", ("listener0", "durable5", "EXISTS kind", {}, True)),
+            Step(9.455, "full", ("b2", 4.841)),
+            Step(10.7, "publish", ("publisher0", True, {"kind": 0, "x": 1})),
+            Step(11.8, "hear", ("listener0", "durable6", "EXISTS kind", {}, True)),
+            Step(20.9, "damage", ("b4", "listener0")),
+        ),
+        sync_s=0.05,
+        find=True,
+        grants=True,
+    )
+    assert play(script).breaches == ()
