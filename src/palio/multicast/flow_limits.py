@@ -1,4 +1,6 @@
-"""Limits of flows (docs/concepts/multicast.md, "On the network"), each with its reason."""
+"""Limits of flows (docs/concepts/multicast.md, "On the network"), each with its reason. Those of
+memory are for a broker that has 1 GiB (`limits.memory_bytes`) or more; of less they are a share.
+"""
 
 from __future__ import annotations
 

@@ -130,8 +130,12 @@ class Inflows:
     2
     """
 
-    def __init__(self, name: str, arrived: Callable[[Parcel, bool], None]) -> None:
+    def __init__(
+        self, name: str, arrived: Callable[[Parcel, bool], None], share: float = 1.0
+    ) -> None:
         self.name = name
+        self._share = share
+        """How much of the limits of memory there is."""
         self.said: list[Hearing] = []
         self.lost = 0
         """Numbers that the senders could not send any more."""
@@ -213,7 +217,8 @@ class Inflows:
             self._say(flow)
 
     def _hold(self, flow: _Inflow, number: int, parcel: Parcel, *, durable: bool) -> None:
-        if flow.held_bytes > MAX_HELD_BYTES or self._held_bytes > MAX_ALL_HELD_BYTES:
+        share = self._share
+        if flow.held_bytes > MAX_HELD_BYTES * share or self._held_bytes > MAX_ALL_HELD_BYTES * share:
             self.overfull += 1
             return
         flow.held[number] = (parcel, durable)
@@ -305,7 +310,9 @@ class Inflows:
 class RecentDatagrams:
     """The last datagrams of each sender, for others who lack them."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float = 1.0) -> None:
+        self._share = share
+        """How much of the limits of memory there is."""
         self._datagrams: dict[tuple[str, int], OrderedDict[int, Datagram]] = {}
         self._bytes = 0
 
@@ -321,7 +328,7 @@ class RecentDatagrams:
         self._bytes += parcel.held_bytes
         if len(kept) > MAX_RECENT:
             self._drop(kept)
-        while self._bytes > MAX_RECENT_BYTES:
+        while self._bytes > MAX_RECENT_BYTES * self._share:
             source, oldest = next(iter(self._datagrams.items()))
             if not oldest:
                 del self._datagrams[source]

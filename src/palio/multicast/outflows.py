@@ -67,9 +67,11 @@ class Outflows:
     (('b2', 1),)
     """
 
-    def __init__(self, name: str, life: int) -> None:
+    def __init__(self, name: str, life: int, share: float = 1.0) -> None:
         self.name = name
         self.life = life
+        self._share = share
+        """How much of the limits of memory there is."""
         self.said: list[Said] = []
         self.moved: list[str] = []
         """Receivers that were moved to links. Whoever calls takes them out."""
@@ -225,7 +227,7 @@ class Outflows:
                 self._tell_tails(now, 0.0)
             self._waiting.append(waiting)
             self._waiting_bytes += parcel.held_bytes
-            if self._waiting_bytes > MAX_WAITING_BYTES:
+            if self._waiting_bytes > MAX_WAITING_BYTES * self._share:
                 self._move_slowest(now)
         else:
             self._send(waiting, now)
@@ -255,7 +257,7 @@ class Outflows:
             to = tuple((flow.name, flow.number) for flow in by_links)
             self.said.append(ByLinks(parcel, what.durable, to))
             self._keep(sent)
-        if self._history_bytes > MAX_HISTORY_BYTES:
+        if self._history_bytes > MAX_HISTORY_BYTES * self._share:
             self._relieve()
 
     def _cast(self, parcel: Parcel, way: GroupWay, now: float, *, durable: bool) -> None:
@@ -523,7 +525,7 @@ class Outflows:
         """Too much is kept: flows lose of the older half of what was not heard, that first which
         has waited longest.
         """
-        while self._history_bytes > MAX_HISTORY_BYTES:
+        while self._history_bytes > MAX_HISTORY_BYTES * self._share:
             behind = (each for each in self._flows.values() if each.unheard)
             flow = min(behind, key=lambda each: each.unheard[0].at)
             self._lose(flow, min(len(flow.unheard) // 2 + 1, MAX_LOST))

@@ -26,6 +26,7 @@ from palio.multicast.outflows import Outflows, Said
 from palio.node.addressing import AddressedWays, without
 from palio.node.core import Core
 from palio.node.effects import Cast, Tune
+from palio.node.limits import MEMORY_BYTES
 from palio.node.participants import Participants, text_of
 from palio.node.sessions import Neighbour
 from palio.node.vouching import PART, RETIRED
@@ -50,9 +51,10 @@ class Multicasting:
         self._ways = AddressedWays(core, self._router)
         self.participants = Participants()
         self._life = 0
-        self._out = Outflows(core.name, 0)
-        self._in = Inflows(core.name, self._arrive)
-        self._recent = RecentDatagrams()
+        share = self._share = min(1.0, core.settings.memory_bytes / MEMORY_BYTES)
+        self._out = Outflows(core.name, 0, share)
+        self._in = Inflows(core.name, self._arrive, share)
+        self._recent = RecentDatagrams(share)
         self._helped: dict[tuple[str, str, int], float] = {}
         """By receiver, sender and number, when an event was sent for another broker."""
         self._epochs: dict[int, Epoch] = {}
@@ -77,7 +79,7 @@ class Multicasting:
         said = core.durability.registry.fact(core.name, PART)
         earlier = 0 if said is None else said.claimed_us
         self._life = max(core.at.wall_us, earlier + 1)
-        self._out = Outflows(core.name, self._life)
+        self._out = Outflows(core.name, self._life, self._share)
         self.learn(core.durability.registry.facts())
         self._adopt()
         if said is not None and said.filter and self._core.plans.current is None:
