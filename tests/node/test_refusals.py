@@ -405,6 +405,25 @@ def test_durable_events_that_a_client_cannot_read_are_a_gap_of_their_subscriptio
     assert [(gap.publisher, gap.count, gap.key) for gap in listener.gaps] == [("p/1", 1, key)]
 
 
+def test_an_entry_without_events_that_a_client_cannot_read_is_a_gap() -> None:
+    world = world_of(1)
+    listener, publisher = world.client("a", "b1"), world.client("p", "b1")
+    key = listener.subscribe("x > 0", durable="d")
+    world.run(1.0)
+    listener.broker = "nowhere"
+    listener.cut()
+    publisher.publish({"x": 1}, durable=True)
+    world.run(1.0)
+    world.kill("b1")
+    world.disks["b1"].flip(1)
+    world.start("b1")
+    listener.broker = "b1"
+    world.spoils = lambda _, message: isinstance(message, Deliver)
+    world.run(LONG_S)
+    assert {gap.count for gap in listener.gaps if gap.key == key} == {1, 0}
+    assert world.nodes["b1"].status()["sessions"] == 2
+
+
 def test_an_answer_that_a_client_cannot_read_is_an_error() -> None:
     world = world_of(1)
     asker = world.client("a", "b1")

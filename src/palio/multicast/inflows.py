@@ -217,8 +217,8 @@ class Inflows:
             self._say(flow)
 
     def _hold(self, flow: _Inflow, number: int, parcel: Parcel, *, durable: bool) -> None:
-        share = self._share
-        if flow.held_bytes > MAX_HELD_BYTES * share or self._held_bytes > MAX_ALL_HELD_BYTES * share:
+        is_full = flow.held_bytes > MAX_HELD_BYTES * self._share
+        if is_full or self._held_bytes > MAX_ALL_HELD_BYTES * self._share:
             self.overfull += 1
             return
         flow.held[number] = (parcel, durable)

@@ -112,8 +112,7 @@ class Refusals:
         if not bad and len(requests) > 1:
             return list(cut(control, most=1))
         bad = bad or list(requests)
-        after = islice(neighbour.stream.unseen(), 1, None)
-        neighbour.missing.lack(control, bad, after)
+        neighbour.missing.lack(control, bad, neighbour.said_after_first())
         self._core.lacking.setdefault(neighbour, False)
         self._core.lapses.note()
         kept = tuple(each for each in requests if not any(each is one for one in bad))
@@ -176,6 +175,8 @@ def tell_covered(core: Core) -> None:
 
 def _to_client(message: Message, reason: str) -> _Instead:
     match message:
+        case Deliver(parcel, key=key) if not len(parcel):
+            return [Gaps((Gap("*", 0, 0, 0, key),))]
         case Deliver(parcel, rows, key, entry):
             count = int(unpack_mask(rows, len(parcel)).sum())
             first, last = int(parcel.numbers[0]), int(parcel.numbers[-1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
@@ -395,6 +396,10 @@ class Neighbour(PeerSession):
         """Events that it has perhaps not seen, in order."""
         sent = [each for each in self.stream.unseen() if isinstance(each, Forward)]
         return sent + [each for each, _ in self._queue if isinstance(each, Forward)]
+
+    def said_after_first(self) -> Iterator[Message]:
+        """What it has perhaps not seen, and what waits, without the first of all that."""
+        return islice(chain(self.stream.unseen(), self._behind), 1, None)
 
     @property
     def is_busy(self) -> bool:

@@ -31,8 +31,6 @@ FAST: Final = frozenset(
 
 UNNOTICED: Final[Mapping[str, str]] = {
     "waves do not wait for the tree": "a publisher has to be quicker than three messages",
-    "a parent is told what is new": "seed 63 noticed it, as seeds were drawn before",
-    "nobody is told what is gone": "a flow has to keep more than 64 MiB that nobody heard",
 }
 """What it has not noticed in the seeds that docs/failures.md names, and what that would take."""
 

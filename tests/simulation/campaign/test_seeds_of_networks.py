@@ -467,3 +467,36 @@ def test_answers_that_were_heard_of_out_of_order_are_given_in_order() -> None:
         grants=True,
     )
     assert play(script).breaches == ()
+
+
+def test_what_was_withdrawn_behind_events_that_wait_is_not_missing() -> None:
+    """Seed 4782: withdrawn while it was tried, behind events, `settled` named it for ever."""
+    script = Script(
+        seed=4782,
+        routing="flooded",
+        brokers=("b1", "b2"),
+        edges=(("b1", "b2"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b1", "team")),
+            Step(0.0, "join", ("listener2", "b2", "team")),
+            Step(0.0, "join", ("publisher0", "b1")),
+            Step(0.0, "join", ("publisher1", "b2")),
+            Step(1.2, "hear", ("listener2", "durable7", "EXISTS kind", {}, False)),
+            Step(2.0, "apply", ("publisher0", ("b1",), (("b1",), ("b1",), ("b1",), ("b1",)))),
+            Step(15.5, "unreadable", ("publisher1", "poison1", 6.2)),
+            Step(17.0, "part", ("b2", "b1", 0.0)),
+            Step(18.2, "hear", ("listener0", "live12", "EXISTS kind", {}, False)),
+            Step(
+                19.7,
+                "publish",
+                ("publisher1", False, {"kind": 0, "x": 5, "s": "a"}, {"kind": 0, "x": 0, "s": "b"}),
+            ),
+            Step(19.8, "one way", (("b2",), 1.7)),
+            Step(20.0, "publish", ("publisher1", False, {"kind": 0, "x": 4}, {"kind": 1, "x": 5})),
+            Step(20.1, "publish", ("publisher1", False, {"kind": 1, "x": 1})),
+        ),
+        sync_s=0.05,
+        window_bytes=6000,
+        find=True,
+    )
+    assert play(script).breaches == ()
