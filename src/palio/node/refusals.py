@@ -190,5 +190,7 @@ def _to_client(message: Message, reason: str) -> _Instead:
 
 
 def _numbers(parcel: Parcel) -> dict[str, Any]:
-    first, last = int(parcel.numbers[0]), int(parcel.numbers[-1])
-    return {"publisher": parcel.publisher, "first_seq": first, "last_seq": last}
+    known = {"publisher": parcel.publisher}
+    if not len(parcel):
+        return known
+    return {**known, "first_seq": int(parcel.numbers[0]), "last_seq": int(parcel.numbers[-1])}
