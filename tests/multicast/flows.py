@@ -21,12 +21,19 @@ def event(number: int, size: int = 0) -> RowParcel:
 
 
 class Pair:
-    """A sender `s` and receivers; `loses` says what of what the sender says does not arrive."""
+    """A sender `s`, with a share of its memory, and receivers; `loses` says what of what the sender
+    says does not arrive.
+    """
 
-    def __init__(self, *receivers: str, loses: Callable[[Said, str], bool] | None = None) -> None:
+    def __init__(
+        self,
+        *receivers: str,
+        loses: Callable[[Said, str], bool] | None = None,
+        share: float = 1.0,
+    ) -> None:
         self.now = 0.0
         self.loses = loses or (lambda _said, _receiver: False)
-        self.sender = Outflows("s", life=1)
+        self.sender = Outflows("s", life=1, share=share)
         self.came: dict[str, list[int]] = {name: [] for name in receivers}
         self.said: list[Said] = []
         self.receivers: dict[str, Inflows] = {}

@@ -13,8 +13,10 @@ from palio.multicast.flow_limits import (
     HEARD_EVENTS,
     HEARD_S,
     LACK_S,
+    MAX_HELD_BYTES,
     MAX_RANGES,
     MAX_RECENT,
+    MAX_RECENT_BYTES,
     MAX_TOGETHER,
 )
 from palio.multicast.inflows import Inflows, RecentDatagrams, number_near
@@ -24,9 +26,9 @@ from tests.multicast.flows import event
 class Receiver:
     """A receiver with one flow, from `s`."""
 
-    def __init__(self, gone: int = 0) -> None:
+    def __init__(self, gone: int = 0, share: float = 1.0) -> None:
         self.came: list[int] = []
-        self.flows = Inflows("r", self._arrived)
+        self.flows = Inflows("r", self._arrived, share)
         self.flows.state("s", 1, stage=2, number=gone, gone=gone, now=0.0)
         self.flows.said.clear()
 
@@ -140,11 +142,8 @@ def test_a_later_life_of_a_sender_begins_anew_and_an_earlier_one_counts_for_noth
     assert receiver.flows.knows("s", 2)
 
 
-def test_what_is_too_much_before_its_turn_is_dropped_and_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(inflows, "MAX_HELD_BYTES", 2 * event(1).held_bytes)
-    receiver = Receiver()
+def test_what_is_too_much_before_its_turn_is_dropped_and_asked_for() -> None:
+    receiver = Receiver(share=2 * event(1).held_bytes / MAX_HELD_BYTES)
     receiver.hear(2, 3, 4, 5)
     assert receiver.flows.overfull == 1
     receiver.flows.tick(1.0)
@@ -189,14 +188,15 @@ def test_a_neighbour_finds_what_another_lacks() -> None:
     assert recent.find("s", 2, lambda _: 1, ((8, 9),)) == {}
 
 
-def test_what_neighbours_keep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    recent = RecentDatagrams()
+@pytest.mark.parametrize(
+    ("share", "kept"), [(1.0, MAX_RECENT), (10 * event(1).held_bytes / MAX_RECENT_BYTES, 10)]
+)
+def test_what_neighbours_keep_is_bounded(share: float, kept: int) -> None:
+    recent = RecentDatagrams(share)
     for number in range(1, MAX_RECENT + 3):
         recent.keep(datagram(number, 2 * number + 1))
-    assert min(recent.find("s", 1, lambda _: 0, ((1, 10_000),))) == 3
-    monkeypatch.setattr(inflows, "MAX_RECENT_BYTES", 10 * event(1).held_bytes)
-    recent.keep(datagram(1_000, 2 * 1_000 + 1))
-    assert len(recent.find("s", 1, lambda _: 0, ((1, 10_000),))) == 10
+    found = recent.find("s", 1, lambda _: 0, ((1, 10_000),))
+    assert (len(found), max(found)) == (kept, MAX_RECENT + 2)
 
 
 def test_what_all_flows_hold_is_bounded_and_let_go_with_them(

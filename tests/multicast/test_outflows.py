@@ -11,12 +11,15 @@ from palio.multicast.flow_limits import (
     FIRST_WINDOW,
     LEAST_WINDOW,
     LINK_S,
+    MAX_HISTORY_BYTES,
     MAX_TOGETHER,
+    MAX_WAITING_BYTES,
     MOST_TAIL_S,
     SLOW_S,
 )
 from palio.multicast.listed import flooding
 from palio.multicast.outflow import ByLinks, FlowState
+from palio.multicast.outflows import Said
 from tests.multicast.flows import Pair, event
 
 
@@ -158,9 +161,8 @@ def test_who_keeps_the_window_shut_is_moved_to_links_and_comes_back() -> None:
     assert pair.sender.receivers() == {"a": True, "b": True}
 
 
-def test_too_much_that_waits_moves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outflows, "MAX_WAITING_BYTES", 20_000)
-    pair = Pair("a", "b")
+def test_too_much_that_waits_moves_at_once() -> None:
+    pair = Pair("a", "b", share=40_000 / MAX_WAITING_BYTES)
     pair.settle()
     pair.loses = lambda said, name: name == "b"
     for number in range(1, 4 * FIRST_WINDOW):
@@ -169,9 +171,8 @@ def test_too_much_that_waits_moves_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert pair.sender.moved == ["b"]
 
 
-def test_what_is_never_heard_is_lost_in_the_end_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outflows, "MAX_HISTORY_BYTES", 100 * event(1).held_bytes)
-    pair = Pair("a", "b")
+def test_what_is_never_heard_is_lost_in_the_end_and_told() -> None:
+    pair = Pair("a", "b", share=100 * event(1).held_bytes / MAX_HISTORY_BYTES)
     pair.settle()
     pair.loses = lambda said, name: name == "b"
     for number in range(1, 400):
@@ -187,12 +188,14 @@ def test_what_is_never_heard_is_lost_in_the_end_and_told(monkeypatch: pytest.Mon
     assert pair.receivers["b"].lost == pair.sender.lost
 
 
-def test_who_keeps_up_loses_nothing_because_of_one_that_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_keeps_up_loses_nothing_because_of_one_that_does_not() -> None:
     large = event(1, size=10_000)
-    monkeypatch.setattr(outflows, "MAX_HISTORY_BYTES", 5 * large.held_bytes)
-    pair = Pair("a", "b", loses=lambda said, name: name == "b" and isinstance(said, ByLinks))
+    share = 5 * large.held_bytes / MAX_HISTORY_BYTES
+
+    def loses(said: Said, name: str) -> bool:
+        return name == "b" and isinstance(said, ByLinks)
+
+    pair = Pair("a", "b", loses=loses, share=share)
     pair.settle()
     for _ in range(4):
         pair.sender.send(large, ("b",), is_small=False, now=pair.now)
@@ -202,7 +205,7 @@ def test_who_keeps_up_loses_nothing_because_of_one_that_does_not(
     for number in range(1, 21):  # more than wait for the other
         pair.sender.send(event(number, size=1_000), ("a",), is_small=False, now=pair.now)
     pair.deliver()
-    pair.loses = lambda said, name: name == "b" and isinstance(said, ByLinks)
+    pair.loses = loses
     pair.wait(3.0)
     assert pair.came["a"] == list(range(1, 21))
     assert pair.receivers["a"].lost == 0

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from palio.multicast import outflows
 from palio.multicast.broker_sets import numbered, rows_of
 from palio.multicast.flow_limits import MAX_RANGES
 from palio.multicast.listed import ListedGroups, flooding
 from palio.multicast.outflows import Outflows
 from palio.multicast.packing import pack
 from palio.node.effects import Moment, PutFacts, Tune
+from palio.node.limits import MEMORY_BYTES
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
@@ -328,6 +330,21 @@ def test_of_plans_that_follow_each_other_quickly_the_last_is_used_at_once() -> N
     assert isinstance(publisher.answers[id], Answer)
     assert all(heard(each) == list(range(1, 51)) for each in members.values())
     assert flows(world, "b0")["used"] == flows(world, "b0")["plan"]["id"]
+
+
+@pytest.mark.parametrize("part", [1, 8])
+def test_flows_take_their_share_of_the_memory_of_a_broker(
+    monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    """An eighth of the memory is an eighth of what is kept for one who does not hear."""
+    monkeypatch.setattr(outflows, "MAX_HISTORY_BYTES", 400_000)
+    settings = replace(SETTINGS, memory_bytes=MEMORY_BYTES // part, peer_grace_s=30.0)
+    world, _, publisher = star_world(3, settings)
+    world.cut("b0", "b1")
+    for number in range(200):
+        publisher.publish({"x": number, "text": "a" * 500})
+        world.run(0.002)
+    assert (flows(world, "b0")["lost"] > 0) == (part > 1)
 
 
 def test_a_broker_that_is_drained_leaves_nothing_unheard() -> None:
