@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from palio.errors import IllegalMessage, JournalDamaged
 from palio.matching.protocol import RowMask
-from palio.model.parcels import Shape
+from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.node.bookmarks import Bookmarks
 from palio.node.effects import (
     Assign,
@@ -42,7 +42,9 @@ CACHE_BYTES: Final = 64 << 20
 READ_AHEAD: Final = 64
 """Entries read from the journal at once."""
 
-_NO_EVENTS: Final = pa.RecordBatch.from_pylist([], schema=Shape(pa.schema([])).stamped.schema)
+_NO_EVENTS: Final = pa.RecordBatch.from_arrays(  # of lists of values Arrow asks pandas
+    [pa.nulls(0, pa.int64()), pa.nulls(0, TIMESTAMP)], names=[SEQ, TIME]
+)
 
 NextHop = Callable[[str], "str | None"]
 
