@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.modes import umask
+from tests.spark.cluster import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +49,10 @@ settings.load_profile(PROFILE)
 SEED: Final = int(
     os.environ.setdefault("PALIO_SEED", str(secrets.randbits(32)) if NIGHTLY else "0")
 )
+
+
+# Whatever JVM a test starts lives for seconds, or does little; commands start theirs by themselves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 
 
 def pytest_report_header() -> str:

@@ -439,7 +439,8 @@ class Deliver(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     broker knows them; of others the receiver finds that out by its own filters.
 
     With a `key` they are for that durable subscription alone. With an `entry` they come out of
-    custody, and it is what to acknowledge; without, they were published for those who are here.
+    custody, and it is what to acknowledge; without, they were published for those who are here. An
+    entry without events cannot be read any more: the gap before it tells what was in it.
     """
 
     parcel: Parcel

@@ -39,7 +39,7 @@ MATCHES: Final = {
 """Match rates, in %."""
 
 DEGREES: Final = {
-    Scale.SMALL: (0.0, 0.6, 0.9, 1.0),
+    Scale.SMALL: (0.0, 0.9, 1.0),
     Scale.PAPER: (0.0, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0),
     Scale.BEYOND: (0.0, 0.9, 1.0),
 }
@@ -55,7 +55,7 @@ BUDGETS: Final = {
     Scale.PAPER: (16, 64, 256, 1_024, 4_096),
     Scale.BEYOND: (16_384,),
 }
-QUEUED: Final = {Scale.SMALL: 300, Scale.PAPER: 300, Scale.BEYOND: 300}
+QUEUED: Final = {Scale.SMALL: 100, Scale.PAPER: 300, Scale.BEYOND: 300}
 """Events whose latency is measured."""
 RATES: Final = {
     Scale.SMALL: (100.0, 8_000.0),
