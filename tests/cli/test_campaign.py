@@ -40,13 +40,13 @@ def test_a_seed_that_fails_is_told_as_a_short_test(
     palio: Palio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Stream, "resume", lambda *_: [])  # what was lost is not sent again
-    status, out, err = palio("campaign", "--seeds", "8", "--routing", "acyclic")
+    status, out, err = palio("campaign", "--seeds", "3", "--routing", "acyclic")
     assert status == 1
     assert "palio: seed " in err
     assert "from palio.simulation.campaign import Script, Step, play" in out
     assert "assert play(script).breaches == ()" in out
     assert out.count("Step(") < 12
-    failed = palio("campaign", "--seeds", "8", "--routing", "acyclic", "--json")
+    failed = palio("campaign", "--seeds", "3", "--routing", "acyclic", "--json")
     assert failed.status == 1
     assert '"kind"' in failed.out
     assert "def test" not in failed.out

@@ -349,6 +349,37 @@ def test_who_was_cut_off_behind_a_link_that_comes_back_is_named(seed: int) -> No
         assert mesh.settled["b0", 3] == ("b3",), "nothing has changed, so nobody is asked"
 
 
+def test_who_did_not_answer_and_is_back_is_asked_again_though_no_links_were_told() -> None:
+    """A link that breaks and is back before that is told leaves all ways as they were."""
+    registry = Registry("b0")
+    registry.begin(1)
+    registry.join("b1", AT)
+    registry.receive("b1", Known({}), AT)
+    links = [Fact("b1", 1, LINKS, ("b0", "b2")), Fact("b2", 1, LINKS, ("b1",))]
+    registry.receive("b1", Facts(tuple(links)), AT)
+    registry.settle(1)
+    registry.tell(99)
+    own = registry.fact("b0", LINKS)
+    assert own is not None
+    registry.receive("b1", Echo("b0", own.version, ("b2",)), AT)
+    registry.settle(2)  # it is not asked with each question, and named meanwhile
+    assert registry.fact("b0", LINKS) == own
+    registry.again(AT)
+    registry.settle(3)
+    again = registry.fact("b0", LINKS)
+    assert again is not None
+    assert again.version == own.version + 1
+    registry.tell(99)
+    registry.receive("b1", Echo("b0", again.version, ("b2",)), AT)
+    registry.settle(4)
+    assert registry.settled == [(ticket, ("b2",)) for ticket in (1, 2, 3, 4)]
+    registry.again(AT)
+    registry.settle(5)
+    registry.tell(99)
+    registry.receive("b1", Echo("b0", again.version + 1), AT)
+    assert registry.settled[-1] == (5, ())
+
+
 def test_what_a_disk_does_not_take_is_waited_for_by_those_whom_it_concerns() -> None:
     mesh = three()
     member = mesh.members["b0"]

@@ -258,7 +258,7 @@ class Outflows:
             self.said.append(ByLinks(parcel, what.durable, to))
             self._keep(sent)
         if self._history_bytes > MAX_HISTORY_BYTES * self._share:
-            self._relieve()
+            self._relieve(flows)
 
     def _cast(self, parcel: Parcel, way: GroupWay, now: float, *, durable: bool) -> None:
         """Send events to one group."""
@@ -521,14 +521,17 @@ class Outflows:
         self._look(flow)
         self.said.append(flow.state)
 
-    def _relieve(self) -> None:
+    def _relieve(self, sent_to: Collection[Outflow]) -> None:
         """Too much is kept: flows lose of the older half of what was not heard, that first which
-        has waited longest.
+        has waited longest. What was sent just now is kept, however large it is.
         """
         while self._history_bytes > MAX_HISTORY_BYTES * self._share:
-            behind = (each for each in self._flows.values() if each.unheard)
+            most = {each: len(each.unheard) - (each in sent_to) for each in self._flows.values()}
+            behind = [each for each, count in most.items() if count > 0]
+            if not behind:
+                break
             flow = min(behind, key=lambda each: each.unheard[0].at)
-            self._lose(flow, min(len(flow.unheard) // 2 + 1, MAX_LOST))
+            self._lose(flow, min(len(flow.unheard) // 2 + 1, most[flow], MAX_LOST))
             self.said.append(flow.state)
         self._more_at = 0.0  # not from here: what is sent then may call for this again
 

@@ -223,11 +223,15 @@ class Custody:
         """The entry is on the disk: it joins the lines of the subscriptions it was assigned to."""
         self._cache.written(entry)
         for subscription in subscriptions:
-            line = self._lines.get(subscription)
-            if line is not None and entry >= line.first:
-                line.entries.append(entry)
+            if self.lines_up(subscription, entry):
+                self._lines[subscription].entries.append(entry)
             else:  # it has ended meanwhile, and perhaps begun anew
                 self._leave(subscription, entry)
+
+    def lines_up(self, subscription: str, entry: int) -> bool:
+        """Whether an entry that was assigned to a durable subscription is to wait for it here."""
+        line = self._lines.get(subscription)
+        return line is not None and entry >= line.first
 
     def abandon(self, entry: int, subscriptions: Iterable[str]) -> None:
         """The entry could not be written: it is nobody's."""

@@ -125,6 +125,8 @@ class Durability:
         operations: list[Operation] = []
         if durable is None:
             durable = Durable(subject, owner, filter, values, lease_s)
+            home = self.registry.fact(self.home_of(subject), subject)
+            durable.has_returned = home is not None and home.origin != self.name and lives(home)
             # What was passed on while it lived elsewhere may come back with it.
             operations += self._windows.forget(f"{subject}\n")
         else:
@@ -369,6 +371,12 @@ class Durability:
         """Take into custody for its new home what an entry held for a durable subscription."""
         rows = unpack_mask(self.custody.rows(subject, entry.entry), len(entry.parcel))
         return self.custody.take(entry.parcel.select(rows), (home,), {}, wall_us)
+
+    def keep(self, subject: str, entry: Entry, wall_us: int) -> tuple[int, list[Operation]]:
+        """Take into custody anew what an entry held for a durable subscription that is back."""
+        rows = unpack_mask(self.custody.rows(subject, entry.entry), len(entry.parcel))
+        parcel = entry.parcel.select(rows)
+        return self.custody.take(parcel, (), {subject: np.ones(len(parcel), np.bool_)}, wall_us)
 
     def _index(self, fact: Fact) -> None:
         """Keep the engine that finds homes in step with what is known of a subject."""

@@ -5,6 +5,8 @@ This is the memory of a `Registry`. How facts come and go is for that to say.
 
 from __future__ import annotations
 
+from math import inf
+
 from palio.node.limits import MAX_BROKERS, MAX_FACTS
 from palio.node.vouching import LEAVING, LINKS, RETIRED, is_subscription
 from palio.protocol.messages import Fact
@@ -28,8 +30,9 @@ class KnownFacts:
         """By broker, the newest that was heard of."""
         self._retired: dict[str, int] = {}
         """By broker that is gone for good, up to which version."""
-        self._forgetful: dict[str, None] = {}
-        """Brokers that have lost their disks, and may be held to what they said before that."""
+        self._forgetful: dict[str, float] = {}
+        """Brokers that have lost their disks, and may be held here to what they said before that;
+        with when they were reminded."""
 
     def fact(self, origin: str, subject: str) -> Fact | None:
         """The newest fact about a subject of an origin."""
@@ -87,17 +90,20 @@ class KnownFacts:
         links = self._facts.get((origin, LINKS))
         return 0 if links is None else links.claimed_us
 
-    def _is_forgotten(self, fact: Fact) -> bool:
-        """Whether a fact that is not known here is of before its origin lost its disk."""
-        known = origin, _ = fact.origin, fact.subject
-        begin = 0 if origin == self.name or known in self._facts else self._begin(origin)
+    def _is_before(self, fact: Fact) -> bool:
+        """Whether another broker said that before it lost its disk."""
+        origin = fact.origin
+        begin = 0 if origin == self.name else self._begin(origin)
         return self._retired.get(origin, 0) < fact.version < begin
 
+    def _is_forgotten(self, fact: Fact) -> bool:
+        """Whether a fact that is not known here is of that kind."""
+        return (fact.origin, fact.subject) not in self._facts and self._is_before(fact)
+
     def _forgotten(self, origin: str) -> list[Fact]:
-        """What is known here of before a broker lost its disk."""
-        begin = self._begin(origin)
-        mine = [fact for fact in self._facts.values() if fact.origin == origin]
-        found = sorted((fact for fact in mine if fact.version < begin), key=_version)
+        """What is known here of that kind, of one broker."""
+        mine = (fact for fact in self._facts.values() if fact.origin == origin)
+        found = sorted(filter(self._is_before, mine), key=_version)
         if not found:
             self._forgetful.pop(origin, None)
         return found
@@ -126,7 +132,7 @@ class KnownFacts:
         if known is None:
             self._counts[fact.origin] = self._counts.get(fact.origin, 0) + 1
         elif fact.subject == LINKS and known.claimed_us < fact.claimed_us:
-            self._forgetful[fact.origin] = None
+            self._forgetful[fact.origin] = -inf
         self._facts[fact.origin, fact.subject] = fact
         if is_subscription(fact.subject):
             others = (each for each in self.about(fact.subject) if each.origin != fact.origin)

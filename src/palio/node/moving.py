@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -68,19 +68,42 @@ class Moving:
             durable.session.say(core.out, Gaps((Gap("*", 0, 0, 0, durable.key),)))
         core.release(durable)
 
-    def follow(self, subjects: Iterable[str], entry: Entry) -> None:
-        """An entry reached the disk for durable subscriptions that have moved away meanwhile. It is
-        kept until those who carry on for them are there.
+    def follow(
+        self, subjects: Iterable[str], entry: Entry, then: Callable[[], None] | None = None
+    ) -> None:
+        """An entry reached the disk for durable subscriptions that have moved away meanwhile, and
+        are perhaps back. It is kept until what carries on for them is there, `then` something is
+        done: before that nobody may be told that it is safe.
         """
-        core = self._core
+        core, durability = self._core, self._core.durability
         entries, operations = list[int](), list[Operation]()
+        kept: dict[str, int] = {}
         for subject in subjects:
-            home = core.durability.home_of(subject)
+            home, durable = durability.home_of(subject), durability.here.get(subject)
             if home != core.name:
-                number, puts = core.durability.pass_on(subject, entry, home, core.at.wall_us)
+                number, puts = durability.pass_on(subject, entry, home, core.at.wall_us)
                 entries.append(number)
                 operations += puts
-        self._carry_on("", entries, operations, partial(core.dismiss, (entry.entry,)))
+            elif durable is not None and durable.has_returned:
+                kept[subject], puts = durability.keep(subject, entry, core.at.wall_us)
+                operations += puts
+        self._carry_on("", entries, operations, partial(self._followed, entry, kept, then))
+
+    def _followed(
+        self, entry: Entry, kept: Mapping[str, int], then: Callable[[], None] | None
+    ) -> None:
+        """What carries on for an entry is on the disk; some of it for those who were back."""
+        core, custody = self._core, self._core.durability.custody
+        if then is not None:
+            then()
+        for subject, number in kept.items():
+            if custody.lines_up(subject, number):
+                custody.release(number, (subject,))
+                core.pump(core.durability.here[subject])
+            else:  # it has gone again
+                self.follow((subject,), entry._replace(entry=number))
+                custody.release(number, (subject,))
+        core.dismiss((entry.entry,))
 
     def _carry_on(
         self,

@@ -355,16 +355,15 @@ class Publishing:
 
     def _written(self, pending: _Pending) -> None:
         """What was taken into custody is on the disk."""
-        core, (entry, assigned, _, has_known) = self._core, pending.taken
-        gone = [subject for subject in assigned if subject not in core.durability.here]
-        if gone:
-            self._moving.follow(gone, Entry(entry, pending.parcel, pending.homes, core.at.wall_us))
-        core.durability.custody.release(entry, assigned)
-        if has_known and core.failures > pending.failures:
-            # What had come before was perhaps not on the disk yet, and never got there.
-            pending.giver.refused("what came before could not be written")
+        core, (entry, assigned, *_) = self._core, pending.taken
+        custody = core.durability.custody
+        gone = [subject for subject in assigned if not custody.lines_up(subject, entry)]
+        if gone:  # the end of what they had here is written soon, perhaps before what goes on
+            taken = Entry(entry, pending.parcel, pending.homes, core.at.wall_us)
+            self._moving.follow(gone, taken, partial(_tell_giver, pending, core))
         else:
-            pending.giver.kept()
+            _tell_giver(pending, core)
+        custody.release(entry, assigned)
         for subject in assigned:
             durable = core.durability.here.get(subject)
             if durable is not None:
@@ -462,6 +461,15 @@ def _part(party: PeerSession, parcel: Parcel, mask: RowMask) -> tuple[Parcel, by
     if party.principal.hears_all and not worth_copying(wanted, len(parcel)):
         return parcel, pack_mask(mask)
     return parcel.select(mask), None
+
+
+def _tell_giver(pending: _Pending, core: Core) -> None:
+    """Tell the giver that it is on the disk for all that it is for."""
+    if pending.taken.has_known and core.failures > pending.failures:
+        # What had come before was perhaps not on the disk yet, and never got there.
+        pending.giver.refused("what came before could not be written")
+    else:
+        pending.giver.kept()
 
 
 def _permitted(session: Session, parcel: Parcel, refused: list[Refused]) -> Parcel:

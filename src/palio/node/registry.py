@@ -12,7 +12,7 @@ A broker tells what is on its disk and nothing else, so that after a crash it ha
 it remembers. One that begins with an empty disk numbers from the time of the wall on, above
 whatever it may have said in an earlier life, and asks its neighbours for that, to take it back.
 Its links are claimed from that version on (`Fact.claimed_us`): whoever holds it to something older
-that it does not take back, as its neighbours had forgotten that too, reminds it (`_remind`).
+that it does not take back, as its neighbours had forgotten that too, reminds it (`_remind_of`).
 
 A flood is an echo wave. Whoever learns a fact passes it on to its other neighbours and, once they
 have all answered, answers the one it came from; whoever knew it already answers at once. When all
@@ -94,7 +94,11 @@ class Registry(SaidFacts):
         self._found_at = 0
         """The state of `ways` when that was found."""
         self._asked_at = 0
-        """The state of `ways` when all brokers were last asked for an answer."""
+        """The state of `ways` when all brokers were last asked for an answer..."""
+        self._unreached: dict[str, None] = {}
+        """...and those who did not answer. If a way leads there now, they are asked again, and not
+        with each question: one may lack something for long."""
+        self._may_ask_again = True
         self._put_off: list[tuple[int, frozenset[str]]] = []
         """Tickets of `settle` that wait for what could not be written."""
         self.is_behind = False
@@ -145,9 +149,12 @@ class Registry(SaidFacts):
         if not about.isdisjoint(self._untold.unwritten):
             self._put_off.append((ticket, about))
             return
-        if self._asked_at != self.ways:
+        is_back = any(self.next_hop(each) is not None for each in self._unreached)
+        is_due = self._asked_at != self.ways or (is_back and self._may_ask_again)
+        if is_due and self._neighbours:
             self._ask_all()
         echo = PendingEcho(self._newest_told, None, ticket, about)
+        echo.unreached |= self._unreached
         self._name_lost(echo)
         self._echoes.owe(self.name, echo)
         self._reply_if_complete(self.name)
@@ -160,7 +167,7 @@ class Registry(SaidFacts):
         links = self.fact(self.name, LINKS)
         if links is None or not self._untold.holds(links):
             self._announce(LINKS, self.links(self.name))
-        self._asked_at = self.ways
+        self._asked_at, self._unreached, self._may_ask_again = self.ways, {}, False
 
     def tell(self, version: int, *, only: Collection[str] = ()) -> None:
         """What this broker has announced up to a version is on its disk: the others may know.
@@ -187,6 +194,7 @@ class Registry(SaidFacts):
 
     def again(self, at: Moment) -> None:
         """Time has passed: say again what was outdone, ask again for what was not believed."""
+        self._may_ask_again = True
         if self._is_outdone:
             self._say_again()
         self._repeat(REPEATED_AT_ONCE)
@@ -297,6 +305,9 @@ class Registry(SaidFacts):
             lacking.sort(key=lambda fact: fact.version)
             self.outbox.append((neighbour, Facts(tuple(lacking))))
         self.ways += 1
+        for origin in list(self._forgetful):
+            if self.next_hop(origin) == neighbour:
+                self._remind_of(origin, neighbour, at)
         for origin in self._echoes.origins:
             self._reply_if_complete(origin)
 
@@ -309,12 +320,15 @@ class Registry(SaidFacts):
             return
         self.news += fresh
         self._flood(fresh, neighbour)
-        newest = {each.origin: each.version for each in fresh}
+        newest: dict[str, int] = {}
+        for each in fresh:
+            newest[each.origin] = max(each.version, newest.get(each.origin, 0))
         for origin, version in newest.items():
             self._echoes.owe(origin, PendingEcho(version, neighbour))
             self._reply_if_complete(origin)
         for origin in newest.keys() & self._forgetful.keys():
-            self._remind(neighbour, self._forgotten(origin))
+            if at.now - self._forgetful[origin] >= ASK_AGAIN_S:
+                self._remind_of(origin, neighbour, at)
 
     def _sift(
         self, neighbour: str, facts: Sequence[Fact], at: Moment
@@ -322,27 +336,32 @@ class Registry(SaidFacts):
         """Take in what is new: that, and by origin up to which version all was known."""
         fresh: list[Fact] = []
         known: dict[str, int] = {}
+        reminders: dict[str, list[Fact]] = {}
         for fact in facts:
             if not self._is_news(fact):
                 known[fact.origin] = max(fact.version, known.get(fact.origin, 0))
-                if self._is_forgotten(fact):
-                    hop, token = self.next_hop(fact.origin), self._token(fact.origin)
-                    if hop != neighbour and not self.vouching.check(fact, token, at):
-                        self._remind(hop, (fact,))
+                hop = self.next_hop(fact.origin) if self._is_forgotten(fact) else None
+                token = self._token(fact.origin)
+                if hop not in (None, neighbour) and not self.vouching.check(fact, token, at):
+                    reminders.setdefault(hop, []).append(fact)
             elif self._is_believed(neighbour, fact, at):
                 if fact.origin == self.name:
                     self._correct(fact)
                 else:
                     self._take_in(fact)
                     fresh.append(fact)
+        self.outbox += [(hop, Facts(tuple(said))) for hop, said in reminders.items()]
         for fact in fresh:
-            known.pop(fact.origin, None)
+            if known.get(fact.origin, 0) <= fact.version:
+                known.pop(fact.origin, None)
         return fresh, known
 
-    def _remind(self, hop: str | None, said: Sequence[Fact]) -> None:
-        """An origin is held to what it said before it lost its disk: that goes towards it."""
-        if hop is not None and said:
-            self.outbox.append((hop, Facts(tuple(said))))
+    def _remind_of(self, origin: str, towards: str, at: Moment) -> None:
+        """What an origin said before it lost its disk, and is held to here, goes towards it."""
+        said = self._forgotten(origin)
+        if said:
+            self._forgetful[origin] = at.now
+            self.outbox.append((towards, Facts(tuple(said))))
 
     def _token(self, origin: str) -> str:
         return next(iter(self.links(origin, TOKEN)), "")
@@ -410,6 +429,7 @@ class Registry(SaidFacts):
         for echo in self._echoes.complete(origin):
             if echo.parent is None:
                 self._name_lost(echo)
+                self._unreached |= echo.unreached
                 self.settled.append((echo.ticket, tuple(sorted(echo.unreached))))
             else:
                 self.outbox.append(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from math import inf
 from typing import Final
 
 import msgspec
@@ -59,6 +60,8 @@ class SaidFacts(KnownFacts):
         self._begins_at = self._begin(name)
         """From which version on it remembers what it said."""
         self._untold = Untold(self._version(name))
+        held = (each for each in self._facts.values() if self._is_before(each))
+        self._forgetful.update((each.origin, -inf) for each in held)
 
     def begin(self, wall_us: int) -> None:
         """The broker starts, with no links."""
@@ -73,6 +76,8 @@ class SaidFacts(KnownFacts):
             self._announce(TOKEN, token)
             self._say_again()
             self._repeat(len(self._repeating))  # nobody is linked yet, and nobody waits
+        if self._is_new:  # behind the token; after a restart, too, it knows from when it remembers
+            self._announce(LINKS)
 
     def announce(
         self,

@@ -467,6 +467,8 @@ class Durable:
         """...and in which session."""
         self.is_ending = False
         """Whether it is being written that it is over."""
+        self.has_returned = False
+        """Whether it lived here before, and elsewhere since: what was taken here is its own."""
 
     @property
     def peer(self) -> Peer:

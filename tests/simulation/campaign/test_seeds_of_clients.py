@@ -437,3 +437,72 @@ def test_an_entry_that_cannot_be_read_is_acknowledged_though_none_comes_after_it
         gate=Border(broker="b1", routing="general", beyond=("ob3", "ob4")),
     )
     assert play(script).breaches == ()
+
+
+def test_what_follows_a_subscription_that_has_moved_is_safe_before_that_is_said() -> None:
+    """Seed 700503: the end of it was on the disk, and what went after it was not."""
+    script = Script(
+        seed=700503,
+        routing="hierarchical",
+        brokers=("ob2", "ob3", "ob4", "b1"),
+        edges=(("ob2", "ob3"), ("ob2", "ob4"), ("ob2", "b1")),
+        steps=(
+            Step(0.0, "join", ("listener1", "ob4")),
+            Step(0.0, "join", ("publisher0", "ob4")),
+            Step(0.6, "hear", ("listener1", "durable4", "EXISTS kind", {}, True)),
+            Step(14.1, "cut", ("ob2", "b1", 1.9)),
+            Step(15.1, "move", ("listener1", "b1")),
+            Step(15.9, "publish", ("publisher0", True, {"kind": 0, "x": 0, "s": "b"})),
+            Step(16.5, "crash", ("ob4", 0.2)),
+        ),
+        sync_s=0.3,
+        gate=Border(broker="b1", routing="acyclic", beyond=("ob2", "ob3", "ob4")),
+    )
+    assert play(script).breaches == ()
+
+
+def test_what_reaches_the_disk_when_a_subscription_is_back_is_its_own() -> None:
+    """Seed 700579: it had moved away and back meanwhile."""
+    script = Script(
+        seed=700579,
+        routing="flooded",
+        brokers=("b1", "b2", "b4"),
+        edges=(("b1", "b2"), ("b2", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener2", "b1", "team")),
+            Step(0.0, "join", ("publisher2", "b1")),
+            Step(1.1, "hear", ("listener2", "durable7", "EXISTS kind", {}, True)),
+            Step(6.8, "move", ("listener2", "b2")),
+            Step(15.6, "move", ("listener2", "b4")),
+            Step(15.8, "crash", ("b4", 1.2)),
+            Step(16.9, "publish", ("publisher2", True, {"kind": 1, "x": 2})),
+            Step(17.1, "move", ("listener2", "b2")),
+        ),
+        sync_s=0.3,
+    )
+    assert play(script).breaches == ()
+
+
+def test_who_was_not_reached_and_is_back_is_asked_again() -> None:
+    """Seed 707385: a change was said to be in force at a broker that was asleep."""
+    script = Script(
+        seed=707385,
+        routing="hierarchical",
+        brokers=("b1", "b2", "b3", "b4"),
+        edges=(("b1", "b2"), ("b1", "b3"), ("b2", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener2", "b4")),
+            Step(0.0, "join", ("publisher0", "b3")),
+            Step(0.9, "hear", ("listener2", "durable8", "x >= :least", {"least": 4}, True)),
+            Step(11.2, "pause", ("b2", 3.3)),
+            Step(12.7, "pause", ("b2", 3.5)),
+            Step(13.2, "change", ("listener2", "durable8", "kind IN (0, 1) AND s >= 'b'")),
+            Step(14.7, "pause", ("b1", 8.0)),
+            Step(16.6, "pause", ("b2", 5.2)),
+            Step(19.6, "pause", ("b3", 6.0)),
+            Step(22.8, "hear", ("listener1", "live13", "EXISTS kind", {}, False)),
+            Step(22.989, "publish", ("publisher0", False, {"kind": 1, "x": 0, "s": "ab"})),
+            Step(23.2, "publish", ("publisher0", True, {"kind": 0, "x": 0, "s": "b"})),
+        ),
+    )
+    assert play(script).breaches == ()

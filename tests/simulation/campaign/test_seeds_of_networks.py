@@ -500,3 +500,28 @@ def test_what_was_withdrawn_behind_events_that_wait_is_not_missing() -> None:
         find=True,
     )
     assert play(script).breaches == ()
+
+
+def test_a_broker_with_little_memory_sends_on() -> None:
+    """Seed 705927: its flow lost what it had just sent."""
+    script = Script(
+        seed=705927,
+        routing="source-trees",
+        brokers=("b3", "b4"),
+        edges=(("b3", "b4"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b4")),
+            Step(0.0, "join", ("publisher1", "b3")),
+            Step(0.0, "join", ("publisher2", "b3")),
+            Step(0.5, "hear", ("listener0", "wide", "EXISTS kind", {}, False)),
+            Step(4.1, "apply", ("publisher2", ("b4", "b3"), (("b3", "b4"), ("b4",), ("b4", "b3")))),
+            Step(4.4, "partition", (("b3",), 7.4)),
+            Step(
+                5.1,
+                "publish",
+                ("publisher2", False, {"kind": 0, "x": 3}, {"kind": 1, "x": 0, "s": "a"}),
+            ),
+        ),
+        memory_bytes=8000,
+    )
+    assert play(script).breaches == ()
