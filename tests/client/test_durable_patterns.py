@@ -416,6 +416,30 @@ def test_a_gap_in_the_journal_is_acknowledged_though_nothing_comes_after_it(
     lived()
 
 
+@pytest.mark.parametrize("filter", ["EXISTS n", TWO])
+def test_a_gap_in_the_journal_is_not_acknowledged_before_the_application_is_told(
+    filter: str, bad: list[int]
+) -> None:
+    @in_virtual_time
+    async def lived() -> None:
+        async with Network() as net:
+            gaps: list[Gap] = []
+            ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
+            await bob.subscribe(filter, durable="d")
+            await bob.close()
+            await put(ann, 1)
+            bad.append(1)
+            net.kill("b1")
+            net.restart("b1")
+            for _ in range(2):  # nobody takes anything: the program might be killed now
+                bob = await net.connect("b1", name="bob")
+                await bob.subscribe(filter, durable="d", on_gap=gaps.append)
+                assert (await kept(net), gaps) == (1, [])
+                await bob.close()
+
+    lived()
+
+
 def test_a_gap_in_the_journal_makes_it_start_over(bad: list[int]) -> None:
     @in_virtual_time
     async def lived() -> None:

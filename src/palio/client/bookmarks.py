@@ -29,12 +29,13 @@ from palio.protocol.limits import MAX_BOOKMARK_BYTES, WINDOW_BYTES
 from palio.protocol.receipts import Entry, Receipts
 from palio.protocol.seen_numbers import SeenNumbers
 
-__all__ = ["Bookmark", "PatternReceipts", "digest"]
+__all__ = ["NO_NUMBERS", "Bookmark", "PatternReceipts", "digest"]
 
 HELD_BYTES: Final = WINDOW_BYTES // 4
 """After so much the broker is told that what came is held here, so that it goes on sending."""
 
-_NO_NUMBERS: Final = np.zeros(0, np.int64)
+NO_NUMBERS: Final = np.zeros(0, np.int64)
+"""Of an entry that holds no events, or whose events are known by other numbers."""
 
 
 class Bookmark(msgspec.Struct, frozen=True, array_like=True):
@@ -88,6 +89,8 @@ class PatternReceipts:
         """Where the last one ended that was dealt with."""
         self._entries: deque[tuple[int, Place | None]] = deque()
         """What was not acknowledged: the number, and the last place at which a step wants it."""
+        self._untold: dict[int, None] = {}
+        """Those that were lost, of which the application has not been told yet."""
         self._came = 0
         """The last entry that came."""
         self._unsaid_bytes = 0
@@ -130,6 +133,17 @@ class PatternReceipts:
             if is_fresh and not self._is_over((each[TIME], publisher, each[SEQ]))
         ]
 
+    def lost(self, entry: int) -> Callable[[], None]:
+        """An entry came without events; what is to be called once the gap for it is told."""
+        self._entries.append((entry, None))
+        self._came, self._untold[entry] = entry, None
+
+        def told() -> None:
+            self._untold.pop(entry, None)
+            self.tell()
+
+        return told
+
     def _is_over(self, place: Place) -> bool:
         return self._resumed is not None and place <= self._resumed
 
@@ -139,7 +153,7 @@ class PatternReceipts:
         for each in occurrences:
             self._found += 1
             self._unhandled.append((self._found, (each.time, each.publisher, each.seq)))
-            entry = self.occurrences.expect(self._found, each.publisher, _NO_NUMBERS, 1)
+            entry = self.occurrences.expect(self._found, each.publisher, NO_NUMBERS, 1)
             each.receipt = self.occurrences.make(entry)
         return entry
 
@@ -177,8 +191,10 @@ class PatternReceipts:
         """Whether there is an entry to be acknowledged, if the bookmark is at this place."""
         if not self._entries:
             return False
-        _, last = self._entries[0]
-        return last is None or (after is not None and last <= after)
+        entry, last = self._entries[0]
+        if last is None:
+            return entry not in self._untold
+        return after is not None and last <= after
 
     def _packed(self, after: Place | None, taken: tuple[Occurrence, ...]) -> bytes:
         if after is None:
@@ -205,6 +221,7 @@ class PatternReceipts:
     def renew(self) -> None:
         """The session is lost: what was not acknowledged will come again, under other numbers."""
         self._entries.clear()
+        self._untold.clear()
         self._came = self._unsaid_bytes = 0
 
 

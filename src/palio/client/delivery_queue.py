@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -280,7 +280,7 @@ Queued: TypeAlias = QueuedEvents | QueuedEvent
 class DeliveryQueue:
     """What waits, in the order of arrival, bounded in events."""
 
-    __slots__ = ("_arrived", "_end", "_gap_receipts", "_gaps", "_waiting", "capacity", "waiting")
+    __slots__ = ("_after_gaps", "_arrived", "_end", "_gaps", "_waiting", "capacity", "waiting")
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
         check_capacity(capacity)
@@ -289,8 +289,8 @@ class DeliveryQueue:
         """Events that wait."""
         self._waiting = _NOTHING
         self._gaps = _NO_GAPS
-        self._gap_receipts: list[Receipt] | None = None
-        """What is given once the gaps that wait have been reported."""
+        self._after_gaps: list[Callable[[], object]] | None = None
+        """What is called once the gaps that wait have been reported."""
         self._arrived: asyncio.Event | None = None
         """Is there once somebody waits."""
         self._end: PalioError | None = None
@@ -357,9 +357,9 @@ class DeliveryQueue:
             while self._gaps:
                 oldest = next(iter(self._gaps))
                 oldest[0].report(self._gaps.pop(oldest))
-            receipts, self._gap_receipts = self._gap_receipts, None
-            for receipt in receipts or ():
-                receipt.give()
+            told, self._after_gaps = self._after_gaps, None
+            for each in told or ():
+                each()
             while self._waiting:
                 if len(self._waiting[0]):
                     return self._waiting[0]
@@ -393,9 +393,11 @@ class DeliveryQueue:
             self._gaps = {}
         self._gaps[consumer, gap.publisher, kind] = gap
 
-    def give_after_gaps(self, receipt: Receipt) -> None:
-        """Give a receipt once the gaps that wait have been reported."""
-        self._gap_receipts = [*(self._gap_receipts or ()), receipt]
+    def after_gaps(self, told: Callable[[], object]) -> None:
+        """Call something once the gaps that wait have been reported."""
+        if self._after_gaps is None:
+            self._after_gaps = []
+        self._after_gaps.append(told)
         self._wake()
 
     def discard(self, consumer: Consumer) -> None:

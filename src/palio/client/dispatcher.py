@@ -205,14 +205,13 @@ class Dispatcher:
         (0: in none). What it wants no longer is acknowledged; an entry without events once the
         application was told of the gap before it.
         """
+        if entry and not len(parcel):
+            registration.queue.after_gaps(registration.lost_entry(entry, parcel.publisher))
+            return
         if registration.sequences is not None:
             self._deliver_to_pattern(registration, parcel, mask, entry)
             return
         numbers, receipts = parcel.numbers, registration.receipts
-        if entry and not len(parcel):
-            lost = receipts.expect(entry, parcel.publisher, numbers, 1)
-            registration.queue.give_after_gaps(receipts.make(lost))
-            return
         if entry:
             mask = mask.copy()
             mask[mask] = receipts.came(parcel.publisher, numbers[mask])

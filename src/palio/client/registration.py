@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from palio.client.answering import log_refusal
-from palio.client.bookmarks import Bookmark, PatternReceipts
+from palio.client.bookmarks import NO_NUMBERS, Bookmark, PatternReceipts
 from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
 from palio.client.events import Event, Gap, Late
 from palio.client.sequences import Sequences, composite
@@ -309,6 +309,14 @@ class Registration:
         assert receipts is not None
         self.assemble(receipts.came(events, publisher, entry, size), publisher)
         receipts.tell()
+
+    def lost_entry(self, entry: int, publisher: str) -> Callable[[], None]:
+        """An entry of custody came without events: what is to be called once the gap for it is
+        told, which acknowledges it.
+        """
+        if self._pattern_receipts is not None:
+            return self._pattern_receipts.lost(entry)
+        return self.receipts.make(self.receipts.expect(entry, publisher, NO_NUMBERS, 1)).give
 
     def _acknowledge(self, entry: int, held: int, bookmark: bytes) -> None:
         """Tell the broker, which may have stopped; what it has kept back goes before what waits."""

@@ -353,6 +353,11 @@ class Guest:
             await self._came.wait()
         return self._news[0]
 
+    @property
+    def after_next(self) -> News | None:
+        """What came after what `next` gives; None if that is nothing so far."""
+        return self._news[1] if len(self._news) > 1 else None
+
     def done(self) -> None:
         """The consumer is done with what `next` gave last; it may be said to be seen."""
         news = self._news.popleft()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, JournalDamaged
 from palio.model.events import to_batch, to_batches
+from palio.node.effects import Entry
 from palio.server.http.cursors import MAX_CHUNK, CursorFeed, Item
 from palio.server.http.subscriptions import HttpSubscription, Request
+from palio.server.journal.journal import Journal
 from palio.server.local_client import Guest
 from palio.server.server import Server
 from tests.server.fronts import WAIT_S, broker
@@ -139,3 +141,45 @@ async def test_what_fails_new_values_is_not_given_any_more() -> None:
         await guest.publish(to_batch({"x": 6}))
         assert values(await take(feed, 2)) == [5, 6]
         feed.close()
+
+
+@pytest.fixture
+def bad(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Entries that journals cannot give back."""
+    bad: list[int] = []
+    whole = Journal.entries
+
+    def entries(self: Journal, numbers: Sequence[int]) -> list[Entry]:
+        if set(bad) & set(numbers):
+            raise JournalDamaged(f"one of {numbers} is not what was written")
+        return whole(self, numbers)
+
+    monkeypatch.setattr(Journal, "entries", entries)
+    return bad
+
+
+@pytest.mark.parametrize("most", [1, 10])
+@pytest.mark.parametrize("last", [2, 3])
+async def test_an_entry_that_was_lost_is_acknowledged_by_the_cursor_of_its_gap(
+    most: int, last: int, bad: list[int], tmp_path: Path
+) -> None:
+    """Else who takes one at a time would be told of it again and again."""
+    made = subscription(durable=True, acknowledge="explicit")
+    async with broker(tmp_path) as server, publisher(server) as guest:
+        feed = await CursorFeed.open(server.connect_local, made)
+        feed.leave()
+        for number in range(1, last + 1):
+            await guest.publish(to_batch({"x": number}), durable=True)
+    bad.append(2)
+    async with broker(tmp_path) as server:
+        found: list[Any] = []
+        cursor = ""
+        for _ in range(last + 1):
+            feed = await CursorFeed.open(server.connect_local, made, cursor=cursor)
+            items = await feed.take(most, 0.5)
+            found += ["gap" if each.is_gap else each.document["data"]["x"] for each in items]
+            cursor = items[-1].cursor if items else cursor
+            feed.acknowledge(cursor)
+            feed.leave()
+        assert found == [1, "gap", 3][:last]
+        assert server.node.status()["custody_entries"] == 0

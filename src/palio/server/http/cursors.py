@@ -225,7 +225,11 @@ class CursorFeed:
     def _items(self, news: News) -> Iterator[Item]:
         message = news.message
         if isinstance(message, Gaps):
-            yield from map(self._gap, message.gaps)
+            lost = self._lost_entry(message)
+            if lost:
+                self._last = f"d.{lost}.0.e"
+            if not lost or lost > self._after.done:  # else whoever took the cursor was told
+                yield from map(self._gap, message.gaps)
             return
         place = message.entry if self.subscription.durable else news.position
         if self.subscription.durable and 0 < place < self._after.number:
@@ -243,6 +247,14 @@ class CursorFeed:
             before = number, row
         if before is not None:
             yield self._item(message, place, *before, end=".e")
+
+    def _lost_entry(self, message: Gaps) -> int:
+        """The entry that a gap stands for, which comes without events behind it; 0 if none does."""
+        following = self._guest.after_next
+        after = None if following is None else following.message
+        if message.gaps[-1].key < 0 or not isinstance(after, Deliver) or len(after.parcel):
+            return 0
+        return after.entry
 
     def _item(
         self, message: Deliver, place: int, number: int, row: Mapping[str, Any], end: str = ""
