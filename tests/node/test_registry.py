@@ -255,14 +255,60 @@ def test_two_neighbours_that_lost_their_disks_are_told_by_who_has_one(
     assert not any(mesh.members[name].unbelieved for name in names)
 
 
+def forgotten(count: int = 1) -> Mesh:
+    """b0 - b1 - b2: b0 and b1 have lost their disks, and b2 holds b0 to so many subscriptions."""
+    mesh = Mesh(0, 3)
+    mesh.join("b0", "b1")
+    mesh.join("b1", "b2")
+    for number in range(count):
+        mesh.members["b0"].announce(f"a/{number}", filter="x = 1")
+    mesh.collect()
+    mesh.rest()
+    mesh.cut("b0", "b1")
+    mesh.cut("b1", "b2")
+    mesh.rest()
+    for name in ("b0", "b1"):
+        mesh.members[name] = Registry(name)
+        mesh.members[name].begin(1_000_000)
+    mesh.join("b0", "b1")
+    mesh.rest()
+    mesh.crossed = 0
+    return mesh
+
+
+def test_reminders_are_in_proportion_to_what_was_forgotten() -> None:
+    mesh = forgotten(100)
+    mesh.join("b1", "b2")
+    mesh.rest()
+    assert mesh.known("b2")["b0", "a/7"] == ((), "")
+    assert mesh.crossed < 6 * 100  # to b1 and on to b0, and its answer back
+
+
+@pytest.mark.parametrize("holder", ["stays", "starts again"])
+def test_a_reminder_that_was_lost_is_sent_again(holder: str) -> None:
+    mesh = forgotten()
+    mesh.join("b1", "b2")
+    while mesh.members["b2"]._begin("b0") < 1_000_000:
+        assert mesh.step()
+    mesh.cut("b1", "b2")
+    if holder == "starts again":
+        mesh.members["b2"] = Registry("b2", mesh.members["b2"].facts())
+        mesh.members["b2"].begin(2_000_000)
+    mesh.rest()
+    mesh.join("b1", "b2")
+    mesh.rest()
+    assert mesh.known("b2")["b0", "a/0"] == ((), "")
+
+
 def test_what_is_said_now_is_answered_though_something_older_comes_with_it() -> None:
     registry = Registry("b0")
     registry.join("b1", AT)
     said = Fact("b2", 9, "a/d", filter="x = 1")
-    for facts in ((said,), (said, Fact("b2", 3, "a/old", filter="x = 1"))):
+    older = Fact("b2", 3, "a/old", filter="x = 1"), Fact("b2", 4, f"{RETIRED}b7", claimed_us=4)
+    for facts in ((said,), (said, older[0]), (said, older[1])):
         registry.outbox.clear()
         registry.receive("b1", Facts(facts), AT)
-    assert registry.outbox == [("b1", Echo("b2", 9))]
+        assert registry.outbox[0] == ("b1", Echo("b2", 9))
 
 
 def test_what_a_retired_broker_had_said_is_not_brought_back() -> None:

@@ -45,6 +45,18 @@ def test_links_say_from_when_on_a_broker_remembers() -> None:
     assert (links.links, links.claimed_us) == (("b2",), 1_000)
 
 
+def test_a_broker_that_starts_again_before_its_first_link_knows_when_it_began() -> None:
+    first = Registry("b0")
+    first.begin(1_000)
+    first.announce("a/d", filter="x = 1")
+    again = Registry("b0", first.facts())
+    again.begin(2_000)
+    again.join("b1", AT)
+    links = again.fact("b0", LINKS)
+    assert links is not None
+    assert (links.links, links.claimed_us) == (("b1",), 1_000)
+
+
 @pytest.mark.parametrize("has_key", [False, True])
 def test_a_broker_that_stopped_as_it_learned_of_its_retirement_says_all_again(
     has_key: bool, tmp_path: Path
