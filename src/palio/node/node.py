@@ -89,8 +89,10 @@ class Node:
     >>> from palio.routing.acyclic import Acyclic
     >>> node = Node("b1", Acyclic("b1"), MemoryStore())
     >>> at = Moment(now=0.0, wall_us=0)
-    >>> node.start(at), node.accept(1, at)
-    ([], [])
+    >>> [type(each).__name__ for each in node.start(at)]  # its disk is to know that it begins
+    ['Append']
+    >>> node.accept(1, at)
+    []
     >>> hello = Hello("client", "alice", PROTOCOL_VERSION, incarnation="x")
     >>> node.receive(1, hello, at)[0].message.publisher
     'alice/x'
