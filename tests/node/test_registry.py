@@ -229,35 +229,11 @@ def test_a_broker_that_lost_its_disk_takes_back_what_it_no_longer_has() -> None:
     assert (facts["b0", "a/old"], facts["b0", "a/new"]) == (((), ""), ((), "x = 2"))
 
 
-@pytest.mark.parametrize("first", [("b0", "b1"), ("b1", "b2")])
-def test_two_neighbours_that_lost_their_disks_are_told_by_who_has_one(
-    first: tuple[str, str], vouching: VouchingFor
-) -> None:
-    """Also if they meet each other first, and who asks hears that nothing is known."""
-    names = ("b0", "b1", "b2")
+def wiped(vouching: VouchingFor, count: int = 1) -> Mesh:
+    """b0, b1 and b2, that were a line: b0 and b1 have lost their disks, and b2 holds b0 to so many
+    subscriptions.
+    """
     mesh = Mesh(0, 3, vouching)
-    mesh.join("b0", "b1")
-    mesh.join("b1", "b2")
-    mesh.members["b0"].announce("a/old", filter="x = 1")
-    mesh.collect()
-    mesh.rest()
-    mesh.cut("b0", "b1")
-    mesh.cut("b1", "b2")
-    mesh.rest()
-    for name in ("b0", "b1"):
-        mesh.members[name] = Registry(name, (), vouching(name))
-        mesh.members[name].begin(1_000)
-    for one, other in (first, ("b0", "b1"), ("b1", "b2")):
-        mesh.join(one, other)
-        mesh.rest()
-    assert mesh.known("b0") == mesh.known("b1") == mesh.known("b2")
-    assert mesh.known("b2")["b0", "a/old"] == ((), "")
-    assert not any(mesh.members[name].unbelieved for name in names)
-
-
-def forgotten(count: int = 1) -> Mesh:
-    """b0 - b1 - b2: b0 and b1 have lost their disks, and b2 holds b0 to so many subscriptions."""
-    mesh = Mesh(0, 3)
     mesh.join("b0", "b1")
     mesh.join("b1", "b2")
     for number in range(count):
@@ -268,8 +244,28 @@ def forgotten(count: int = 1) -> Mesh:
     mesh.cut("b1", "b2")
     mesh.rest()
     for name in ("b0", "b1"):
-        mesh.members[name] = Registry(name)
+        mesh.members[name] = Registry(name, (), vouching(name))
         mesh.members[name].begin(1_000_000)
+    return mesh
+
+
+@pytest.mark.parametrize("first", [("b0", "b1"), ("b1", "b2")])
+def test_two_neighbours_that_lost_their_disks_are_told_by_who_has_one(
+    first: tuple[str, str], vouching: VouchingFor
+) -> None:
+    """Also if they meet each other first, and who asks hears that nothing is known."""
+    mesh = wiped(vouching)
+    for one, other in (first, ("b0", "b1"), ("b1", "b2")):
+        mesh.join(one, other)
+        mesh.rest()
+    assert mesh.known("b0") == mesh.known("b1") == mesh.known("b2")
+    assert mesh.known("b2")["b0", "a/0"] == ((), "")
+    assert not any(each.unbelieved for each in mesh.members.values())
+
+
+def forgotten(count: int = 1) -> Mesh:
+    """The two that have lost their disks are linked again."""
+    mesh = wiped(Vouching, count)
     mesh.join("b0", "b1")
     mesh.rest()
     mesh.crossed = 0
@@ -424,6 +420,23 @@ def test_who_did_not_answer_and_is_back_is_asked_again_though_no_links_were_told
     registry.tell(99)
     registry.receive("b1", Echo("b0", again.version + 1), AT)
     assert registry.settled[-1] == (5, ())
+
+
+def test_who_was_not_reached_and_is_retired_is_not_named_by_one_that_is_alone() -> None:
+    mesh = Mesh(0, 2)
+    mesh.join("b0", "b1")
+    mesh.rest()
+    mesh.cut("b0", "b1")
+    mesh.rest()
+    alone = mesh.members["b0"]
+    alone.settle(1)
+    alone.retire("b1", 1_000)
+    alone.settle(2)
+    mesh.rest()
+    alone.settle(3)
+    mesh.rest()
+    assert mesh.settled["b0", 1] == ("b1",)
+    assert mesh.settled["b0", 3] == ()
 
 
 def test_what_a_disk_does_not_take_is_waited_for_by_those_whom_it_concerns() -> None:

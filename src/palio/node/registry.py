@@ -150,8 +150,7 @@ class Registry(SaidFacts):
             self._put_off.append((ticket, about))
             return
         is_back = any(self.next_hop(each) is not None for each in self._unreached)
-        is_due = self._asked_at != self.ways or (is_back and self._may_ask_again)
-        if is_due and self._neighbours:
+        if self._asked_at != self.ways or (is_back and self._may_ask_again):
             self._ask_all()
         echo = PendingEcho(self._newest_told, None, ticket, about)
         echo.unreached |= self._unreached
@@ -165,7 +164,7 @@ class Registry(SaidFacts):
         Links keep order: whoever answers has told before what it knows of that.
         """
         links = self.fact(self.name, LINKS)
-        if links is None or not self._untold.holds(links):
+        if self._neighbours and (links is None or not self._untold.holds(links)):
             self._announce(LINKS, self.links(self.name))
         self._asked_at, self._unreached, self._may_ask_again = self.ways, {}, False
 
@@ -341,8 +340,7 @@ class Registry(SaidFacts):
             if not self._is_news(fact):
                 known[fact.origin] = max(fact.version, known.get(fact.origin, 0))
                 hop = self.next_hop(fact.origin) if self._is_forgotten(fact) else None
-                token = self._token(fact.origin)
-                if hop not in (None, neighbour) and not self.vouching.check(fact, token, at):
+                if hop not in (None, neighbour) and not self._doubt(fact, at):
                     reminders.setdefault(hop, []).append(fact)
             elif self._is_believed(neighbour, fact, at):
                 if fact.origin == self.name:
@@ -363,8 +361,10 @@ class Registry(SaidFacts):
             self._forgetful[origin] = at.now
             self.outbox.append((towards, Facts(tuple(said))))
 
-    def _token(self, origin: str) -> str:
-        return next(iter(self.links(origin, TOKEN)), "")
+    def _doubt(self, fact: Fact, at: Moment) -> str:
+        """Why a fact is not taken for its origin's; empty if it is."""
+        token = next(iter(self.links(fact.origin, TOKEN)), "")
+        return self.vouching.check(fact, token, at)
 
     def _is_believed(self, neighbour: str, fact: Fact, at: Moment) -> bool:
         """Whether a fact may be kept now; if not, it is answered for, or will be."""
@@ -378,8 +378,7 @@ class Registry(SaidFacts):
                 if self._hearsay.hold(neighbour, fact):
                     return False
                 problem = f"{origin!r} has not said so itself"
-            problem = problem or self._beyond(fact)
-            problem = problem or self.vouching.check(fact, self._token(origin), at)
+            problem = problem or self._beyond(fact) or self._doubt(fact, at)
             if not problem:
                 return True
             self.unbelieved.append((neighbour, fact, problem))
