@@ -369,14 +369,17 @@ class Durability:
         self, subject: str, entry: Entry, home: str, wall_us: int
     ) -> tuple[int, list[Operation]]:
         """Take into custody for its new home what an entry held for a durable subscription."""
-        rows = unpack_mask(self.custody.rows(subject, entry.entry), len(entry.parcel))
-        return self.custody.take(entry.parcel.select(rows), (home,), {}, wall_us)
+        return self.custody.take(self._part(subject, entry), (home,), {}, wall_us)
 
     def keep(self, subject: str, entry: Entry, wall_us: int) -> tuple[int, list[Operation]]:
         """Take into custody anew what an entry held for a durable subscription that is back."""
-        rows = unpack_mask(self.custody.rows(subject, entry.entry), len(entry.parcel))
-        parcel = entry.parcel.select(rows)
+        parcel = self._part(subject, entry)
         return self.custody.take(parcel, (), {subject: np.ones(len(parcel), np.bool_)}, wall_us)
+
+    def _part(self, subject: str, entry: Entry) -> Parcel:
+        """What an entry holds for a durable subscription."""
+        rows = unpack_mask(self.custody.rows(subject, entry.entry), len(entry.parcel))
+        return entry.parcel.select(rows)
 
     def _index(self, fact: Fact) -> None:
         """Keep the engine that finds homes in step with what is known of a subject."""
