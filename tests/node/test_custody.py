@@ -25,6 +25,7 @@ from palio.node.effects import (
     PutEntry,
 )
 from palio.node.memory import MemoryStore
+from palio.node.notices import Notice
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Carry, Deliver, Gap, Parcel, pack_mask
 from tests.node.events import parcel
@@ -200,15 +201,18 @@ def test_what_nobody_needs_when_a_broker_starts_is_named() -> None:
     assert Custody("b1", store, store.load()).left_over == (1,)
 
 
-def test_a_damaged_entry_is_reported_and_does_not_hold_up_the_next() -> None:
+def test_for_a_damaged_entry_a_notice_is_carried_and_it_does_not_hold_up_the_next() -> None:
     before = Shelf()
     bad, good = (before.take(parcel({"x": x}), ("b2",)) for x in range(2))
     shelf = before.again()
     shelf.store.bad.add(bad)
     shelf.custody.reroute({"b2": "b2"}.get, ways=1)
-    (carry,) = shelf.carried("b2")
+    lost, carry = shelf.carried("b2")
+    assert Notice.of(lost.parcel) == Notice("*", 0, 0, 0, ("b2",))
     assert xs(carry.parcel) == [1]
-    assert shelf.custody.damaged == [(bad, ("b2",))]
+    assert shelf.custody.damaged == [(bad, {"homes": ["b2"]})]
+    assert shelf.custody.is_needed(bad)
+    assert shelf.custody.took("b2", (lost.flight,)) == [bad]
     assert not shelf.custody.is_needed(bad)
     assert shelf.custody.is_needed(good)
 
@@ -347,8 +351,11 @@ def test_what_waits_and_is_damaged_is_reported_where_it_is_handed_over() -> None
     shelf = before.again()
     shelf.store.bad.add(entries[0])
     shelf.store.bad_rows.add(entries[1])
-    assert [each.entry for each in shelf.custody.waiting("s")] == entries[2:]
-    assert shelf.custody.damaged == [(entry, ()) for entry in entries[:2]]
+    waiting = shelf.custody.waiting("s")
+    assert [each.entry for each in waiting] == entries
+    lost = Notice("p", 1, 1, 1, ("s",))
+    assert [Notice.of(each.parcel) for each in waiting] == [lost, lost, None]
+    assert shelf.custody.damaged == [(entry, {"subscription": "s"}) for entry in entries[:2]]
 
 
 def test_what_was_assigned_before_a_subscription_began_anew_is_not_its_own() -> None:

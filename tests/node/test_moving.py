@@ -8,6 +8,7 @@ import pytest
 
 from palio.model.events import SEQ
 from palio.node import moving
+from palio.node.notices import Notice
 from palio.protocol.messages import Carry, Fact, Facts, Subscribe
 from tests.node.alone import Alone, parcel, subscribed
 
@@ -89,7 +90,7 @@ def test_what_comes_to_the_disk_after_a_subscription_has_moved_stays_until_it_ca
     assert follower.homes == ("b2",)
 
 
-def test_a_damaged_entry_does_not_stop_a_subscription_from_moving() -> None:
+def test_a_damaged_entry_goes_after_a_subscription_that_moves_as_a_notice() -> None:
     alone = subscribed()
     for number in (1, 2):
         alone.tell(2, Carry(parcel(number), number, ("b1",)))
@@ -98,5 +99,7 @@ def test_a_damaged_entry_does_not_stop_a_subscription_from_moving() -> None:
     alone.disk.flip(first.entry)
     alone.tell(2, MOVED)
     alone.sync()
-    assert carried(alone) == [[2]]
+    assert carried(alone) == [[1], [2]]
+    lost, _ = (each.parcel for each in alone.heard(Carry) if isinstance(each, Carry))
+    assert Notice.of(lost) == Notice("p/1", 1, 1, 1, ("alice/d",))
     assert [each.event for each in alone.reports if each.level == "error"] == ["entry_lost"]

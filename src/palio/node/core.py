@@ -34,6 +34,7 @@ from palio.node.fact_reports import Answers, FactReports, bundled
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
 from palio.node.limits import SHOWN_CHARS
+from palio.node.notices import Notice
 from palio.node.outlets import Outlets
 from palio.node.plans import Plans
 from palio.node.releases import Releases
@@ -322,18 +323,15 @@ class Core:
             self.complain("fact_refused", name, 1, origin=origin, subject=subject, reason=reason)
 
     def _tell_damage(self) -> None:
-        """Entries that nobody can read any more are told of and written off."""
+        """Entries that nobody can read any more are told of: whose events were in them, if that is
+        known.
+        """
         custody = self.durability.custody
         damaged, custody.damaged = custody.damaged, []
-        for entry, homes in damaged:
-            self._tell_lost(entry, homes=list(homes))
-        self.dismiss(entry for entry, _ in damaged)
-
-    def _tell_lost(self, entry: int, **whose: object) -> None:
-        """Tell of an entry that cannot be read: whose events were in it, if that is known."""
-        heading = self.durability.custody.heading(entry)
-        known = {} if heading is None else heading._asdict()
-        self.report("error", "entry_lost", entry=entry, **known, **whose)
+        for entry, whose in damaged:
+            heading = custody.heading(entry)
+            known = {} if heading is None else heading._asdict()
+            self.report("error", "entry_lost", entry=entry, **known, **whose)
 
     def _tell_facts(self, neighbour: Neighbour, facts: Facts) -> None:
         if self.neighbours.get(neighbour.name) is neighbour:
@@ -406,7 +404,7 @@ class Core:
 
         The rest has no way to its homes that its grant allows: nobody waits for it.
         """
-        if neighbour.principal.hears_all:
+        if neighbour.principal.hears_all or Notice.of(carry.parcel) is not None:
             return carry
         mask = hearable(neighbour.principal, carry.parcel)
         withheld = len(mask) - int(mask.sum())
@@ -425,7 +423,6 @@ class Core:
             if delivery is None:
                 return
             if isinstance(delivery, Lost):
-                self._tell_lost(delivery.entry, subscription=durable.subject)
                 for message in delivery.messages:
                     session.say(self.out, message)
             else:

@@ -31,6 +31,7 @@ from palio.node.effects import (
     Store,
     Stored,
 )
+from palio.node.notices import ANYBODY, Notice
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Carry, Deliver, Gap, Gaps, Parcel, pack_mask
 
@@ -171,8 +172,8 @@ class Custody:
         self._stranded: dict[int, None] = {}
         self._ways = -1
         self._rows: dict[tuple[str, int], bytes | None] = {}
-        self.damaged: list[tuple[int, tuple[str, ...]]] = []
-        """Entries on the way to other homes that the journal cannot give back, with those homes.
+        self.damaged: list[tuple[int, dict[str, object]]] = []
+        """Entries that the journal could not give back when their turn came, and for whom they are.
         Whoever reports it takes it out."""
         self._bookmarks = Bookmarks(stored.bookmarks)
         self._lines = {
@@ -273,10 +274,11 @@ class Custody:
             ahead = (flights[each][0] for each in islice(queue, 1, 1 + READ_AHEAD))
             parcel = self._cache.get(entry, ahead)
             queue.popleft()  # once it was read: else it is sent another time
+            if parcel is None and entry in self._homes:  # and was not abandoned
+                self.damaged.append((entry, {"homes": list(homes)}))
+                parcel = Notice(ANYBODY, 0, 0, 0, homes).parcel
             if parcel is not None:
                 return Carry(parcel, number, homes)
-            if entry in self._homes:  # and was not abandoned
-                self.damaged.append((entry, homes))
             self.took(neighbour, (number,))
         return None
 
@@ -365,35 +367,35 @@ class Custody:
                 rows = self.rows(subscription, entry)
             except JournalDamaged:  # which of the events are its own
                 parcel = None
-            message: Deliver | Lost
             if parcel is None:
-                message = Lost(entry, self._gap(subscription, entry, key))
-            else:
-                message = Deliver(parcel, rows, key, entry)
-            size = 0 if parcel is None else parcel.nbytes
-            line.sizes.append(size)
-            line.in_flight += size
-            return message
+                parcel = self._lost(subscription, entry).parcel
+            line.sizes.append(parcel.nbytes)
+            line.in_flight += parcel.nbytes
+            notice = Notice.of(parcel)
+            if notice is not None:
+                return Lost(entry, notice.gap(key))
+            return Deliver(parcel, rows, key, entry)
         return None
 
     def heading(self, entry: int) -> Heading | None:
         """Whose events an entry holds that cannot be read, if that can be."""
         return self._store.heading(entry)
 
-    def _gap(self, subscription: str, entry: int, key: int) -> Gap:
+    def _lost(self, subscription: str, entry: int) -> Notice:
         """What an entry that cannot be read was to a subscription: so many events, or fewer where
         it was to get all of a part of a publication, or where its rows cannot be read either.
         """
+        self.damaged.append((entry, {"subscription": subscription}))
         heading = self._store.heading(entry)
         if heading is None:
-            return Gap("*", 0, 0, 0, key)
-        publisher, first, last = heading
+            return Notice(ANYBODY, 0, 0, 0, (subscription,))
         try:
             rows = self.rows(subscription, entry)
         except JournalDamaged:
             rows = None
-        count = last - first + 1 if rows is None else int.from_bytes(rows).bit_count()
-        return Gap(publisher, first, last, count, key)
+        numbers = heading.last_seq - heading.first_seq + 1
+        count = numbers if rows is None else int.from_bytes(rows).bit_count()
+        return Notice(*heading, count, (subscription,))
 
     def acknowledge(
         self, subscription: str, entry: int, held: int = 0, bookmark: bytes = b""
@@ -425,7 +427,7 @@ class Custody:
         return list(line.entries)
 
     def waiting(self, subscription: str) -> list[Entry]:
-        """All that waits for a durable subscription, in order, but for what is damaged."""
+        """All that waits for a durable subscription, in order; notices for what is damaged."""
         found: list[Entry] = []
         for entry in self._lines[subscription].entries:
             try:
@@ -433,9 +435,10 @@ class Custody:
                 self._rows[subscription, entry] = self.rows(subscription, entry)
             except JournalDamaged:
                 read = []
-            found += read
             if not read:
-                self.damaged.append((entry, ()))
+                read = [Entry(entry, self._lost(subscription, entry).parcel, (), 0)]
+                self._rows[subscription, entry] = None
+            found += read
         return found
 
     def line(self, subscription: str) -> int:

@@ -17,6 +17,7 @@ from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
 from palio.matching.protocol import Matcher, RowMask
 from palio.model.filters import TRUE, Filter
+from palio.model.parcels import ONE_ROW
 from palio.node.custody import Custody
 from palio.node.effects import (
     AddNumbers,
@@ -26,6 +27,7 @@ from palio.node.effects import (
     PutSubscription,
     Store,
 )
+from palio.node.notices import Notice
 from palio.node.registry import Registry
 from palio.node.sessions import Durable
 from palio.node.vouching import RETIRED, Vouching, is_subscription
@@ -210,9 +212,13 @@ class Durability:
         writes: list[Operation] = []
         has_known = False
         homes = tuple(home for home in homes if home not in self.registry.retired)
+        notice = Notice.of(parcel)
         if self.name in homes:
-            here = routed(self._local, parcel) if here is None else here
-            assigned, followed, writes, has_known = self._assign(parcel, here)
+            if notice is not None:
+                assigned, followed, parcel = self._assign_lost(notice)
+            else:
+                here = routed(self._local, parcel) if here is None else here
+                assigned, followed, writes, has_known = self._assign(parcel, here)
             homes = (*homes, *(home for home in followed if home not in homes))
         if not assigned and all(home == self.name for home in homes):
             return Taken(0, (), writes, has_known)
@@ -250,6 +256,18 @@ class Durability:
                 else:
                     followed[self.home_of(subject)] = None
         return assigned, followed, writes, has_known
+
+    def _assign_lost(self, notice: Notice) -> tuple[dict[str, RowMask], dict[str, None], Parcel]:
+        """The durable subscriptions here that lost events may have been for, where those have gone
+        that lived here once, and the notice for these and for other brokers.
+        """
+        is_for_all = self.name in notice.whose
+        concerned = sorted(self._subjects.values() if is_for_all else notice.whose)
+        assigned: dict[str, RowMask] = {each: ONE_ROW for each in concerned if each in self.here}
+        homes = {each: self.home_of(each) for each in concerned if each not in assigned}
+        gone = {subject: home for subject, home in homes.items() if home != self.name}
+        left = notice.without({self.name, *assigned}, gone)
+        return assigned, dict.fromkeys(gone.values()), left.parcel
 
     def home_of(self, subject: str) -> str:
         """Where a durable subscription that has moved away lives now, as far as is known."""
@@ -378,6 +396,9 @@ class Durability:
 
     def _part(self, subject: str, entry: Entry) -> Parcel:
         """What an entry holds for a durable subscription."""
+        notice = Notice.of(entry.parcel)
+        if notice is not None:
+            return notice._replace(whose=(subject,)).parcel
         rows = unpack_mask(self.custody.rows(subject, entry.entry), len(entry.parcel))
         return entry.parcel.select(rows)
 

@@ -18,6 +18,7 @@ from palio.errors import (
 )
 from palio.matching.protocol import RowMask
 from palio.model.events import check_times, conform, refuse_system_names
+from palio.model.filters import FALSE
 from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.core import Core
@@ -28,6 +29,7 @@ from palio.node.holding import Holding
 from palio.node.limits import MAX_BROKERS, MAX_STRANGERS
 from palio.node.moving import Moving
 from palio.node.multicasting import Multicasting
+from palio.node.notices import Notice
 from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.node.times import Times
 from palio.protocol.batches import check_size
@@ -288,7 +290,13 @@ class Publishing:
         check_numbered(neighbour.name, message.parcel)
         if neighbour.must_begin_anew:
             return  # not before that which could not be written
-        parcel = self._admitted(neighbour, message.parcel)
+        try:
+            notice = Notice.of(message.parcel)
+        except ValueError as error:
+            raise IllegalMessage(neighbour.name, str(error)) from None
+        parcel = message.parcel
+        if notice is None or neighbour.principal.may_publish == FALSE:
+            parcel = self._admitted(neighbour, parcel)
         if len(message.homes) > MAX_BROKERS:
             reason = f"Carry to more than {MAX_BROKERS} homes (MAX_BROKERS)"
             raise IllegalMessage(neighbour.name, reason)

@@ -506,3 +506,26 @@ def test_who_was_not_reached_and_is_back_is_asked_again() -> None:
         ),
     )
     assert play(script).breaches == ()
+
+
+def test_what_a_drained_broker_cannot_read_is_told_at_the_new_home() -> None:
+    """Seed 816764: the log told of it, and not the owner."""
+    kind_and_x = "EXISTS kind AND EXISTS x"
+    script = Script(
+        seed=816764,
+        routing="general-advertised",
+        brokers=("b5", "b6"),
+        edges=(("b5", "b6"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b5")),
+            Step(0.0, "join", ("publisher2", "b6")),
+            Step(0.2, "offer", ("publisher2", f"{kind_and_x} AND EXISTS s OR {kind_and_x}")),
+            Step(1.3, "hear", ("listener0", "durable1", "EXISTS kind", {}, True)),
+            Step(6.5, "publish", ("publisher2", True, {"kind": 0, "x": 3, "s": "ab"})),
+            Step(6.5, "drain", ("b5", "undo", 2.6)),
+            Step(6.843, "flip", ("b5", 49)),
+        ),
+        sync_s=0.3,
+        find=True,
+    )
+    assert play(script).breaches == ()
