@@ -75,7 +75,8 @@ class Surroundings(Protocol):
 class Publication:
     """Events that were published together, and what became of them (see `Receipt`)."""
 
-    def __init__(self, first: int, last: int, *, durable: bool) -> None:
+    def __init__(self, first: int, last: int, *, durable: bool, now: Callable[[], float]) -> None:
+        self._now = now
         self.first = first
         self.last = last
         self.durable = durable
@@ -83,6 +84,8 @@ class Publication:
         self.error: PalioError | None = None
         self.levels: list[str] = []
         """How it was answered: once, if all is well."""
+        self.answered_s = inf
+        """When it was answered first."""
 
     def refuse(self, refused: Refused) -> None:
         """See `Receipt`."""
@@ -95,6 +98,7 @@ class Publication:
     def answer(self, level: str) -> None:
         """See `Receipt`."""
         self.levels.append(level)
+        self.answered_s = min(self.answered_s, self._now())
 
 
 class _Line:
@@ -324,7 +328,7 @@ class Member:
 
     def published(self, first: int, last: int, *, durable: bool) -> Publication:
         """What is to be told what becomes of these events."""
-        return Publication(first, last, durable=durable)
+        return Publication(first, last, durable=durable, now=lambda: self.world.now)
 
     def ask(self, request: Callable[[int], Request]) -> int:
         """Send any request with an id; the id."""

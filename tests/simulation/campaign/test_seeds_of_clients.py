@@ -529,3 +529,28 @@ def test_what_a_drained_broker_cannot_read_is_told_at_the_new_home() -> None:
         find=True,
     )
     assert play(script).breaches == ()
+
+
+def test_what_waited_for_its_publisher_to_be_back_was_published_when_it_was() -> None:
+    """Seed 814194: the broker had stopped between, which was not seen."""
+    script = Script(
+        seed=814194,
+        routing="centralized",
+        brokers=("b1",),
+        edges=(),
+        steps=(
+            *(Step(0.0, "join", (who, "b1")) for who in ("listener0", "listener1")),
+            *(Step(0.0, "join", (who, "b1")) for who in ("publisher0", "publisher1")),
+            Step(0.8, "hear", ("listener0", "durable1", "EXISTS kind", {}, True)),
+            Step(1.4, "hear", ("listener0", "live2", "EXISTS kind", {}, False)),
+            Step(5.2, "publish", ("publisher1", True, {"kind": 1, "x": 2, "s": "b"})),
+            Step(5.4, "torn", ("b1", 3.5)),
+            Step(8.8, "away", ("listener0", 2.2)),
+            Step(10.0, "crash", ("b1", 2.5)),
+            Step(14.3, "publish", ("publisher0", True, {"kind": 1, "x": 0, "s": "a"})),
+            Step(16.6, "crash", ("b1", 0.7)),
+            Step(17.7, "away", ("listener0", 2.2)),
+        ),
+        sync_s=0.3,
+    )
+    assert play(script).breaches == ()

@@ -389,10 +389,10 @@ class _Verdict:
 
     def _was_disturbed(self, actor: Actor, event: PublishedEvent, debt: Debt) -> bool:
         """Whether anything broke, or hearer or publisher moved, from when it was asked whether all
-        is in force until an event had time to arrive.
+        is in force until an event had time to arrive. Its publisher may have had no connection yet.
         """
-        from_s, to_s = debt.asked_s, event.at_s + ARRIVES_S
         publisher = self.play.actors[event.publisher.partition("/")[0]]
+        from_s, to_s = debt.asked_s, _was_sent(publisher, event) + ARRIVES_S
         moves_s = [*actor.moves_s, *publisher.moves_s]
         return (
             self.play.faults.broke(from_s, to_s)
@@ -510,6 +510,15 @@ class _Verdict:
 def _may_be_at(broker: str, actor: Actor) -> bool:
     """Whether a client was at a broker at some time: one that moves may have been anywhere."""
     return bool(actor.moves_s) or actor.broker == broker
+
+
+def _was_sent(publisher: Actor, event: PublishedEvent) -> float:
+    """When its publisher's broker had it at the latest, as far as that was answered."""
+    answers = (
+        each.answered_s for each in publisher.publications if each.first <= event.seq <= each.last
+    )
+    answered_s = next(answers, inf)
+    return event.at_s if answered_s == inf else answered_s
 
 
 def _places(parts: tuple[Occurrence, ...]) -> list[tuple[str, int]]:
