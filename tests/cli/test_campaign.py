@@ -4,13 +4,14 @@ import signal
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from palio.cli import campaign as campaign_module
 from palio.cli.campaign import CampaignTally
 from palio.cli.main import INTERRUPTED
 from palio.protocol.streams import Stream
-from palio.simulation.campaign import FAULTS, PHASES, Ending, draw, play
+from palio.simulation.campaign import FAULTS, PHASES, Breach, Ending, draw, play
 from tests.cli.brokers import PROGRAM
 from tests.cli.helpers import Palio
 
@@ -43,7 +44,7 @@ def test_a_seed_that_fails_is_told_as_a_short_test(
     status, out, err = palio("campaign", "--seeds", "3", "--routing", "acyclic")
     assert status == 1
     assert "palio: seed " in err
-    assert "from palio.simulation.campaign import Script, Step, play" in out
+    assert "from palio.simulation.campaign import Breach, Script, Step, play" in out
     assert "assert play(script).breaches == ()" in out
     assert out.count("Step(") < 12
     failed = palio("campaign", "--seeds", "3", "--routing", "acyclic", "--json")
@@ -67,12 +68,14 @@ def test_one_that_is_interrupted_tells_what_it_has(
         if len(played) == 2:
             raise KeyboardInterrupt
         played.append(seed)
-        return play(draw(seed, routing))
+        lost = (Breach("lost", "an event"),) if seed == 0 else ()
+        return msgspec.structs.replace(play(draw(seed, routing)), breaches=lost)
 
     monkeypatch.setattr(campaign_module, "_outcome", interrupted)
-    status, out, _ = palio("campaign", "--seeds", "100")
+    status, out, err = palio("campaign", "--seeds", "100")
     assert status == INTERRUPTED
     assert "2 seeds (" in out
+    assert "palio: seed 0: lost: an event" in err, "told at once, not at the end"
 
 
 def test_ctrl_c_ends_all_its_processes() -> None:

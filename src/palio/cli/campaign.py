@@ -101,7 +101,7 @@ class CampaignTally:
 
 
 def campaign(seeds: int, first: int, routing: str, jobs: int, *, as_json: bool) -> int:
-    """Play all seeds, and show of the first that fails a short test."""
+    """Play all seeds, tell at once which fail, and show of the first of these a short test."""
     if routing and routing not in ROUTINGS:
         raise InvalidInput(
             f"{routing!r:.80} is no routing algorithm; choose one of {', '.join(ROUTINGS)}"
@@ -112,6 +112,8 @@ def campaign(seeds: int, first: int, routing: str, jobs: int, *, as_json: bool) 
             for outcome in _outcomes(range(first, first + seeds), routing, jobs):
                 tally.add(outcome)
                 bar.update(1)
+                for breach in outcome.breaches[:1]:
+                    tell(f"seed {outcome.script.seed}: {breach.kind}: {breach.what:.300}")
     except KeyboardInterrupt:
         if tally.seeds and not as_json:
             show(tally.table)
@@ -123,8 +125,6 @@ def campaign(seeds: int, first: int, routing: str, jobs: int, *, as_json: bool) 
     if not tally.failed:
         return 0
     worst = min(tally.failed, key=lambda each: each.script.seed)
-    for each in tally.document["failed"]:
-        tell(f"seed {each['seed']}: {each['kind']}: {each['what']:.300}")
     if not as_json:
         show("\n" + _short_test(worst))
     return 1
